@@ -1,0 +1,296 @@
+"""The values that flow along the path of a job: NewJob, JobRecord, Lease, Outcome, Event. Frozen,
+no verbs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from holdfast.clock import Micros
+from holdfast.errors import InvalidInput
+from holdfast.limits import (
+    ATTEMPTS_MAX,
+    DELAY_S_MAX,
+    GROUP_MAX,
+    ID_MAX,
+    KEY_MAX,
+    PRIORITY_MAX,
+    PRIORITY_MIN,
+    TAG_MAX,
+    TAGS_MAX,
+)
+from holdfast.retry import PRESETS, RetryPolicy
+
+
+class State(StrEnum):
+    """Where a job stands. `lifecycle.py` says which moves are legal."""
+
+    WAITING = "waiting"
+    SCHEDULED = "scheduled"
+    ENQUEUED = "enqueued"
+    PROCESSING = "processing"
+    RETRYING = "retrying"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELED = "canceled"
+
+
+TERMINAL = frozenset({State.COMPLETED, State.FAILED, State.CANCELED})
+
+
+class Reason(StrEnum):
+    """Why a failed job is in the dead letters."""
+
+    MAX_ATTEMPTS = "MAX_ATTEMPTS"
+    LEASE_EXPIRED = "LEASE_EXPIRED"
+    PERMANENT = "PERMANENT"
+    TIMEOUT = "TIMEOUT"
+    DECODE = "DECODE"
+    UNKNOWN_TYPE = "UNKNOWN_TYPE"
+    EXPIRED = "EXPIRED"
+    PARENT_FAILED = "PARENT_FAILED"
+
+
+class Envelope(msgspec.Struct, frozen=True):
+    """A payload with what is needed to read it again, in any process and after any upgrade."""
+
+    type: str
+    codec: str
+    version: int
+    body: Any
+    """Bytes in the named codec; the job object itself where the store hands it over unencoded."""
+
+
+class Rules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a job type fixes for its jobs.
+
+    Stored with each job, so later changes of code do not bend it.
+    """
+
+    max_attempts: int = 3
+    retry: RetryPolicy = PRESETS["default"]
+    timeout_us: Micros | None = None
+    keep_us: Micros = 24 * 3600 * 1_000_000
+    """How long the record outlives completion or cancel; 0 deletes it at once."""
+    keep_failed_us: Micros = 7 * 24 * 3600 * 1_000_000
+    key_us: Micros | None = None
+    """How long an idempotency key holds, from enqueue; None is `until_terminal`."""
+
+
+class NewJob(msgspec.Struct, frozen=True, kw_only=True):
+    """What enqueue hands to a store. Delays are lengths: the store's clock makes them instants."""
+
+    tenant: str
+    id: str
+    queue: str
+    envelope: Envelope
+    rules: Rules
+    priority: int = 0
+    delay_us: Micros = 0
+    run_at: Micros | None = None
+    """An instant chosen by the caller; wins over `delay_us`."""
+    ttl_us: Micros | None = None
+    """Not started within this time: failed, EXPIRED."""
+    key: str | None = None
+    group: str | None = None
+    tags: tuple[str, ...] = ()
+    origin: str | None = None
+
+
+class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as the store knows it. Never carries the lease token."""
+
+    tenant: str
+    id: str
+    queue: str
+    envelope: Envelope
+    rules: Rules
+    priority: int
+    key: str | None
+    group: str | None
+    tags: tuple[str, ...]
+    origin: str | None
+    """The job this one replays."""
+    seq: int
+    """First-enqueue sequence: order within a priority, and the cursor of pages."""
+    state: State
+    attempt: int
+    fence: int
+    lapses: int
+    """Leases that ended by expiry: the mark of a job that may be killing its workers."""
+    misses: int
+    """Releases because no worker knew the type."""
+    created_at: Micros
+    updated_at: Micros
+    run_at: Micros
+    expires_at: Micros | None = None
+    lease_until: Micros | None = None
+    worker: str | None = None
+    finished_at: Micros | None = None
+    reason: Reason | None = None
+    error: str | None = None
+    result: Any = None
+    """Bytes in the envelope's codec, or the object itself where the store hands it over."""
+    progress: str | None = None
+    replayed_as: str | None = None
+
+    @property
+    def type(self) -> str:
+        return self.envelope.type
+
+    @property
+    def max_attempts(self) -> int:
+        return self.rules.max_attempts
+
+
+class Lease(msgspec.Struct, frozen=True):
+    """What a claim gives: the job, and the right to settle it until a deadline."""
+
+    job: JobRecord
+    token: str
+    until: Micros
+
+    @property
+    def fence(self) -> int:
+        return self.job.fence
+
+    def __repr__(self) -> str:
+        return f"Lease(job={self.job.id!r}, fence={self.job.fence}, token=<redacted>)"
+
+
+class Completed(msgspec.Struct, frozen=True):
+    """The handler returned."""
+
+    result: Any = None
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """The handler raised, timed out, or could not be called."""
+
+    error: str
+    reason: Reason | None = None
+    """A code other than MAX_ATTEMPTS for the final failure."""
+    retryable: bool = True
+    after_us: Micros | None = None
+    """The handler's own wish, instead of the policy's delay."""
+
+
+class Released(msgspec.Struct, frozen=True):
+    """Given back unrun, with the attempt."""
+
+    delay_us: Micros = 0
+    miss: bool = False
+    """Because no handler knows the type."""
+
+
+class Snoozed(msgspec.Struct, frozen=True):
+    """The handler asked to be called later; costs no attempt."""
+
+    delay_us: Micros
+
+
+class Abandoned(msgspec.Struct, frozen=True):
+    """The worker shut down before the handler ended; costs no attempt."""
+
+
+Outcome = Completed | Failed | Released | Snoozed | Abandoned
+
+
+class EventKind(StrEnum):
+    """The facts a store records."""
+
+    ENQUEUED = "enqueued"
+    LEASED = "leased"
+    EXTENDED = "extended"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    RETRYING = "retrying"
+    RELEASED = "released"
+    RESCUED = "rescued"
+    CANCELED = "canceled"
+    CHANGED = "changed"
+    REPLAYED = "replayed"
+    DELETED = "deleted"
+
+
+class Event(msgspec.Struct, frozen=True):
+    """A stored fact about a job, in order per job."""
+
+    cursor: int
+    at: Micros
+    kind: EventKind
+    tenant: str
+    job_id: str
+    queue: str
+    type: str
+    attempt: int
+    fence: int
+    until: Micros | None = None
+    """What the fact set: the lease's deadline, the retry's or the schedule's instant."""
+    note: str | None = None
+    """Reason and error of a failure, the new job of a replay, and the like."""
+
+
+def replay_id(tenant: str, origin: str) -> str:
+    """The id of the one job that replays another: the same from every caller, so a repeated replay
+    is one.
+    """
+    name = f"{len(tenant)}:{tenant}:{origin}"
+    return f"replay-{hashlib.sha256(name.encode()).hexdigest()[:32]}"
+
+
+def check_name(field: str, value: object, most: int) -> str:
+    """The value if it can name a thing: text, not empty, not overlong, printable, not padded."""
+    if not isinstance(value, str):
+        raise InvalidInput(field=field, why=f"must be text, not {type(value).__name__}")
+    if not value:
+        raise InvalidInput(field=field, why="must not be empty")
+    if len(value) > most:
+        raise InvalidInput(field=field, why=f"has {len(value)} characters, at most {most}")
+    if not value.isprintable() or value != value.strip():
+        raise InvalidInput(field=field, why="has control characters or spaces at its ends")
+    return value
+
+
+def check_whole(field: str, value: object, least: int, most: int) -> int:
+    """The value if it is an integer within bounds."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise InvalidInput(field=field, why=f"must be a whole number, not {type(value).__name__}")
+    if not least <= value <= most:
+        raise InvalidInput(field=field, why=f"is {value}, must be {least} to {most}")
+    return value
+
+
+def check_seconds(
+    field: str, value: object, least: float = 0.0, most: float = DELAY_S_MAX
+) -> float:
+    """The value if it is a finite length of time within bounds."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise InvalidInput(field=field, why=f"must be seconds, not {type(value).__name__}")
+    if not least <= value <= most:  # also refuses NaN
+        raise InvalidInput(field=field, why=f"is {value} s, must be {least:g} to {most:g} s")
+    return float(value)
+
+
+def check_new(job: NewJob) -> NewJob:
+    """The job if each name and number in it is legal.
+
+    Tenant, queue and type are checked where they are born.
+    """
+    check_name("id", job.id, ID_MAX)
+    check_whole("priority", job.priority, PRIORITY_MIN, PRIORITY_MAX)
+    check_whole("max_attempts", job.rules.max_attempts, 1, ATTEMPTS_MAX)
+    if job.key is not None:
+        check_name("key", job.key, KEY_MAX)
+    if job.group is not None:
+        check_name("group", job.group, GROUP_MAX)
+    if job.tags:
+        if len(job.tags) > TAGS_MAX:
+            raise InvalidInput(field="tags", why=f"has {len(job.tags)}, at most {TAGS_MAX}")
+        for tag in job.tags:
+            check_name("tags", tag, TAG_MAX)
+    return job

@@ -1,0 +1,268 @@
+"""What states exist, what moves are legal? The one place that decides what becomes of a job. Pure.
+
+enqueued <-> scheduled (run_at in the future)
+   | claim (attempt+1, new token, fence+1)
+   v
+processing --complete--> completed
+   |  |  \\--fail, attempts left--> retrying (run_at) --due--> enqueued
+   |  |  \\--fail for good, or no attempts left--> failed (dead letter, reason code)
+   |  \\--release, snooze, shutdown--> enqueued or scheduled, attempt given back
+   \\--lease expired--> enqueued again, or failed when no attempts are left
+waiting (on parents of its workflow) -> enqueued
+any non-terminal --cancel--> canceled
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import msgspec
+
+from holdfast.clock import Micros
+from holdfast.errors import (
+    InvalidLeaseToken,
+    JobAlreadyTerminal,
+    JobCanceled,
+    LeaseExpired,
+    Refused,
+)
+from holdfast.job import (
+    TERMINAL,
+    Abandoned,
+    Completed,
+    EventKind,
+    Failed,
+    JobRecord,
+    Outcome,
+    Reason,
+    Released,
+    Snoozed,
+    State,
+)
+from holdfast.limits import ERROR_CHARS_MAX, MISSES_MAX
+
+MOVES: dict[State, frozenset[State]] = {
+    State.WAITING: frozenset({State.ENQUEUED, State.CANCELED, State.FAILED}),
+    State.SCHEDULED: frozenset({State.ENQUEUED, State.CANCELED, State.FAILED}),
+    State.ENQUEUED: frozenset({State.PROCESSING, State.SCHEDULED, State.CANCELED, State.FAILED}),
+    State.PROCESSING: frozenset(
+        {
+            State.COMPLETED,
+            State.RETRYING,
+            State.FAILED,
+            State.ENQUEUED,
+            State.SCHEDULED,
+            State.CANCELED,
+        }
+    ),
+    State.RETRYING: frozenset({State.ENQUEUED, State.CANCELED, State.FAILED}),
+    State.COMPLETED: frozenset(),
+    State.FAILED: frozenset(),
+    State.CANCELED: frozenset(),
+}
+
+
+class Transition(msgspec.Struct, frozen=True, kw_only=True):
+    """The change a store must make, if the lease still holds."""
+
+    tenant: str
+    id: str
+    token: str | None
+    """The lease's token; None when upkeep acts on a job that nobody holds."""
+    to: State
+    delay_us: Micros = 0
+    run_at: Micros | None = None
+    """An instant instead of a delay."""
+    give_back: bool = False
+    """The attempt does not count."""
+    miss: bool = False
+    lapsed: bool = False
+    """Upkeep acts because a deadline passed: valid only while it is still passed."""
+    reason: Reason | None = None
+    error: str | None = None
+    result: Any = None
+
+
+class Held(Protocol):
+    """What the rules need to know of a stored job."""
+
+    @property
+    def state(self) -> State: ...
+    @property
+    def token(self) -> str | None: ...
+    @property
+    def lease_until(self) -> Micros | None: ...
+    @property
+    def expires_at(self) -> Micros | None: ...
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def max_attempts(self) -> int: ...
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """What a store writes for a transition."""
+
+    state: State
+    attempt: int
+    run_at: Micros | None
+    """None leaves it as it is."""
+    reason: Reason | None
+    error: str | None
+    kind: EventKind
+
+
+def decide(outcome: Outcome, job: JobRecord, token: str, chance: float) -> Transition:
+    """The transition for what a handler did.
+
+    `chance` in [0, 1) feeds the jitter of the retry policy.
+    """
+    tenant, id = job.tenant, job.id
+    match outcome:
+        case Completed(result=result):
+            return Transition(tenant=tenant, id=id, token=token, to=State.COMPLETED, result=result)
+        case Failed():
+            return _failed(outcome, job, token, chance)
+        case Released(miss=True) if job.misses + 1 >= MISSES_MAX:
+            error = f"no worker knew the type {job.type!r} in {MISSES_MAX} tries"
+            failed = Failed(error=error, reason=Reason.UNKNOWN_TYPE, retryable=False)
+            return _failed(failed, job, token, chance)
+        case Released(delay_us=delay, miss=miss):
+            return _given_back(job, token, delay, miss)
+        case Snoozed(delay_us=delay):
+            return _given_back(job, token, delay, False)
+        case Abandoned():
+            return _given_back(job, token, 0, False)
+
+
+def _failed(outcome: Failed, job: JobRecord, token: str, chance: float) -> Transition:
+    final = not outcome.retryable or job.attempt >= job.max_attempts
+    if final:
+        last_word = Reason.MAX_ATTEMPTS if outcome.retryable else Reason.PERMANENT
+        return Transition(
+            tenant=job.tenant,
+            id=job.id,
+            token=token,
+            to=State.FAILED,
+            reason=outcome.reason or last_word,
+            error=clip(outcome.error),
+        )
+    delay = outcome.after_us
+    if delay is None:
+        delay = job.rules.retry.delay(job.attempt, chance)
+    return Transition(
+        tenant=job.tenant,
+        id=job.id,
+        token=token,
+        to=State.RETRYING,
+        delay_us=delay,
+        reason=outcome.reason,
+        error=clip(outcome.error),
+    )
+
+
+def _given_back(job: JobRecord, token: str, delay: Micros, miss: bool) -> Transition:
+    return Transition(
+        tenant=job.tenant,
+        id=job.id,
+        token=token,
+        to=State.SCHEDULED if delay > 0 else State.ENQUEUED,
+        delay_us=delay,
+        give_back=True,
+        miss=miss,
+    )
+
+
+def lapse(job: JobRecord, token: str | None) -> Transition:
+    """The transition for a job whose lease, or own time to live, has passed.
+
+    The attempt stays counted.
+    """
+    to, reason, error = State.ENQUEUED, None, None
+    if job.state is not State.PROCESSING:
+        to, reason, error = State.FAILED, Reason.EXPIRED, "not started within its time to live"
+    elif job.attempt >= job.max_attempts:
+        to, reason = State.FAILED, Reason.LEASE_EXPIRED
+        error = f"the lease of attempt {job.attempt} expired: its worker died or was cut off"
+    return Transition(
+        tenant=job.tenant,
+        id=job.id,
+        token=token,
+        to=to,
+        lapsed=True,
+        reason=reason,
+        error=error,
+    )
+
+
+def refusal(
+    job: Held, token: str | None, now: Micros, lapsed: bool = False
+) -> type[Refused] | None:
+    """Why an act on an existing job is refused, in the order of P3; None when it may go on."""
+    if job.state is State.CANCELED:
+        return JobCanceled
+    if job.state in TERMINAL:
+        return JobAlreadyTerminal
+    if lapsed:
+        return _lapse_refusal(job, token, now)
+    if token is None or job.token != token:
+        return InvalidLeaseToken
+    if job.state is not State.PROCESSING or job.lease_until is None or job.lease_until <= now:
+        return LeaseExpired
+    return None
+
+
+def _lapse_refusal(job: Held, token: str | None, now: Micros) -> type[Refused] | None:
+    # Upkeep looked, then acts: between the two the holder may have acked or extended.
+    if job.state is State.PROCESSING:
+        still = job.lease_until is not None and job.lease_until <= now
+        return None if still and job.token == token else InvalidLeaseToken
+    still = job.expires_at is not None and job.expires_at <= now
+    return None if still and token is None else InvalidLeaseToken
+
+
+def settle(job: Held, change: Transition, now: Micros) -> Settled:
+    """What the record becomes. The attempt budget is enforced here, whatever the caller decided."""
+    to, reason, error = change.to, change.reason, change.error
+    if to is State.RETRYING and job.attempt >= job.max_attempts:
+        to, reason = State.FAILED, reason or Reason.MAX_ATTEMPTS
+    run_at = None
+    if to in (State.RETRYING, State.SCHEDULED, State.ENQUEUED):
+        run_at = change.run_at if change.run_at is not None else now + change.delay_us
+        if to is State.SCHEDULED and run_at <= now:
+            to = State.ENQUEUED
+    return Settled(
+        state=to,
+        attempt=job.attempt - 1 if change.give_back else job.attempt,
+        run_at=run_at,
+        reason=reason,
+        error=error,
+        kind=_kind(to, change.lapsed),
+    )
+
+
+def _kind(to: State, lapsed: bool) -> EventKind:
+    if to is State.COMPLETED:
+        return EventKind.COMPLETED
+    if to is State.FAILED:
+        return EventKind.FAILED
+    if to is State.RETRYING:
+        return EventKind.RETRYING
+    return EventKind.RESCUED if lapsed else EventKind.RELEASED
+
+
+def seen(state: State, run_at: Micros, now: Micros) -> State:
+    """The state as a reader sees it: a due job is enqueued, whether or not anybody has moved it
+    yet.
+    """
+    if state in (State.SCHEDULED, State.RETRYING) and run_at <= now:
+        return State.ENQUEUED
+    return state
+
+
+def clip(text: str) -> str:
+    """The text within ERROR_CHARS_MAX: its head and its tail, where causes are found."""
+    if len(text) <= ERROR_CHARS_MAX:
+        return text
+    half = (ERROR_CHARS_MAX - 5) // 2
+    return f"{text[:half]}\n...\n{text[-half:]}"

@@ -1,0 +1,70 @@
+"""How large may X be?
+
+Every loop, page, batch, payload and buffer is bounded by a name of this file.
+"""
+
+from __future__ import annotations
+
+from holdfast.errors import InvalidInput
+
+# Names, in characters.
+TENANT_MAX = 128
+QUEUE_MAX = 128
+TYPE_MAX = 128
+ID_MAX = 128
+KEY_MAX = 512
+GROUP_MAX = 256
+TAG_MAX = 64
+TAGS_MAX = 16
+WORKER_MAX = 128
+NAME_MAX = 256
+"""Settings and holds."""
+
+# Bodies, in bytes unless said.
+PAYLOAD_MAX = 256 * 1024
+RESULT_MAX = 64 * 1024
+ERROR_CHARS_MAX = 8 * 1024
+"""Longer error texts are cut, keeping head and tail; an error must never fail an ack."""
+PROGRESS_CHARS_MAX = 1024
+SETTING_MAX = 64 * 1024
+
+# Numbers of a job.
+PRIORITY_MIN = -(2**31)
+PRIORITY_MAX = 2**31
+ATTEMPTS_MAX = 1000
+DELAYS_MAX = 100
+"""Entries of a retry policy that is a list of delays."""
+DELAY_S_MAX = 100 * 366 * 24 * 3600.0
+LEASE_S_MAX = 7 * 24 * 3600.0
+
+# One call.
+BATCH_MAX = 1000
+"""Items of one call of enqueue, extend, ack, cancel, settings or hold."""
+CLAIM_MAX = 1000
+PAGE_MAX = 1000
+CHANGE_MAX = 1000
+EXPIRED_MAX = 1000
+PRUNE_MAX = 5000
+SELECT_MAX = 100
+"""Values of one field of a selection (ids may be BATCH_MAX)."""
+WAIT_S_MAX = 60.0
+TALLIES_MAX = 10_000
+
+# Repair at claim time: due jobs and lapsed leases made ready before the claim looks.
+REPAIR_MAX = 200
+REPAIR_PASSES_MAX = 10
+
+# The worker.
+CONCURRENCY_MAX = 10_000
+PREFETCH_MAX = 1000
+ACKS_PENDING_MAX = 10_000
+"""Outcomes waiting for the store; past this the worker claims nothing new."""
+MISSES_MAX = 10
+"""Releases for want of a handler before a job is dead-lettered as UNKNOWN_TYPE."""
+PROCESSES_MAX = 256
+
+
+def within(what: str, size: int, most: int) -> None:
+    """Refuses a batch, page or step larger than its limit, before anything is done."""
+    if not 0 <= size <= most:
+        raise InvalidInput(field=what, why=f"is {size}, must be 0 to {most}")

@@ -1,0 +1,95 @@
+"""How sleepers of one process are told: a bell that wakes those whose watch matches. Hints only."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterable
+
+from holdfast.store import Ref, Watch
+
+Line = tuple[str, str]
+"""(tenant, queue)"""
+
+
+class _Sleeper:
+    __slots__ = ("loop", "watch", "woken")
+
+    def __init__(self, watch: Watch) -> None:
+        self.watch = watch
+        self.loop = asyncio.get_running_loop()
+        self.woken = asyncio.Event()
+
+    def wake(self) -> None:
+        # The loop may have closed since it went to sleep; then nobody is left to wake.
+        if not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(self.woken.set)
+
+
+class Bell:
+    """Rung from any thread; sleepers of any event loop hear it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._sleepers: set[_Sleeper] = set()
+
+    def ring(self, lines: Iterable[Line] = (), ended: Iterable[Ref] = ()) -> None:
+        """Wakes who watches one of these lines, or the end of one of these jobs."""
+        if not self._sleepers:
+            return
+        with self._lock:
+            sleepers = list(self._sleepers)
+        lines, ended = set(lines), set(ended)
+        for sleeper in sleepers:
+            if _matches(sleeper.watch, lines, ended):
+                sleeper.wake()
+
+    def ring_all(self) -> None:
+        with self._lock:
+            sleepers = list(self._sleepers)
+        for sleeper in sleepers:
+            sleeper.wake()
+
+    def listen(self, watch: Watch) -> Listening:
+        """Counts from this call on: a ring between it and `sleep` is not lost."""
+        return Listening(self, watch)
+
+    def _add(self, sleeper: _Sleeper) -> None:
+        with self._lock:
+            self._sleepers.add(sleeper)
+
+    def _remove(self, sleeper: _Sleeper) -> None:
+        with self._lock:
+            self._sleepers.discard(sleeper)
+
+
+class Listening:
+    """`with bell.listen(watch) as ear:` look once more, then `await ear.sleep(timeout_s)`."""
+
+    def __init__(self, bell: Bell, watch: Watch) -> None:
+        self._bell = bell
+        self._sleeper = _Sleeper(watch)
+
+    def __enter__(self) -> Listening:
+        self._bell._add(self._sleeper)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bell._remove(self._sleeper)
+
+    async def sleep(self, timeout_s: float) -> None:
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._sleeper.woken.wait()
+        except TimeoutError:
+            return
+
+
+def _matches(watch: Watch, lines: set[Line], ended: set[Ref]) -> bool:
+    if watch.job is not None:
+        return watch.job in ended
+    return any(
+        (watch.tenants is None or tenant in watch.tenants)
+        and (watch.queues is None or queue in watch.queues)
+        for tenant, queue in lines
+    )

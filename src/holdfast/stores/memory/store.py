@@ -1,0 +1,505 @@
+"""The memory store: the reference for every other. Hands job objects over without encoding them."""
+
+from __future__ import annotations
+
+import heapq
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+import msgspec
+
+from holdfast.clock import SECOND, Clock, Micros, SystemClock, seconds
+from holdfast.errors import ConfigError, IdConflict, JobNotFound, StaleSetting, StoreUnavailable
+from holdfast.job import TERMINAL, Event, EventKind, JobRecord, Lease, NewJob, State, replay_id
+from holdfast.lifecycle import Transition, refusal, settle
+from holdfast.limits import (
+    BATCH_MAX,
+    CHANGE_MAX,
+    CLAIM_MAX,
+    EXPIRED_MAX,
+    PAGE_MAX,
+    PRUNE_MAX,
+    REPAIR_MAX,
+    REPAIR_PASSES_MAX,
+    WAIT_S_MAX,
+    within,
+)
+from holdfast.store import (
+    Acked,
+    Act,
+    Canceled,
+    Capabilities,
+    Change,
+    Changed,
+    Claim,
+    Enqueued,
+    EventPage,
+    Extended,
+    Extension,
+    Find,
+    Hold,
+    Lapsed,
+    Page,
+    Pruned,
+    Put,
+    Ref,
+    Selection,
+    Setting,
+    Take,
+    Tally,
+    Watch,
+)
+from holdfast.stores.bell import Bell, Line
+from holdfast.stores.memory.claims import repair, take
+from holdfast.stores.memory.layout import Row, Tables, key_of
+
+
+class MemoryStore:
+    """One process, gone with it. Any thread may call; one lock makes each verb one atomic step."""
+
+    capabilities = Capabilities(
+        durable=False,
+        shared=False,
+        encodes=False,
+        payload_max=None,
+        transactional_enqueue=False,
+        native_wakeup=True,
+        event_log=True,
+        time_precision_us=1,
+        cluster=False,
+    )
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._lock = threading.Lock()
+        self._tables = Tables()
+        self._settings: dict[str, Setting] = {}
+        self._holds: dict[str, Hold] = {}
+        self._bell = Bell()
+        self._open = False
+
+    @classmethod
+    def from_url(cls, url: str, clock: Clock | None = None) -> MemoryStore:
+        if url != "memory://":
+            raise ConfigError(field="store", why=f"memory:// takes nothing more, got {url!r}")
+        return cls(clock)
+
+    # -- life ------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        self._open = True
+
+    async def close(self) -> None:
+        self._open = False
+        self._bell.ring_all()
+
+    async def migrate(self) -> int:
+        return 1
+
+    # -- journey ---------------------------------------------------------------------------------
+
+    async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        within("jobs", len(jobs), BATCH_MAX)
+        with self._step() as now:
+            results = [self._enqueue(job, now) for job in jobs]
+        self._ring(job for job, result in zip(jobs, results, strict=True) if result.created)
+        return results
+
+    def _enqueue(self, job: NewJob, now: Micros) -> Enqueued:
+        tables = self._tables
+        earlier = tables.rows.get((job.tenant, job.id))
+        if earlier is not None:
+            was = earlier.new
+            if (was.envelope.type, was.queue) != (job.envelope.type, job.queue):
+                clash = IdConflict(field="id", id=job.id, type=was.envelope.type, queue=was.queue)
+                return Enqueued(job.id, False, clash)
+            return Enqueued(job.id, False)
+        key = key_of(job)
+        if key is not None and (holder := tables.held_key(key, now)) is not None:
+            return Enqueued(holder, False)
+        row = tables.insert(job, now)
+        tables.take_key(row, now)
+        tables.note(EventKind.ENQUEUED, row, now, row.run_at if row.run_at > now else None)
+        return Enqueued(job.id, True)
+
+    async def claim(self, claim: Claim) -> list[Lease]:
+        within("limit", claim.limit, CLAIM_MAX)
+        with self._step() as now:
+            for _ in range(REPAIR_PASSES_MAX):
+                if repair(self._tables, now) < REPAIR_MAX:
+                    break
+            return take(self._tables, claim, now)
+
+    async def extend(self, extensions: Sequence[Extension]) -> list[Extended]:
+        within("extensions", len(extensions), BATCH_MAX)
+        with self._step() as now:
+            return [self._extend(extension, now) for extension in extensions]
+
+    def _extend(self, extension: Extension, now: Micros) -> Extended:
+        row = self._tables.rows.get((extension.tenant, extension.id))
+        refused = JobNotFound if row is None else refusal(row, extension.token, now)
+        if row is None or refused is not None:
+            return Extended(extension.id, error=(refused or JobNotFound)(id=extension.id))
+        assert row.lease_until is not None
+        row.lease_until = max(row.lease_until, now + extension.lease_us)
+        row.updated_at = now
+        if extension.progress is not None:
+            row.progress = extension.progress
+        self._tables.place(row)
+        self._tables.note(EventKind.EXTENDED, row, now, row.lease_until)
+        return Extended(extension.id, row.lease_until)
+
+    async def ack(self, transitions: Sequence[Transition]) -> list[Acked]:
+        within("transitions", len(transitions), BATCH_MAX)
+        ready: list[Line] = []
+        ended: list[Ref] = []
+        with self._step() as now:
+            acked = [self._ack(change, now, ready, ended) for change in transitions]
+        self._bell.ring(ready, ended)
+        return acked
+
+    def _ack(self, change: Transition, now: Micros, ready: list[Line], ended: list[Ref]) -> Acked:
+        row = self._tables.rows.get((change.tenant, change.id))
+        refused = None if row is None else refusal(row, change.token, now, change.lapsed)
+        if row is None or refused is not None:
+            return Acked(change.id, error=(refused or JobNotFound)(id=change.id))
+        settled = settle(row, change, now)
+        row.lapses += change.lapsed and row.state is State.PROCESSING
+        row.misses += change.miss
+        row.state, row.attempt = settled.state, settled.attempt
+        row.reason, row.error = settled.reason, settled.error or row.error
+        row.updated_at = now
+        if settled.run_at is not None:
+            row.run_at = settled.run_at
+        if not change.lapsed:
+            row.token = None
+        if row.state in TERMINAL:
+            row.result = change.result
+            self._finish(row, now)
+            ended.append(Ref(change.tenant, change.id))
+        else:
+            self._tables.place(row)
+            ready.append(row.line)
+        until = settled.run_at if settled.run_at is not None and settled.run_at > now else None
+        self._tables.note(settled.kind, row, now, until, _note(row))
+        return Acked(change.id, row.state)
+
+    def _finish(self, row: Row, now: Micros) -> None:
+        """Ends a job: its key is free, its record stays for its keeping, or goes at once."""
+        row.finished_at = now
+        self._tables.release_key(row, now)
+        if self._tables.keep_until(row) <= now:
+            self._tables.remove(row, now)
+        else:
+            self._tables.place(row)
+
+    # -- will ------------------------------------------------------------------------------------
+
+    async def cancel(self, refs: Sequence[Ref]) -> list[Canceled]:
+        within("refs", len(refs), BATCH_MAX)
+        with self._step() as now:
+            canceled = [self._cancel(ref, now) for ref in refs]
+        self._bell.ring(ended=refs)
+        return canceled
+
+    def _cancel(self, ref: Ref, now: Micros) -> Canceled:
+        row = self._tables.rows.get((ref.tenant, ref.id))
+        if row is None:
+            return Canceled(ref.id, False, JobNotFound(id=ref.id))
+        if row.state not in TERMINAL:
+            row.state = State.CANCELED
+            row.token = None
+            row.updated_at = now
+            self._finish(row, now)
+            self._tables.note(EventKind.CANCELED, row, now)
+        return Canceled(ref.id, row.state is State.CANCELED)
+
+    async def change(self, change: Change) -> Changed:
+        within("limit", change.limit, CHANGE_MAX)
+        done: dict[str, str] = {}
+        cursor: int | None = None
+        with self._step() as now:
+            for row in self._tables.pages(change.after, newest_first=False):
+                if len(done) >= change.limit:
+                    break
+                cursor = row.seq
+                if _selects(change.select, row, now):
+                    outcome = self._change(change, row, now)
+                    if outcome is not None:
+                        done[row.new.id] = outcome
+            else:
+                cursor = None
+        self._bell.ring(self._tables.lines)
+        return Changed(done, cursor)
+
+    def _change(self, change: Change, row: Row, now: Micros) -> str | None:
+        """The id that came of it, or None when this job cannot be changed so."""
+        if change.act is Act.REPLAY:
+            return self._replay(row, now)
+        if row.state is State.PROCESSING:
+            return None
+        if change.act is Act.DELETE:
+            self._tables.note(EventKind.DELETED, row, now)
+            self._tables.remove(row, now)
+            return row.new.id
+        if row.state in TERMINAL:
+            return None
+        if change.act is Act.REPRIORITISE:
+            row.priority = change.priority
+        else:
+            row.run_at = change.run_at if change.run_at is not None else now + change.delay_us
+            row.state = State.SCHEDULED if row.run_at > now else State.ENQUEUED
+        row.updated_at = now
+        self._tables.place(row)
+        self._tables.note(EventKind.CHANGED, row, now, row.run_at, change.act.value)
+        return row.new.id
+
+    def _replay(self, row: Row, now: Micros) -> str | None:
+        if row.state not in TERMINAL or row.replayed_as is not None:
+            return None
+        new = msgspec.structs.replace(
+            row.new,
+            id=replay_id(row.new.tenant, row.new.id),
+            origin=row.new.id,
+            delay_us=0,
+            run_at=None,
+            key=None,
+        )
+        self._enqueue(new, now)
+        row.replayed_as = new.id
+        self._tables.note(EventKind.REPLAYED, row, now, note=new.id)
+        return new.id
+
+    # -- upkeep ----------------------------------------------------------------------------------
+
+    async def expired(self, limit: int) -> list[Lapsed]:
+        within("limit", limit, EXPIRED_MAX)
+        tables = self._tables
+        with self._step() as now:
+            lapsed = []
+            for heap in (tables.spent, tables.leases):
+                for deadline, row in self._overdue(heap, now, limit):
+                    lapsed.append(Lapsed(row.record(now), row.token, now - deadline))
+            for deadline, row in self._overdue_ttl(now, limit):
+                lapsed.append(Lapsed(row.record(now), None, now - deadline))
+        return sorted(lapsed, key=lambda one: -one.overdue_us)[:limit]
+
+    def _overdue(
+        self, heap: list[tuple[int, int, int]], now: Micros, limit: int
+    ) -> list[tuple[Micros, Row]]:
+        """The rows of entries past their instant; they stay in the heap, stale ones do not."""
+        found: list[tuple[Micros, Row]] = []
+        entries = []
+        while heap and heap[0][0] <= now and len(found) < limit:
+            entry = heapq.heappop(heap)
+            row = self._tables.current(entry)
+            if row is not None:
+                entries.append(entry)
+                found.append((entry[0], row))
+        for entry in entries:
+            heapq.heappush(heap, entry)
+        return found
+
+    def _overdue_ttl(self, now: Micros, limit: int) -> list[tuple[Micros, Row]]:
+        found: list[tuple[Micros, Row]] = []
+        entries = []
+        heap = self._tables.ttl
+        while heap and heap[0][0] <= now and len(found) < limit:
+            entry = heapq.heappop(heap)
+            row = self._tables.by_seq.get(entry[1])
+            if row is None or row.state in TERMINAL:
+                continue
+            entries.append(entry)
+            if row.state is not State.PROCESSING:
+                found.append((entry[0], row))
+        for entry in entries:
+            heapq.heappush(heap, entry)
+        return found
+
+    async def prune(self, limit: int, events_keep_us: Micros) -> Pruned:
+        within("limit", limit, PRUNE_MAX)
+        tables = self._tables
+        jobs = events = 0
+        with self._step() as now:
+            while tables.finished and tables.finished[0][0] <= now and jobs < limit:
+                row = tables.current(heapq.heappop(tables.finished))
+                if row is not None:
+                    tables.remove(row, now)
+                    jobs += 1
+            while tables.key_ends and tables.key_ends[0][0] <= now:
+                _, key = heapq.heappop(tables.key_ends)
+                if tables.held_key(key, now) is None:
+                    tables.keys.pop(key, None)
+            horizon = now - events_keep_us
+            while tables.events and tables.events[0].at <= horizon and events < limit:
+                tables.events_floor = tables.events.popleft().cursor
+                events += 1
+        return Pruned(jobs, events, more=limit in (jobs, events))
+
+    # -- sight -----------------------------------------------------------------------------------
+
+    async def find(self, find: Find) -> Page:
+        within("limit", find.limit, PAGE_MAX)
+        with self._step() as now:
+            rows: Iterable[Row]
+            if find.select.ids and find.select.tenant is not None:
+                named = (self._tables.rows.get((find.select.tenant, id)) for id in find.select.ids)
+                rows = sorted(
+                    (row for row in named if row is not None and _past(row, find)),
+                    key=lambda row: row.seq,
+                    reverse=find.newest_first,
+                )
+            else:
+                rows = self._tables.pages(find.after, find.newest_first)
+            jobs: list[JobRecord] = []
+            for row in rows:
+                if _selects(find.select, row, now):
+                    if len(jobs) == find.limit:
+                        return Page(jobs, jobs[-1].seq)
+                    jobs.append(row.record(now))
+            return Page(jobs, None)
+
+    async def count(self, tenant: str | None) -> list[Tally]:
+        with self._step() as now:
+            counts: dict[Line, dict[State, int]] = {}
+            oldest: dict[Line, Micros] = {}
+            for row in self._tables.rows.values():
+                if tenant is not None and row.new.tenant != tenant:
+                    continue
+                states = counts.setdefault(row.line, {})
+                state = row.record(now).state
+                states[state] = states.get(state, 0) + 1
+                if state is State.ENQUEUED:
+                    oldest[row.line] = min(row.run_at, oldest.get(row.line, row.run_at))
+        return [Tally(*line, counts[line], oldest.get(line)) for line in sorted(counts)]
+
+    async def events(
+        self, tenant: str | None, after: int, limit: int, job_id: str | None = None
+    ) -> EventPage:
+        within("limit", limit, PAGE_MAX)
+        with self._step():
+            if after < 0:
+                return EventPage([], self._tables.cursor, False)
+            page: list[Event] = []
+            for event in self._tables.events:
+                if event.cursor <= after:
+                    continue
+                if tenant is not None and event.tenant != tenant:
+                    continue
+                if job_id is not None and event.job_id != job_id:
+                    continue
+                if len(page) == limit:
+                    return EventPage(page, page[-1].cursor, after < self._tables.events_floor)
+                page.append(event)
+            return EventPage(page, self._tables.cursor, after < self._tables.events_floor)
+
+    # -- names -----------------------------------------------------------------------------------
+
+    async def settings(
+        self, puts: Sequence[Put] = (), *, under: str | None = None
+    ) -> list[Setting]:
+        within("puts", len(puts), BATCH_MAX)
+        with self._step():
+            for put in puts:
+                found = self._settings.get(put.name)
+                version = found.version if found is not None else 0
+                if version != put.version:
+                    raise StaleSetting(
+                        field="version", name=put.name, version=version, expected=put.version
+                    )
+            for put in puts:
+                if put.value is None:
+                    self._settings.pop(put.name, None)
+                else:
+                    self._settings[put.name] = Setting(put.name, put.value, put.version + 1)
+            if under is None:
+                return [self._settings[put.name] for put in puts if put.name in self._settings]
+            return [
+                self._settings[name] for name in sorted(self._settings) if name.startswith(under)
+            ]
+
+    async def hold(self, takes: Sequence[Take] = (), *, under: str | None = None) -> list[Hold]:
+        within("takes", len(takes), BATCH_MAX)
+        with self._step() as now:
+            holds = [self._take(one, now) for one in takes]
+            if under is None:
+                return holds
+            return [
+                hold
+                for name, hold in sorted(self._holds.items())
+                if name.startswith(under) and hold.until > now
+            ]
+
+    def _take(self, one: Take, now: Micros) -> Hold:
+        held = self._holds.get(one.name)
+        if held is not None and held.until > now and held.owner != one.owner:
+            return held
+        if one.length_us <= 0:
+            self._holds.pop(one.name, None)
+            return Hold(one.name, "", 0, "")
+        hold = self._holds[one.name] = Hold(one.name, one.owner, now + one.length_us, one.note)
+        return hold
+
+    # -- wait ------------------------------------------------------------------------------------
+
+    async def wait(self, watch: Watch, timeout_s: float) -> None:
+        with self._bell.listen(watch) as ear:
+            with self._step() as now:
+                delay = self._soonest(watch, now)
+            await ear.sleep(min(timeout_s, WAIT_S_MAX, delay))
+
+    def _soonest(self, watch: Watch, now: Micros) -> float:
+        """Seconds until something known will be worth a look; 0 when it already is."""
+        if watch.job is not None:
+            row = self._tables.rows.get((watch.job.tenant, watch.job.id))
+            return 0.0 if row is None or row.state in TERMINAL else WAIT_S_MAX
+        for tenant, queue in self._tables.lines:
+            if (watch.tenants is None or tenant in watch.tenants) and (
+                watch.queues is None or queue in watch.queues
+            ):
+                return 0.0
+        heads = [heap[0][0] for heap in (self._tables.due, self._tables.leases) if heap]
+        return max(0.0, seconds(min(heads, default=now + 3600 * SECOND) - now))
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    @contextmanager
+    def _step(self) -> Iterator[Micros]:
+        """One atomic step at one instant of the clock."""
+        if not self._open:
+            raise StoreUnavailable(store="memory://", why="it is not open")
+        with self._lock:
+            yield self._clock.now()
+
+    def _ring(self, jobs: Iterable[NewJob]) -> None:
+        self._bell.ring({(job.tenant, job.queue) for job in jobs})
+
+
+def _note(row: Row) -> str | None:
+    if row.reason is None:
+        return row.error if row.state is State.RETRYING else None
+    return f"{row.reason.value}: {row.error}" if row.error else row.reason.value
+
+
+def _past(row: Row, find: Find) -> bool:
+    if find.after is None:
+        return True
+    return row.seq < find.after if find.newest_first else row.seq > find.after
+
+
+def _selects(select: Selection, row: Row, now: Micros) -> bool:
+    new = row.new
+    return (
+        (select.tenant is None or new.tenant == select.tenant)
+        and (not select.ids or new.id in select.ids)
+        and (not select.queues or new.queue in select.queues)
+        and (not select.types or new.envelope.type in select.types)
+        and (not select.groups or new.group in select.groups)
+        and (not select.reasons or row.reason in select.reasons)
+        and (select.key is None or new.key == select.key)
+        and (select.created_from is None or row.created_at >= select.created_from)
+        and (select.created_before is None or row.created_at < select.created_before)
+        and all(tag in new.tags for tag in select.tags)
+        and (not select.states or row.record(now).state in select.states)
+    )
