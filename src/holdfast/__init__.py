@@ -1,0 +1,47 @@
+"""Holdfast: a multi-tenant job queue for Python that never lets go of a job."""
+
+from holdfast.app import App
+from holdfast.config import Config
+from holdfast.context import Context, Fail, Retry, Snooze
+from holdfast.enqueue import EnqueuedMany
+from holdfast.errors import (
+    HoldfastError,
+    InvalidInput,
+    JobCanceled,
+    JobFailed,
+    JobNotFound,
+    PayloadTooLarge,
+    StoreError,
+    WaitTimeout,
+)
+from holdfast.job import Event, JobRecord, Reason, State
+from holdfast.retry import RetryPolicy
+from holdfast.store import Enqueued
+from holdfast.tenant import Tenant
+from holdfast.typed import Job
+
+__all__ = [
+    "App",
+    "Config",
+    "Context",
+    "Enqueued",
+    "EnqueuedMany",
+    "Event",
+    "Fail",
+    "HoldfastError",
+    "InvalidInput",
+    "Job",
+    "JobCanceled",
+    "JobFailed",
+    "JobNotFound",
+    "JobRecord",
+    "PayloadTooLarge",
+    "Reason",
+    "Retry",
+    "RetryPolicy",
+    "Snooze",
+    "State",
+    "StoreError",
+    "Tenant",
+    "WaitTimeout",
+]

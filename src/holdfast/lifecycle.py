@@ -55,7 +55,7 @@ MOVES: dict[State, frozenset[State]] = {
             State.CANCELED,
         }
     ),
-    State.RETRYING: frozenset({State.ENQUEUED, State.CANCELED, State.FAILED}),
+    State.RETRYING: frozenset({State.ENQUEUED, State.SCHEDULED, State.CANCELED, State.FAILED}),
     State.COMPLETED: frozenset(),
     State.FAILED: frozenset(),
     State.CANCELED: frozenset(),

@@ -238,11 +238,30 @@ class Hold(msgspec.Struct, frozen=True):
 
 
 class Watch(msgspec.Struct, frozen=True, kw_only=True):
-    """What a sleeper waits for: work in some lines, or the end of one job."""
+    """What a sleeper waits for: work in some lines, the end of one job, or any news."""
 
     tenants: tuple[str, ...] | None = None
     queues: tuple[str, ...] | None = None
     job: Ref | None = None
+    news: bool = False
+    """Anything that rings a bell, for readers of events."""
+
+
+class Level(StrEnum):
+    OK = "ok"
+    WARNING = "warning"
+    BAD = "bad"
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One thing `holdfast doctor` looked at, in words.
+
+    Each store has an `examine(url)` of its own.
+    """
+
+    level: Level
+    what: str
+    words: str
 
 
 class Store(Protocol):

@@ -86,6 +86,8 @@ class Listening:
 
 
 def _matches(watch: Watch, lines: set[Line], ended: set[Ref]) -> bool:
+    if watch.news:
+        return True
     if watch.job is not None:
         return watch.job in ended
     return any(

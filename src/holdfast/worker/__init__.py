@@ -1,0 +1,1 @@
+"""The worker process: claim, run, lease, pool, signals, supervise."""

@@ -55,7 +55,7 @@ def take(tables: Tables, claim: Claim, now: Micros) -> list[Lease]:
             room = min(quota, claim.limit - len(leases))
             taken = _take_line(tables, line, claim, room, now)
             leases += taken
-            if len(taken) < room:
+            if line not in tables.lines:  # It ran dry, with or without filling its room.
                 lines.remove(line)
             if len(leases) >= claim.limit:
                 break

@@ -202,12 +202,13 @@ class Tables:
 
     def pages(self, after: int | None, newest_first: bool) -> Iterator[Row]:
         """Rows past a cursor, in or against first-enqueue order."""
+        order = self.order  # Deleting while walking may put a shorter list in its place.
         if newest_first:
-            end = len(self.order) if after is None else bisect_left(self.order, after)
-            seqs = iter(self.order[i] for i in range(end - 1, -1, -1))
+            end = len(order) if after is None else bisect_left(order, after)
+            seqs = iter(order[i] for i in range(end - 1, -1, -1))
         else:
-            start = 0 if after is None else bisect_right(self.order, after)
-            seqs = iter(self.order[i] for i in range(start, len(self.order)))
+            start = 0 if after is None else bisect_right(order, after)
+            seqs = iter(order[i] for i in range(start, len(order)))
         return (row for seq in seqs if (row := self.by_seq.get(seq)) is not None)
 
     # -- keys ------------------------------------------------------------------------------------
@@ -217,7 +218,8 @@ class Tables:
         if hold is None:
             return None
         row = self.rows.get((key[0], hold.id))
-        if row is not None and row.state not in TERMINAL:
+        # The id may have been pruned and used again, for a job without this key.
+        if row is not None and row.state not in TERMINAL and key_of(row.new) == key:
             return hold.id
         return hold.id if hold.until is not None and hold.until > now else None
 

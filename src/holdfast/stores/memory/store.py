@@ -44,7 +44,6 @@ from holdfast.store import (
     Pruned,
     Put,
     Ref,
-    Selection,
     Setting,
     Take,
     Tally,
@@ -53,6 +52,7 @@ from holdfast.store import (
 from holdfast.stores.bell import Bell, Line
 from holdfast.stores.memory.claims import repair, take
 from holdfast.stores.memory.layout import Row, Tables, key_of
+from holdfast.stores.memory.selects import bounded, past, selects
 
 
 class MemoryStore:
@@ -217,14 +217,15 @@ class MemoryStore:
 
     async def change(self, change: Change) -> Changed:
         within("limit", change.limit, CHANGE_MAX)
+        select = bounded(change.select)
         done: dict[str, str] = {}
-        cursor: int | None = None
+        cursor: int | None = change.after
         with self._step() as now:
             for row in self._tables.pages(change.after, newest_first=False):
                 if len(done) >= change.limit:
                     break
                 cursor = row.seq
-                if _selects(change.select, row, now):
+                if selects(select, row, now):
                     outcome = self._change(change, row, now)
                     if outcome is not None:
                         done[row.new.id] = outcome
@@ -341,12 +342,15 @@ class MemoryStore:
 
     async def find(self, find: Find) -> Page:
         within("limit", find.limit, PAGE_MAX)
+        bounded(find.select)
+        if find.limit == 0:
+            return Page([], find.after)
         with self._step() as now:
             rows: Iterable[Row]
             if find.select.ids and find.select.tenant is not None:
                 named = (self._tables.rows.get((find.select.tenant, id)) for id in find.select.ids)
                 rows = sorted(
-                    (row for row in named if row is not None and _past(row, find)),
+                    (row for row in named if row is not None and past(row, find)),
                     key=lambda row: row.seq,
                     reverse=find.newest_first,
                 )
@@ -354,7 +358,7 @@ class MemoryStore:
                 rows = self._tables.pages(find.after, find.newest_first)
             jobs: list[JobRecord] = []
             for row in rows:
-                if _selects(find.select, row, now):
+                if selects(find.select, row, now):
                     if len(jobs) == find.limit:
                         return Page(jobs, jobs[-1].seq)
                     jobs.append(row.record(now))
@@ -390,7 +394,8 @@ class MemoryStore:
                 if job_id is not None and event.job_id != job_id:
                     continue
                 if len(page) == limit:
-                    return EventPage(page, page[-1].cursor, after < self._tables.events_floor)
+                    cursor = page[-1].cursor if page else after
+                    return EventPage(page, cursor, after < self._tables.events_floor)
                 page.append(event)
             return EventPage(page, self._tables.cursor, after < self._tables.events_floor)
 
@@ -451,6 +456,8 @@ class MemoryStore:
 
     def _soonest(self, watch: Watch, now: Micros) -> float:
         """Seconds until something known will be worth a look; 0 when it already is."""
+        if watch.news:
+            return WAIT_S_MAX
         if watch.job is not None:
             row = self._tables.rows.get((watch.job.tenant, watch.job.id))
             return 0.0 if row is None or row.state in TERMINAL else WAIT_S_MAX
@@ -480,26 +487,3 @@ def _note(row: Row) -> str | None:
     if row.reason is None:
         return row.error if row.state is State.RETRYING else None
     return f"{row.reason.value}: {row.error}" if row.error else row.reason.value
-
-
-def _past(row: Row, find: Find) -> bool:
-    if find.after is None:
-        return True
-    return row.seq < find.after if find.newest_first else row.seq > find.after
-
-
-def _selects(select: Selection, row: Row, now: Micros) -> bool:
-    new = row.new
-    return (
-        (select.tenant is None or new.tenant == select.tenant)
-        and (not select.ids or new.id in select.ids)
-        and (not select.queues or new.queue in select.queues)
-        and (not select.types or new.envelope.type in select.types)
-        and (not select.groups or new.group in select.groups)
-        and (not select.reasons or row.reason in select.reasons)
-        and (select.key is None or new.key == select.key)
-        and (select.created_from is None or row.created_at >= select.created_from)
-        and (select.created_before is None or row.created_at < select.created_before)
-        and all(tag in new.tags for tag in select.tags)
-        and (not select.states or row.record(now).state in select.states)
-    )

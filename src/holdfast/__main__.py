@@ -1,0 +1,25 @@
+"""`holdfast` and `python -m holdfast`: the command line, or how to get it."""
+
+from __future__ import annotations
+
+import sys
+
+from holdfast.errors import MissingExtra
+
+
+def main() -> None:
+    """Runs the command line; without its extra, says how to install it."""
+    try:
+        from holdfast.cli import run
+    except ModuleNotFoundError as error:
+        if error.name not in ("click", "rich"):
+            raise
+        missing = MissingExtra(
+            field="cli", what="the command line", package=error.name, extra="cli"
+        )
+        sys.exit(str(missing))
+    run()
+
+
+if __name__ == "__main__":
+    main()

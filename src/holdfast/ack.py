@@ -1,0 +1,133 @@
+"""Who may change a running job? This file, nobody else: outcomes become transitions, in batches.
+
+While a batch is on its way the next one gathers: no timer, no wait for a full batch, so that a
+crash finds few finished jobs unsettled. After a failed call an outcome is sent again until its
+lease has ended; from then on its deadline rescues the job. Nothing is settled twice, and nothing
+is lost in silence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from holdfast.errors import HoldfastError, StoreError
+from holdfast.events import Announcer, Confirmed
+from holdfast.job import Lease, Outcome
+from holdfast.lifecycle import Transition, decide
+from holdfast.limits import BATCH_MAX
+from holdfast.store import Acked, Store
+
+logger = logging.getLogger("holdfast")
+
+RETRY_FIRST_S = 0.05
+RETRY_MOST_S = 2.0
+
+
+class Settlement(msgspec.Struct, frozen=True):
+    """An outcome on its way to the store."""
+
+    lease: Lease
+    outcome: Outcome
+    until_s: float
+    """The monotonic instant after which the lease has surely ended."""
+    done: Callable[[Acked], None]
+    """Told once: what the store answered, or that it never did."""
+
+
+class Acker:
+    """Settles leases for one event loop. `chance` feeds the jitter of retries."""
+
+    def __init__(
+        self, store: Store, announcer: Announcer, chance: Callable[[], float] = random.random
+    ) -> None:
+        self._store = store
+        self._announcer = announcer
+        self._chance = chance
+        self._waiting: list[Settlement] = []
+        self._sending = 0
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def pending(self) -> int:
+        """Outcomes the store has not answered yet."""
+        return len(self._waiting) + self._sending
+
+    def settle(self, settlement: Settlement) -> None:
+        """Sends the outcome with the next batch."""
+        self._waiting.append(settlement)
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._flush())
+
+    async def idle(self) -> None:
+        """Returns when every outcome was answered or given up."""
+        while self._task is not None:
+            await asyncio.shield(self._task)
+
+    async def _flush(self) -> None:
+        try:
+            while self._waiting:
+                batch = self._waiting[:BATCH_MAX]
+                del self._waiting[:BATCH_MAX]
+                self._sending = len(batch)
+                await self._send(batch)
+                self._sending = 0
+        finally:
+            self._task = None
+
+    async def _send(self, batch: list[Settlement]) -> None:
+        pause = RETRY_FIRST_S
+        changes = [
+            decide(one.outcome, one.lease.job, one.lease.token, self._chance()) for one in batch
+        ]
+        while batch:
+            try:
+                answers = await self._store.ack(changes)
+            except StoreError as error:
+                await asyncio.sleep(pause * (0.5 + self._chance()))
+                pause = min(pause * 2, RETRY_MOST_S)
+                batch, changes = self._give_up_late(batch, changes, error)
+                continue
+            except Exception as error:
+                await self._isolate(batch, error)
+                return
+            for one, answer in zip(batch, answers, strict=True):
+                self._answered(one, answer)
+            return
+
+    def _give_up_late(
+        self, batch: list[Settlement], changes: list[Transition], error: StoreError
+    ) -> tuple[list[Settlement], list[Transition]]:
+        """What may still be accepted; the rest is told that its lease ran out."""
+        now = time.monotonic()
+        late = [one for one in batch if one.until_s <= now]
+        for one in late:
+            logger.error("job %s: outcome not stored: %s", one.lease.job.id, error)
+            one.done(Acked(one.lease.job.id, error=error))
+        kept = [pair for pair in zip(batch, changes, strict=True) if pair[0].until_s > now]
+        return [one for one, _ in kept], [change for _, change in kept]
+
+    async def _isolate(self, batch: list[Settlement], error: Exception) -> None:
+        """A batch that cannot even be sent is split, so that one bad outcome fails alone."""
+        if len(batch) > 1:
+            for one in batch:
+                await self._send([one])
+            return
+        [one] = batch
+        logger.exception("job %s: outcome cannot be stored", one.lease.job.id, exc_info=error)
+        wrapped = (
+            error if isinstance(error, HoldfastError) else StoreError(store="", why=str(error))
+        )
+        one.done(Acked(one.lease.job.id, error=wrapped))
+
+    def _answered(self, one: Settlement, answer: Acked) -> None:
+        if answer.error is not None:
+            logger.warning("job %s: outcome refused: %s", one.lease.job.id, answer.error)
+        elif answer.state is not None and self._announcer.subscribers:
+            self._announcer.announce(Confirmed(one.lease.job, one.outcome, answer.state))
+        one.done(answer)

@@ -1,0 +1,238 @@
+"""App: where job types are registered and a store is opened. The one object a program shares."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from functools import cached_property
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
+
+from holdfast.clock import Clock, micros
+from holdfast.codec import OBJECT, Codecs, Upgrade
+from holdfast.config import Config
+from holdfast.context import Context
+from holdfast.enqueue import Enqueuer, Options, amend, checked
+from holdfast.errors import ConfigError
+from holdfast.events import Announcer, Subscriber
+from holdfast.job import JobRecord, Rules, State, check_name, check_whole
+from holdfast.limits import (
+    ATTEMPTS_MAX,
+    PRIORITY_MAX,
+    PRIORITY_MIN,
+    QUEUE_MAX,
+    TENANT_MAX,
+    TYPE_MAX,
+)
+from holdfast.middleware import Middleware, chain
+from holdfast.retry import policy
+from holdfast.store import Store
+from holdfast.stores import open_store
+from holdfast.sync import SyncApp
+from holdfast.tenant import Tenant
+from holdfast.typed import Job, JobFunction, JobType, Planned, Registry, Style
+
+P = ParamSpec("P")
+R = TypeVar("R")
+K = TypeVar("K", bound=type[Job])
+
+
+class TypeOptions(Options, total=False):
+    """What `@app.job` may say of a type, beside the defaults of its enqueues."""
+
+    name: str
+    """Stored with every job: keep it when the code moves. The function's or class's name by
+    default.
+    """
+    cpu: bool
+    """Runs in a process of its own, for work that holds the interpreter."""
+    version: int
+    upgrades: Mapping[int, Upgrade]
+    """From a version's plain data to the next one's, for each version below the present."""
+    codec: str
+
+
+class JobDecorator(Protocol):
+    @overload  # A Job class is callable too; the first match is meant.
+    def __call__(self, target: K) -> K: ...  # type: ignore[overload-overlap]
+    @overload
+    def __call__(
+        self, target: Callable[Concatenate[Context, P], Awaitable[R]]
+    ) -> JobFunction[P, R]: ...
+    @overload
+    def __call__(self, target: Callable[Concatenate[Context, P], R]) -> JobFunction[P, R]: ...
+
+
+class App:
+    """`App("sqlite:///jobs.db")`; settings by name, as in `Config`."""
+
+    def __init__(
+        self,
+        store: str | Store,
+        *,
+        clock: Clock | None = None,
+        middleware: tuple[Middleware, ...] = (),
+        **settings: Any,
+    ) -> None:
+        self.config = Config.of(**settings)
+        self.store: Store = open_store(store, clock) if isinstance(store, str) else store
+        self.codecs = Codecs(pickle=self.config.pickle)
+        self.codecs.get(self.config.codec)
+        self.registry = Registry()
+        self.middleware = middleware
+        self.announcer = Announcer()
+        self._users = 0
+
+    # -- types -----------------------------------------------------------------------------------
+
+    def job(self, **options: Unpack[TypeOptions]) -> JobDecorator:
+        """Registers a function or a Job class as a job type."""
+
+        def register(target: Any) -> Any:
+            name = check_name("name", options.get("name", target.__name__), TYPE_MAX)
+            if inspect.isclass(target):
+                self._register(name, target, target, options)
+                return target
+            function: JobFunction[..., Any] = JobFunction(target, name)
+            self._register(name, function.kind, target, options)
+            return function
+
+        return cast(JobDecorator, register)
+
+    def _register(self, name: str, kind: Any, source: Any, options: TypeOptions) -> None:
+        if not issubclass(kind, Job) or not callable(getattr(kind, "run", None)):
+            raise ConfigError(field=name, why="a job class derives from holdfast.Job and has run()")
+        own = ("name", "cpu", "version", "upgrades", "codec")
+        defaults = checked({key: value for key, value in options.items() if key not in own})
+        for option in ("id", "key", "run_at", "delay", "group", "tags", "ttl"):
+            if option in defaults:
+                raise ConfigError(field=option, why="belongs to an enqueue, not to a job type")
+        version = check_whole("version", options.get("version", 1), 1, 1_000_000)
+        upgrades = options.get("upgrades", {})
+        for step in range(min(upgrades, default=version), version):
+            if step not in upgrades:
+                raise ConfigError(field="upgrades", why=f"no upgrade from version {step}")
+        rules = amend(self._rules, defaults)
+        check_whole("max_attempts", rules.max_attempts, 1, ATTEMPTS_MAX)
+        codec = options.get("codec", self.config.codec)
+        self.codecs.get(codec)
+        self.registry.add(
+            JobType(
+                name=name,
+                kind=kind,
+                queue=check_name("queue", defaults.get("queue", self.config.queue), QUEUE_MAX),
+                priority=check_whole(
+                    "priority", defaults.get("priority", 0), PRIORITY_MIN, PRIORITY_MAX
+                ),
+                rules=rules,
+                style=_style(name, source, options.get("cpu", False)),
+                version=version,
+                upgrades=upgrades,
+                codec=codec,
+                home=f"{source.__module__}:{source.__qualname__}",
+            )
+        )
+
+    @cached_property
+    def _rules(self) -> Rules:
+        config = self.config
+        return Rules(
+            max_attempts=config.max_attempts,
+            retry=policy(config.retry),
+            timeout_us=None if config.timeout_s is None else micros(config.timeout_s),
+            keep_us=micros(config.keep_s),
+            keep_failed_us=micros(config.keep_failed_s),
+        )
+
+    # -- life ------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Opens the store. Nested opens share it; the last close closes it."""
+        if self._users == 0:
+            await self.store.open()
+        self._users += 1
+
+    async def close(self) -> None:
+        self._users -= 1
+        if self._users == 0:
+            await self.store.close()
+
+    async def __aenter__(self) -> App:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    # -- use -------------------------------------------------------------------------------------
+
+    @cached_property
+    def enqueuer(self) -> Enqueuer:
+        return Enqueuer(self.store, self.registry, self.codecs, self.config)
+
+    def tenant(self, name: str) -> Tenant:
+        """The customer all further calls are made for."""
+        check_name("tenant", name, TENANT_MAX)
+        return Tenant(name, self.store, self.enqueuer, self.codecs)
+
+    @cached_property
+    def sync(self) -> SyncApp:
+        """The same calls without await, for blocking code in any thread."""
+        return SyncApp(self)
+
+    def subscribe(self, subscriber: Subscriber) -> None:
+        """Calls back with every outcome this process's workers got confirmed. Must not block."""
+        self.announcer.subscribers.append(subscriber)
+
+    async def run_now(self, job: Job | Planned, *, tenant: str = "now") -> Any:
+        """Runs a job here, without a store, through the same middleware; raises what the handler
+        raises.
+        """
+        if isinstance(job, Planned):
+            job = job.job
+        job_type = self.registry.of(job)
+        ctx = Context(_unstored(tenant, job_type, job, self.codecs))
+
+        async def handler(ctx: Context, job: Job) -> Any:
+            result = job.run(ctx)  # type: ignore[attr-defined]
+            return await result if inspect.isawaitable(result) else result
+
+        return await chain(self.middleware, handler)(ctx, job)
+
+
+def _style(name: str, source: Any, cpu: bool) -> Style:
+    work = source.run if inspect.isclass(source) else source
+    if not inspect.iscoroutinefunction(work):
+        return Style.PROCESS if cpu else Style.THREAD
+    if cpu:
+        raise ConfigError(field="cpu", why=f"{name!r} is async; cpu=True needs a plain function")
+    return Style.LOOP
+
+
+def _unstored(tenant: str, job_type: JobType, job: Job, codecs: Codecs) -> JobRecord:
+    return JobRecord(
+        tenant=check_name("tenant", tenant, TENANT_MAX),
+        id="now",
+        queue=job_type.queue,
+        envelope=codecs.seal(job_type.name, job_type.version, OBJECT, job),
+        rules=job_type.rules,
+        priority=job_type.priority,
+        key=None,
+        group=None,
+        tags=(),
+        origin=None,
+        seq=0,
+        state=State.PROCESSING,
+        attempt=1,
+        fence=1,
+        lapses=0,
+        misses=0,
+        created_at=0,
+        updated_at=0,
+        run_at=0,
+    )

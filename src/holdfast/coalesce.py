@@ -1,0 +1,103 @@
+"""Concurrent single calls become one batch call: plain user code gets batch speed.
+
+While a batch is under way the next one gathers, so waiting calls cost no timer and a lone call no
+delay. Each event loop has its own lane; a coalescer may be shared by threads that run loops.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Generic, TypeVar
+from weakref import WeakKeyDictionary
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class Coalescer(Generic[Item, Result]):
+    """`await submit(item)` gives the item's result out of the batch it travelled in."""
+
+    def __init__(
+        self,
+        send: Callable[[list[Item]], Awaitable[list[Result]]],
+        *,
+        batch_max: int,
+        pending_max: int,
+    ) -> None:
+        self._send = send
+        self._batch_max = batch_max
+        self._pending_max = pending_max
+        self._lanes: WeakKeyDictionary[asyncio.AbstractEventLoop, _Lane[Item, Result]]
+        self._lanes = WeakKeyDictionary()
+
+    async def submit(self, item: Item) -> Result:
+        """Waits for room when too much is pending, then for the batch.
+
+        A failed batch fails each call.
+        """
+        lane = self._lane()
+        while len(lane.waiting) >= self._pending_max:
+            await lane.flushed.wait()
+        return await self.push(item)
+
+    def push(self, item: Item) -> asyncio.Future[Result]:
+        """Submits without waiting, also past the bound: for callers with a bound of their own."""
+        lane = self._lane()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Result] = loop.create_future()
+        lane.waiting.append((item, future))
+        if lane.task is None:
+            lane.task = loop.create_task(self._flush(lane))
+        return future
+
+    @property
+    def pending(self) -> int:
+        """Items of this loop not yet sent."""
+        return len(self._lane().waiting)
+
+    def _lane(self) -> _Lane[Item, Result]:
+        loop = asyncio.get_running_loop()
+        lane = self._lanes.get(loop)
+        if lane is None:
+            lane = self._lanes[loop] = _Lane()
+        return lane
+
+    async def _flush(self, lane: _Lane[Item, Result]) -> None:
+        try:
+            while lane.waiting:
+                batch = lane.waiting[: self._batch_max]
+                del lane.waiting[: self._batch_max]
+                lane.flushed.set()
+                lane.flushed.clear()
+                await self._deliver(batch)
+        finally:
+            lane.task = None
+
+    async def _deliver(self, batch: list[tuple[Item, asyncio.Future[Result]]]) -> None:
+        try:
+            results = await self._send([item for item, _ in batch])
+        except BaseException as error:
+            for _, future in batch:
+                if not future.done():
+                    _fail(future, error)
+            if not isinstance(error, Exception):
+                raise
+            return
+        for (_, future), result in zip(batch, results, strict=True):
+            if not future.done():  # The caller may have given up; its item was sent all the same.
+                future.set_result(result)
+
+
+class _Lane(Generic[Item, Result]):
+    def __init__(self) -> None:
+        self.waiting: list[tuple[Item, asyncio.Future[Result]]] = []
+        self.task: asyncio.Task[None] | None = None
+        self.flushed = asyncio.Event()
+
+
+def _fail(future: asyncio.Future[Result], error: BaseException) -> None:
+    if isinstance(error, asyncio.CancelledError):
+        future.cancel()
+    else:
+        future.set_exception(error)

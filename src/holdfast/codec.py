@@ -1,0 +1,174 @@
+"""How a payload becomes bytes and comes back, in any process and after any upgrade of its type.
+
+A stored payload names its codec and the schema version of its type (`job.Envelope`). A reader
+decodes the current version straight into the type; an older one as plain data that passes through
+the type's upgrade functions, one version at a time. Pickle runs code on reading, so it must be
+switched on by name.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from holdfast.errors import CodecNotFound, ConfigError, DecodeError, InvalidPayload
+from holdfast.job import Envelope
+
+OBJECT = "object"
+"""Not a codec: the object itself, in stores that hand it over."""
+
+Upgrade = Callable[[Any], Any]
+"""From the plain data of one schema version to the plain data of the next."""
+
+
+class Codec(Protocol):
+    """A way to write values.
+
+    `id` is stored with every payload: never reuse one for another format.
+    """
+
+    id: str
+
+    def encode(self, value: Any) -> bytes: ...
+
+    def decode(self, body: bytes, type: Any) -> Any:
+        """The value as `type`, checked; `typing.Any` gives plain data."""
+
+
+def to_plain(value: Any) -> Any:
+    """What msgspec asks for values it does not know: models with `model_dump` (pydantic) are
+    welcome.
+    """
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    raise NotImplementedError(f"cannot encode {type(value).__name__}")
+
+
+def from_plain(kind: Any, value: Any) -> Any:
+    """The way back from `to_plain`."""
+    if isinstance(value, kind):
+        return value
+    if hasattr(kind, "model_validate"):
+        return kind.model_validate(value)
+    raise NotImplementedError(f"cannot decode {kind.__name__}")
+
+
+class JsonCodec:
+    id = "json"
+
+    def __init__(self) -> None:
+        self._encoder = msgspec.json.Encoder(enc_hook=to_plain)
+        self._decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
+
+    def encode(self, value: Any) -> bytes:
+        return self._encoder.encode(value)
+
+    def decode(self, body: bytes, type: Any) -> Any:
+        decoder = self._decoders.get(type)
+        if decoder is None:
+            decoder = self._decoders[type] = msgspec.json.Decoder(type, dec_hook=from_plain)
+        return decoder.decode(body)
+
+
+class MsgpackCodec:
+    id = "msgpack"
+
+    def __init__(self) -> None:
+        self._encoder = msgspec.msgpack.Encoder(enc_hook=to_plain)
+        self._decoders: dict[Any, msgspec.msgpack.Decoder[Any]] = {}
+
+    def encode(self, value: Any) -> bytes:
+        return self._encoder.encode(value)
+
+    def decode(self, body: bytes, type: Any) -> Any:
+        decoder = self._decoders.get(type)
+        if decoder is None:
+            decoder = self._decoders[type] = msgspec.msgpack.Decoder(type, dec_hook=from_plain)
+        return decoder.decode(body)
+
+
+class PickleCodec:
+    """Plain data by pickle, for values the others cannot write.
+
+    Reading it runs code: trust your store.
+    """
+
+    id = "pickle"
+
+    def encode(self, value: Any) -> bytes:
+        return pickle.dumps(_fields(value), protocol=5)
+
+    def decode(self, body: bytes, type: Any) -> Any:
+        return msgspec.convert(pickle.loads(body), type, dec_hook=from_plain)
+
+
+def _fields(value: Any) -> Any:
+    return msgspec.structs.asdict(value) if isinstance(value, msgspec.Struct) else value
+
+
+class Codecs:
+    """The codecs an app knows, by id."""
+
+    def __init__(self, *, pickle: bool = False) -> None:
+        self._known: dict[str, Codec] = {}
+        for codec in (JsonCodec(), MsgpackCodec()):
+            self.register(codec)
+        if pickle:
+            self.register(PickleCodec())
+
+    def register(self, codec: Codec, *, replace: bool = False) -> None:
+        """Adds a codec; refuses an id that is taken unless told to replace it."""
+        if codec.id == OBJECT or (codec.id in self._known and not replace):
+            raise ConfigError(field="codec", why=f"id {codec.id!r} is taken; say replace=True")
+        self._known[codec.id] = codec
+
+    def get(self, id: str) -> Codec:
+        try:
+            return self._known[id]
+        except KeyError:
+            raise CodecNotFound(codec=id, known=", ".join(sorted(self._known))) from None
+
+    def seal(self, type: str, version: int, codec: str, value: Any) -> Envelope:
+        """The envelope of a value; `object` keeps the value itself."""
+        if codec == OBJECT:
+            return Envelope(type, codec, version, value)
+        try:
+            body = self.get(codec).encode(value)
+        except CodecNotFound:
+            raise
+        except Exception as error:
+            raise InvalidPayload(field="payload", type=type, why=str(error)) from error
+        return Envelope(type, codec, version, body)
+
+    def unseal(
+        self, envelope: Envelope, kind: Any, version: int, upgrades: Mapping[int, Upgrade]
+    ) -> Any:
+        """The value as `kind`, brought up to `version`; DecodeError says why it cannot be."""
+        try:
+            if envelope.codec == OBJECT:
+                return _handed(envelope, kind)
+            codec = self.get(envelope.codec)
+            if envelope.version == version:
+                return codec.decode(envelope.body, kind)
+            plain = codec.decode(envelope.body, Any)
+            for step in range(envelope.version, version):
+                plain = upgrades[step](plain)
+            return msgspec.convert(plain, kind, dec_hook=from_plain)
+        except Exception as error:
+            why = f"version {envelope.version}: {error or type(error).__name__}"
+            raise DecodeError(codec=envelope.codec, type=envelope.type, why=why) from error
+
+    def unseal_result(self, codec: str, body: Any) -> Any:
+        """A result as plain data."""
+        if body is None or codec == OBJECT:
+            return body
+        return self.get(codec).decode(body, Any)
+
+
+def _handed(envelope: Envelope, kind: Any) -> Any:
+    if not isinstance(envelope.body, kind):
+        raise TypeError(f"not a {kind.__name__}")
+    return envelope.body

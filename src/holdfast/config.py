@@ -1,0 +1,130 @@
+"""The settings of an app, in one frozen value. Unknown and impossible ones are refused by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import ConfigError, InvalidInput, did_you_mean
+from holdfast.job import check_name
+from holdfast.limits import (
+    ATTEMPTS_MAX,
+    CONCURRENCY_MAX,
+    DELAY_S_MAX,
+    LEASE_S_MAX,
+    PAYLOAD_MAX,
+    PREFETCH_MAX,
+    QUEUE_MAX,
+    RESULT_MAX,
+    WAIT_S_MAX,
+)
+from holdfast.retry import RetryPolicy, policy
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True):
+    """Defaults are the numbers of the design. Lengths are in seconds, sizes in bytes."""
+
+    # What a job gets unless its type or its enqueue says otherwise.
+    queue: str = "default"
+    max_attempts: int = 3
+    retry: RetryPolicy | str = "default"
+    timeout_s: float | None = None
+    keep_s: float = 24 * 3600.0
+    keep_failed_s: float = 7 * 24 * 3600.0
+
+    # Payloads.
+    codec: str = "json"
+    pickle: bool = False
+    payload_max: int = PAYLOAD_MAX
+    result_max: int = RESULT_MAX
+
+    # The worker.
+    concurrency: int = 10
+    prefetch: int | None = None
+    """Leases waiting in the worker beyond the running ones; None is as many as `concurrency`."""
+    lease_s: float = 60.0
+    heartbeat_s: float | None = None
+    """None is a third of the lease."""
+    poll_s: float = 1.0
+    """How long an idle worker sleeps when nothing wakes it."""
+    drain_s: float = 30.0
+    unknown_delay_s: float = 5.0
+    """First pause of a job whose type this worker does not know; it doubles."""
+
+    # Upkeep.
+    upkeep: bool = True
+    leader_s: float = 10.0
+    """How long the hold of the process that does the upkeep lasts."""
+    rescue_every_s: float = 1.0
+    prune_every_s: float = 5.0
+    events_keep_s: float = 24 * 3600.0
+
+    # Clocks of machines that share a versioned store.
+    skew_s: float = 30.0
+    grace_s: float = 60.0
+
+    @property
+    def beat_s(self) -> float:
+        """Seconds between heartbeats."""
+        return self.lease_s / 3 if self.heartbeat_s is None else self.heartbeat_s
+
+    @property
+    def buffer(self) -> int:
+        """Leases a worker may hold beyond the running ones."""
+        return min(self.concurrency, PREFETCH_MAX) if self.prefetch is None else self.prefetch
+
+    @classmethod
+    def of(cls, **given: Any) -> Config:
+        """The settings, or ConfigError naming the one that is unknown, of the wrong type or
+        impossible.
+        """
+        for name, value in given.items():
+            if name not in cls.__struct_fields__:
+                hint = did_you_mean(name, cls.__struct_fields__)
+                raise ConfigError(field=name, why=f"there is no such setting.{hint}")
+            try:
+                msgspec.convert({name: value}, cls)
+            except msgspec.ValidationError as error:
+                raise ConfigError(field=name, why=str(error).split(" - at ")[0]) from None
+        config = cls(**given)
+        _check(config)
+        return config
+
+
+def _check(config: Config) -> None:
+    policy(config.retry)
+    try:
+        check_name("queue", config.queue, QUEUE_MAX)
+    except InvalidInput as error:
+        raise ConfigError(field="queue", why=error.why) from None
+    if config.heartbeat_s is not None and not 0 < config.heartbeat_s < config.lease_s:
+        raise ConfigError(field="heartbeat_s", why="must be more than 0 and less than lease_s")
+    if config.grace_s < 2 * config.skew_s:
+        raise ConfigError(field="grace_s", why="must be at least twice skew_s")
+    for name, least, most in _RANGES:
+        value = getattr(config, name)
+        if value is not None and not least <= value <= most:
+            raise ConfigError(field=name, why=f"is {value}, must be {least} to {most}")
+
+
+_RANGES: tuple[tuple[str, float, float], ...] = (
+    ("max_attempts", 1, ATTEMPTS_MAX),
+    ("timeout_s", 0.001, DELAY_S_MAX),
+    ("keep_s", 0, DELAY_S_MAX),
+    ("keep_failed_s", 0, DELAY_S_MAX),
+    ("payload_max", 1, 1 << 30),
+    ("result_max", 0, 1 << 30),
+    ("concurrency", 1, CONCURRENCY_MAX),
+    ("prefetch", 0, PREFETCH_MAX),
+    ("lease_s", 0.1, LEASE_S_MAX),
+    ("poll_s", 0.01, WAIT_S_MAX),
+    ("drain_s", 0, 24 * 3600.0),
+    ("unknown_delay_s", 0, 3600.0),
+    ("leader_s", 0.5, 3600.0),
+    ("rescue_every_s", 0.01, 3600.0),
+    ("prune_every_s", 0.01, 24 * 3600.0),
+    ("events_keep_s", 0, DELAY_S_MAX),
+    ("skew_s", 0, 3600.0),
+    ("grace_s", 0, 2 * 3600.0),
+)

@@ -1,0 +1,117 @@
+"""What a handler sees of the world, and what it may raise to say more than success or failure."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, Protocol
+
+import msgspec
+
+from holdfast.errors import InvalidInput, JobCanceled
+from holdfast.job import JobRecord, check_seconds
+from holdfast.limits import PROGRESS_CHARS_MAX
+
+logger = logging.getLogger("holdfast.job")
+
+
+class Retry(Exception):
+    """Raise it for a retry that is no accident, with its own delay if the policy's does not fit."""
+
+    def __init__(self, why: str = "", *, after: float | None = None) -> None:
+        super().__init__(why)
+        self.after = None if after is None else check_seconds("after", after)
+
+
+class Fail(Exception):
+    """Raise it when trying again is no use: the job goes to the dead letters at once."""
+
+
+class Snooze(Exception):
+    """Raise it to be called again later; costs no attempt."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(seconds)
+        self.seconds = check_seconds("seconds", seconds)
+
+
+class Client(Protocol):
+    """What a handler may do with its own tenant; see `holdfast.Tenant`."""
+
+    @property
+    def enqueue(self) -> Callable[..., Awaitable[Any]]: ...
+
+
+class Context:
+    """One run of one job. Safe to use from the handler's thread."""
+
+    def __init__(self, job: JobRecord, client_of: Callable[[str], Client] | None = None) -> None:
+        self.job = job
+        self.tenant = job.tenant
+        self.job_id = job.id
+        self.attempt = job.attempt
+        self.max_attempts = job.max_attempts
+        self.fence = job.fence
+        """Grows with each lease of the job: a store of yours can refuse writes of an older run."""
+        self._client_of = client_of
+        self.latest_progress: str | None = None
+        self._canceled = threading.Event()
+
+    @property
+    def effect_key(self) -> str:
+        """The same for every attempt of this job: send it along as the idempotency key of an
+        effect.
+        """
+        name = f"{len(self.tenant)}:{self.tenant}:{self.job_id}"
+        return hashlib.sha256(name.encode()).hexdigest()
+
+    @property
+    def logger(self) -> logging.LoggerAdapter[logging.Logger]:
+        """A logger whose lines name the job."""
+        return _JobLogger(logger, {"tenant": self.tenant, "job_id": self.job_id})
+
+    @property
+    def canceled(self) -> bool:
+        """The job was canceled or the lease lost: nothing this run still does will be accepted."""
+        return self._canceled.is_set()
+
+    def check(self) -> None:
+        """Raises JobCanceled once the job was canceled.
+
+        For loops in threads, which nobody can interrupt.
+        """
+        if self.canceled:
+            raise JobCanceled(id=self.job_id)
+
+    def progress(self, done: float, total: float | None = None, note: str = "") -> None:
+        """Shows how far the job is.
+
+        Kept in the store with the next heartbeat; cheap to call often.
+        """
+        text = msgspec.json.encode({"done": done, "total": total, "note": note}).decode()
+        if len(text) > PROGRESS_CHARS_MAX:
+            raise InvalidInput(
+                field="note", why=f"progress is over {PROGRESS_CHARS_MAX} characters"
+            )
+        self.latest_progress = text
+
+    async def enqueue(self, job: Any, **options: Any) -> Any:
+        """Enqueues a follow-up job of the same tenant."""
+        if self._client_of is None:
+            raise InvalidInput(field="ctx", why="this run has no store to enqueue to")
+        return await self._client_of(self.tenant).enqueue(job, **options)
+
+    def cancel(self) -> None:
+        """Called by the worker: tells the handler to stop."""
+        self._canceled.set()
+
+
+class _JobLogger(logging.LoggerAdapter[logging.Logger]):
+    def process(
+        self, msg: Any, kwargs: MutableMapping[str, Any]
+    ) -> tuple[Any, MutableMapping[str, Any]]:
+        facts = self.extra or {}
+        kwargs.setdefault("extra", facts)
+        return f"[{facts['tenant']}/{facts['job_id']}] {msg}", kwargs

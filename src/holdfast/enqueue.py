@@ -1,0 +1,240 @@
+"""From a typed job to the store: checks it, seals it, sends it, singly or by the thousand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from typing import Any, TypedDict, Unpack
+
+import msgspec
+import uuid_utils
+
+from holdfast.clock import instant, micros
+from holdfast.coalesce import Coalescer
+from holdfast.codec import OBJECT, Codecs
+from holdfast.config import Config
+from holdfast.errors import InvalidInput, PayloadTooLarge, did_you_mean
+from holdfast.job import Envelope, NewJob, Rules, check_name, check_new, check_seconds
+from holdfast.limits import BATCH_MAX, QUEUE_MAX
+from holdfast.retry import RetryPolicy, policy
+from holdfast.store import Enqueued, Store
+from holdfast.typed import Job, JobType, Planned, Registry
+
+PENDING_MAX = 10_000
+"""Single enqueues of one loop that may wait for a batch."""
+CHUNK_BYTES_MAX = 8 * 1024 * 1024
+"""Payload bytes of one batch of `enqueue_many`."""
+
+
+class Options(TypedDict, total=False):
+    """What one enqueue may say beyond its job. Lengths are in seconds."""
+
+    id: str
+    """Chosen by the caller, so that a repeated call finds the first one's job."""
+    queue: str
+    priority: int
+    delay: float
+    run_at: datetime
+    key: str
+    """The same key gives the same job: until it is finished, or for `key_for` seconds."""
+    key_for: float
+    group: str
+    ttl: float
+    tags: Iterable[str]
+    max_attempts: int
+    max_retries: int
+    retry: RetryPolicy | str
+    timeout: float
+    keep: float
+    keep_failed: float
+
+
+class EnqueuedMany(msgspec.Struct, frozen=True):
+    """What became of a stream of jobs."""
+
+    created: int
+    existing: int
+
+
+class Enqueuer:
+    """Makes NewJobs and hands them to the store; concurrent single calls share a batch."""
+
+    def __init__(self, store: Store, registry: Registry, codecs: Codecs, config: Config) -> None:
+        self._store = store
+        self._registry = registry
+        self._codecs = codecs
+        self._config = config
+        own_max = store.capabilities.payload_max
+        self._payload_max = min(config.payload_max, own_max or config.payload_max)
+        self._coalescer = Coalescer(store.enqueue, batch_max=BATCH_MAX, pending_max=PENDING_MAX)
+
+    async def enqueue(self, tenant: str, job: Job | Planned, options: Options) -> Enqueued:
+        """Raises what was wrong with the job; otherwise the answer says created or existing."""
+        result = await self._coalescer.submit(self.plan(tenant, job, options))
+        if result.error is not None:
+            raise result.error
+        return result
+
+    async def enqueue_many(
+        self,
+        tenant: str,
+        jobs: Iterable[Job | Planned],
+        options: Options,
+        on_batch: Callable[[list[Enqueued]], None] | None,
+    ) -> EnqueuedMany:
+        """Takes any iterable, a batch in memory at a time.
+
+        Stops at the first job that is refused.
+        """
+        created = existing = 0
+        planned = (self.plan(tenant, job, options) for job in jobs)
+        for batch in _chunks(planned):
+            results = await self._store.enqueue(batch)
+            for result in results:
+                if result.error is not None:
+                    raise result.error
+                created += result.created
+                existing += not result.created
+            if on_batch is not None:
+                on_batch(results)
+        return EnqueuedMany(created, existing)
+
+    def plan(self, tenant: str, job: Job | Planned, options: Options) -> NewJob:
+        """The job as the store will get it, checked."""
+        if isinstance(job, Planned):
+            merged: dict[str, Any] = {**options, **job.options}
+            options = _options(**merged)
+            job = job.job
+        if not isinstance(job, Job):
+            raise InvalidInput(field="job", why=f"must be a job, not {type(job).__name__}")
+        job_type = self._registry.of(job)
+        sealed = self.seal(job_type, job)
+        if not options:  # The common case: all is as the type says, and was checked there.
+            return NewJob(
+                tenant=tenant,
+                id=str(uuid_utils.uuid7()),
+                queue=job_type.queue,
+                envelope=sealed,
+                rules=job_type.rules,
+                priority=job_type.priority,
+            )
+        return plan_with(tenant, job_type, sealed, options)
+
+    def seal(self, job_type: JobType, job: Job) -> Envelope:
+        """The job's envelope, within the payload limit."""
+        codec = job_type.codec if self._store.capabilities.encodes else OBJECT
+        sealed = self._codecs.seal(job_type.name, job_type.version, codec, job)
+        if codec != OBJECT and len(sealed.body) > self._payload_max:
+            raise PayloadTooLarge(field="payload", size=len(sealed.body), max=self._payload_max)
+        return sealed
+
+
+def plan_with(tenant: str, job_type: JobType, sealed: Envelope, options: Options) -> NewJob:
+    """The NewJob of a call that says more than its type does."""
+    if "delay" in options and "run_at" in options:
+        raise InvalidInput(field="delay", why="give either delay or run_at, not both")
+    delay = check_seconds("delay", options.get("delay", 0.0))
+    ttl = check_seconds("ttl", options["ttl"], 0.001) if "ttl" in options else None
+    queue = options.get("queue", job_type.queue)
+    if queue is not job_type.queue:
+        check_name("queue", queue, QUEUE_MAX)
+    return check_new(
+        NewJob(
+            tenant=tenant,
+            id=options.get("id") or _fresh_id(options),
+            queue=queue,
+            envelope=sealed,
+            rules=_rules(job_type.rules, options),
+            priority=options.get("priority", job_type.priority),
+            delay_us=micros(delay),
+            run_at=_run_at(options),
+            ttl_us=None if ttl is None else micros(ttl),
+            key=options.get("key"),
+            group=options.get("group"),
+            tags=_tags(options),
+        )
+    )
+
+
+def _fresh_id(options: Options) -> str:
+    if "id" in options:
+        raise InvalidInput(field="id", why="must not be empty")
+    return str(uuid_utils.uuid7())
+
+
+def _tags(options: Options) -> tuple[str, ...]:
+    tags = options.get("tags", ())
+    if isinstance(tags, str):
+        raise InvalidInput(field="tags", why="must be a list of tags, not one text")
+    return tuple(tags)
+
+
+def _run_at(options: Options) -> int | None:
+    at = options.get("run_at")
+    if at is None:
+        return None
+    if not isinstance(at, datetime):
+        raise InvalidInput(field="run_at", why=f"must be a datetime, not {type(at).__name__}")
+    if at.tzinfo is None or at.utcoffset() is None:
+        raise InvalidInput(field="run_at", why="has no time zone; say datetime(..., tzinfo=UTC)")
+    return instant(at)
+
+
+_RULE_OPTIONS = frozenset(
+    {"max_attempts", "max_retries", "retry", "timeout", "keep", "keep_failed", "key_for"}
+)
+
+
+def _rules(rules: Rules, options: Options) -> Rules:
+    if _RULE_OPTIONS.isdisjoint(options):
+        return rules
+    return amend(rules, options)
+
+
+def amend(rules: Rules, options: Options) -> Rules:
+    """The rules with what the options say; shared by job types and by single enqueues."""
+    changes: dict[str, Any] = {}
+    if "max_attempts" in options:
+        changes["max_attempts"] = options["max_attempts"]
+    if "max_retries" in options:
+        changes["max_attempts"] = options["max_retries"] + 1
+    if "retry" in options:
+        changes["retry"] = policy(options["retry"])
+    for name, field in (
+        ("timeout", "timeout_us"),
+        ("keep", "keep_us"),
+        ("keep_failed", "keep_failed_us"),
+        ("key_for", "key_us"),
+    ):
+        if name in options:
+            changes[field] = micros(check_seconds(name, options[name]))  # type: ignore[literal-required]
+    return msgspec.structs.replace(rules, **changes)
+
+
+def _options(**given: Unpack[Options]) -> Options:
+    return checked(given)
+
+
+def checked(given: Any) -> Options:
+    """Options as given, or InvalidInput naming the one that does not exist."""
+    for name in given:
+        if name not in Options.__annotations__:
+            hint = did_you_mean(name, Options.__annotations__)
+            raise InvalidInput(field=name, why=f"there is no such option.{hint}")
+    options: Options = given
+    return options
+
+
+def _chunks(jobs: Iterator[NewJob]) -> Iterator[list[NewJob]]:
+    """Batches bounded in number and in payload bytes."""
+    chunk: list[NewJob] = []
+    size = 0
+    for job in jobs:
+        body = job.envelope.body
+        size += len(body) if isinstance(body, bytes) else 0
+        chunk.append(job)
+        if len(chunk) == BATCH_MAX or size >= CHUNK_BYTES_MAX:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk

@@ -1,0 +1,184 @@
+"""The operator's side: look, replay, purge, examine. Command line, service and dashboard are skins
+of it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import AsyncIterator, Sequence
+from urllib.parse import urlsplit
+
+import msgspec
+
+from holdfast.clock import Micros, micros
+from holdfast.codec import OBJECT, Codecs
+from holdfast.errors import HoldfastError, JobNotFound
+from holdfast.job import Event, JobRecord, State
+from holdfast.limits import PAGE_MAX
+from holdfast.store import (
+    Act,
+    Change,
+    Find,
+    Finding,
+    Hold,
+    Level,
+    Selection,
+    Store,
+    Tally,
+)
+from holdfast.stores import STORES, open_store
+
+STEP = 200
+"""Jobs of one step of a replay or purge: small enough that claims go on in between."""
+TIMELINE_MAX = 10_000
+LAG_WARNING_S = 10.0
+
+
+class Timeline(msgspec.Struct, frozen=True):
+    """A job and all that is known to have happened to it."""
+
+    job: JobRecord
+    events: Sequence[Event]
+    lost: bool
+    """Earlier events were pruned."""
+
+
+class TenantTotal(msgspec.Struct, frozen=True):
+    """One customer's jobs, by state."""
+
+    tenant: str
+    queues: int
+    counts: dict[State, int]
+    oldest_at: Micros | None
+
+
+async def timeline(store: Store, job_id: str, tenant: str | None = None) -> Timeline:
+    """The job with its events; without a tenant every tenant is searched. JobNotFound otherwise."""
+    page = await store.find(Find(select=Selection(tenant=tenant, ids=(job_id,)), limit=1))
+    if not page.jobs:
+        raise JobNotFound(id=job_id)
+    job = page.jobs[0]
+    events: list[Event] = []
+    after, lost = 0, False
+    while len(events) < TIMELINE_MAX:
+        part = await store.events(job.tenant, after, PAGE_MAX, job_id=job_id)
+        events += part.events
+        # Pruning of other jobs' events is no loss here; this job's own first event is its enqueue.
+        after = part.cursor
+        if len(part.events) < PAGE_MAX:
+            break
+    lost = not events or events[0].at > job.created_at
+    return Timeline(job, events, lost)
+
+
+def payload_of(job: JobRecord, codecs: Codecs) -> object:
+    """The payload as plain data for showing; text in angle brackets when it cannot be read."""
+    envelope = job.envelope
+    try:
+        if envelope.codec == OBJECT:
+            return msgspec.to_builtins(envelope.body)
+        if envelope.codec == "pickle":
+            return f"<{len(envelope.body)} bytes of pickle, not read>"
+        return codecs.get(envelope.codec).decode(envelope.body, object)
+    except Exception as error:
+        return f"<unreadable: {error}>"
+
+
+async def replay(store: Store, select: Selection) -> AsyncIterator[int]:
+    """Replays what is selected, once per job; yields how many so far, after each bounded step."""
+    async for done in _steps(store, select, Act.REPLAY):
+        yield done
+
+
+async def purge(store: Store, select: Selection) -> AsyncIterator[int]:
+    """Deletes what is selected and nobody holds; yields how many so far, after each step."""
+    async for done in _steps(store, select, Act.DELETE):
+        yield done
+
+
+async def _steps(store: Store, select: Selection, act: Act) -> AsyncIterator[int]:
+    after: int | None = 0
+    total = 0
+    while after is not None:
+        changed = await store.change(Change(select=select, act=act, after=after, limit=STEP))
+        total += len(changed.done)
+        after = changed.cursor
+        yield total
+
+
+async def tenants(store: Store) -> list[TenantTotal]:
+    """Every tenant that has jobs."""
+    found: dict[str, list[Tally]] = {}
+    for tally in await store.count(None):
+        found.setdefault(tally.tenant, []).append(tally)
+    return [_total(tenant, tallies) for tenant, tallies in sorted(found.items())]
+
+
+def _total(tenant: str, tallies: list[Tally]) -> TenantTotal:
+    counts: dict[State, int] = {}
+    for tally in tallies:
+        for state, number in tally.counts.items():
+            counts[state] = counts.get(state, 0) + number
+    ages = [tally.oldest_at for tally in tallies if tally.oldest_at is not None]
+    return TenantTotal(tenant, len(tallies), counts, min(ages, default=None))
+
+
+async def workers(store: Store) -> list[Hold]:
+    """The workers that are present; their notes say what they do."""
+    return await store.hold(under="worker/")
+
+
+async def examine(url: str) -> list[Finding]:
+    """Checks a store URL from the outside in, and says in words what is wrong.
+
+    Never raises ours.
+    """
+    try:
+        store = open_store(url)
+    except HoldfastError as error:
+        return [Finding(Level.BAD, "store URL", str(error))]
+    found = [Finding(Level.OK, "store URL", f"{urlsplit(url).scheme}:// is a known store")]
+    try:
+        await store.open()
+    except HoldfastError as error:
+        return [*found, Finding(Level.BAD, "open", str(error))]
+    try:
+        found.append(Finding(Level.OK, "open", "the store opens and its schema is current"))
+        found += await _own_findings(url, store)
+        found += await _general_findings(store)
+    except HoldfastError as error:
+        found.append(Finding(Level.BAD, "use", str(error)))
+    finally:
+        await store.close()
+    return found
+
+
+async def _own_findings(url: str, store: Store) -> list[Finding]:
+    module = STORES[urlsplit(url).scheme][0].rpartition(".")[0] + ".doctor"
+    findings: list[Finding] = await importlib.import_module(module).examine(store)
+    return findings
+
+
+async def _general_findings(store: Store) -> list[Finding]:
+    found = []
+    overdue = await store.expired(1)
+    lag = max((one.overdue_us for one in overdue), default=0)
+    if lag > micros(LAG_WARNING_S):
+        words = f"a job is {lag / 1e6:.0f} s past its deadline: is a worker with upkeep running?"
+        found.append(Finding(Level.WARNING, "upkeep", words))
+    else:
+        found.append(Finding(Level.OK, "upkeep", "no job is left past its deadline"))
+    tallies = await store.count(None)
+    waiting = sum(tally.counts.get(State.ENQUEUED, 0) for tally in tallies)
+    present = await workers(store)
+    if waiting and not present:
+        words = f"{waiting} jobs wait and no worker is present: start one with `holdfast worker`"
+        found.append(Finding(Level.WARNING, "workers", words))
+    else:
+        words = f"{len(present)} present, {waiting} jobs waiting"
+        found.append(Finding(Level.OK, "workers", words))
+    dead = sum(tally.counts.get(State.FAILED, 0) for tally in tallies)
+    if dead:
+        words = f"{dead} jobs failed for good: see `holdfast dead list`"
+        found.append(Finding(Level.WARNING, "dead letters", words))
+    return found

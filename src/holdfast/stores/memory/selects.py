@@ -1,0 +1,39 @@
+"""Which rows of the memory store a selection names."""
+
+from __future__ import annotations
+
+from holdfast.clock import Micros
+from holdfast.limits import BATCH_MAX, SELECT_MAX, within
+from holdfast.store import Find, Selection
+from holdfast.stores.memory.layout import Row
+
+
+def bounded(select: Selection) -> Selection:
+    """The selection, unless one of its fields has more values than its limit."""
+    within("ids", len(select.ids), BATCH_MAX)
+    for field in ("queues", "types", "states", "groups", "tags", "reasons"):
+        within(field, len(getattr(select, field)), SELECT_MAX)
+    return select
+
+
+def past(row: Row, find: Find) -> bool:
+    if find.after is None:
+        return True
+    return row.seq < find.after if find.newest_first else row.seq > find.after
+
+
+def selects(select: Selection, row: Row, now: Micros) -> bool:
+    new = row.new
+    return (
+        (select.tenant is None or new.tenant == select.tenant)
+        and (not select.ids or new.id in select.ids)
+        and (not select.queues or new.queue in select.queues)
+        and (not select.types or new.envelope.type in select.types)
+        and (not select.groups or new.group in select.groups)
+        and (not select.reasons or row.reason in select.reasons)
+        and (select.key is None or new.key == select.key)
+        and (select.created_from is None or row.created_at >= select.created_from)
+        and (select.created_before is None or row.created_at < select.created_before)
+        and all(tag in new.tags for tag in select.tags)
+        and (not select.states or row.record(now).state in select.states)
+    )

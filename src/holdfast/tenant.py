@@ -1,0 +1,148 @@
+"""What a customer's code does with its jobs: every call names its tenant by going through one of
+these.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import Any, Unpack
+
+from holdfast.codec import Codecs
+from holdfast.enqueue import EnqueuedMany, Enqueuer, Options, checked
+from holdfast.errors import JobCanceled, JobFailed, JobNotFound, NotChangeable, WaitTimeout
+from holdfast.events import Gap, follow
+from holdfast.job import TERMINAL, Event, JobRecord, Reason, State, check_seconds
+from holdfast.limits import SELECT_MAX, WAIT_S_MAX, within
+from holdfast.store import (
+    Act,
+    Change,
+    Enqueued,
+    Find,
+    Page,
+    Ref,
+    Selection,
+    Store,
+    Tally,
+    Watch,
+)
+from holdfast.typed import Job, Planned
+
+WAIT_POLL_S = 5.0
+"""How long `wait` trusts that a hint will come."""
+
+
+class Tenant:
+    """One customer's view of the queue. Made by `app.tenant(name)`; cheap, holds nothing."""
+
+    def __init__(self, name: str, store: Store, enqueuer: Enqueuer, codecs: Codecs) -> None:
+        self.name = name
+        self._store = store
+        self._enqueuer = enqueuer
+        self._codecs = codecs
+
+    async def enqueue(self, job: Job | Planned, **options: Unpack[Options]) -> Enqueued:
+        """Keeps the job: when this returns, it will run. Safe to repeat with the same id or key."""
+        return await self._enqueuer.enqueue(self.name, job, checked(options))
+
+    async def enqueue_many(
+        self,
+        jobs: Iterable[Job | Planned],
+        *,
+        on_batch: Callable[[list[Enqueued]], None] | None = None,
+        **options: Unpack[Options],
+    ) -> EnqueuedMany:
+        """Keeps any number of jobs, in batches, with bounded memory.
+
+        `on_batch` sees each batch's ids.
+        """
+        return await self._enqueuer.enqueue_many(self.name, jobs, checked(options), on_batch)
+
+    async def cancel(self, job_id: str) -> bool:
+        """True when the job is canceled now; False when it had already ended otherwise."""
+        [result] = await self._store.cancel([Ref(self.name, job_id)])
+        if result.error is not None:
+            raise result.error
+        return result.canceled
+
+    async def get(self, job_id: str) -> JobRecord:
+        """The job, or JobNotFound: also when it is another tenant's."""
+        page = await self._store.find(
+            Find(select=Selection(tenant=self.name, ids=(job_id,)), limit=1)
+        )
+        if not page.jobs:
+            raise JobNotFound(id=job_id)
+        return page.jobs[0]
+
+    async def find(
+        self,
+        *,
+        states: Iterable[State | str] = (),
+        queues: Iterable[str] = (),
+        types: Iterable[str] = (),
+        tags: Iterable[str] = (),
+        groups: Iterable[str] = (),
+        reasons: Iterable[Reason | str] = (),
+        key: str | None = None,
+        after: int | None = None,
+        limit: int = 100,
+        newest_first: bool = True,
+    ) -> Page:
+        """A page of this tenant's jobs; pass its cursor as `after` for the next."""
+        select = Selection(
+            tenant=self.name,
+            states=tuple(State(state) for state in states),
+            queues=tuple(queues),
+            types=tuple(types),
+            tags=tuple(tags),
+            groups=tuple(groups),
+            reasons=tuple(Reason(reason) for reason in reasons),
+            key=key,
+        )
+        for field in ("states", "queues", "types", "tags", "groups", "reasons"):
+            within(field, len(getattr(select, field)), SELECT_MAX)
+        find = Find(select=select, after=after, limit=limit, newest_first=newest_first)
+        return await self._store.find(find)
+
+    async def wait(self, job_id: str, *, timeout: float = 30.0) -> Any:
+        """The job's result once it completed; JobFailed, JobCanceled or WaitTimeout otherwise."""
+        end = time.monotonic() + check_seconds("timeout", timeout)
+        while True:
+            job = await self.get(job_id)
+            if job.state in TERMINAL:
+                return self._result(job)
+            left = end - time.monotonic()
+            if left <= 0:
+                raise WaitTimeout(id=job_id, timeout_s=timeout)
+            watch = Watch(job=Ref(self.name, job_id))
+            await self._store.wait(watch, min(left, WAIT_POLL_S, WAIT_S_MAX))
+
+    def _result(self, job: JobRecord) -> Any:
+        if job.state is State.CANCELED:
+            raise JobCanceled(id=job.id)
+        if job.state is State.FAILED:
+            raise JobFailed(id=job.id, reason=job.reason, error=job.error)
+        return self._codecs.unseal_result(job.envelope.codec, job.result)
+
+    async def replay(self, job_id: str) -> str:
+        """The id of a new job with the finished one's payload; the same id when it was replayed
+        before.
+        """
+        job = await self.get(job_id)
+        if job.state not in TERMINAL:
+            raise NotChangeable(id=job_id, state=job.state.value)
+        if job.replayed_as is not None:
+            return job.replayed_as
+        select = Selection(tenant=self.name, ids=(job_id,))
+        changed = await self._store.change(Change(select=select, act=Act.REPLAY, limit=1))
+        if job_id in changed.done:
+            return changed.done[job_id]
+        return await self.replay(job_id)  # Somebody else replayed or pruned it in between.
+
+    async def counts(self) -> list[Tally]:
+        """How many jobs each queue has in each state."""
+        return await self._store.count(self.name)
+
+    def events(self, after: int = 0, *, job_id: str | None = None) -> AsyncIterator[Event | Gap]:
+        """This tenant's events after a cursor, then each new one; -1 starts at the present end."""
+        return follow(self._store, self.name, after, job_id)

@@ -1,0 +1,166 @@
+"""Typed jobs: classes and functions whose arguments are checked at the call, not in the worker."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import Any, Generic, ParamSpec, TypeVar, cast, get_type_hints
+
+import msgspec
+
+from holdfast.codec import Upgrade, from_plain
+from holdfast.context import Context
+from holdfast.errors import (
+    ConfigError,
+    InvalidPayload,
+    JobTypeAlreadyRegistered,
+    JobTypeNotRegistered,
+    did_you_mean,
+)
+from holdfast.job import Rules
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class JobMeta(msgspec.StructMeta):
+    """Checks the arguments of a job when it is made.
+
+    Decoding goes another way and checks by itself.
+    """
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
+        try:
+            job = super().__call__(*args, **kwargs)
+            fields = {name: getattr(job, name) for name in cls.__struct_fields__}
+            return msgspec.convert(fields, cls, dec_hook=from_plain)
+        except (TypeError, ValueError) as error:  # msgspec's ValidationError is a ValueError.
+            raise InvalidPayload(field="payload", type=cls.__name__, why=str(error)) from error
+
+
+class Job(msgspec.Struct, metaclass=JobMeta, frozen=True, kw_only=True):
+    """A job to be: its fields are the payload, its `run(ctx)` is the work. Register it with
+    `@app.job`.
+    """
+
+    def with_options(self, **options: Any) -> Planned:
+        """The job with its own options, for `enqueue_many`."""
+        return Planned(self, options)
+
+
+class Planned(msgspec.Struct, frozen=True):
+    """A job and how to enqueue it."""
+
+    job: Job
+    options: dict[str, Any]
+
+
+class Style(StrEnum):
+    """Where a handler runs."""
+
+    LOOP = "loop"
+    THREAD = "thread"
+    PROCESS = "process"
+
+
+class JobType(msgspec.Struct, frozen=True, kw_only=True):
+    """A registered type: how its jobs are written, stored and run."""
+
+    name: str
+    kind: type[Job]
+    queue: str
+    priority: int
+    rules: Rules
+    style: Style
+    version: int
+    upgrades: Mapping[int, Upgrade]
+    codec: str
+    home: str
+    """`module:qualified.name`, where a child process finds it again."""
+
+
+class JobFunction(Generic[P, R]):
+    """A function as a job type: calling it makes a job, typed; it does not run it."""
+
+    def __init__(self, function: Callable[..., Any], name: str) -> None:
+        self.function = function
+        self.kind = _kind_of(function, name)
+        self.__doc__ = function.__doc__
+        self.__name__ = function.__name__
+        self.__module__ = function.__module__
+        self.__qualname__ = function.__qualname__
+        self.__wrapped__ = function
+        self._names = self.kind.__struct_fields__
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Job:
+        if len(args) > len(self._names):
+            why = f"takes {len(self._names)} positional arguments, {len(args)} were given"
+            raise InvalidPayload(field="payload", type=self.__name__, why=why)
+        named = dict(zip(self._names, args, strict=False))
+        twice = named.keys() & kwargs.keys()
+        if twice:
+            raise InvalidPayload(
+                field="payload", type=self.__name__, why=f"{min(twice)!r} was given twice"
+            )
+        job: Job = self.kind(**named, **kwargs)
+        return job
+
+
+def _kind_of(function: Callable[..., Any], name: str) -> type[Job]:
+    """A Job class with the function's parameters as fields and the function as its work."""
+    parameters = list(inspect.signature(function).parameters.values())
+    hints = get_type_hints(function)
+    if not parameters or hints.get(parameters[0].name, Context) is not Context:
+        raise ConfigError(field=name, why="the first parameter of a job function is ctx: Context")
+    annotations: dict[str, Any] = {}
+    space: dict[str, Any] = {"__annotations__": annotations, "__module__": function.__module__}
+    for parameter in parameters[1:]:
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            why = f"parameter {parameter.name!r}: *args, **kwargs and / cannot be stored"
+            raise ConfigError(field=name, why=why)
+        annotations[parameter.name] = hints.get(parameter.name, Any)
+        if parameter.default is not parameter.empty:
+            space[parameter.name] = parameter.default
+
+    def run(self: Job, ctx: Context) -> Any:
+        return function(ctx, **{field: getattr(self, field) for field in self.__struct_fields__})
+
+    space["run"] = run
+    return cast(type[Job], JobMeta(name, (Job,), space))
+
+
+class Registry:
+    """The job types of an app, by name and by class."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, JobType] = {}
+        self._by_kind: dict[type[Job], JobType] = {}
+
+    def add(self, job_type: JobType) -> None:
+        taken = self._by_name.get(job_type.name)
+        if taken is not None:
+            raise JobTypeAlreadyRegistered(field="name", type=job_type.name, owner=taken.home)
+        self._by_name[job_type.name] = job_type
+        self._by_kind[job_type.kind] = job_type
+
+    def named(self, name: str) -> JobType | None:
+        return self._by_name.get(name)
+
+    def of(self, job: Job) -> JobType:
+        """The type of a job; JobTypeNotRegistered when its class was never registered here."""
+        found = self._by_kind.get(type(job))
+        if found is None:
+            name = type(job).__name__
+            raise JobTypeNotRegistered(
+                field="job", type=name, hint=did_you_mean(name, self.names())
+            )
+        return found
+
+    def names(self) -> list[str]:
+        """Registered names, sorted."""
+        return sorted(self._by_name)
+
+    def queues(self) -> tuple[str, ...]:
+        """The queues that registered types go to by default, sorted."""
+        return tuple(sorted({job_type.queue for job_type in self._by_name.values()}))

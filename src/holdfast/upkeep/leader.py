@@ -1,0 +1,90 @@
+"""Who does the upkeep?
+
+The process that holds its name. If it dies, the hold lapses and another does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+
+import msgspec
+
+from holdfast.clock import micros
+from holdfast.config import Config
+from holdfast.loop import Duty, keep_turning
+from holdfast.store import Store, Take
+from holdfast.upkeep.prune import Prune
+from holdfast.upkeep.rescue import Rescue
+
+logger = logging.getLogger("holdfast")
+
+NAME = "upkeep"
+"""The hold that elects the process doing the upkeep."""
+
+
+class Report(msgspec.Struct, frozen=True):
+    """The note of the upkeep's hold: how well it keeps up."""
+
+    rescue_lag_s: float
+    rescued: int
+    pruned: int
+
+
+class Upkeep:
+    """Takes part in the election; does the duties while it leads. Two leaders would do no harm."""
+
+    name = NAME
+
+    def __init__(self, store: Store, config: Config, owner: str) -> None:
+        self._store = store
+        self._config = config
+        self._owner = owner
+        self.rescue = Rescue(store, config.rescue_every_s)
+        self.prune = Prune(store, config.prune_every_s, config.events_keep_s)
+        self._leading_until = 0.0
+
+    async def run(self, stop: asyncio.Event) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(keep_turning(self, stop))
+            for duty in (self.rescue, self.prune):
+                group.create_task(keep_turning(_Led(self, duty), stop))
+        if self.leading:
+            await self._store.hold([Take(NAME, self._owner, 0)])
+
+    @property
+    def leading(self) -> bool:
+        return time.monotonic() < self._leading_until
+
+    async def turn(self) -> float:
+        """Takes or renews the hold, three times in its life."""
+        asked = time.monotonic()
+        report = Report(self.rescue.lag_s, self.rescue.done, self.prune.done)
+        take = Take(
+            NAME,
+            self._owner,
+            micros(self._config.leader_s),
+            msgspec.json.encode(report).decode(),
+        )
+        [hold] = await self._store.hold([take])
+        if hold.owner == self._owner:
+            self._leading_until = asked + self._config.leader_s
+        else:
+            self._leading_until = 0.0
+        return self._config.leader_s / 3 * (0.75 + random.random() / 2)
+
+
+class _Led:
+    """A duty that has its turn only while this process leads."""
+
+    def __init__(self, upkeep: Upkeep, duty: Duty) -> None:
+        self.name = duty.name
+        self._upkeep = upkeep
+        self._duty = duty
+
+    async def turn(self) -> float:
+        if self._upkeep.leading:
+            return await self._duty.turn()
+        return self._upkeep._config.rescue_every_s

@@ -1,0 +1,110 @@
+"""Why was my job not picked up? This loop asks the store for as many jobs as the worker can run."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import secrets
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from holdfast.clock import micros
+from holdfast.errors import StoreError
+from holdfast.limits import CLAIM_MAX
+from holdfast.loop import sleep_unless
+from holdfast.store import Claim, Store, Watch
+from holdfast.worker.lease import Holding
+
+logger = logging.getLogger("holdfast")
+
+FAULT_FIRST_S = 0.1
+FAULT_MOST_S = 5.0
+VAIN_FIRST_S = 0.002
+"""First pause when the store said there is work and the claim found none: another worker was
+faster.
+"""
+
+
+class Claimer:
+    """Claims while there is room, sleeps on the store's wake-up when there is no work."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        worker: str,
+        watch: Watch,
+        lease_s: float,
+        poll_s: float,
+        room: Callable[[], int],
+        take: Callable[[list[Holding]], None],
+    ) -> None:
+        self._store = store
+        self._worker = worker
+        self._watch = watch
+        self._lease_s = lease_s
+        self._poll_s = poll_s
+        self._room = room
+        self._take = take
+        self.roomy = asyncio.Event()
+        """Set by the worker whenever there may be room again."""
+        self.polled_at = time.monotonic()
+        """When the store last answered a claim: the sign that this worker still consumes."""
+
+    async def run(self, stop: asyncio.Event) -> None:
+        pause, vain = FAULT_FIRST_S, VAIN_FIRST_S
+        while not stop.is_set():
+            room = min(self._room(), CLAIM_MAX)
+            if room <= 0:
+                self.roomy.clear()
+                await _either(self.roomy.wait(), stop)
+                continue
+            try:
+                started = time.monotonic()
+                found = await self._claim(room)
+                pause = FAULT_FIRST_S
+                if found < room:
+                    await _either(self._store.wait(self._watch, self._poll_s), stop)
+                if found or time.monotonic() - started > VAIN_FIRST_S:
+                    vain = VAIN_FIRST_S
+                else:
+                    await sleep_unless(stop, vain)
+                    vain = min(vain * 2, self._poll_s)
+            except StoreError as error:
+                logger.warning("claim failed, trying again in %.1f s: %s", pause, error)
+                await sleep_unless(stop, pause * (0.5 + random.random()))
+                pause = min(pause * 2, FAULT_MOST_S)
+
+    async def _claim(self, room: int) -> int:
+        # The lease counts from before the call, so that this side never trusts it for too long.
+        until_s = time.monotonic() + self._lease_s
+        leases = await self._store.claim(
+            Claim(
+                worker=self._worker,
+                nonce=secrets.token_hex(16),
+                limit=room,
+                lease_us=micros(self._lease_s),
+                tenants=self._watch.tenants,
+                queues=self._watch.queues,
+            )
+        )
+        self.polled_at = time.monotonic()
+        self._take([Holding(lease, until_s) for lease in leases])
+        return len(leases)
+
+
+async def _either(sleeping: Coroutine[Any, Any, object], stop: asyncio.Event) -> None:
+    """Awaits the sleep, or ends it when told to stop."""
+    sleep = asyncio.ensure_future(sleeping)
+    stopping = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait({sleep, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopping.cancel()
+        if not sleep.done():
+            sleep.cancel()
+            await asyncio.gather(sleep, return_exceptions=True)
+    if not sleep.cancelled():
+        sleep.result()

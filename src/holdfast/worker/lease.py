@@ -1,0 +1,171 @@
+"""What happens when a worker is killed? Its leases stop being renewed here, and lapse.
+
+A thread with an event loop of its own sends the heartbeats, so that a handler that blocks the
+worker's loop does not cost it its leases. The answers tell of canceled jobs and lost leases.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from enum import Enum
+
+from holdfast.clock import micros
+from holdfast.context import Context
+from holdfast.errors import HoldfastError, JobAlreadyTerminal, StoreError
+from holdfast.job import Lease
+from holdfast.limits import BATCH_MAX
+from holdfast.loop import sleep_unless
+from holdfast.store import Extension, Store
+
+logger = logging.getLogger("holdfast")
+
+AGAIN_S = 0.25
+"""Pause after a heartbeat that did not reach the store."""
+
+
+class Ending(Enum):
+    """Why a run was stopped from outside."""
+
+    LOST = "lost"
+    """Canceled, or the lease is another's: nothing this run did will be accepted."""
+    SHUTDOWN = "shutdown"
+    """The worker stops: the lease goes back with its attempt."""
+
+
+class Holding:
+    """One lease in this worker, from its claim until the store answered its outcome."""
+
+    __slots__ = ("context", "ending", "lease", "sent_progress", "settling", "task", "until_s")
+
+    def __init__(self, lease: Lease, until_s: float) -> None:
+        self.lease = lease
+        self.until_s = until_s
+        """The monotonic instant until which the lease surely holds."""
+        self.context: Context | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.ending: Ending | None = None
+        self.settling = False
+        self.sent_progress: str | None = None
+
+    def end(self, ending: Ending) -> None:
+        """Stops the run: coroutines and processes are cancelled, threads are told."""
+        if self.ending is None:
+            self.ending = ending
+            if self.context is not None:
+                self.context.cancel()
+            if self.task is not None and not self.settling:
+                self.task.cancel()
+
+
+class Holdings:
+    """The leases of a worker. Changed by its loop, read by the heartbeat's thread."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, Holding] = {}
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def add(self, holding: Holding) -> None:
+        with self._lock:
+            self._held[holding.lease.token] = holding
+
+    def drop(self, holding: Holding) -> None:
+        with self._lock:
+            self._held.pop(holding.lease.token, None)
+
+    def all(self) -> list[Holding]:
+        with self._lock:
+            return list(self._held.values())
+
+
+class Heartbeat:
+    """Renews what is held, every `beat_s`, in batches."""
+
+    def __init__(self, store: Store, holdings: Holdings, lease_s: float, beat_s: float) -> None:
+        self._store = store
+        self._holdings = holdings
+        self._lease_s = lease_s
+        self._beat_s = beat_s
+        self._loop = asyncio.get_running_loop()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        delay = self._beat_s
+        while True:
+            await sleep_unless(stop, delay)
+            if stop.is_set():
+                return
+            try:
+                await self._beat()
+                delay = self._beat_s
+            except StoreError as error:
+                logger.warning("heartbeat did not reach the store: %s", error)
+                delay = min(AGAIN_S, self._beat_s)
+
+    async def _beat(self) -> None:
+        held = self._holdings.all()
+        for start in range(0, len(held), BATCH_MAX):
+            batch = held[start : start + BATCH_MAX]
+            until_s = time.monotonic() + self._lease_s
+            answers = await self._store.extend([self._extension(holding) for holding in batch])
+            for holding, answer in zip(batch, answers, strict=True):
+                if answer.error is None:
+                    holding.until_s = until_s
+                else:
+                    self._lost(holding, answer.error)
+
+    def _extension(self, holding: Holding) -> Extension:
+        job = holding.lease.job
+        progress = holding.context.latest_progress if holding.context is not None else None
+        if progress == holding.sent_progress:
+            progress = None
+        else:
+            holding.sent_progress = progress
+        return Extension(
+            tenant=job.tenant,
+            id=job.id,
+            token=holding.lease.token,
+            lease_us=micros(self._lease_s),
+            progress=progress,
+        )
+
+    def _lost(self, holding: Holding, error: HoldfastError) -> None:
+        if holding.settling and isinstance(error, JobAlreadyTerminal):
+            return  # Our own ack was faster.
+        logger.info("job %s: stopping its run: %s", holding.lease.job.id, error)
+        self._loop.call_soon_threadsafe(holding.end, Ending.LOST)
+
+
+class Attendant:
+    """A thread with an event loop for what must go on while a handler blocks the worker's loop."""
+
+    def __init__(self, work: Callable[[asyncio.Event], Awaitable[None]]) -> None:
+        self._work = work
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=self._main, name="holdfast-attendant", daemon=True)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event | None = None
+
+    def start(self) -> None:
+        self._thread.start()
+        self._ready.wait()
+
+    async def stop(self) -> None:
+        """Ends the work in hand and waits for the thread."""
+        if self._loop is not None and self._stop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._stop.set)
+        await asyncio.to_thread(self._thread.join)
+
+    def _main(self) -> None:
+        asyncio.run(self._attend())
+
+    async def _attend(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        self._ready.set()
+        await self._work(self._stop)

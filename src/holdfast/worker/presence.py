@@ -1,0 +1,72 @@
+"""Who is working? Each worker holds a name of its own while it lives and says what it does."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast.clock import micros
+from holdfast.errors import StoreError
+from holdfast.loop import sleep_unless
+from holdfast.store import Take
+
+if TYPE_CHECKING:
+    from holdfast.worker.worker import Worker
+
+logger = logging.getLogger("holdfast")
+
+PREFIX = "worker/"
+"""Names of present workers in the store's holds."""
+
+
+class Present(msgspec.Struct, frozen=True):
+    """The note of a worker's hold."""
+
+    pid: int
+    tenants: tuple[str, ...] | None
+    queues: tuple[str, ...] | None
+    types: tuple[str, ...]
+    concurrency: int
+    running: int
+    held: int
+
+
+class Presence:
+    """Renews the worker's hold; a worker that died is gone when it lapses."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+
+    async def run(self, stop: asyncio.Event) -> None:
+        worker = self._worker
+        every = min(worker.config.beat_s, 10.0)
+        while not stop.is_set():
+            started = time.monotonic()
+            await self._say(micros(3 * every))
+            await sleep_unless(stop, max(0.0, every - (time.monotonic() - started)))
+        await self._say(0)
+
+    async def _say(self, length: int) -> None:
+        note = msgspec.json.encode(self._present()).decode()
+        take = Take(PREFIX + self._worker.name, self._worker.name, length, note)
+        try:
+            await self._worker.app.store.hold([take])
+        except StoreError as error:
+            logger.warning("presence did not reach the store: %s", error)
+
+    def _present(self) -> Present:
+        worker = self._worker
+        return Present(
+            pid=os.getpid(),
+            tenants=worker.watch.tenants,
+            queues=worker.watch.queues,
+            types=tuple(worker.app.registry.names()),
+            concurrency=worker.config.concurrency,
+            running=worker.running,
+            held=len(worker.holdings),
+        )

@@ -1,0 +1,37 @@
+"""What happens on deploy? The first signal drains, the second stops at once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Iterator
+from types import FrameType
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+@contextlib.contextmanager
+def draining(stop: Callable[[], None]) -> Iterator[None]:
+    """Calls `stop` on the running loop at the first signal; ends the process at the second.
+
+    Plain handlers, not the loop's: a handler that blocks the loop must not keep the second signal
+    from being heard.
+    """
+    loop = asyncio.get_running_loop()
+    seen = 0
+
+    def heard(number: int, frame: FrameType | None) -> None:
+        nonlocal seen
+        seen += 1
+        if seen > 1:
+            os._exit(128 + number)
+        loop.call_soon_threadsafe(stop)
+
+    before = {number: signal.signal(number, heard) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

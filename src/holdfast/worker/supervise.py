@@ -1,0 +1,156 @@
+"""`--processes N`: a parent that keeps N worker processes alive.
+
+It opens no store and runs no job.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from types import FrameType
+
+import msgspec
+
+logger = logging.getLogger("holdfast")
+
+LIFELINE = "HOLDFAST_LIFELINE"
+"""Names the pipe whose end tells a child that its parent is gone."""
+
+BACKOFF_FIRST_S = 0.5
+BACKOFF_MOST_S = 30.0
+STEADY_S = 60.0
+"""A child that lived this long has recovered: its next crash is answered without delay."""
+LOOK_S = 0.05
+KILL_AFTER_S = 10.0
+"""How long children may outstay the drain before they are killed."""
+
+
+class _Child(msgspec.Struct):
+    number: int
+    process: subprocess.Popen[bytes] | None = None
+    started_at: float = 0.0
+    start_at: float = 0.0
+    backoff_s: float = BACKOFF_FIRST_S
+
+
+class Supervisor:
+    """Starts the command N times, restarts what crashes, passes signals on, and outlives its
+    children.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        processes: int,
+        drain_s: float,
+        on_start: Callable[[int, int], None] | None = None,
+    ) -> None:
+        self._command = list(command)
+        self._children = [_Child(number) for number in range(processes)]
+        self._drain_s = drain_s
+        self._on_start = on_start
+        self._wake = threading.Event()
+        self._signals = 0
+        self._stopped_at = 0.0
+        self._lifeline: tuple[int, int] = (-1, -1)
+
+    def run(self) -> int:
+        """Returns 0 when every child ended its drain by itself, 1 when one had to be killed."""
+        before = {number: signal.signal(number, self._heard) for number in _SIGNALS}
+        self._lifeline = os.pipe()
+        try:
+            while not self._turn():
+                self._wake.wait(LOOK_S)
+            return 0 if all(_clean(child) for child in self._children) else 1
+        finally:
+            os.close(self._lifeline[0])
+            os.close(self._lifeline[1])
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def stop(self) -> None:
+        """Asks for the drain; a second call kills."""
+        self._signals += 1
+        self._stopped_at = self._stopped_at or time.monotonic()
+        self._wake.set()
+        for child in self._children:
+            if child.process is not None and child.process.poll() is None:
+                child.process.send_signal(signal.SIGTERM if self._signals == 1 else signal.SIGKILL)
+
+    def _heard(self, number: int, frame: FrameType | None) -> None:
+        self.stop()
+
+    def _turn(self) -> bool:
+        """Looks at each child once; True when all is over."""
+        now = time.monotonic()
+        for child in self._children:
+            if child.process is None or child.process.poll() is not None:
+                if not self._signals:
+                    self._revive(child, now)
+            elif self._signals and now > self._stopped_at + self._drain_s + KILL_AFTER_S:
+                child.process.kill()
+        return bool(self._signals) and all(_over(child) for child in self._children)
+
+    def _revive(self, child: _Child, now: float) -> None:
+        if child.process is not None and child.start_at <= child.started_at:
+            lived = now - child.started_at
+            child.backoff_s = (
+                BACKOFF_FIRST_S if lived > STEADY_S else min(child.backoff_s * 2, BACKOFF_MOST_S)
+            )
+            child.start_at = now + child.backoff_s
+            logger.error(
+                "worker process %d (pid %d) ended with %s; starting another in %.1f s",
+                child.number,
+                child.process.pid,
+                child.process.returncode,
+                child.backoff_s,
+            )
+        if now >= child.start_at:
+            self._start(child, now)
+
+    def _start(self, child: _Child, now: float) -> None:
+        reader = self._lifeline[0]
+        env = {**os.environ, LIFELINE: str(reader)}
+        child.process = subprocess.Popen(self._command, env=env, pass_fds=(reader,))
+        child.started_at = child.start_at = now
+        if self._on_start is not None:
+            self._on_start(child.number, child.process.pid)
+
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def _over(child: _Child) -> bool:
+    return child.process is None or child.process.poll() is not None
+
+
+def _clean(child: _Child) -> bool:
+    return child.process is None or child.process.returncode == 0
+
+
+def follow_parent() -> None:
+    """In a child: drains when the parent is gone, however it went.
+
+    Does nothing without a parent.
+    """
+    reader = os.environ.get(LIFELINE)
+    if reader is None:
+        return
+
+    def listen(fd: int) -> None:
+        while os.read(fd, 1):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=listen, args=(int(reader),), daemon=True).start()
+
+
+def this_command(arguments: Sequence[str]) -> list[str]:
+    """How to start this program again with other arguments."""
+    return [sys.executable, "-m", "holdfast", *arguments]

@@ -1,0 +1,228 @@
+"""The worker: claims what it can run, runs it, settles it. Its parts are listed in `run`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import uuid_utils
+
+from holdfast.ack import Acker, Settlement
+from holdfast.app import App
+from holdfast.config import Config
+from holdfast.job import Abandoned, Outcome, check_name
+from holdfast.limits import ACKS_PENDING_MAX, QUEUE_MAX, TENANT_MAX, WORKER_MAX
+from holdfast.store import Acked, Watch
+from holdfast.upkeep.leader import Upkeep
+from holdfast.worker.claim import Claimer
+from holdfast.worker.lease import Attendant, Ending, Heartbeat, Holding, Holdings
+from holdfast.worker.pool import Threads
+from holdfast.worker.presence import Presence
+from holdfast.worker.run import Runner
+
+logger = logging.getLogger("holdfast")
+
+GRACE_S = 5.0
+"""How long cancelled handlers may take to unwind before their leases are given back without them.
+"""
+
+
+class Worker:
+    """Works for some tenants (None: all) on some queues (None: those of the app's job types)."""
+
+    def __init__(
+        self,
+        app: App,
+        *,
+        tenants: Sequence[str] | None = None,
+        queues: Sequence[str] | None = None,
+        name: str | None = None,
+        **settings: Any,
+    ) -> None:
+        self.app = app
+        given = {**msgspec.structs.asdict(app.config), **settings}
+        self.config = Config.of(**given)
+        self.name = check_name("worker", name or _fresh_name(), WORKER_MAX)
+        if tenants is not None:
+            tenants = [check_name("tenants", tenant, TENANT_MAX) for tenant in tenants]
+        queues = app.registry.queues() if queues is None else queues
+        self.watch = Watch(
+            tenants=None if tenants is None else tuple(tenants),
+            queues=tuple(check_name("queues", queue, QUEUE_MAX) for queue in queues),
+        )
+        self.holdings = Holdings()
+        self.running = 0
+        self._buffer: deque[Holding] = deque()
+        self._suspects: deque[Holding] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._alone = False
+        self._stop = asyncio.Event()
+        self._quiet = asyncio.Event()
+
+    # -- life ------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Starts the drain: no new claims; running jobs may finish within `drain_s`."""
+        self._stop.set()
+
+    async def run(self) -> None:
+        """Works until stopped, then drains. Returns when every lease was settled or given back."""
+        async with self.app:
+            self._threads = Threads(self.config.concurrency)
+            self._runner = Runner(self.app, self._threads)
+            self._acker = Acker(self.app.store, self.app.announcer)
+            self._claimer = self._make_claimer()
+            attendant = Attendant(self._background())
+            attendant.start()
+            logger.info("worker %s: started on queues %s", self.name, ", ".join(self._queues()))
+            try:
+                await self._claimer.run(self._stop)
+                await self._drain()
+            finally:
+                await attendant.stop()
+                self._threads.close()
+                logger.info("worker %s: stopped", self.name)
+
+    def _make_claimer(self) -> Claimer:
+        return Claimer(
+            store=self.app.store,
+            worker=self.name,
+            watch=self.watch,
+            lease_s=self.config.lease_s,
+            poll_s=self.config.poll_s,
+            room=self._room,
+            take=self._take,
+        )
+
+    def _background(self) -> Any:
+        """What the attendant's thread does: heartbeats, presence and, if elected, the upkeep."""
+        store, config = self.app.store, self.config
+        heartbeat = Heartbeat(store, self.holdings, config.lease_s, config.beat_s)
+        presence = Presence(self)
+        upkeep = Upkeep(store, config, self.name) if config.upkeep else None
+
+        async def work(stop: asyncio.Event) -> None:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(heartbeat.run(stop))
+                group.create_task(presence.run(stop))
+                if upkeep is not None:
+                    group.create_task(upkeep.run(stop))
+
+        return work
+
+    def _queues(self) -> Sequence[str]:
+        return self.watch.queues or ("*",)
+
+    # -- the way of a lease ----------------------------------------------------------------------
+
+    def _room(self) -> int:
+        """How many more leases may be claimed now.
+
+        An idle slot is filled at once; the buffer behind the slots only when half of all is free,
+        so that a busy worker claims in batches.
+        """
+        if self._suspects or self._acker.pending >= ACKS_PENDING_MAX:
+            return 0
+        capacity = self.config.concurrency + self.config.buffer
+        free = capacity - self.running - len(self._buffer)
+        starving = not self._buffer and self.running < self.config.concurrency
+        return free if starving or free * 2 >= capacity else 0
+
+    def _take(self, holdings: list[Holding]) -> None:
+        for holding in holdings:
+            self.holdings.add(holding)
+            (self._suspects if _suspect(holding) else self._buffer).append(holding)
+        self._start()
+
+    def _start(self) -> None:
+        """Starts what may run now.
+
+        A suspect runs alone: if it kills the process, it takes no other.
+        """
+        if self._suspects and not self._stop.is_set():
+            if self.running == 0:
+                self._alone = True
+                self._launch(self._suspects.popleft())
+            return
+        while self._buffer and self.running < self.config.concurrency and not self._alone:
+            if self._stop.is_set():
+                return
+            self._launch(self._buffer.popleft())
+
+    def _launch(self, holding: Holding) -> None:
+        self.running += 1
+        task = asyncio.get_running_loop().create_task(self._work(holding))
+        holding.task = task
+        self._tasks.add(task)
+        task.add_done_callback(self._worked)
+
+    async def _work(self, holding: Holding) -> None:
+        outcome = await self._runner.run(holding)
+        self._settle(holding, outcome)
+        await self._runner.afterwards(holding)
+
+    def _worked(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self.running -= 1
+        self._alone = False
+        if not task.cancelled() and task.exception() is not None:
+            logger.error("a run broke down outside its handler", exc_info=task.exception())
+        self._start()
+        self._claimer.roomy.set()
+        if self.running == 0:
+            self._quiet.set()
+
+    def _settle(self, holding: Holding, outcome: Outcome | None) -> None:
+        holding.settling = True
+        if outcome is None or holding.ending is Ending.LOST:
+            self.holdings.drop(holding)
+            return
+
+        def done(_: Acked) -> None:
+            self.holdings.drop(holding)
+            self._claimer.roomy.set()
+
+        self._acker.settle(Settlement(holding.lease, outcome, holding.until_s, done))
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    async def _drain(self) -> None:
+        """Gives back what never started, waits for what runs, ends it; every lease is settled."""
+        for waiting in (self._buffer, self._suspects):
+            while waiting:
+                self._settle(waiting.popleft(), Abandoned())
+        await self._quieted(self.config.drain_s)
+        for holding in self.holdings.all():
+            holding.end(Ending.SHUTDOWN)
+        await self._quieted(GRACE_S)
+        for holding in self.holdings.all():
+            if (
+                not holding.settling
+            ):  # Its thread or coroutine does not end: give the lease back now.
+                self._settle(holding, Abandoned())
+        await self._acker.idle()
+
+    async def _quieted(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                while self.running:
+                    self._quiet.clear()
+                    await self._quiet.wait()
+        except TimeoutError:
+            return
+
+
+def _suspect(holding: Holding) -> bool:
+    """Whether every earlier attempt ended with the death of its worker and this one is the last."""
+    job = holding.lease.job
+    return job.lapses > 0 and job.attempt >= job.max_attempts and job.lapses >= job.attempt - 1
+
+
+def _fresh_name() -> str:
+    return f"{socket.gethostname()[:60]}-{os.getpid()}-{str(uuid_utils.uuid7())[-8:]}"
