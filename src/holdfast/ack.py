@@ -82,23 +82,25 @@ class Acker:
 
     async def _send(self, batch: list[Settlement]) -> None:
         pause = RETRY_FIRST_S
-        changes = [
-            decide(one.outcome, one.lease.job, one.lease.token, self._chance()) for one in batch
-        ]
+        changes: list[Transition] | None = None
         while batch:
             try:
-                answers = await self._store.ack(changes)
+                changes = changes or [self._decide(one) for one in batch]
+                answers = list(zip(batch, await self._store.ack(changes), strict=True))
             except StoreError as error:
                 await asyncio.sleep(pause * (0.5 + self._chance()))
                 pause = min(pause * 2, RETRY_MOST_S)
-                batch, changes = self._give_up_late(batch, changes, error)
+                batch, changes = self._give_up_late(batch, changes or [], error)
                 continue
             except Exception as error:
                 await self._isolate(batch, error)
                 return
-            for one, answer in zip(batch, answers, strict=True):
+            for one, answer in answers:
                 self._answered(one, answer)
             return
+
+    def _decide(self, one: Settlement) -> Transition:
+        return decide(one.outcome, one.lease.job, one.lease.token, self._chance())
 
     def _give_up_late(
         self, batch: list[Settlement], changes: list[Transition], error: StoreError

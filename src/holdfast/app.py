@@ -153,6 +153,9 @@ class App:
         self._users += 1
 
     async def close(self) -> None:
+        """Ends one `open`; does nothing when none is left."""
+        if self._users == 0:
+            return
         self._users -= 1
         if self._users == 0:
             await self.store.close()
@@ -206,7 +209,7 @@ class App:
 
 
 def _style(name: str, source: Any, cpu: bool) -> Style:
-    work = source.run if inspect.isclass(source) else source
+    work = getattr(source, "run", source) if inspect.isclass(source) else source
     if not inspect.iscoroutinefunction(work):
         return Style.PROCESS if cpu else Style.THREAD
     if cpu:

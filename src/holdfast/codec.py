@@ -155,7 +155,7 @@ class Codecs:
                 return codec.decode(envelope.body, kind)
             plain = codec.decode(envelope.body, Any)
             for step in range(envelope.version, version):
-                plain = upgrades[step](plain)
+                plain = _upgrade(upgrades, step)(plain)
             return msgspec.convert(plain, kind, dec_hook=from_plain)
         except Exception as error:
             why = f"version {envelope.version}: {error or type(error).__name__}"
@@ -165,7 +165,18 @@ class Codecs:
         """A result as plain data."""
         if body is None or codec == OBJECT:
             return body
-        return self.get(codec).decode(body, Any)
+        try:
+            return self.get(codec).decode(body, Any)
+        except CodecNotFound:
+            raise
+        except Exception as error:
+            raise DecodeError(codec=codec, type="result", why=str(error)) from error
+
+
+def _upgrade(upgrades: Mapping[int, Upgrade], step: int) -> Upgrade:
+    if step not in upgrades:
+        raise LookupError(f"there is no upgrade from version {step}")
+    return upgrades[step]
 
 
 def _handed(envelope: Envelope, kind: Any) -> Any:

@@ -54,7 +54,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
     # Upkeep.
     upkeep: bool = True
-    leader_s: float = 10.0
+    leader_s: float = 5.0
     """How long the hold of the process that does the upkeep lasts."""
     rescue_every_s: float = 1.0
     prune_every_s: float = 5.0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import threading
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Protocol
 
@@ -57,7 +56,7 @@ class Context:
         """Grows with each lease of the job: a store of yours can refuse writes of an older run."""
         self._client_of = client_of
         self.latest_progress: str | None = None
-        self._canceled = threading.Event()
+        self._canceled = False  # Written once, by the worker's loop: no lock is needed.
 
     @property
     def effect_key(self) -> str:
@@ -75,7 +74,7 @@ class Context:
     @property
     def canceled(self) -> bool:
         """The job was canceled or the lease lost: nothing this run still does will be accepted."""
-        return self._canceled.is_set()
+        return self._canceled
 
     def check(self) -> None:
         """Raises JobCanceled once the job was canceled.
@@ -105,7 +104,7 @@ class Context:
 
     def cancel(self) -> None:
         """Called by the worker: tells the handler to stop."""
-        self._canceled.set()
+        self._canceled = True
 
 
 class _JobLogger(logging.LoggerAdapter[logging.Logger]):

@@ -14,8 +14,16 @@ from holdfast.coalesce import Coalescer
 from holdfast.codec import OBJECT, Codecs
 from holdfast.config import Config
 from holdfast.errors import InvalidInput, PayloadTooLarge, did_you_mean
-from holdfast.job import Envelope, NewJob, Rules, check_name, check_new, check_seconds
-from holdfast.limits import BATCH_MAX, QUEUE_MAX
+from holdfast.job import (
+    Envelope,
+    NewJob,
+    Rules,
+    check_name,
+    check_new,
+    check_seconds,
+    check_whole,
+)
+from holdfast.limits import ATTEMPTS_MAX, BATCH_MAX, QUEUE_MAX
 from holdfast.retry import RetryPolicy, policy
 from holdfast.store import Enqueued, Store
 from holdfast.typed import Job, JobType, Planned, Registry
@@ -166,6 +174,8 @@ def _tags(options: Options) -> tuple[str, ...]:
     tags = options.get("tags", ())
     if isinstance(tags, str):
         raise InvalidInput(field="tags", why="must be a list of tags, not one text")
+    if not isinstance(tags, Iterable):
+        raise InvalidInput(field="tags", why=f"must be a list, not {type(tags).__name__}")
     return tuple(tags)
 
 
@@ -197,17 +207,19 @@ def amend(rules: Rules, options: Options) -> Rules:
     if "max_attempts" in options:
         changes["max_attempts"] = options["max_attempts"]
     if "max_retries" in options:
-        changes["max_attempts"] = options["max_retries"] + 1
+        retries = check_whole("max_retries", options["max_retries"], 0, ATTEMPTS_MAX - 1)
+        changes["max_attempts"] = retries + 1
     if "retry" in options:
         changes["retry"] = policy(options["retry"])
-    for name, field in (
-        ("timeout", "timeout_us"),
-        ("keep", "keep_us"),
-        ("keep_failed", "keep_failed_us"),
-        ("key_for", "key_us"),
+    for name, field, least in (
+        ("timeout", "timeout_us", 0.001),
+        ("keep", "keep_us", 0.0),
+        ("keep_failed", "keep_failed_us", 0.0),
+        ("key_for", "key_us", 0.0),
     ):
         if name in options:
-            changes[field] = micros(check_seconds(name, options[name]))  # type: ignore[literal-required]
+            length = check_seconds(name, options[name], least)  # type: ignore[literal-required]
+            changes[field] = micros(length)
     return msgspec.structs.replace(rules, **changes)
 
 

@@ -20,7 +20,7 @@ NEWS_S = 0.5
 
 
 class Gap(msgspec.Struct, frozen=True):
-    """Told to a reader whose place was pruned: events are missing before `cursor`."""
+    """Told to a reader whose place was pruned: events up to `cursor` are missing, none after."""
 
     cursor: int
 
@@ -32,7 +32,7 @@ async def follow(
     while True:
         page = await store.events(tenant, after, PAGE_MAX, job_id)
         if page.lost:
-            yield Gap(page.cursor)
+            yield Gap(page.events[0].cursor - 1 if page.events else page.cursor)
         for event in page.events:
             yield event
         after = page.cursor

@@ -107,6 +107,9 @@ class JobFunction(Generic[P, R]):
         return job
 
 
+_TAKEN = frozenset({"run", "self"})
+
+
 def _kind_of(function: Callable[..., Any], name: str) -> type[Job]:
     """A Job class with the function's parameters as fields and the function as its work."""
     parameters = list(inspect.signature(function).parameters.values())
@@ -118,6 +121,9 @@ def _kind_of(function: Callable[..., Any], name: str) -> type[Job]:
     for parameter in parameters[1:]:
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             why = f"parameter {parameter.name!r}: *args, **kwargs and / cannot be stored"
+            raise ConfigError(field=name, why=why)
+        if hasattr(Job, parameter.name) or parameter.name in _TAKEN:
+            why = f"parameter {parameter.name!r}: every job has something of this name already"
             raise ConfigError(field=name, why=why)
         annotations[parameter.name] = hints.get(parameter.name, Any)
         if parameter.default is not parameter.empty:

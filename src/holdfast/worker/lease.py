@@ -57,7 +57,10 @@ class Holding:
             self.ending = ending
             if self.context is not None:
                 self.context.cancel()
-            if self.task is not None and not self.settling:
+            # A task cancelled before its first step would never run, and so never settle: until
+            # its run has begun, the mark alone ends it.
+            begun = self.task is not None and self.context is not None
+            if begun and not self.settling:
                 self.task.cancel()
 
 

@@ -62,6 +62,8 @@ class Worker:
         self._suspects: deque[Holding] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._alone = False
+        self._wary = False
+        """The last claim met a suspect: the next takes one job only."""
         self._stop = asyncio.Event()
         self._quiet = asyncio.Event()
 
@@ -127,33 +129,41 @@ class Worker:
         An idle slot is filled at once; the buffer behind the slots only when half of all is free,
         so that a busy worker claims in batches.
         """
-        if self._suspects or self._acker.pending >= ACKS_PENDING_MAX:
+        if self._suspects or self._alone or self._acker.pending >= ACKS_PENDING_MAX:
             return 0
         capacity = self.config.concurrency + self.config.buffer
         free = capacity - self.running - len(self._buffer)
         starving = not self._buffer and self.running < self.config.concurrency
-        return free if starving or free * 2 >= capacity else 0
+        if not starving and free * 2 < capacity:
+            return 0
+        return 1 if self._wary else free
 
     def _take(self, holdings: list[Holding]) -> None:
         for holding in holdings:
             self.holdings.add(holding)
             (self._suspects if _suspect(holding) else self._buffer).append(holding)
+        self._wary = bool(self._suspects)
         self._start()
 
     def _start(self) -> None:
-        """Starts what may run now.
-
-        A suspect runs alone: if it kills the process, it takes no other.
-        """
-        if self._suspects and not self._stop.is_set():
-            if self.running == 0:
+        """Starts what may run now. A suspect first, and alone: it shall take no other with it."""
+        if self._stop.is_set():
+            return
+        if self._suspects:
+            self._shed()
+            if len(self.holdings) == 1:
                 self._alone = True
                 self._launch(self._suspects.popleft())
             return
         while self._buffer and self.running < self.config.concurrency and not self._alone:
-            if self._stop.is_set():
-                return
             self._launch(self._buffer.popleft())
+
+    def _shed(self) -> None:
+        """Gives back all that has not started, but for one suspect. What runs may finish first."""
+        while len(self._suspects) > 1:
+            self._settle(self._suspects.pop(), Abandoned())
+        while self._buffer:
+            self._settle(self._buffer.pop(), Abandoned())
 
     def _launch(self, holding: Holding) -> None:
         self.running += 1
@@ -187,6 +197,8 @@ class Worker:
         def done(_: Acked) -> None:
             self.holdings.drop(holding)
             self._claimer.roomy.set()
+            if self._suspects:
+                self._start()
 
         self._acker.settle(Settlement(holding.lease, outcome, holding.until_s, done))
 

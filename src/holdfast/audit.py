@@ -1,0 +1,101 @@
+"""Were the promises kept? Reads the event log and tells every breach, in tests and in production.
+
+One pass, in stored order, with a small state per job. It knows nothing of how a store works: what
+it checks is what the events claim happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from holdfast.clock import Micros
+from holdfast.job import Event, EventKind
+
+ENDS = frozenset({EventKind.COMPLETED, EventKind.FAILED, EventKind.CANCELED})
+GIVES_UP = frozenset({EventKind.RETRYING, EventKind.RELEASED})
+
+
+class _Seen:
+    """What the log has said of one job so far."""
+
+    __slots__ = ("ended", "fence", "until")
+
+    def __init__(self) -> None:
+        self.ended: EventKind | None = None
+        self.fence = 0
+        self.until: Micros | None = None
+        """The end of the lease that is open, if one is."""
+
+
+class Breach(msgspec.Struct, frozen=True):
+    """A promise that an event breaks."""
+
+    promise: str
+    tenant: str
+    job_id: str
+    cursor: int
+    words: str
+
+
+class Audit:
+    """Feed it pages of events, oldest first; ask it what it found at any time."""
+
+    def __init__(self) -> None:
+        self.breaches: list[Breach] = []
+        self.counts: dict[EventKind, int] = {}
+        self.latest_rescue_us: Micros = 0
+        """The longest a lapsed lease waited past its deadline before its job was free again."""
+        self._jobs: dict[tuple[str, str], _Seen] = {}
+
+    def feed(self, events: Iterable[Event]) -> None:
+        for event in events:
+            self.counts[event.kind] = self.counts.get(event.kind, 0) + 1
+            seen = self._jobs.setdefault((event.tenant, event.job_id), _Seen())
+            self._read(event, seen)
+
+    def ended(self, kind: EventKind) -> set[tuple[str, str]]:
+        """The (tenant, id) of the jobs that ended so."""
+        return {name for name, seen in self._jobs.items() if seen.ended is kind}
+
+    @property
+    def unended(self) -> set[tuple[str, str]]:
+        """The jobs the log has not seen end."""
+        return {name for name, seen in self._jobs.items() if seen.ended is None}
+
+    def _read(self, event: Event, seen: _Seen) -> None:
+        kind = event.kind
+        if seen.ended is not None and kind in ENDS | GIVES_UP | {EventKind.LEASED}:
+            self._breach("P6", event, f"{kind.value} after it was {seen.ended.value}")
+        if kind is EventKind.LEASED:
+            self._leased(event, seen)
+        elif kind is EventKind.EXTENDED:
+            if seen.until is None or event.fence != seen.fence:
+                self._breach("P3", event, "a lease was extended that nobody held")
+            seen.until = event.until
+        elif kind is EventKind.RESCUED:
+            self._rescued(event, seen)
+        elif kind in GIVES_UP or kind in ENDS:
+            if kind is EventKind.COMPLETED and seen.until is None:
+                self._breach("P3", event, "completed by nobody who held it")
+            seen.until = None
+            if kind in ENDS:
+                seen.ended = kind
+
+    def _leased(self, event: Event, seen: _Seen) -> None:
+        if seen.until is not None and event.at < seen.until:
+            self._breach("P2", event, "leased while another lease was valid")
+        if event.fence <= seen.fence:
+            self._breach("P3", event, f"the fence went from {seen.fence} to {event.fence}")
+        seen.fence, seen.until = event.fence, event.until
+
+    def _rescued(self, event: Event, seen: _Seen) -> None:
+        if seen.until is None or event.at < seen.until:
+            self._breach("P2", event, "rescued from a lease that was valid")
+        else:
+            self.latest_rescue_us = max(self.latest_rescue_us, event.at - seen.until)
+        seen.until = None
+
+    def _breach(self, promise: str, event: Event, words: str) -> None:
+        self.breaches.append(Breach(promise, event.tenant, event.job_id, event.cursor, words))

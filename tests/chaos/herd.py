@@ -1,0 +1,95 @@
+"""Worker processes on one SQLite file, for tests that kill them. As a module, such a worker."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+from holdfast import App, Context, RetryPolicy
+from holdfast.audit import Audit
+from holdfast.limits import PAGE_MAX
+from holdfast.store import Store
+from holdfast.worker import Worker
+from holdfast.worker.signals import draining
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def make_app(url: str) -> App:
+    """The app that the workers and the tests share."""
+    app = App(url, lease_s=1.0, concurrency=10, leader_s=1.0, max_attempts=100)
+
+    @app.job(retry=RetryPolicy(base_s=0.0, cap_s=0.0))
+    async def step(ctx: Context, pause_s: float) -> int:
+        await asyncio.sleep(random.random() * pause_s)
+        return ctx.attempt
+
+    @app.job(max_attempts=3)
+    async def deadly(ctx: Context) -> None:
+        os._exit(9)
+
+    return app
+
+
+class Herd:
+    """Starts workers and kills them; leaves none behind."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self.living: list[subprocess.Popen[bytes]] = []
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "tests.chaos.herd", self._url]
+        self.living.append(subprocess.Popen(command, cwd=ROOT))
+
+    def kill(self, worker: subprocess.Popen[bytes]) -> None:
+        worker.kill()
+        worker.wait()
+        self.living.remove(worker)
+
+    def revive(self, number: int) -> None:
+        """Replaces those that died by themselves and keeps `number` alive."""
+        self.living = [worker for worker in self.living if worker.poll() is None]
+        while len(self.living) < number:
+            self.start()
+
+    def stop(self) -> list[int]:
+        """Drains all; returns their exit codes."""
+        for worker in self.living:
+            worker.terminate()
+        return [worker.wait(timeout=60) for worker in self.living]
+
+    def __enter__(self) -> Herd:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for worker in self.living:
+            worker.kill()
+            worker.wait()
+
+
+async def audit(store: Store) -> Audit:
+    """The whole event log, checked."""
+    found = Audit()
+    after = 0
+    while True:
+        page = await store.events(None, after, PAGE_MAX)
+        assert not page.lost
+        found.feed(page.events)
+        after = page.cursor
+        if len(page.events) < PAGE_MAX:
+            return found
+
+
+async def _work(url: str) -> None:
+    worker = Worker(make_app(url))
+    with draining(worker.stop):
+        await worker.run()
+
+
+if __name__ == "__main__":
+    asyncio.run(_work(sys.argv[1]))

@@ -1,0 +1,52 @@
+"""The examples run as they stand."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+SAYS = {
+    "quickstart.py": [
+        "created True then False same job True",
+        "sent 'hello' to ada@example.com",
+    ],
+    "typed_jobs.py": [
+        "refused at the call: arguments of 'GenerateWaveform': Expected `str`, got `int`"
+        " - at `$.blob_id`",
+        "scheduled",
+        "{'track': 't1', 'points': 2000}",
+    ],
+    "outcomes.py": [
+        "busy: done in attempt 3, run 3",
+        "not yet: done in attempt 1, run 2",
+        "gone: PERMANENT",
+        "replayed as a new job: True",
+    ],
+    "blocking.py": ["[2, 4, 6]"],
+    "middleware.py": ["hello Ada", "[('greet', True)]"],
+}
+
+
+def test_every_example_is_run() -> None:
+    """No example stands unproven beside the others."""
+    assert {path.name for path in EXAMPLES.glob("*.py")} == set(SAYS)
+
+
+@pytest.mark.parametrize("name", sorted(SAYS))
+def test_an_example_says_what_its_page_promises(name: str) -> None:
+    """An example is code that a newcomer copies: it must work and print what it claims."""
+    ran = subprocess.run(
+        [sys.executable, str(EXAMPLES / name)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.splitlines() == SAYS[name]
