@@ -17,7 +17,7 @@ def main() -> None:
         missing = MissingExtra(
             field="cli", what="the command line", package=error.name, extra="cli"
         )
-        sys.exit(str(missing))
+        sys.exit(f"holdfast: {missing} [{missing.code}]")
     run()
 
 

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
 
 from holdfast.clock import Clock, micros
-from holdfast.codec import OBJECT, Codecs, Upgrade
+from holdfast.codec import OBJECT, Codec, Codecs, Upgrade
 from holdfast.config import Config
 from holdfast.context import Context
 from holdfast.enqueue import Enqueuer, Options, amend, checked
@@ -72,11 +72,14 @@ class App:
         *,
         clock: Clock | None = None,
         middleware: tuple[Middleware, ...] = (),
+        codecs: tuple[Codec, ...] = (),
         **settings: Any,
     ) -> None:
         self.config = Config.of(**settings)
         self.store: Store = open_store(store, clock) if isinstance(store, str) else store
         self.codecs = Codecs(pickle=self.config.pickle)
+        for codec in codecs:
+            self.codecs.register(codec)
         self.codecs.get(self.config.codec)
         self.registry = Registry()
         self.middleware = middleware

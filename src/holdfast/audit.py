@@ -23,6 +23,9 @@ class _Seen:
     __slots__ = ("ended", "fence", "until")
 
     def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
         self.ended: EventKind | None = None
         self.fence = 0
         self.until: Micros | None = None
@@ -66,6 +69,8 @@ class Audit:
 
     def _read(self, event: Event, seen: _Seen) -> None:
         kind = event.kind
+        if kind is EventKind.ENQUEUED:
+            seen.begin()  # The id may have been another job's, whose record is long gone.
         if seen.ended is not None and kind in ENDS | GIVES_UP | {EventKind.LEASED}:
             self._breach("P6", event, f"{kind.value} after it was {seen.ended.value}")
         if kind is EventKind.LEASED:

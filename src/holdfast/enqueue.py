@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from typing import Any, TypedDict, Unpack
@@ -64,6 +65,24 @@ class EnqueuedMany(msgspec.Struct, frozen=True):
     existing: int
 
 
+class _Tally:
+    """Counts what became of the batches; raises the first refusal."""
+
+    def __init__(self, on_batch: Callable[[list[Enqueued]], None] | None) -> None:
+        self.created = self.existing = 0
+        self._on_batch = on_batch
+
+    def add(self, results: list[Enqueued]) -> None:
+        for result in results:
+            self.created += result.created
+            self.existing += not result.created and result.error is None
+        if self._on_batch is not None:
+            self._on_batch(results)
+        for result in results:
+            if result.error is not None:
+                raise result.error
+
+
 class Enqueuer:
     """Makes NewJobs and hands them to the store; concurrent single calls share a batch."""
 
@@ -94,18 +113,24 @@ class Enqueuer:
 
         Stops at the first job that is refused.
         """
-        created = existing = 0
+        tally = _Tally(on_batch)
         planned = (self.plan(tenant, job, options) for job in jobs)
-        for batch in _chunks(planned):
-            results = await self._store.enqueue(batch)
-            for result in results:
-                if result.error is not None:
-                    raise result.error
-                created += result.created
-                existing += not result.created
-            if on_batch is not None:
-                on_batch(results)
-        return EnqueuedMany(created, existing)
+        sending: asyncio.Task[list[Enqueued]] | None = None
+        try:
+            # One batch is written while the next is made; never two at once, which keeps the order.
+            for batch in _chunks(planned):
+                if sending is not None:
+                    before, sending = sending, None
+                    tally.add(await before)
+                sending = asyncio.create_task(self._send(batch))
+                await asyncio.sleep(0)  # Lets it reach the store before the loop is busy again.
+        finally:
+            if sending is not None:
+                tally.add(await sending)
+        return EnqueuedMany(tally.created, tally.existing)
+
+    async def _send(self, batch: list[NewJob]) -> list[Enqueued]:
+        return await self._store.enqueue(batch)
 
     def plan(self, tenant: str, job: Job | Planned, options: Options) -> NewJob:
         """The job as the store will get it, checked."""
@@ -142,6 +167,8 @@ def plan_with(tenant: str, job_type: JobType, sealed: Envelope, options: Options
     if "delay" in options and "run_at" in options:
         raise InvalidInput(field="delay", why="give either delay or run_at, not both")
     delay = check_seconds("delay", options.get("delay", 0.0))
+    if "key_for" in options and "key" not in options:
+        raise InvalidInput(field="key_for", why="says how long a key holds; give a key too")
     ttl = check_seconds("ttl", options["ttl"], 0.001) if "ttl" in options else None
     queue = options.get("queue", job_type.queue)
     if queue is not job_type.queue:

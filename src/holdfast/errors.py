@@ -29,7 +29,6 @@ HoldfastError
     ├── StoreFull              STORE_FULL
     ├── StoreCorrupt           STORE_CORRUPT
     ├── SchemaTooNew           SCHEMA_TOO_NEW
-    ├── SchemaMissing          SCHEMA_MISSING
     └── StoreUnsupported       STORE_UNSUPPORTED   the store's capabilities exclude this
 """
 
@@ -70,7 +69,7 @@ def _rebuild(kind: type[HoldfastError], facts: dict[str, object]) -> HoldfastErr
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """` Did you mean 'x'?`, or nothing."""
     close = get_close_matches(word, list(known), n=1)
-    return f" Did you mean {close[0]!r}?" if close else ""
+    return f" Did you mean '{close[0]}'?" if close else ""
 
 
 class ConfigError(HoldfastError):
@@ -215,11 +214,6 @@ class SchemaTooNew(StoreError):
         "store {store}: its schema is version {found}, this holdfast knows up to {known}; "
         "upgrade holdfast"
     )
-
-
-class SchemaMissing(StoreError):
-    code = "SCHEMA_MISSING"
-    text = "store {store}: its schema is version {found}, {known} is needed; run migrate"
 
 
 class StoreUnsupported(StoreError):

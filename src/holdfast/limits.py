@@ -48,7 +48,6 @@ PRUNE_MAX = 5000
 SELECT_MAX = 100
 """Values of one field of a selection (ids may be BATCH_MAX)."""
 WAIT_S_MAX = 60.0
-TALLIES_MAX = 10_000
 
 # Repair at claim time: due jobs and lapsed leases made ready before the claim looks.
 REPAIR_MAX = 200

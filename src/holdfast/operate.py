@@ -12,9 +12,10 @@ import msgspec
 
 from holdfast.clock import Micros, micros
 from holdfast.codec import OBJECT, Codecs
-from holdfast.errors import HoldfastError, JobNotFound
-from holdfast.job import Event, JobRecord, State
-from holdfast.limits import PAGE_MAX
+from holdfast.enqueue import Options, plan_with
+from holdfast.errors import HoldfastError, InvalidInput, JobNotFound, PayloadTooLarge
+from holdfast.job import TERMINAL, Envelope, Event, JobRecord, NewJob, Rules, State, check_name
+from holdfast.limits import PAGE_MAX, PAYLOAD_MAX, TENANT_MAX, TYPE_MAX
 from holdfast.store import (
     Act,
     Change,
@@ -27,6 +28,7 @@ from holdfast.store import (
     Tally,
 )
 from holdfast.stores import STORES, open_store
+from holdfast.typed import Job, JobType, Style
 
 STEP = 200
 """Jobs of one step of a replay or purge: small enough that claims go on in between."""
@@ -54,9 +56,11 @@ class TenantTotal(msgspec.Struct, frozen=True):
 
 async def timeline(store: Store, job_id: str, tenant: str | None = None) -> Timeline:
     """The job with its events; without a tenant every tenant is searched. JobNotFound otherwise."""
-    page = await store.find(Find(select=Selection(tenant=tenant, ids=(job_id,)), limit=1))
+    page = await store.find(Find(select=Selection(tenant=tenant, ids=(job_id,)), limit=2))
     if not page.jobs:
         raise JobNotFound(id=job_id)
+    if len(page.jobs) > 1:  # An id names a job only within its tenant.
+        raise InvalidInput(field="tenant", why=f"several have a job {job_id!r}; name one")
     job = page.jobs[0]
     events: list[Event] = []
     after, lost = 0, False
@@ -82,6 +86,44 @@ def payload_of(job: JobRecord, codecs: Codecs) -> object:
         return codecs.get(envelope.codec).decode(envelope.body, object)
     except Exception as error:
         return f"<unreadable: {error}>"
+
+
+def plan_raw(tenant: str, type: str, payload: dict[str, object], options: Options) -> NewJob:
+    """A job of a type whose code is not here: its payload as JSON, unchecked but for its size."""
+    check_name("tenant", tenant, TENANT_MAX)
+    body = msgspec.json.encode(payload)
+    if len(body) > PAYLOAD_MAX:
+        raise PayloadTooLarge(field="payload", size=len(body), max=PAYLOAD_MAX)
+    known = JobType(
+        name=check_name("type", type, TYPE_MAX),
+        kind=Job,
+        queue="default",
+        priority=0,
+        rules=Rules(),
+        style=Style.LOOP,
+        version=1,
+        upgrades={},
+        codec="json",
+        home="",
+    )
+    return plan_with(tenant, known, Envelope(known.name, known.codec, known.version, body), options)
+
+
+async def preview(store: Store, select: Selection, act: Act) -> int:
+    """How many jobs a replay or a purge of the selection would change now."""
+    total, after = 0, None
+    while True:
+        page = await store.find(Find(select=select, after=after, limit=STEP))
+        total += sum(_possible(job, act) for job in page.jobs)
+        if page.cursor is None:
+            return total
+        after = page.cursor
+
+
+def _possible(job: JobRecord, act: Act) -> bool:
+    if act is Act.REPLAY:
+        return job.state in TERMINAL and job.replayed_as is None
+    return job.state is not State.PROCESSING
 
 
 async def replay(store: Store, select: Selection) -> AsyncIterator[int]:
@@ -126,6 +168,12 @@ def _total(tenant: str, tallies: list[Tally]) -> TenantTotal:
 async def workers(store: Store) -> list[Hold]:
     """The workers that are present; their notes say what they do."""
     return await store.hold(under="worker/")
+
+
+async def upkeep_leader(store: Store) -> Hold | None:
+    """Who does the upkeep now; the note says how well it keeps up."""
+    holds = await store.hold(under="upkeep")
+    return next((hold for hold in holds if hold.name == "upkeep"), None)
 
 
 async def examine(url: str) -> list[Finding]:

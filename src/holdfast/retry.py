@@ -73,20 +73,27 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
             return self.cap_s
 
     def checked(self) -> RetryPolicy:
-        """Itself, or ConfigError naming the field that is wrong."""
+        """Itself with its words understood, or ConfigError naming the field that is wrong."""
+        try:
+            policy = msgspec.convert(msgspec.to_builtins(self), RetryPolicy)
+        except msgspec.ValidationError as error:
+            raise ConfigError(field="retry", why=str(error)) from None
+        policy._check()
+        return policy
+
+    def _check(self) -> None:
         if self.kind is Backoff.LIST:
             if not 1 <= len(self.delays_s) <= DELAYS_MAX:
                 raise ConfigError(field="retry.delays_s", why=f"needs 1 to {DELAYS_MAX} delays")
             if not all(0 <= delay <= DELAY_S_MAX for delay in self.delays_s):
                 raise ConfigError(field="retry.delays_s", why="a delay is negative or too long")
-            return self
+            return
         if not 0 <= self.base_s <= DELAY_S_MAX:
             raise ConfigError(field="retry.base_s", why="must be 0 or more seconds")
         if not self.base_s <= self.cap_s <= DELAY_S_MAX:
             raise ConfigError(field="retry.cap_s", why="must not be less than base_s")
         if not 1 <= self.factor <= 1000:
             raise ConfigError(field="retry.factor", why="must be between 1 and 1000")
-        return self
 
 
 PRESETS = {

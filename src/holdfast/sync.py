@@ -49,11 +49,18 @@ class SyncApp:
         """Runs a coroutine on the bridge's loop and waits for it."""
         if threading.current_thread() is self._thread:
             work.close()
-            raise StoreUnavailable(store="app.sync", why="called from its own loop: use await")
-        return asyncio.run_coroutine_threadsafe(work, self._opened()).result()
+            raise _own_loop()
+        try:
+            loop = self._opened()
+        except BaseException:
+            work.close()
+            raise
+        return asyncio.run_coroutine_threadsafe(work, loop).result()
 
     def close(self) -> None:
         """Closes the store for this side and ends the thread. May be called twice."""
+        if threading.current_thread() is self._thread:
+            raise _own_loop()
         with self._lock:
             loop, thread = self._loop, self._thread
             self._loop = self._thread = None
@@ -92,6 +99,10 @@ class SyncApp:
                     raise
                 self._loop, self._thread = loop, thread
             return self._loop
+
+
+def _own_loop() -> StoreUnavailable:
+    return StoreUnavailable(store="app.sync", why="called from its own loop: use await")
 
 
 class SyncTenant:

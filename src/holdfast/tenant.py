@@ -6,11 +6,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
-from typing import Any, Unpack
+from enum import StrEnum
+from typing import Any, TypeVar, Unpack
 
 from holdfast.codec import Codecs
 from holdfast.enqueue import EnqueuedMany, Enqueuer, Options, checked
-from holdfast.errors import JobCanceled, JobFailed, JobNotFound, NotChangeable, WaitTimeout
+from holdfast.errors import (
+    InvalidInput,
+    JobCanceled,
+    JobFailed,
+    JobNotFound,
+    NotChangeable,
+    WaitTimeout,
+    did_you_mean,
+)
 from holdfast.events import Gap, follow
 from holdfast.job import TERMINAL, Event, JobRecord, Reason, State, check_seconds
 from holdfast.limits import SELECT_MAX, WAIT_S_MAX, within
@@ -27,6 +36,8 @@ from holdfast.store import (
     Watch,
 )
 from holdfast.typed import Job, Planned
+
+E = TypeVar("E", bound=StrEnum)
 
 WAIT_POLL_S = 5.0
 """How long `wait` trusts that a hint will come."""
@@ -91,12 +102,12 @@ class Tenant:
         """A page of this tenant's jobs; pass its cursor as `after` for the next."""
         select = Selection(
             tenant=self.name,
-            states=tuple(State(state) for state in states),
+            states=tuple(_member("states", State, state) for state in states),
             queues=tuple(queues),
             types=tuple(types),
             tags=tuple(tags),
             groups=tuple(groups),
-            reasons=tuple(Reason(reason) for reason in reasons),
+            reasons=tuple(_member("reasons", Reason, reason) for reason in reasons),
             key=key,
         )
         for field in ("states", "queues", "types", "tags", "groups", "reasons"):
@@ -146,3 +157,11 @@ class Tenant:
     def events(self, after: int = 0, *, job_id: str | None = None) -> AsyncIterator[Event | Gap]:
         """This tenant's events after a cursor, then each new one; -1 starts at the present end."""
         return follow(self._store, self.name, after, job_id)
+
+
+def _member(field: str, kind: type[E], word: str) -> E:
+    try:
+        return kind(word)
+    except ValueError:
+        hint = did_you_mean(str(word), kind)
+        raise InvalidInput(field=field, why=f"there is no {word!r}.{hint}") from None

@@ -5,7 +5,15 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import Any, Generic, ParamSpec, TypeVar, cast, get_type_hints
+from typing import (
+    Any,
+    Generic,
+    ParamSpec,
+    TypeVar,
+    cast,
+    dataclass_transform,
+    get_type_hints,
+)
 
 import msgspec
 
@@ -30,7 +38,13 @@ class JobMeta(msgspec.StructMeta):
     Decoding goes another way and checks by itself.
     """
 
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
+    def __new__(
+        mcls, name: str, bases: tuple[type, ...], space: dict[str, Any], **config: Any
+    ) -> JobMeta:
+        config = {"frozen": True, "kw_only": True, **config}
+        return super().__new__(mcls, name, bases, space, **config)
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         try:
             job = super().__call__(*args, **kwargs)
             fields = {name: getattr(job, name) for name in cls.__struct_fields__}
@@ -39,6 +53,8 @@ class JobMeta(msgspec.StructMeta):
             raise InvalidPayload(field="payload", type=cls.__name__, why=str(error)) from error
 
 
+# Said again for type checkers, who do not see that `frozen` and `kw_only` are inherited.
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
 class Job(msgspec.Struct, metaclass=JobMeta, frozen=True, kw_only=True):
     """A job to be: its fields are the payload, its `run(ctx)` is the work. Register it with
     `@app.job`.
@@ -155,9 +171,13 @@ class Registry:
 
     def of(self, job: Job) -> JobType:
         """The type of a job; JobTypeNotRegistered when its class was never registered here."""
-        found = self._by_kind.get(type(job))
+        return self.of_kind(type(job))
+
+    def of_kind(self, kind: type[Job]) -> JobType:
+        """The type of a job class, likewise."""
+        found = self._by_kind.get(kind)
         if found is None:
-            name = type(job).__name__
+            name = kind.__name__
             raise JobTypeNotRegistered(
                 field="job", type=name, hint=did_you_mean(name, self.names())
             )

@@ -14,6 +14,7 @@ import msgspec
 
 from holdfast.clock import micros
 from holdfast.config import Config
+from holdfast.errors import StoreError
 from holdfast.loop import Duty, keep_turning
 from holdfast.store import Store, Take
 from holdfast.upkeep.prune import Prune
@@ -52,7 +53,15 @@ class Upkeep:
             for duty in (self.rescue, self.prune):
                 group.create_task(keep_turning(_Led(self, duty), stop))
         if self.leading:
+            await self._resign()
+
+    async def _resign(self) -> None:
+        """Lets another lead at once; a store that cannot be reached lets the hold lapse."""
+        self._leading_until = 0.0
+        try:
             await self._store.hold([Take(NAME, self._owner, 0)])
+        except StoreError as error:
+            logger.warning("the upkeep's hold was not given back: %s", error)
 
     @property
     def leading(self) -> bool:

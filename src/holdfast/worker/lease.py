@@ -57,11 +57,11 @@ class Holding:
             self.ending = ending
             if self.context is not None:
                 self.context.cancel()
-            # A task cancelled before its first step would never run, and so never settle: until
-            # its run has begun, the mark alone ends it.
-            begun = self.task is not None and self.context is not None
-            if begun and not self.settling:
-                self.task.cancel()
+            if self.task is None or self.context is None or self.settling:
+                # Not begun, or done. A task cancelled before its first step would never run, and
+                # so never settle; the mark ends it as soon as it begins.
+                return
+            self.task.cancel()
 
 
 class Holdings:
@@ -109,32 +109,34 @@ class Heartbeat:
             except StoreError as error:
                 logger.warning("heartbeat did not reach the store: %s", error)
                 delay = min(AGAIN_S, self._beat_s)
+            except Exception:
+                # Without heartbeats every lease would lapse while its handler still runs.
+                logger.exception("heartbeat failed")
+                delay = min(AGAIN_S, self._beat_s)
 
     async def _beat(self) -> None:
         held = self._holdings.all()
         for start in range(0, len(held), BATCH_MAX):
             batch = held[start : start + BATCH_MAX]
             until_s = time.monotonic() + self._lease_s
-            answers = await self._store.extend([self._extension(holding) for holding in batch])
-            for holding, answer in zip(batch, answers, strict=True):
+            extensions = [self._extension(holding) for holding in batch]
+            answers = await self._store.extend(extensions)
+            for holding, extension, answer in zip(batch, extensions, answers, strict=True):
                 if answer.error is None:
                     holding.until_s = until_s
+                    holding.sent_progress = extension.progress or holding.sent_progress
                 else:
                     self._lost(holding, answer.error)
 
     def _extension(self, holding: Holding) -> Extension:
         job = holding.lease.job
         progress = holding.context.latest_progress if holding.context is not None else None
-        if progress == holding.sent_progress:
-            progress = None
-        else:
-            holding.sent_progress = progress
         return Extension(
             tenant=job.tenant,
             id=job.id,
             token=holding.lease.token,
             lease_us=micros(self._lease_s),
-            progress=progress,
+            progress=None if progress == holding.sent_progress else progress,
         )
 
     def _lost(self, holding: Holding, error: HoldfastError) -> None:

@@ -13,7 +13,8 @@ from typing import Any
 import msgspec
 
 from holdfast.codec import Codecs
-from holdfast.context import Context
+from holdfast.context import Context, Fail
+from holdfast.errors import InvalidPayload
 from holdfast.job import JobRecord
 from holdfast.typed import Job, JobFunction, JobType
 
@@ -64,8 +65,8 @@ def _deliver(future: asyncio.Future[Any], result: Any, error: BaseException | No
         return
     if error is None:
         future.set_result(result)
-    elif isinstance(error, StopIteration | asyncio.CancelledError | SystemExit):
-        # A future cannot carry these; as an error of the handler they can be told.
+    elif isinstance(error, StopIteration) or not isinstance(error, Exception):
+        # A future cannot carry these, or they would end the loop; as an error they can be told.
         future.set_exception(RuntimeError(f"handler raised {type(error).__name__}: {error}"))
     else:
         future.set_exception(error)
@@ -76,13 +77,17 @@ async def run_in_process(job_type: JobType, job: Job, record: JobRecord) -> Any:
 
     The child gets the payload as bytes and finds the handler by its module and name, as on import.
     """
-    from anyio import to_process  # Only workers with cpu handlers pay for it.
+    from anyio import CapacityLimiter, to_process  # Only workers with cpu handlers pay for it.
 
     codecs = Codecs()
     sealed = codecs.seal(job_type.name, job_type.version, "msgpack", job)
     bare = msgspec.structs.replace(record, envelope=sealed, result=None)
     packed = msgspec.msgpack.encode(bare)
-    answer = await to_process.run_sync(_in_child, job_type.home, packed, cancellable=True)
+    # The worker's slots are the limit: a job must not spend its time in a second queue.
+    free = CapacityLimiter(1)
+    answer = await to_process.run_sync(
+        _in_child, job_type.home, packed, cancellable=True, limiter=free
+    )
     return msgspec.msgpack.decode(answer)
 
 
@@ -96,4 +101,7 @@ def _in_child(home: str, packed: bytes) -> bytes:
     codecs = Codecs()
     job = codecs.unseal(record.envelope, kind, record.envelope.version, {})
     result = job.run(Context(record))
-    return codecs.seal(record.type, 1, "msgpack", result).body  # type: ignore[no-any-return]
+    try:
+        return codecs.seal(record.type, 1, "msgpack", result).body  # type: ignore[no-any-return]
+    except InvalidPayload as error:
+        raise Fail(f"result: {error}") from None

@@ -9,6 +9,7 @@ from typing import Any
 from holdfast.app import App
 from holdfast.clock import micros, seconds
 from holdfast.codec import OBJECT
+from holdfast.config import Config
 from holdfast.context import Context, Fail, Retry, Snooze
 from holdfast.errors import DecodeError, InvalidPayload, PayloadTooLarge
 from holdfast.job import (
@@ -32,8 +33,9 @@ UNKNOWN_DELAY_MOST_S = 300.0
 class Runner:
     """Runs jobs of an app. Holds no leases: it turns a holding into an outcome, or into nothing."""
 
-    def __init__(self, app: App, threads: Threads) -> None:
+    def __init__(self, app: App, threads: Threads, config: Config | None = None) -> None:
         self._app = app
+        self._config = config or app.config
         self._threads = threads
         self._call = chain(app.middleware, self._dispatch)
         self._leftovers: dict[Context, asyncio.Future[Any]] = {}
@@ -80,7 +82,9 @@ class Runner:
                 why = f"not done within {limit_text(timeout)}"
                 return Failed(why, reason=Reason.TIMEOUT)
             return Failed(_told(error))
-        except (Exception, SystemExit) as error:
+        except KeyboardInterrupt:
+            raise  # Meant for the process.
+        except BaseException as error:
             if holding.ending is Ending.LOST:
                 return None
             return Failed(_told(error))
@@ -120,8 +124,8 @@ class Runner:
         except Exception as error:
             why = InvalidPayload(field="result", type=record.type, why=f"result: {error}")
             return Failed(str(why), Reason.PERMANENT, retryable=False)
-        if len(body) > self._app.config.result_max:
-            large = PayloadTooLarge(field="result", size=len(body), max=self._app.config.result_max)
+        if len(body) > self._config.result_max:
+            large = PayloadTooLarge(field="result", size=len(body), max=self._config.result_max)
             return Failed(str(large), Reason.PERMANENT, retryable=False)
         return Completed(body)
 
@@ -129,7 +133,7 @@ class Runner:
         """Another worker may know this type or version, today or after the deploy that is under
         way.
         """
-        delay = min(self._app.config.unknown_delay_s * 2**record.misses, UNKNOWN_DELAY_MOST_S)
+        delay = min(self._config.unknown_delay_s * 2**record.misses, UNKNOWN_DELAY_MOST_S)
         return Released(micros(delay), miss=True)
 
     def _cancelled(self, holding: Holding) -> Outcome | None:

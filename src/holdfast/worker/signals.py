@@ -9,6 +9,8 @@ import signal
 from collections.abc import Callable, Iterator
 from types import FrameType
 
+from holdfast.worker.supervise import CHILD
+
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -20,12 +22,15 @@ def draining(stop: Callable[[], None]) -> Iterator[None]:
     from being heard.
     """
     loop = asyncio.get_running_loop()
+    supervised = CHILD in os.environ
     seen = 0
 
     def heard(number: int, frame: FrameType | None) -> None:
         nonlocal seen
         seen += 1
         if seen > 1:
+            if supervised:
+                return  # A service manager signals us and our parent alike; the parent may kill us.
             os._exit(128 + number)
         loop.call_soon_threadsafe(stop)
 

@@ -5,14 +5,16 @@ It opens no store and runs no job.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import queue
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
 
 import msgspec
@@ -21,12 +23,15 @@ logger = logging.getLogger("holdfast")
 
 LIFELINE = "HOLDFAST_LIFELINE"
 """Names the pipe whose end tells a child that its parent is gone."""
+CHILD = "HOLDFAST_CHILD"
+"""Which of the N a child is, so that a worker with a given name can tell itself from the others."""
 
 BACKOFF_FIRST_S = 0.5
 BACKOFF_MOST_S = 30.0
 STEADY_S = 60.0
 """A child that lived this long has recovered: its next crash is answered without delay."""
-LOOK_S = 0.05
+LOOK_S = 0.2
+"""How often the parent looks when no child has ended."""
 KILL_AFTER_S = 10.0
 """How long children may outstay the drain before they are killed."""
 
@@ -55,7 +60,8 @@ class Supervisor:
         self._children = [_Child(number) for number in range(processes)]
         self._drain_s = drain_s
         self._on_start = on_start
-        self._wake = threading.Event()
+        # Not an Event: setting one in a signal handler can wait for the very thread it interrupts.
+        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._signals = 0
         self._stopped_at = 0.0
         self._lifeline: tuple[int, int] = (-1, -1)
@@ -63,10 +69,12 @@ class Supervisor:
     def run(self) -> int:
         """Returns 0 when every child ended its drain by itself, 1 when one had to be killed."""
         before = {number: signal.signal(number, self._heard) for number in _SIGNALS}
+        before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda *_: self._wake.put(None))
         self._lifeline = os.pipe()
         try:
             while not self._turn():
-                self._wake.wait(LOOK_S)
+                with contextlib.suppress(queue.Empty):
+                    self._wake.get(timeout=LOOK_S)
             return 0 if all(_clean(child) for child in self._children) else 1
         finally:
             os.close(self._lifeline[0])
@@ -78,7 +86,7 @@ class Supervisor:
         """Asks for the drain; a second call kills."""
         self._signals += 1
         self._stopped_at = self._stopped_at or time.monotonic()
-        self._wake.set()
+        self._wake.put(None)
         for child in self._children:
             if child.process is not None and child.process.poll() is None:
                 child.process.send_signal(signal.SIGTERM if self._signals == 1 else signal.SIGKILL)
@@ -115,10 +123,11 @@ class Supervisor:
             self._start(child, now)
 
     def _start(self, child: _Child, now: float) -> None:
-        reader = self._lifeline[0]
-        env = {**os.environ, LIFELINE: str(reader)}
-        child.process = subprocess.Popen(self._command, env=env, pass_fds=(reader,))
+        env = {CHILD: str(child.number)}
+        child.process = start_tied(self._command, self._lifeline[0], env)
         child.started_at = child.start_at = now
+        if self._signals:  # It came while the child was being made, too late for `stop` to see it.
+            child.process.send_signal(signal.SIGTERM)
         if self._on_start is not None:
             self._on_start(child.number, child.process.pid)
 
@@ -131,7 +140,25 @@ def _over(child: _Child) -> bool:
 
 
 def _clean(child: _Child) -> bool:
-    return child.process is None or child.process.returncode == 0
+    # A child that SIGTERM ended was still starting: it held nothing that had to be drained.
+    return child.process is None or child.process.returncode in (0, -signal.SIGTERM)
+
+
+def start_tied(
+    command: Sequence[str], lifeline: int, env: Mapping[str, str], stderr: int | None = None
+) -> subprocess.Popen[bytes]:
+    """Starts a command that calls `follow_parent`, tied to the reading end of a pipe of ours.
+
+    It gets a process group of its own: a Ctrl-C in the terminal is ours to hear and to pass on, or
+    a child would count it and our signal as two.
+    """
+    return subprocess.Popen(
+        command,
+        env={**os.environ, **env, LIFELINE: str(lifeline)},
+        pass_fds=(lifeline,),
+        process_group=0,
+        stderr=stderr,
+    )
 
 
 def follow_parent() -> None:
@@ -139,7 +166,7 @@ def follow_parent() -> None:
 
     Does nothing without a parent.
     """
-    reader = os.environ.get(LIFELINE)
+    reader = os.environ.pop(LIFELINE, None)  # Not for the processes this one starts.
     if reader is None:
         return
 

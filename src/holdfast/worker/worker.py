@@ -16,7 +16,7 @@ import uuid_utils
 from holdfast.ack import Acker, Settlement
 from holdfast.app import App
 from holdfast.config import Config
-from holdfast.job import Abandoned, Outcome, check_name
+from holdfast.job import Abandoned, Failed, Outcome, check_name
 from holdfast.limits import ACKS_PENDING_MAX, QUEUE_MAX, TENANT_MAX, WORKER_MAX
 from holdfast.store import Acked, Watch
 from holdfast.upkeep.leader import Upkeep
@@ -34,7 +34,7 @@ GRACE_S = 5.0
 
 
 class Worker:
-    """Works for some tenants (None: all) on some queues (None: those of the app's job types)."""
+    """Works for some tenants (None: all) on some queues (None: those of its types; "*": all)."""
 
     def __init__(
         self,
@@ -52,9 +52,10 @@ class Worker:
         if tenants is not None:
             tenants = [check_name("tenants", tenant, TENANT_MAX) for tenant in tenants]
         queues = app.registry.queues() if queues is None else queues
+        queues = tuple(check_name("queues", queue, QUEUE_MAX) for queue in queues)
         self.watch = Watch(
             tenants=None if tenants is None else tuple(tenants),
-            queues=tuple(check_name("queues", queue, QUEUE_MAX) for queue in queues),
+            queues=None if "*" in queues else queues,
         )
         self.holdings = Holdings()
         self.running = 0
@@ -77,7 +78,7 @@ class Worker:
         """Works until stopped, then drains. Returns when every lease was settled or given back."""
         async with self.app:
             self._threads = Threads(self.config.concurrency)
-            self._runner = Runner(self.app, self._threads)
+            self._runner = Runner(self.app, self._threads, self.config)
             self._acker = Acker(self.app.store, self.app.announcer)
             self._claimer = self._make_claimer()
             attendant = Attendant(self._background())
@@ -85,7 +86,11 @@ class Worker:
             logger.info("worker %s: started on queues %s", self.name, ", ".join(self._queues()))
             try:
                 await self._claimer.run(self._stop)
-                await self._drain()
+                await self._drain(self.config.drain_s)
+            except BaseException:
+                self.stop()  # Cancelled, or a fault: the leases go back all the same, at once.
+                await self._drain(0.0)
+                raise
             finally:
                 await attendant.stop()
                 self._threads.close()
@@ -173,7 +178,12 @@ class Worker:
         task.add_done_callback(self._worked)
 
     async def _work(self, holding: Holding) -> None:
-        outcome = await self._runner.run(holding)
+        try:
+            outcome = await self._runner.run(holding)
+        except Exception as error:
+            # A fault of ours. Unsettled, the job would be held by heartbeats for ever.
+            logger.exception("job %s: its run broke down", holding.lease.job.id)
+            outcome = Failed(f"the run broke down outside its handler: {error!r}")
         self._settle(holding, outcome)
         await self._runner.afterwards(holding)
 
@@ -204,12 +214,12 @@ class Worker:
 
     # -- the end ---------------------------------------------------------------------------------
 
-    async def _drain(self) -> None:
+    async def _drain(self, patience_s: float) -> None:
         """Gives back what never started, waits for what runs, ends it; every lease is settled."""
         for waiting in (self._buffer, self._suspects):
             while waiting:
                 self._settle(waiting.popleft(), Abandoned())
-        await self._quieted(self.config.drain_s)
+        await self._quieted(patience_s)
         for holding in self.holdings.all():
             holding.end(Ending.SHUTDOWN)
         await self._quieted(GRACE_S)

@@ -348,7 +348,8 @@ class MemoryStore:
         with self._step() as now:
             rows: Iterable[Row]
             if find.select.ids and find.select.tenant is not None:
-                named = (self._tables.rows.get((find.select.tenant, id)) for id in find.select.ids)
+                ids = set(find.select.ids)
+                named = (self._tables.rows.get((find.select.tenant, id)) for id in ids)
                 rows = sorted(
                     (row for row in named if row is not None and past(row, find)),
                     key=lambda row: row.seq,

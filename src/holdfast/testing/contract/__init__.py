@@ -1,0 +1,75 @@
+"""The behaviour every store shares, as tests. A store joins with a fixture and one line:
+
+    # conftest.py
+    import pytest
+    pytest.register_assert_rewrite("holdfast.testing.contract")
+
+    from holdfast.testing import ManualClock
+    from holdfast.testing.contract.bench import Bench
+
+    @pytest.fixture
+    async def bench(tmp_path):
+        clock = ManualClock()
+        bench = Bench(lambda: MyStore(tmp_path, clock), clock)     # the same place each time
+        await bench.open()
+        yield bench
+        await bench.close()
+
+    # test_contract.py
+    from holdfast.testing.contract import suite
+    globals().update(suite())
+
+Each bench starts with an empty store on its own ManualClock; no test sleeps. What a store cannot do
+it declares in its `capabilities`, and the tests concerned show up as skipped, with the reason.
+`machine.py` compares a store with a model of the promises; `racing.py` lets claimers race for jobs.
+Both need only a way to make a store.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+TOPICS = (
+    "enqueue",
+    "idempotency",
+    "claim",
+    "order",
+    "attempts",
+    "extend",
+    "ack",
+    "refusals",
+    "cancel",
+    "change",
+    "upkeep",
+    "keeping",
+    "find",
+    "count",
+    "events",
+    "settings",
+    "hold",
+    "wait",
+    "tenants",
+    "life",
+    "dog_queue",
+)
+"""The modules of the suite, in the order a reader meets the verbs."""
+
+
+def suite(*topics: str) -> dict[str, Callable[..., Any]]:
+    """The tests of these topics (all of them when none is named), by name, for a test module's
+    globals.
+    """
+    tests: dict[str, Callable[..., Any]] = {}
+    for topic in topics or TOPICS:
+        for name, test in _tests(importlib.import_module(f"{__name__}.{topic}")):
+            if name in tests:
+                raise ValueError(f"two tests of the suite are called {name}")
+            tests[name] = test
+    return tests
+
+
+def _tests(module: ModuleType) -> list[tuple[str, Callable[..., Any]]]:
+    return [(name, each) for name, each in vars(module).items() if name.startswith("test_")]

@@ -1,0 +1,232 @@
+"""What the commands share: settings, the store and the app they name, and how errors are told."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import logging
+import os
+import sys
+import traceback
+from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import click
+from click.core import ParameterSource
+
+from holdfast.app import App
+from holdfast.errors import ConfigError, HoldfastError, JobNotFound, did_you_mean
+from holdfast.store import Store
+from holdfast.stores import open_store
+
+DEFAULT_STORE = "sqlite:///holdfast.db"
+STORE_VARIABLE = "HOLDFAST_STORE"
+APP_VARIABLE = "HOLDFAST_APP"
+
+EXIT_ERROR = 1
+EXIT_NOT_FOUND = 3
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass
+class Settings:
+    """What was said before and after the command's name; the later word wins."""
+
+    store: str | None = None
+    store_typed: bool = False
+    """Said on the command line, not by the environment."""
+    app: str | None = None
+    loudness: int = 0
+    """Below 0 is quiet, above it is verbose."""
+
+    @property
+    def quiet(self) -> bool:
+        return self.loudness < 0
+
+
+class Told(click.ClickException):
+    """One of our errors on its way out: `holdfast: <text> [CODE]`, exit 1, or 3 for not found."""
+
+    def __init__(self, error: HoldfastError) -> None:
+        super().__init__(told(error))
+        if isinstance(error, JobNotFound):
+            vars(self)["exit_code"] = EXIT_NOT_FOUND
+
+    def show(self, file: Any = None) -> None:
+        click.echo(self.message, err=True)
+
+
+# -- options ---------------------------------------------------------------------------------------
+
+
+def _settings(ctx: click.Context) -> Settings:
+    return ctx.ensure_object(Settings)
+
+
+def store_option(envvar: str | None = None) -> Callable[[F], F]:
+    """`--store URL`, before or after the command's name."""
+
+    def said(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+        if value is not None:
+            settings = _settings(ctx)
+            settings.store = value
+            settings.store_typed = (
+                ctx.get_parameter_source(str(param.name)) is ParameterSource.COMMANDLINE
+            )
+
+    text = f"Where the jobs are, as in {DEFAULT_STORE} (the default)."
+    return click.option(
+        "--store", metavar="URL", envvar=envvar, expose_value=False, callback=said, help=text
+    )
+
+
+def app_option(envvar: str | None = None) -> Callable[[F], F]:
+    """`--app module:attribute`, before or after the command's name."""
+
+    def said(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+        if value is not None:
+            _settings(ctx).app = value
+
+    text = "The App with the job types, as in shop.jobs:app."
+    return click.option(
+        "--app", metavar="MODULE:ATTR", envvar=envvar, expose_value=False, callback=said, help=text
+    )
+
+
+def loudness_options(function: F) -> F:
+    """`-q` and `-v`."""
+
+    def quieter(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+        if value:
+            _settings(ctx).loudness = -1
+
+    def louder(ctx: click.Context, param: click.Parameter, value: int) -> None:
+        if value:
+            _settings(ctx).loudness = value
+
+    quiet = click.option(
+        "-q", "--quiet", is_flag=True, expose_value=False, callback=quieter, help="Say less."
+    )
+    verbose = click.option(
+        "-v", "--verbose", count=True, expose_value=False, callback=louder, help="Say more."
+    )
+    return quiet(verbose(function))
+
+
+def common_options(function: F) -> F:
+    """What every command understands after its name."""
+    return store_option()(app_option()(loudness_options(function)))
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
+
+
+# -- store and app ---------------------------------------------------------------------------------
+
+
+def work(task: Coroutine[Any, Any, T]) -> T:
+    """Runs a command's coroutine to its end."""
+    return asyncio.run(task)
+
+
+@contextlib.asynccontextmanager
+async def opened(settings: Settings) -> AsyncIterator[Store]:
+    """The store the settings name, open."""
+    store = chosen_store(settings)
+    await store.open()
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+def chosen_store(settings: Settings) -> Store:
+    """The store the settings name, not open: --store, else the app's, else the default."""
+    if settings.store is None and settings.app is not None:
+        return load_app(settings.app).store
+    return open_store(settings.store or DEFAULT_STORE)
+
+
+def chosen_app(settings: Settings) -> App:
+    """The app the settings name, on the store they name."""
+    if settings.app is None:
+        raise ConfigError(field="app", why="say --app module:attribute or set HOLDFAST_APP")
+    app = load_app(settings.app)
+    if settings.store is not None:
+        app.store = open_store(settings.store)
+        vars(app).pop("enqueuer", None)  # Made for the app's own store, if it was made already.
+    return app
+
+
+def load_app(name: str) -> App:
+    """The App at `module:attribute`, importable from here; ConfigError says what is missing."""
+    module_name, _, path = name.partition(":")
+    if not module_name or not path:
+        why = f"is {name!r}, must be module:attribute, as in shop.jobs:app"
+        raise ConfigError(field="app", why=why)
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    target: Any = _import(module_name)
+    for part in path.split("."):
+        if not hasattr(target, part):
+            raise ConfigError(field="app", why=_no_attribute(module_name, path, target))
+        target = getattr(target, part)
+    if not isinstance(target, App):
+        why = f"{name!r} is a {type(target).__name__}, not an App"
+        raise ConfigError(field="app", why=why)
+    return target
+
+
+def _import(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except HoldfastError:
+        raise
+    except Exception as error:
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        if missing is not None and (name == missing or name.startswith(f"{missing}.")):
+            why = f"there is no module {missing!r} in {os.getcwd()} or on the Python path"
+            raise ConfigError(field="app", why=why) from None
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{last.filename}:{last.lineno}"
+        why = f"importing {name!r} failed at {place}: {type(error).__name__}: {error}"
+        raise ConfigError(field="app", why=why) from error
+
+
+def _no_attribute(module: str, path: str, target: Any) -> str:
+    apps = sorted(name for name, value in vars(target).items() if isinstance(value, App))
+    hint = did_you_mean(path, apps)
+    if not hint and apps:
+        hint = f" Its apps: {', '.join(apps)}"
+    return f"module {module!r} has no {path!r}.{hint or ' It has no App at all.'}"
+
+
+# -- telling ---------------------------------------------------------------------------------------
+
+
+def told(error: HoldfastError) -> str:
+    """One of our errors as the line that goes to stderr."""
+    return f"holdfast: {error} [{error.code}]"
+
+
+def tell(settings: Settings, text: str) -> None:
+    """A remark for people, on stderr; quiet ones do not get it."""
+    if not settings.quiet:
+        click.echo(text, err=True)
+
+
+def log_to_stderr(settings: Settings, *, child: bool) -> None:
+    """Readable lines; those of a supervised child name its process."""
+    process = " %(process)d" if child else ""
+    level = {-1: logging.WARNING, 0: logging.INFO}.get(settings.loudness, logging.DEBUG)
+    logging.basicConfig(
+        stream=sys.stderr,
+        format=f"%(asctime)s{process} %(levelname)-7s %(message)s",
+        datefmt="%H:%M:%S",
+        force=True,
+    )
+    logging.getLogger("holdfast").setLevel(level)

@@ -1,0 +1,192 @@
+"""`holdfast dead`: jobs that failed for good, to look at, to run again or to forget."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import click
+import msgspec
+
+from holdfast import operate
+from holdfast.cli.common import Settings, Told, common_options, json_option, opened, tell, work
+from holdfast.cli.filters import filters, narrows
+from holdfast.cli.job import print_timeline
+from holdfast.cli.jobs import print_jobs
+from holdfast.cli.show import job_data, print_json, progress
+from holdfast.errors import JobNotFound
+from holdfast.job import State
+from holdfast.limits import BATCH_MAX, PAGE_MAX, within
+from holdfast.operate import Timeline
+from holdfast.store import Act, Find, Page, Selection, Store
+
+
+@click.group("dead")
+def command() -> None:
+    """Look at the dead letters, replay them, purge them."""
+
+
+def _dead(select: Selection, ids: tuple[str, ...] = ()) -> Selection:
+    return msgspec.structs.replace(select, states=(State.FAILED,), ids=ids)
+
+
+# -- list and show ---------------------------------------------------------------------------------
+
+
+@command.command("list")
+@filters(states=False)
+@click.option("--limit", type=click.IntRange(1, PAGE_MAX), default=50, show_default=True)
+@click.option("--after", type=int, metavar="CURSOR", help="Go on where the page before ended.")
+@json_option
+@common_options
+@click.pass_obj
+def list_dead(
+    settings: Settings, select: Selection, limit: int, after: int | None, as_json: bool
+) -> None:
+    """List dead letters, newest first."""
+    page = work(_page(settings, Find(select=_dead(select), after=after, limit=limit)))
+    if as_json:
+        print_json({"jobs": [job_data(one) for one in page.jobs], "cursor": page.cursor})
+    elif not page.jobs:
+        click.echo("no dead letters")
+    else:
+        print_jobs(page)
+
+
+async def _page(settings: Settings, find: Find) -> Page:
+    async with opened(settings) as store:
+        return await store.find(find)
+
+
+@command.command("show")
+@click.argument("id")
+@click.option("--tenant", help="The job's tenant; every tenant is searched without it.")
+@json_option
+@common_options
+@click.pass_obj
+def show(settings: Settings, id: str, tenant: str | None, as_json: bool) -> None:
+    """Show one dead letter with its error and timeline."""
+    found = work(_timeline(settings, id, tenant))
+    if found.job.state is not State.FAILED:
+        tell(settings, f"this job is no dead letter, it is {found.job.state.value}")
+    print_timeline(found, as_json)
+
+
+async def _timeline(settings: Settings, id: str, tenant: str | None) -> Timeline:
+    async with opened(settings) as store:
+        return await operate.timeline(store, id, tenant)
+
+
+# -- replay and purge ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Deed:
+    """What replay and purge have in common, and their words."""
+
+    act: Act
+    steps: Callable[[Store, Selection], AsyncIterator[int]]
+    done: str
+    asks: bool
+
+
+_REPLAY = _Deed(Act.REPLAY, operate.replay, "replayed", asks=False)
+_PURGE = _Deed(Act.DELETE, operate.purge, "purged", asks=True)
+
+
+@dataclass(frozen=True)
+class _Wish:
+    ids: tuple[str, ...]
+    select: Selection
+    everything: bool
+    dry_run: bool
+    as_json: bool
+    yes: bool = True
+
+
+def _deed_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    for option in (
+        click.argument("ids", nargs=-1, metavar="[ID]..."),
+        filters(states=False),
+        click.option("--all", "everything", is_flag=True, help="All dead letters."),
+        click.option("--dry-run", is_flag=True, help="Only say how many it would be."),
+        json_option,
+        common_options,
+    )[::-1]:
+        function = option(function)
+    return function
+
+
+@command.command("replay")
+@_deed_options
+@click.pass_obj
+def replay(settings: Settings, /, **given: Any) -> None:
+    """Run dead letters again, as new jobs that name their origin; each once.
+
+    Choose them by ID, by filters, or with --all.
+    """
+    _do(settings, _REPLAY, _Wish(**given))
+
+
+@command.command("purge")
+@_deed_options
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@click.pass_obj
+def purge(settings: Settings, /, **given: Any) -> None:
+    """Delete dead letters for good.
+
+    Choose them by ID, by filters, or with --all.
+    """
+    _do(settings, _PURGE, _Wish(**given))
+
+
+def _do(settings: Settings, deed: _Deed, wish: _Wish) -> None:
+    if not (wish.ids or wish.everything or narrows(wish.select)):
+        raise click.UsageError("which dead letters? Give IDs, filters, or --all")
+    within("ids", len(wish.ids), BATCH_MAX)
+    total, missing = work(_preview(settings, deed, wish))
+    if missing:
+        raise Told(JobNotFound(id=", ".join(missing)))
+    if wish.dry_run:
+        _told(f"{total} dead letters would be {deed.done}", wish, deed, total)
+        return
+    if deed.asks and not wish.yes and total:
+        _ask(total)
+    done = work(_perform(settings, deed, wish, total))
+    _told(f"{done} dead letters {deed.done}", wish, deed, done)
+
+
+def _ask(total: int) -> None:
+    if not sys.stdin.isatty():
+        raise click.UsageError(f"{total} dead letters would be deleted: say --yes")
+    click.confirm(f"Delete {total} dead letters for good?", abort=True, err=True)
+
+
+async def _preview(settings: Settings, deed: _Deed, wish: _Wish) -> tuple[int, list[str]]:
+    """How many it would be, and which of the ids are no dead letters."""
+    select = _dead(wish.select, wish.ids)
+    async with opened(settings) as store:
+        missing: list[str] = []
+        if wish.ids:
+            page = await store.find(Find(select=select, limit=PAGE_MAX))
+            found = {job.id for job in page.jobs}
+            missing = [id for id in wish.ids if id not in found]
+        return await operate.preview(store, select, deed.act), missing
+
+
+async def _perform(settings: Settings, deed: _Deed, wish: _Wish, total: int) -> int:
+    done = 0
+    async with opened(settings) as store:
+        with progress(deed.done, total, quiet=settings.quiet) as so_far:
+            async for done in deed.steps(store, _dead(wish.select, wish.ids)):
+                so_far(done)
+    return done
+
+
+def _told(words: str, wish: _Wish, deed: _Deed, number: int) -> None:
+    if wish.as_json:
+        print_json({deed.done: number, "dry_run": wish.dry_run})
+    else:
+        click.echo(words)

@@ -1,0 +1,77 @@
+"""The jobs of `holdfast demo`, as an application would write them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from holdfast import App, Context, Fail, Job, RetryPolicy, Snooze
+from holdfast.retry import Backoff, Jitter
+
+soon = RetryPolicy(kind=Backoff.FIXED, base_s=0.5, jitter=Jitter.NONE)
+
+# The store is chosen on the command line; this one only stands in for it.
+app = App("memory://", max_attempts=6, retry=soon)
+
+
+@app.job(queue="mail")
+async def send_mail(ctx: Context, to: str) -> None:
+    """Short and asynchronous, as most jobs are."""
+    await asyncio.sleep(0.3)
+
+
+@app.job(queue="media")
+def resize_photo(ctx: Context, photo: int) -> dict[str, int]:
+    """Blocks, so it runs in a thread."""
+    time.sleep(0.4)
+    return {"photo": photo, "width": 640}
+
+
+@app.job(queue="reports", cpu=True)
+def count_primes(ctx: Context, below: int) -> int:
+    """Holds the interpreter, so it runs in a process of its own."""
+    return sum(all(number % part for part in range(2, number)) for number in range(2, below))
+
+
+@app.job(queue="reports")
+class ExportBooks(Job):
+    """Takes its time and shows how far it is: the kind of job a killed worker leaves behind."""
+
+    pages: int
+
+    async def run(self, ctx: Context) -> dict[str, int]:
+        for page in range(self.pages):
+            ctx.progress(page, self.pages)
+            await asyncio.sleep(0.2)
+        return {"pages": self.pages}
+
+
+@app.job(queue="partners")
+async def call_partner(ctx: Context, order: int) -> None:
+    """Fails at first, as partners do, and works in the end."""
+    if ctx.attempt <= 2:
+        raise ConnectionError(f"order {order}: the partner hung up")
+
+
+@app.job(queue="media")
+async def await_upload(ctx: Context, photo: int) -> None:
+    """Not ready at the first call: asks to be called again, which costs no attempt."""
+    if ctx.fence == 1:
+        raise Snooze(1.0)
+
+
+@app.job(queue="billing")
+async def send_invoice(ctx: Context, invoice: int) -> None:
+    """Enqueued twice with one key, run once."""
+
+
+@app.job(queue="billing", max_attempts=2)
+async def charge_card(ctx: Context, invoice: int) -> None:
+    """Never works: after its attempts it is a dead letter."""
+    raise PermissionError(f"invoice {invoice}: the card was declined")
+
+
+@app.job(queue="billing")
+async def charge_stolen_card(ctx: Context, invoice: int) -> None:
+    """Knows that trying again is no use."""
+    raise Fail(f"invoice {invoice}: the card was reported stolen")

@@ -1,0 +1,42 @@
+"""`holdfast doctor`: looks a store over, from the outside in."""
+
+from __future__ import annotations
+
+import click
+
+from holdfast import operate
+from holdfast.cli.common import (
+    DEFAULT_STORE,
+    EXIT_ERROR,
+    Settings,
+    common_options,
+    json_option,
+    work,
+)
+from holdfast.cli.show import clean, print_json
+from holdfast.store import Finding, Level
+
+_SIGNS = {Level.OK: "✓ ok     ", Level.WARNING: "! warning", Level.BAD: "✗ bad    "}
+
+
+@click.command("doctor")
+@click.argument("url", required=False)
+@json_option
+@common_options
+@click.pass_context
+def command(ctx: click.Context, url: str | None, as_json: bool) -> None:
+    """Examine a store; exit 1 if anything is bad. URL is --store in a shorter form."""
+    settings: Settings = ctx.obj
+    findings = work(operate.examine(url or settings.store or DEFAULT_STORE))
+    if as_json:
+        print_json([_data(finding) for finding in findings])
+    else:
+        for finding in findings:
+            sign = _SIGNS[finding.level]
+            click.echo(f"{sign}  {finding.what}: {clean(finding.words)}")
+    if any(finding.level is Level.BAD for finding in findings):
+        ctx.exit(EXIT_ERROR)
+
+
+def _data(finding: Finding) -> dict[str, str]:
+    return {"level": finding.level.value, "what": finding.what, "words": finding.words}

@@ -1,0 +1,85 @@
+"""`holdfast events`: stored facts as lines, from any cursor, also as they come."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import click
+
+from holdfast.cli.common import Settings, common_options, json_option, opened, work
+from holdfast.cli.show import event_data, instant_text, print_json, short
+from holdfast.events import Gap, follow
+from holdfast.job import Event
+from holdfast.limits import PAGE_MAX
+from holdfast.store import Store
+
+
+@dataclass(frozen=True)
+class _Wish:
+    tenant: str | None
+    job: str | None
+    after: int | None
+    follow: bool
+    as_json: bool
+
+
+@click.command("events")
+@click.option("--tenant", help="Only this tenant's; all tenants without it.")
+@click.option("--job", metavar="ID", help="Only of this job.")
+@click.option(
+    "--after",
+    type=click.IntRange(-1),
+    metavar="CURSOR",
+    help="Events after this one; -1 is the present end. Without it all, or with --follow new ones.",
+)
+@click.option("--follow", "-f", is_flag=True, help="Go on with each new event, until Ctrl-C.")
+@json_option
+@common_options
+@click.pass_obj
+def command(settings: Settings, /, **given: object) -> None:
+    """Print events, one line each; a gap is told when older ones are gone."""
+    wish = _Wish(**given)  # type: ignore[arg-type]
+    with contextlib.suppress(KeyboardInterrupt):
+        work(_print(settings, wish))
+
+
+async def _print(settings: Settings, wish: _Wish) -> None:
+    async with opened(settings) as store:
+        if wish.follow:
+            after = -1 if wish.after is None else wish.after
+            news = follow(store, wish.tenant, after, wish.job)
+        else:
+            news = _stored(store, wish)
+        async for one in news:
+            _line(one, wish.as_json)
+
+
+async def _stored(store: Store, wish: _Wish) -> AsyncIterator[Event | Gap]:
+    """What there is now, page by page."""
+    after, full = wish.after or 0, True
+    while full:
+        page = await store.events(wish.tenant, after, PAGE_MAX, wish.job)
+        if page.lost:
+            yield Gap(page.cursor)
+        for event in page.events:
+            yield event
+        after, full = page.cursor, len(page.events) == PAGE_MAX
+
+
+def _line(one: Event | Gap, as_json: bool) -> None:
+    if isinstance(one, Gap):
+        if as_json:
+            print_json({"gap": True, "cursor": one.cursor})
+        else:
+            click.echo(f"-- gap: events before cursor {one.cursor} are gone --")
+        return
+    if as_json:
+        print_json(event_data(one))
+        return
+    note = "" if one.note is None else f"  {short(one.note)}"
+    click.echo(
+        f"{one.cursor:>8}  {instant_text(one.at)}  {one.kind.value:<9}  "
+        f"{one.tenant}/{one.queue}  {one.type}  {one.job_id}  attempt {one.attempt}{note}"
+    )

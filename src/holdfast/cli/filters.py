@@ -1,0 +1,106 @@
+"""Which jobs? The options that narrow a list, a replay or a purge, as one Selection."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from holdfast.cli.values import past
+from holdfast.job import Reason, State, check_name
+from holdfast.limits import QUEUE_MAX, SELECT_MAX, TENANT_MAX, TYPE_MAX, within
+from holdfast.store import Selection
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_MANY: dict[str, str] = {
+    "queue": "queues",
+    "type": "types",
+    "state": "states",
+    "tag": "tags",
+    "group": "groups",
+    "reason": "reasons",
+}
+"""Options that may be repeated, and the field of the selection that each fills."""
+
+
+def filters(*, states: bool) -> Callable[[F], Callable[..., Any]]:
+    """Adds the options; the command gets them together, as `select`."""
+
+    def decorate(function: F) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def wrapped(*args: Any, **given: Any) -> Any:
+            mine = {
+                name: given.pop(name)
+                for name in (*_MANY, "tenant", "since", "before")
+                if name in given
+            }
+            return function(*args, select=_selection(**mine), **given)
+
+        for option in reversed(_options(states)):
+            wrapped = option(wrapped)
+        return wrapped
+
+    return decorate
+
+
+def _options(states: bool) -> list[Callable[[Any], Any]]:
+    state = click.option(
+        "--state",
+        multiple=True,
+        type=click.Choice([one.value for one in State]),
+        help="Only jobs in this state. Repeatable.",
+    )
+    return [
+        click.option("--tenant", help="Only this tenant's; all tenants without it."),
+        click.option("--queue", multiple=True, help="Only of this queue. Repeatable."),
+        click.option("--type", multiple=True, help="Only of this job type. Repeatable."),
+        *([state] if states else []),
+        click.option("--tag", multiple=True, help="Only with this tag. Repeated: with all."),
+        click.option("--group", multiple=True, help="Only of this group. Repeatable."),
+        click.option(
+            "--reason",
+            multiple=True,
+            type=click.Choice([one.value for one in Reason], case_sensitive=False),
+            help="Only failed for this reason. Repeatable.",
+        ),
+        click.option(
+            "--since",
+            type=past,
+            metavar="WHEN",
+            help="Enqueued then or later: 15m, 2h, an instant.",
+        ),
+        click.option(
+            "--before", type=past, metavar="WHEN", help="Enqueued before: 15m, 2h, an instant."
+        ),
+    ]
+
+
+def _selection(
+    tenant: str | None, since: int | None, before: int | None, **many: tuple[str, ...]
+) -> Selection:
+    for name, values in many.items():
+        within(name, len(values), SELECT_MAX)
+    for name, most in (("queue", QUEUE_MAX), ("type", TYPE_MAX)):
+        for value in many[name]:
+            check_name(name, value, most)
+    if tenant is not None:
+        check_name("tenant", tenant, TENANT_MAX)
+    return Selection(
+        tenant=tenant,
+        queues=many["queue"],
+        types=many["type"],
+        states=tuple(State(one) for one in many.get("state", ())),
+        tags=many["tag"],
+        groups=many["group"],
+        reasons=tuple(Reason(one.upper()) for one in many["reason"]),
+        created_from=since,
+        created_before=before,
+    )
+
+
+def narrows(select: Selection) -> bool:
+    """Whether anything was said at all."""
+    return select != Selection(tenant=None)

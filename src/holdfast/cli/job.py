@@ -1,0 +1,99 @@
+"""`holdfast job ID`: one job, all that is known of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import click
+
+from holdfast import operate
+from holdfast.cli.common import Settings, common_options, json_option, opened, work
+from holdfast.cli.show import (
+    ago,
+    clean,
+    event_data,
+    print_json,
+    print_table,
+    short,
+    whole_job_data,
+)
+from holdfast.clock import Micros, seconds
+from holdfast.codec import Codecs
+from holdfast.job import Event
+from holdfast.operate import Timeline
+
+_NAMES = ("tenant", "id", "type", "queue", "priority", "key", "group", "tags", "origin")
+_REST = ("replayed_as", "worker", "reason", "progress")
+
+
+@click.command("job")
+@click.argument("id")
+@click.option("--tenant", help="The job's tenant; every tenant is searched without it.")
+@json_option
+@common_options
+@click.pass_obj
+def command(settings: Settings, id: str, tenant: str | None, as_json: bool) -> None:
+    """Show one job: its record, payload, result and timeline."""
+    print_timeline(work(_timeline(settings, id, tenant)), as_json)
+
+
+async def _timeline(settings: Settings, id: str, tenant: str | None) -> Timeline:
+    async with opened(settings) as store:
+        return await operate.timeline(store, id, tenant)
+
+
+def print_timeline(found: Timeline, as_json: bool) -> None:
+    """The whole story, as one JSON document or for reading."""
+    whole = whole_job_data(found.job, Codecs())
+    if as_json:
+        events = [event_data(event) for event in found.events]
+        print_json({**whole, "events": events, "events_lost": found.lost})
+        return
+    for line in _lines(found, whole):
+        click.echo(line)
+    click.echo("\ntimeline" + (" (earlier events are gone)" if found.lost else ""))
+    start = found.job.created_at
+    print_table(
+        ("#time", "what", "#attempt", "note"),
+        [_row(event, start) for event in found.events],
+        keep=("what",),
+    )
+
+
+def _lines(found: Timeline, whole: dict[str, object]) -> Iterator[str]:
+    job = found.job
+    for name in _NAMES:
+        if whole[name] not in (None, []):
+            yield _line(name, whole[name])
+    yield _line("state", f"{job.state.value}, attempt {job.attempt} of {job.max_attempts}")
+    for name in ("created_at", "run_at", "finished_at", "lease_until", "expires_at"):
+        if whole[name] is not None:
+            yield _line(name, f"{whole[name]}  ({ago(getattr(job, name))})")
+    for name in _REST:
+        if whole[name] is not None:
+            yield _line(name, whole[name])
+    yield _block("payload", json.dumps(whole["payload"], indent=2, ensure_ascii=False, default=str))
+    if job.result is not None:
+        yield _block("result", json.dumps(whole["result"], indent=2, ensure_ascii=False))
+    if job.error is not None:
+        yield _block("error", job.error)
+
+
+def _line(name: str, value: object) -> str:
+    text = ", ".join(value) if isinstance(value, list) else value
+    return f"{name.replace('_', ' '):<13}{clean(text)}"
+
+
+def _block(name: str, text: str) -> str:
+    lines = clean(text).splitlines()
+    if len(lines) == 1:
+        return _line(name, text)
+    return "\n".join([name, *(f"    {line}" for line in lines)])
+
+
+def _row(event: Event, start: Micros) -> tuple[str, ...]:
+    note = "" if event.note is None else short(event.note)
+    if event.until is not None:
+        note = f"until +{seconds(event.until - start):.3f} s  {note}".rstrip()
+    return f"+{seconds(event.at - start):.3f} s", event.kind.value, str(event.attempt), note

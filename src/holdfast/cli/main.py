@@ -1,0 +1,102 @@
+"""The `holdfast` command: its global options, its commands, and how errors become exit codes."""
+
+from __future__ import annotations
+
+from importlib import metadata
+from typing import Any
+
+import click
+
+from holdfast.cli import (
+    cancel,
+    completion,
+    dead,
+    demo,
+    doctor,
+    enqueue,
+    events,
+    job,
+    jobs,
+    migrate,
+    queues,
+    tenants,
+    worker,
+    workers,
+)
+from holdfast.cli.common import (
+    APP_VARIABLE,
+    STORE_VARIABLE,
+    Settings,
+    Told,
+    app_option,
+    loudness_options,
+    store_option,
+)
+from holdfast.errors import HoldfastError, MissingExtra
+
+COMMANDS: tuple[click.Command, ...] = (
+    cancel.command,
+    completion.command,
+    dead.command,
+    demo.command,
+    doctor.command,
+    enqueue.command,
+    events.command,
+    job.command,
+    jobs.command,
+    migrate.command,
+    queues.command,
+    tenants.command,
+    worker.command,
+    workers.command,
+)
+
+EPILOG = """\b
+Exit codes:
+  0  done
+  1  an error of Holdfast's: `holdfast: <what> [CODE]` on stderr
+  2  the command was not understood
+  3  the job was not found
+
+\b
+The store is --store, else HOLDFAST_STORE, else the app's own (--app, HOLDFAST_APP),
+else sqlite:///holdfast.db.
+"""
+
+
+class Guarded(click.Group):
+    """Shows our errors as one line with their code, never as a traceback."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except HoldfastError as error:
+            raise Told(error) from error
+        except ModuleNotFoundError as error:
+            package = (error.name or "").partition(".")[0]
+            if package != "rich":
+                raise
+            missing = MissingExtra(
+                field="cli", what="the command line", package=package, extra="cli"
+            )
+            raise Told(missing) from error
+
+
+@click.group(cls=Guarded, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(metadata.version("holdfast"), prog_name="holdfast")
+@store_option(envvar=STORE_VARIABLE)
+@app_option(envvar=APP_VARIABLE)
+@loudness_options
+@click.pass_context
+def cli(ctx: click.Context) -> None:
+    """A multi-tenant job queue that never lets go of a job."""
+    ctx.ensure_object(Settings)
+
+
+for one in COMMANDS:
+    cli.add_command(one)
+
+
+def run() -> None:
+    """Runs the command line and ends the process with its exit code."""
+    cli(prog_name="holdfast")

@@ -1,0 +1,195 @@
+"""How things look: jobs, events and counts as plain data for `--json`, as tables for people."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from holdfast import operate
+from holdfast.clock import Micros, moment, seconds
+from holdfast.codec import OBJECT, Codecs
+from holdfast.job import Event, JobRecord, State
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+WIDE = 200
+"""Columns when nobody watches: a pipe should get whole lines."""
+CELL_MAX = 60
+
+Plain = dict[str, Any]
+
+
+# -- plain data: field names are part of the command line's promise --------------------------------
+
+
+def job_data(job: JobRecord) -> Plain:
+    """A job without its payload and result. A lease's token is never part of a record."""
+    return {
+        "tenant": job.tenant,
+        "id": job.id,
+        "queue": job.queue,
+        "type": job.type,
+        "state": job.state.value,
+        "priority": job.priority,
+        "attempt": job.attempt,
+        "max_attempts": job.max_attempts,
+        "key": job.key,
+        "group": job.group,
+        "tags": list(job.tags),
+        "created_at": instant_text(job.created_at),
+        "updated_at": instant_text(job.updated_at),
+        "run_at": instant_text(job.run_at),
+        "expires_at": instant_text(job.expires_at),
+        "finished_at": instant_text(job.finished_at),
+        "lease_until": instant_text(job.lease_until),
+        "worker": job.worker,
+        "reason": None if job.reason is None else job.reason.value,
+        "error": job.error,
+        "progress": _progress(job.progress),
+        "origin": job.origin,
+        "replayed_as": job.replayed_as,
+        "fence": job.fence,
+        "lapses": job.lapses,
+        "misses": job.misses,
+        "seq": job.seq,
+    }
+
+
+def whole_job_data(job: JobRecord, codecs: Codecs) -> Plain:
+    """A job with its payload and result as plain data."""
+    payload = operate.payload_of(job, codecs)
+    return {**job_data(job), "payload": payload, "result": _result(job, codecs)}
+
+
+def event_data(event: Event) -> Plain:
+    return {
+        "cursor": event.cursor,
+        "at": instant_text(event.at),
+        "kind": event.kind.value,
+        "tenant": event.tenant,
+        "job_id": event.job_id,
+        "queue": event.queue,
+        "type": event.type,
+        "attempt": event.attempt,
+        "fence": event.fence,
+        "until": instant_text(event.until),
+        "note": event.note,
+    }
+
+
+def counts_data(counts: Mapping[State, int]) -> Plain:
+    """Every state, also those without jobs."""
+    return {state.value: counts.get(state, 0) for state in State}
+
+
+def instant_text(at: Micros | None) -> str | None:
+    return None if at is None else moment(at).isoformat().replace("+00:00", "Z")
+
+
+def _progress(text: str | None) -> Any:
+    try:
+        return None if text is None else json.loads(text)
+    except ValueError:
+        return text
+
+
+def _result(job: JobRecord, codecs: Codecs) -> Any:
+    try:
+        result = codecs.unseal_result(job.envelope.codec, job.result)
+        return msgspec.to_builtins(result) if job.envelope.codec == OBJECT else result
+    except Exception as error:
+        return f"<unreadable: {error}>"
+
+
+def print_json(value: object) -> None:
+    """One document, or one line of JSON lines, on stdout."""
+    click.echo(json.dumps(value, ensure_ascii=False, default=str))
+
+
+# -- words for people ------------------------------------------------------------------------------
+
+
+def ago(at: Micros | None, now: Micros | None = None) -> str:
+    """`3 min ago`, `in 20 s`, or a dash."""
+    if at is None:
+        return "-"
+    distance = seconds((time.time_ns() // 1000 if now is None else now) - at)
+    return f"in {span(-distance)}" if distance < -0.5 else f"{span(max(0.0, distance))} ago"
+
+
+def waited(at: Micros | None) -> str:
+    """How long since then, or a dash."""
+    return "-" if at is None else span(max(0.0, seconds(time.time_ns() // 1000 - at)))
+
+
+def span(length_s: float) -> str:
+    """A length in the unit a person would choose."""
+    for unit, size in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
+        if length_s >= size * 2:
+            return f"{length_s / size:.0f} {unit}"
+    return f"{length_s:.0f} s" if length_s >= 10 else f"{length_s:.1f} s"
+
+
+def clean(text: object) -> str:
+    """The text without what a terminal would obey."""
+    return "".join(
+        char if char.isprintable() or char in "\n\t" else repr(char)[1:-1] for char in str(text)
+    )
+
+
+def short(text: object, most: int = CELL_MAX) -> str:
+    """The last line, cut to fit a cell: of an error, the line that names it."""
+    lines = clean(text).strip().splitlines() or [""]
+    return lines[-1] if len(lines[-1]) <= most else f"{lines[-1][: most - 1]}…"
+
+
+# -- tables and progress ---------------------------------------------------------------------------
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Where rich output goes; wide when it is not a terminal."""
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() else WIDE
+    return Console(file=stream, width=width, highlight=False, soft_wrap=False)
+
+
+def print_table(
+    heads: Sequence[str], rows: Iterable[Sequence[object]], *, keep: Sequence[str] = ("id",)
+) -> None:
+    """A table on stdout. The columns to `keep` are never cut; a head with # is a number's."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    for head in heads:
+        number, name = head.startswith("#"), head.lstrip("#")
+        table.add_column(
+            name, justify="right" if number else "left", no_wrap=number or name in keep
+        )
+    for row in rows:
+        table.add_row(*(Text(clean(cell)) for cell in row))
+    console().print(table)
+
+
+@contextlib.contextmanager
+def progress(label: str, total: int | None, *, quiet: bool) -> Iterator[Callable[[int], None]]:
+    """A bar on stderr while somebody watches; call what it gives with the number done so far."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda done: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, TimeElapsedColumn(), console=console(stderr=True)) as bar:
+        task = bar.add_task(label, total=total)
+        yield lambda done: bar.update(task, completed=done)

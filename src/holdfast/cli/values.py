@@ -1,0 +1,58 @@
+"""The kinds of values the options take: lengths of time, instants, lists of names.
+
+Plain functions, given to click as `type=`; what they refuse is a usage error of its option.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import datetime
+
+import click
+
+from holdfast.clock import Micros, instant, micros
+
+_LENGTH = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(ms|s|m|h|d|w)?")
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+
+
+def length(text: str) -> float:
+    """Seconds, or a number with a unit: 30, 200ms, 1.5m, 2h, 1d."""
+    found = _seconds(text)
+    if found is None:
+        raise click.BadParameter(f"{text!r} is no length of time; write 30, 200ms, 5m, 2h or 1d")
+    return found
+
+
+def moment(text: str) -> datetime:
+    """An instant with its zone, as in 2026-01-31T12:00:00Z."""
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is no instant; write 2026-01-31T12:00:00Z") from None
+    if at.tzinfo is None:
+        raise click.BadParameter(f"{text!r} has no zone; add Z or +02:00")
+    return at
+
+
+def past(text: str) -> Micros:
+    """An instant with its zone, or how long ago: 15m, 2h."""
+    ago = _seconds(text)
+    return instant(moment(text)) if ago is None else time.time_ns() // 1000 - micros(ago)
+
+
+def names(text: str) -> tuple[str, ...]:
+    """Names with commas between them; `*` is all of them, and given as none."""
+    found = tuple(part.strip() for part in text.split(","))
+    if not all(found):
+        raise click.BadParameter(f"{text!r} has an empty name; write a,b or '*'")
+    return () if found == ("*",) else found
+
+
+def _seconds(text: str) -> float | None:
+    found = _LENGTH.fullmatch(text.strip())
+    if found is None:
+        return None
+    number, unit = found.groups()
+    return float(number) * _UNITS[unit or "s"]

@@ -1,0 +1,79 @@
+"""`holdfast workers`: who is present, and who does the upkeep."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from holdfast import operate
+from holdfast.cli.common import Settings, common_options, json_option, opened, work
+from holdfast.cli.show import instant_text, print_json, print_table
+from holdfast.store import Hold
+
+_FIELDS = ("pid", "tenants", "queues", "types", "concurrency", "running", "held")
+
+
+@click.command("workers")
+@json_option
+@common_options
+@click.pass_obj
+def command(settings: Settings, as_json: bool) -> None:
+    """Show the workers that are present, and how well the upkeep keeps up."""
+    holds, leader = work(_present(settings))
+    workers = [_worker(hold) for hold in holds]
+    upkeep = None if leader is None else _upkeep(leader)
+    if as_json:
+        print_json({"workers": workers, "upkeep": upkeep})
+        return
+    if workers:
+        heads = ("name", "#pid", "tenants", "queues", "#running", "#held")
+        print_table(heads, [_row(one) for one in workers], keep=("name",))
+    else:
+        click.echo("no worker is present")
+    click.echo(_words(upkeep))
+
+
+async def _present(settings: Settings) -> tuple[list[Hold], Hold | None]:
+    async with opened(settings) as store:
+        return await operate.workers(store), await operate.upkeep_leader(store)
+
+
+def _worker(hold: Hold) -> dict[str, Any]:
+    note = _note(hold)
+    facts = {name: note.get(name) for name in _FIELDS}
+    return {"name": hold.owner, **facts, "present_until": instant_text(hold.until)}
+
+
+def _upkeep(hold: Hold) -> dict[str, Any]:
+    note = _note(hold)
+    facts = {name: note.get(name) for name in ("rescue_lag_s", "rescued", "pruned")}
+    return {"leader": hold.owner, **facts, "leads_until": instant_text(hold.until)}
+
+
+def _note(hold: Hold) -> dict[str, Any]:
+    """What the holder says of itself; nothing if it speaks another version's language."""
+    try:
+        note = json.loads(hold.note)
+    except ValueError:
+        return {}
+    return note if isinstance(note, dict) else {}
+
+
+def _row(worker: dict[str, Any]) -> tuple[object, ...]:
+    running = f"{worker['running']}/{worker['concurrency']}"
+    tenants, queues = _names(worker["tenants"]), _names(worker["queues"])
+    return worker["name"], worker["pid"], tenants, queues, running, worker["held"]
+
+
+def _names(names: list[str] | None) -> str:
+    return ", ".join(names) if names else "*"
+
+
+def _words(upkeep: dict[str, Any] | None) -> str:
+    if upkeep is None:
+        return "upkeep: nobody leads it"
+    lag = upkeep["rescue_lag_s"] or 0.0
+    done = f"{upkeep['rescued'] or 0} rescued, {upkeep['pruned'] or 0} pruned"
+    return f"upkeep: led by {upkeep['leader']}, lag {lag:.1f} s, {done}"

@@ -1,0 +1,79 @@
+"""Plain completions, nearly every ack: read and written a batch at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast.job import EventKind, State
+from holdfast.lifecycle import Transition
+from holdfast.store import Ref
+from holdfast.stores.sqlite import statements as sql
+from holdfast.stores.sqlite.transaction import Transaction
+
+
+class Completing:
+    """The held jobs that a batch of transitions completes. What it does not take, the rules must
+    look at.
+    """
+
+    def __init__(self, transaction: Transaction, transitions: Sequence[Transition]) -> None:
+        self._transaction = transaction
+        self._updates: list[tuple[Any, ...]] = []
+        self._removals: list[tuple[int]] = []
+        self._keys: list[tuple[Any, ...]] = []
+        seqs = [seq for change in transitions if (seq := _seq(change)) and _is_plain(change)]
+        found: list[tuple[Any, ...]] = []
+        if seqs:
+            marks = ", ".join("?" * len(seqs))
+            query = sql.COMPLETING.format(marks=marks)
+            found = transaction.execute(query, (*seqs, transaction.now)).fetchall()
+        self._held = {row[0]: row for row in found}
+
+    def take(self, change: Transition) -> bool:
+        """True when the job is completed by this, as of the next `flush`."""
+        # Whatever this transition does, a later one on the same job must look at it anew.
+        row = self._held.pop(_seq(change), None)
+        if row is None or not _is_plain(change):
+            return False
+        seq, tenant, id, token, queue, type, attempt, fence, key, keep_us = row
+        if (tenant, id, token) != (change.tenant, change.id, change.token):
+            return False
+        transaction = self._transaction
+        now = transaction.now
+        if keep_us > 0:
+            self._updates.append((change.result, now, now, now + keep_us, seq))
+        else:
+            self._removals.append((seq,))
+        if key is not None:
+            self._keys.append((tenant, queue, type, key, id, now))
+        transaction.ended.append(Ref(tenant, id))
+        transaction.note(EventKind.COMPLETED, (tenant, id, queue, type), attempt, fence)
+        return True
+
+    def flush(self) -> None:
+        """Writes what was taken."""
+        write = self._transaction.connection.executemany
+        for statement, values in (
+            (sql.COMPLETE, self._updates),
+            (sql.REMOVE, self._removals),
+            (sql.KEY_RELEASE, self._keys),
+        ):
+            if values:
+                write(statement, values)
+                values.clear()
+
+
+def _is_plain(change: Transition) -> bool:
+    return (
+        change.to is State.COMPLETED
+        and not (change.lapsed or change.give_back or change.miss)
+        and change.reason is None
+        and change.error is None
+    )
+
+
+def _seq(change: Transition) -> int:
+    """The job's sequence, which our tokens end with; 0 for a token that is not ours."""
+    digits = (change.token or "").rpartition(".")[2]
+    return int(digits) if digits.isdecimal() and len(digits) < 19 else 0

@@ -1,0 +1,165 @@
+"""How jobs come in, are extended and settled. What claims take is in `claims.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.errors import IdConflict, JobNotFound
+from holdfast.job import TERMINAL, EventKind, NewJob, State
+from holdfast.lifecycle import Transition, refusal, settle
+from holdfast.store import Acked, Enqueued, Extended, Extension, Ref
+from holdfast.stores.sqlite import statements as sql
+from holdfast.stores.sqlite.completing import Completing
+from holdfast.stores.sqlite.rows import STATES, Row, is_large, new_row, plain
+from holdfast.stores.sqlite.transaction import Transaction
+
+
+def enqueue(transaction: Transaction, jobs: Sequence[NewJob]) -> list[Enqueued]:
+    return [_enqueue(transaction, job) for job in jobs]
+
+
+def _enqueue(transaction: Transaction, job: NewJob) -> Enqueued:
+    now, type = transaction.now, job.envelope.type
+    if job.key is not None:
+        if (earlier := _earlier(transaction, job)) is not None:
+            return earlier
+        if (holder := _key_holder(transaction, job)) is not None:
+            return Enqueued(holder, False)
+    run_at = job.run_at if job.run_at is not None else now + job.delay_us
+    transaction.seq += 1
+    if not transaction.execute(sql.INSERT, new_row(job, transaction.seq, run_at, now)).rowcount:
+        transaction.seq -= 1
+        return _earlier(transaction, job) or Enqueued(job.id, False)
+    if is_large(job.envelope.body):
+        transaction.execute(sql.BODY_INSERT, (transaction.seq, job.envelope.body))
+    if job.key is not None:
+        until = None if job.rules.key_us is None else now + job.rules.key_us
+        transaction.execute(sql.KEY_TAKE, (job.tenant, job.queue, type, job.key, job.id, until))
+    transaction.lines.add((job.tenant, job.queue))
+    name = (job.tenant, job.id, job.queue, type)
+    transaction.note(EventKind.ENQUEUED, name, 0, 0, until=run_at if run_at > now else None)
+    return Enqueued(job.id, True)
+
+
+def _earlier(transaction: Transaction, job: NewJob) -> Enqueued | None:
+    """The answer for an id that is known already."""
+    found = transaction.execute(sql.NAMED, (job.tenant, job.id)).fetchone()
+    if found is None:
+        return None
+    queue, type = found
+    if (type, queue) != (job.envelope.type, job.queue):
+        return Enqueued(job.id, False, IdConflict(field="id", id=job.id, type=type, queue=queue))
+    return Enqueued(job.id, False)
+
+
+def _key_holder(transaction: Transaction, job: NewJob) -> str | None:
+    key = (job.tenant, job.queue, job.envelope.type, job.key)
+    found = transaction.execute(sql.KEY_HOLDER, key).fetchone()
+    if found is None:
+        return None
+    id: str
+    id, until, state = found
+    alive = state is not None and STATES[state] not in TERMINAL
+    return id if alive or (until is not None and until > transaction.now) else None
+
+
+def extend(transaction: Transaction, extensions: Sequence[Extension]) -> list[Extended]:
+    return [_extend(transaction, extension) for extension in extensions]
+
+
+def _extend(transaction: Transaction, extension: Extension) -> Extended:
+    now = transaction.now
+    row = look(transaction, extension.tenant, extension.id)
+    refused = JobNotFound if row is None else refusal(row, extension.token, now)
+    if row is None or refused is not None:
+        return Extended(extension.id, error=(refused or JobNotFound)(id=extension.id))
+    assert row.lease_until is not None
+    row.lease_until = max(row.lease_until, now + extension.lease_us)
+    if extension.progress is not None:
+        row.progress = extension.progress
+    transaction.execute(sql.SAVE, row.saved(now))
+    note(transaction, EventKind.EXTENDED, row, row.lease_until)
+    return Extended(extension.id, row.lease_until)
+
+
+def ack(transaction: Transaction, transitions: Sequence[Transition]) -> list[Acked]:
+    completing = Completing(transaction, transitions)
+    acked: list[Acked] = []
+    for change in transitions:
+        if completing.take(change):
+            acked.append(Acked(change.id, State.COMPLETED))
+        else:
+            completing.flush()  # Each transition sees what those before it did.
+            acked.append(_ack(transaction, change))
+    completing.flush()
+    return acked
+
+
+def _ack(transaction: Transaction, change: Transition) -> Acked:
+    now = transaction.now
+    row = look(transaction, change.tenant, change.id)
+    refused = None if row is None else refusal(row, change.token, now, change.lapsed)
+    if row is None or refused is not None:
+        return Acked(change.id, error=(refused or JobNotFound)(id=change.id))
+    settled = settle(row, change, now)
+    row.lapses += change.lapsed and row.state is State.PROCESSING
+    row.misses += change.miss
+    row.state, row.attempt = settled.state, settled.attempt
+    row.reason, row.error = settled.reason, settled.error or row.error
+    if settled.run_at is not None:
+        row.run_at = settled.run_at
+    if not change.lapsed:
+        row.token = None
+    if row.state in TERMINAL:
+        row.result = change.result
+        finish(transaction, row)
+        transaction.ended.append(Ref(change.tenant, change.id))
+    else:
+        transaction.execute(sql.SAVE, row.saved(now))
+        transaction.lines.add((row.tenant, row.queue))
+    until = settled.run_at if settled.run_at is not None and settled.run_at > now else None
+    note(transaction, settled.kind, row, until, _why(row))
+    return Acked(change.id, row.state)
+
+
+# -- shared with the other acts --------------------------------------------------------------------
+
+
+def look(transaction: Transaction, tenant: str, id: str) -> Row | None:
+    found = transaction.execute(sql.LOOK, (tenant, id)).fetchone()
+    return None if found is None else Row(found)
+
+
+def finish(transaction: Transaction, row: Row) -> None:
+    """Ends a job: its key is free, its record stays for its keeping, or goes at once."""
+    now = transaction.now
+    row.finished_at = now
+    release_key(transaction, row)
+    if (row.keep_until() or 0) <= now:
+        transaction.execute(sql.REMOVE, (row.seq,))
+    else:
+        transaction.execute(sql.SAVE, row.saved(now))
+
+
+def release_key(transaction: Transaction, row: Row) -> None:
+    """Frees the key of a job that ends or goes; a timed one stays until its time."""
+    if row.key is not None:
+        key = (row.tenant, row.queue, row.type, row.key)
+        transaction.execute(sql.KEY_RELEASE, (*key, row.id, transaction.now))
+
+
+def note(
+    transaction: Transaction,
+    kind: EventKind,
+    row: Row,
+    until: int | None = None,
+    text: str | None = None,
+) -> None:
+    name = (row.tenant, row.id, row.queue, row.type)
+    transaction.note(kind, name, row.attempt, row.fence, until=until, text=plain(text))
+
+
+def _why(row: Row) -> str | None:
+    if row.reason is None:
+        return row.error if row.state is State.RETRYING else None
+    return f"{row.reason.value}: {row.error}" if row.error else row.reason.value

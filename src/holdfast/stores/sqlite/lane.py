@@ -1,0 +1,161 @@
+"""A thread with its own connection, and the way of a call into it and of its answer back."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from holdfast.errors import StoreUnavailable
+from holdfast.stores.sqlite.faults import ours
+
+T = TypeVar("T")
+X = TypeVar("X")
+
+
+class Call(Generic[X]):
+    """One call on its way: what to do with an X, and who waits for the answer."""
+
+    __slots__ = ("act", "answer", "error", "future", "idle", "loop")
+
+    def __init__(
+        self, act: Callable[[X], Any], idle: Callable[[sqlite3.Connection], bool] | None = None
+    ) -> None:
+        self.act = act
+        self.idle = idle
+        """Says, by reading only, that the call would find nothing to do; None: it always has."""
+        self.loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[Any] = self.loop.create_future()
+        self.answer: Any = None
+        self.error: BaseException | None = None
+
+    def settle(self) -> None:
+        """Answers, on the caller's loop."""
+        if self.future.done():  # The caller was canceled and waits no more.
+            return
+        if self.error is not None:
+            self.future.set_exception(self.error)
+        else:
+            self.future.set_result(self.answer)
+
+
+class Lane(Generic[X]):
+    """Serves calls one batch after another, in the order they came, until it is stopped.
+
+    `serve(connection, calls)` gives each call an answer or an error, and decides what an X is; what
+    it raises is the error of all.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        path: str,
+        connect: Callable[[], sqlite3.Connection],
+        serve: Callable[[sqlite3.Connection, list[Call[X]]], None],
+        batch_max: int,
+    ) -> None:
+        self._path = path
+        self._connect = connect
+        self._serve = serve
+        self._batch_max = batch_max
+        self._calls: queue.SimpleQueue[Call[X] | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._stopped = False
+        self._running = False
+        # A daemon, so that a program which forgets to close can still end.
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._started: Call[Any] | None = None
+        self._ended: Call[Any] | None = None
+
+    async def start(self) -> None:
+        """Opens the connection. Raises, and leaves nothing behind, when that fails."""
+        self._started = Call(lambda _: None)
+        self._running = True
+        self._thread.start()
+        await self._started.future
+
+    async def stop(self) -> None:
+        """Serves what was accepted, closes the connection and ends the thread."""
+        with self._lock:
+            self._calls.put(None)
+            self._stopped = True
+            if self._running and self._ended is None:
+                self._ended = Call(lambda _: None)
+        if self._ended is not None:
+            await self._ended.future
+            self._thread.join()  # Its last act was to say so.
+
+    async def call(
+        self,
+        act: Callable[[X], T],
+        idle: Callable[[sqlite3.Connection], bool] | None = None,
+    ) -> T:
+        """The answer of `act`, run in this lane's thread."""
+        call: Call[X] = Call(act, idle)
+        with self._lock:
+            if self._stopped:
+                raise StoreUnavailable(store=self._path, why="it is closed")
+            self._calls.put(call)
+        answer: T = await call.future
+        return answer
+
+    def _run(self) -> None:
+        assert self._started is not None
+        try:
+            connection = self._connect()
+        except BaseException as error:
+            self._started.error = ours(error, self._path)
+        else:
+            deliver([self._started])
+            self._work(connection)
+        with self._lock:
+            self._running = False
+            last = [self._ended] if self._ended is not None else []
+        if self._started.error is not None:
+            last.append(self._started)
+        deliver(last)
+
+    def _work(self, connection: sqlite3.Connection) -> None:
+        try:
+            while calls := self._next():
+                try:
+                    self._serve(connection, calls)
+                except BaseException as error:  # Whatever it was: the next calls must be served.
+                    for call in calls:
+                        call.error = call.error or ours(error, self._path)
+                deliver(calls)
+        finally:
+            connection.close()
+
+    def _next(self) -> list[Call[X]]:
+        """Waits for a call, then takes all that came with it; empty at the end."""
+        calls: list[Call[X]] = []
+        call = self._calls.get()
+        while call is not None:
+            calls.append(call)
+            if len(calls) >= self._batch_max or self._calls.empty():
+                return calls
+            call = self._calls.get()
+        if calls:
+            self._calls.put(None)  # Serve these first, then meet the end again.
+        return calls
+
+
+def deliver(calls: list[Call[Any]]) -> None:
+    """Hands the answers over: each event loop is woken once for all of its calls."""
+    loops: dict[asyncio.AbstractEventLoop, list[Call[Any]]] = {}
+    for call in calls:
+        loops.setdefault(call.loop, []).append(call)
+    for loop, its in loops.items():
+        try:
+            loop.call_soon_threadsafe(_settle, its)
+        except RuntimeError:  # The loop has closed: nobody is left to hear.
+            continue
+
+
+def _settle(calls: list[Call[Any]]) -> None:
+    for call in calls:
+        call.settle()

@@ -1,0 +1,118 @@
+-- The first schema. holdfast/stores/sqlite/layout.py draws it and says what each part is for.
+
+CREATE TABLE jobs (
+    seq          INTEGER PRIMARY KEY,
+    tenant       TEXT    NOT NULL,
+    id           TEXT    NOT NULL,
+    queue        TEXT    NOT NULL,
+    type         TEXT    NOT NULL,
+    codec        TEXT    NOT NULL,
+    version      INTEGER NOT NULL,
+    state        TEXT    NOT NULL,
+    late         INTEGER NOT NULL DEFAULT 0,
+    priority     INTEGER NOT NULL,
+    run_at       INTEGER NOT NULL,
+    attempt      INTEGER NOT NULL DEFAULT 0,
+    max_attempts INTEGER NOT NULL,
+    fence        INTEGER NOT NULL DEFAULT 0,
+    lapses       INTEGER NOT NULL DEFAULT 0,
+    misses       INTEGER NOT NULL DEFAULT 0,
+    token        TEXT,
+    lease_until  INTEGER,
+    worker       TEXT,
+    created_at   INTEGER NOT NULL,
+    updated_at   INTEGER NOT NULL,
+    expires_at   INTEGER,
+    finished_at  INTEGER,
+    keep_us      INTEGER NOT NULL,
+    keep_until   INTEGER,
+    key          TEXT,
+    group_name   TEXT,
+    tags         TEXT,
+    origin       TEXT,
+    replayed_as  TEXT,
+    rules        TEXT    NOT NULL,
+    reason       TEXT,
+    error        TEXT,
+    progress     TEXT,
+    result       BLOB,
+    payload      BLOB
+);
+
+CREATE UNIQUE INDEX jobs_name ON jobs (tenant, id);
+CREATE INDEX jobs_tenant ON jobs (tenant);
+CREATE INDEX jobs_group ON jobs (tenant, group_name) WHERE group_name IS NOT NULL;
+CREATE INDEX jobs_key ON jobs (tenant, key) WHERE key IS NOT NULL;
+
+CREATE INDEX jobs_ready ON jobs (queue, tenant, priority DESC, seq)
+    WHERE state = 'enqueued' AND late = 0;
+CREATE INDEX jobs_due ON jobs (run_at)
+    WHERE state IN ('scheduled', 'retrying') AND late = 0;
+CREATE INDEX jobs_held ON jobs (lease_until)
+    WHERE state = 'processing' AND attempt < max_attempts;
+CREATE INDEX jobs_spent ON jobs (lease_until)
+    WHERE state = 'processing' AND attempt >= max_attempts;
+CREATE INDEX jobs_ttl ON jobs (late, expires_at)
+    WHERE expires_at IS NOT NULL AND state IN ('waiting', 'scheduled', 'enqueued', 'retrying');
+CREATE INDEX jobs_dead ON jobs (tenant) WHERE state = 'failed';
+CREATE INDEX jobs_done ON jobs (keep_until) WHERE keep_until IS NOT NULL;
+
+CREATE TABLE bodies (
+    seq     INTEGER PRIMARY KEY,
+    payload BLOB NOT NULL
+);
+
+CREATE TRIGGER jobs_gone AFTER DELETE ON jobs WHEN old.payload IS NULL
+BEGIN
+    DELETE FROM bodies WHERE seq = old.seq;
+END;
+
+CREATE TABLE keys (
+    tenant TEXT NOT NULL,
+    queue  TEXT NOT NULL,
+    type   TEXT NOT NULL,
+    key    TEXT NOT NULL,
+    id     TEXT NOT NULL,
+    until  INTEGER,
+    PRIMARY KEY (tenant, queue, type, key)
+) WITHOUT ROWID;
+
+CREATE INDEX keys_until ON keys (until) WHERE until IS NOT NULL;
+
+CREATE TABLE events (
+    cursor  INTEGER PRIMARY KEY,
+    at      INTEGER NOT NULL,
+    kind    TEXT    NOT NULL,
+    tenant  TEXT    NOT NULL,
+    job_id  TEXT    NOT NULL,
+    queue   TEXT    NOT NULL,
+    type    TEXT    NOT NULL,
+    attempt INTEGER NOT NULL,
+    fence   INTEGER NOT NULL,
+    until   INTEGER,
+    note    TEXT
+);
+
+CREATE INDEX events_job ON events (tenant, job_id);
+
+CREATE TABLE heads (
+    one          INTEGER PRIMARY KEY CHECK (one = 1),
+    seq          INTEGER NOT NULL,
+    cursor       INTEGER NOT NULL,
+    events_floor INTEGER NOT NULL
+);
+
+INSERT INTO heads VALUES (1, 0, 0, 0);
+
+CREATE TABLE settings (
+    name    TEXT PRIMARY KEY,
+    value   BLOB    NOT NULL,
+    version INTEGER NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE holds (
+    name  TEXT PRIMARY KEY,
+    owner TEXT    NOT NULL,
+    until INTEGER NOT NULL,
+    note  TEXT    NOT NULL
+) WITHOUT ROWID;

@@ -1,0 +1,142 @@
+"""What operators and tenants see: pages, counts, facts. Reads only, never in the writer's way."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast.clock import Micros
+from holdfast.job import State
+from holdfast.lifecycle import seen
+from holdfast.limits import BATCH_MAX, SELECT_MAX, within
+from holdfast.store import EventPage, Find, Page, Selection, Tally
+from holdfast.stores.bell import Line
+from holdfast.stores.sqlite import statements as sql
+from holdfast.stores.sqlite.rows import STATES, event, record
+
+
+def find(connection: sqlite3.Connection, find: Find, now: Micros) -> Page:
+    if find.limit == 0:
+        return Page([], find.after)
+    condition, values = where(find.select, now)
+    way = "DESC" if find.newest_first else "ASC"
+    # Few ids are looked up one by one, then sorted; else the planner walks the tenant in order.
+    order = "+seq" if find.select.ids else "seq"
+    if find.after is not None:
+        condition += f" AND seq {'<' if find.newest_first else '>'} ?"
+        values.append(find.after)
+    rows = connection.execute(
+        f"SELECT {sql.RECORD} FROM jobs WHERE {condition} ORDER BY {order} {way} LIMIT ?",
+        (*values, find.limit + 1),
+    ).fetchall()
+    jobs = [record(row, now) for row in rows[: find.limit]]
+    return Page(jobs, jobs[-1].seq if len(rows) > find.limit else None)
+
+
+def count(connection: sqlite3.Connection, tenant: str | None, now: Micros) -> list[Tally]:
+    which, values = ("1", []) if tenant is None else ("tenant = ?", [tenant])
+    counts: dict[Line, dict[State, int]] = {}
+    oldest: dict[Line, Micros] = {}
+    rows = connection.execute(sql.COUNT.format(which=which), (now, *values, now))
+    for its_tenant, queue, name, due, number, run_at in rows:
+        line = (its_tenant, queue)
+        state = seen(STATES[name], now if due else now + 1, now)
+        states = counts.setdefault(line, {})
+        states[state] = states.get(state, 0) + number
+        if state is State.ENQUEUED:
+            oldest[line] = min(run_at, oldest.get(line, run_at))
+    return [Tally(*line, counts[line], oldest.get(line)) for line in sorted(counts)]
+
+
+def events(
+    connection: sqlite3.Connection, tenant: str | None, after: int, limit: int, job_id: str | None
+) -> EventPage:
+    head, floor = connection.execute(sql.EVENT_HEADS).fetchone()
+    if after < 0:
+        return EventPage([], head, False)
+    conditions, values = ["cursor > ?"], list[Any]([after])
+    if tenant is not None:
+        conditions.append("tenant = ?")
+        values.append(tenant)
+    if job_id is not None:
+        conditions.append("job_id = ?")
+        values.append(job_id)
+    # A job's facts come by their index, all others by walking the log on from the cursor: an index
+    # by tenant would cost every write, and readers are seldom far behind.
+    by = "" if tenant is not None and job_id is not None else "NOT INDEXED"
+    rows = connection.execute(
+        f"SELECT * FROM events {by} WHERE {' AND '.join(conditions)} ORDER BY cursor LIMIT ?",
+        (*values, limit + 1),
+    ).fetchall()
+    page = [event(row) for row in rows[:limit]]
+    reached = page[-1].cursor if page else after
+    return EventPage(page, reached if len(rows) > limit else head, after < floor)
+
+
+# -- selections ------------------------------------------------------------------------------------
+
+
+def bounded(select: Selection) -> None:
+    """Refuses a selection that names more of one thing than its limit."""
+    within("ids", len(select.ids), BATCH_MAX)
+    for field in ("queues", "types", "states", "groups", "tags", "reasons"):
+        within(field, len(getattr(select, field)), SELECT_MAX)
+
+
+def where(select: Selection, now: Micros) -> tuple[str, list[Any]]:
+    """The selection as a condition and its values."""
+    conditions: list[str] = []
+    values: list[Any] = []
+
+    def narrow(condition: str, *given: Any) -> None:
+        conditions.append(condition)
+        values.extend(given)
+
+    if select.tenant is not None:
+        narrow("tenant = ?", select.tenant)
+    for column, names in (
+        ("id", select.ids),
+        ("queue", select.queues),
+        ("type", select.types),
+        ("group_name", select.groups),
+        ("reason", [reason.value for reason in select.reasons]),
+    ):
+        if names:
+            narrow(f"{column} IN ({_marks(names)})", *names)
+    if select.key is not None:
+        narrow("key = ?", select.key)
+    if select.created_from is not None:
+        narrow("created_at >= ?", select.created_from)
+    if select.created_before is not None:
+        narrow("created_at < ?", select.created_before)
+    for tag in select.tags:
+        narrow("EXISTS (SELECT 1 FROM json_each(tags) WHERE value = ?)", tag)
+    if select.states:
+        narrow(*_in_states(select.states, now))
+    return " AND ".join(conditions) or "1", values
+
+
+def _in_states(states: Sequence[State], now: Micros) -> tuple[Any, ...]:
+    """`lifecycle.seen` as a condition: a due job counts as enqueued, moved yet or not."""
+    ways: list[str] = []
+    values: list[Micros] = []
+    # Written out, not bound: only so can an index over one state be used.
+    fixed = sorted({state.value for state in states} - {"scheduled", "retrying"})
+    if len(fixed) == 1:
+        ways.append(f"state = '{fixed[0]}'")
+    elif fixed:
+        ways.append(f"state IN ({', '.join(map(repr, fixed))})")
+    for state in (State.SCHEDULED, State.RETRYING):
+        if state in states:
+            ways.append(f"(state = '{state.value}' AND run_at > ?)")
+            values.append(now)
+    if State.ENQUEUED in states:
+        ways.append("(state IN ('scheduled', 'retrying') AND run_at <= ?)")
+        values.append(now)
+    condition = ways[0] if len(ways) == 1 else f"({' OR '.join(ways)})"
+    return condition, *values
+
+
+def _marks(values: Sequence[object]) -> str:
+    return ", ".join("?" * len(values))

@@ -1,0 +1,55 @@
+"""What upkeep reads and clears away."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from holdfast.clock import Micros
+from holdfast.job import TERMINAL
+from holdfast.store import Lapsed, Pruned
+from holdfast.stores.sqlite import statements as sql
+from holdfast.stores.sqlite.rows import STATES, record
+from holdfast.stores.sqlite.transaction import Transaction
+
+
+def expired(connection: sqlite3.Connection, limit: int, now: Micros) -> list[Lapsed]:
+    lapsed = [
+        Lapsed(record(row, now), token, now - deadline)
+        for statement in (*sql.LAPSED, *sql.OUTLIVED)
+        for deadline, token, *row in connection.execute(statement, (now, limit))
+    ]
+    return sorted(lapsed, key=lambda one: -one.overdue_us)[:limit]
+
+
+def prune(transaction: Transaction, limit: int, events_keep_us: Micros) -> Pruned:
+    jobs = _prune_jobs(transaction, limit)
+    keys = _prune_keys(transaction, limit)
+    events = _prune_events(transaction, limit, transaction.now - events_keep_us)
+    transaction.execute(sql.PRUNE_HOLDS, (transaction.now, limit))
+    return Pruned(jobs, events, more=limit in (jobs, keys, events))
+
+
+def _prune_jobs(transaction: Transaction, limit: int) -> int:
+    now = transaction.now
+    pruned = transaction.execute(sql.PRUNE_JOBS, (now, limit)).fetchall()
+    keys = [(*row, now) for row in pruned if row[3] is not None]
+    transaction.connection.executemany(sql.KEY_RELEASE, keys)
+    return len(pruned)
+
+
+def _prune_keys(transaction: Transaction, limit: int) -> int:
+    past = transaction.execute(sql.PAST_KEYS, (transaction.now, limit)).fetchall()
+    for *key, state in past:
+        alive = state is not None and STATES[state] not in TERMINAL
+        transaction.execute(sql.KEY_UNTIMED if alive else sql.KEY_DROP, key)
+    return len(past)
+
+
+def _prune_events(transaction: Transaction, limit: int, horizon: Micros) -> int:
+    """Cuts the log's oldest facts off and remembers where it begins now."""
+    last, count = transaction.execute(sql.PRUNE_EVENTS_TO, (limit, horizon)).fetchone()
+    if last is None:
+        return 0
+    transaction.execute(sql.PRUNE_EVENTS, (last,))
+    transaction.execute(sql.FLOOR_SAVE, (last,))
+    return int(count)

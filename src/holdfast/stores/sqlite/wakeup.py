@@ -1,0 +1,220 @@
+"""How sleepers are told across processes: a datagram to each process that sleeps on the same file.
+
+    jobs.db-wake/            beside the database; under the temporary directory if its path is
+      4711-9f3c2a.sock       too long for a socket. One socket per store that has sleepers.
+
+After a commit the writer sends each socket one small datagram. Hints only: a full buffer or a dead
+process loses them, and sending never blocks. A socket that nobody holds any more is unlinked.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import secrets
+import select
+import socket
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+import msgspec
+
+from holdfast.store import Ref
+from holdfast.stores.bell import Bell, Line
+
+SOCKET_PATH_MAX = 100
+"""In bytes; the least that the systems we run on allow, with some room."""
+HINTS_MAX = 64
+"""Names of one kind in one datagram; past that it says only that there are many."""
+DATAGRAM_MAX = 64 * 1024
+SETTLED_NS = 50_000_000
+"""A directory changed this recently may change again without its time stamp showing it."""
+BIND_TRIES_MAX = 5
+
+Heard = Callable[[bytes], None]
+
+
+class Hint(msgspec.Struct, array_like=True):
+    """What a datagram says. None stands for too many to name."""
+
+    lines: list[Line] | None
+    ended: list[tuple[str, str]] | None
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Hint).decode
+
+
+class Doorbell:
+    """One store's side of it: its own socket once it has sleepers, and the way to the others."""
+
+    def __init__(self, path: str, bell: Bell) -> None:
+        self._folder = _folder(path)
+        self._bell = bell
+        self._lock = threading.Lock()
+        self._ear: _Ear | None = None
+        self._tried = False
+        self._others: list[str] = []
+        self._seen_ns = -1
+        self._sender: socket.socket | None = None
+        self._watched: Counter[Ref] = Counter()
+
+    def listen(self) -> bool:
+        """Binds this store's socket, once; False when there can be none."""
+        with self._lock:
+            if not self._tried:
+                self._tried = True
+                self._ear = _bind(self._folder, self._heard)
+            return self._ear is not None
+
+    @contextmanager
+    def watching(self, job: Ref | None) -> Iterator[None]:
+        """Remembers who waits for the end of a job, for hints that name none."""
+        if job is None:
+            yield
+            return
+        with self._lock:
+            self._watched[job] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._watched[job] -= 1
+                if not self._watched[job]:
+                    del self._watched[job]
+
+    def ring(self, lines: set[Line], ended: list[Ref]) -> None:
+        """Wakes sleepers here and in other processes. Never blocks, never raises."""
+        if not lines and not ended:
+            return
+        try:
+            self._bell.ring(lines, ended)
+            others = self._look_around()
+            if others:
+                self._send(others, lines, ended)
+        except (OSError, RuntimeError):  # A socket's, or a sleeper's loop that closed just now.
+            return  # A hint may be lost; the verb that was just committed may not fail for it.
+
+    def close(self) -> None:
+        with self._lock:
+            ear, self._ear, self._tried = self._ear, None, True
+            sender, self._sender = self._sender, None
+        if ear is not None:
+            ear.close()
+        if sender is not None:
+            sender.close()
+
+    def _look_around(self) -> list[str]:
+        """The sockets of the other processes; the directory is read only after it changed."""
+        try:
+            changed_ns = os.stat(self._folder).st_mtime_ns
+        except FileNotFoundError:
+            return []
+        if changed_ns != self._seen_ns:
+            settled = time.time_ns() - changed_ns > SETTLED_NS
+            self._seen_ns = changed_ns if settled else -1
+            own = self._ear.path if self._ear is not None else None
+            paths = [os.path.join(self._folder, name) for name in os.listdir(self._folder)]
+            self._others = [path for path in paths if path.endswith(".sock") and path != own]
+        return self._others
+
+    def _send(self, others: list[str], lines: set[Line], ended: list[Ref]) -> None:
+        if self._sender is None:
+            self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            self._sender.setblocking(False)
+        hint = Hint(
+            list(lines) if len(lines) <= HINTS_MAX else None,
+            [(ref.tenant, ref.id) for ref in ended] if len(ended) <= HINTS_MAX else None,
+        )
+        text = _encode(hint)
+        for path in others:
+            try:
+                self._sender.sendto(text, path)
+            except OSError as error:
+                if error.errno in (errno.ECONNREFUSED, errno.ENOENT):
+                    _unlink(path)  # Its process was killed.
+                    self._seen_ns = -1
+
+    def _heard(self, text: bytes) -> None:
+        try:
+            hint = _decode(text)
+        except msgspec.MsgspecError:
+            hint = Hint(None, None)
+        if hint.lines is None:
+            self._bell.ring_all()
+            return
+        self._bell.ring(hint.lines, self._ended(hint))
+
+    def _ended(self, hint: Hint) -> Iterable[Ref]:
+        if hint.ended is not None:
+            return [Ref(*name) for name in hint.ended]
+        with self._lock:
+            return list(self._watched)
+
+
+class _Ear:
+    """The bound socket, and the thread that listens to it."""
+
+    def __init__(self, bound: socket.socket, path: str, heard: Heard) -> None:
+        self.path = path
+        self._socket = bound
+        self._heard = heard
+        self._end, self._ended = socket.socketpair()
+        self._thread = threading.Thread(target=self._run, name="holdfast-wake", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while True:
+            ready, _, _ = select.select([self._socket, self._ended], [], [])
+            if self._ended in ready:
+                return
+            self._heard(self._socket.recv(DATAGRAM_MAX))
+
+    def close(self) -> None:
+        _unlink(self.path)
+        self._end.send(b"x")
+        self._thread.join()
+        for one in (self._socket, self._end, self._ended):
+            one.close()
+        try:
+            os.rmdir(os.path.dirname(self.path))
+        except OSError:
+            return  # Others still sleep there.
+
+
+def _folder(path: str) -> str:
+    folder = f"{path}-wake"
+    if len(os.fsencode(folder)) + len("/4194304-ffffffff.sock") <= SOCKET_PATH_MAX:
+        return folder
+    name = hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
+    return os.path.join(tempfile.gettempdir(), f"holdfast-{name}-wake")
+
+
+def _bind(folder: str, heard: Heard) -> _Ear | None:
+    if not hasattr(socket, "AF_UNIX"):
+        return None
+    path = os.path.join(folder, f"{os.getpid()}-{secrets.token_hex(4)}.sock")
+    bound = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    for _ in range(BIND_TRIES_MAX):
+        try:
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+            bound.bind(path)
+            return _Ear(bound, path, heard)
+        except FileNotFoundError:
+            continue  # The last one to leave removed the directory just then.
+        except OSError:
+            break
+    bound.close()
+    return None
+
+
+def _unlink(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        return

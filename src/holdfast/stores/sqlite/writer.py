@@ -1,0 +1,98 @@
+"""The one writer of a process: calls that wait at the same time share one transaction.
+
+    callers --Call--> Lane --[Call, ...]--> BEGIN IMMEDIATE
+                                              SAVEPOINT, call 1, RELEASE
+                                              SAVEPOINT, call 2, ROLLBACK TO    (fails alone)
+                                              ...
+                                              events, heads
+                                            COMMIT                              (one fsync)
+    callers <-- answers -- sleepers are rung
+
+While a commit waits for the disk the next calls gather, so the busier it is the larger the batches.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from functools import partial
+
+from holdfast.clock import Clock
+from holdfast.stores.sqlite.connection import patiently
+from holdfast.stores.sqlite.faults import ours
+from holdfast.stores.sqlite.lane import Call
+from holdfast.stores.sqlite.options import Options
+from holdfast.stores.sqlite.transaction import Transaction
+
+CALLS_MAX = 256
+"""Calls of one transaction."""
+
+Write = Call[Transaction]
+
+
+class Writer:
+    """What the writer's lane does with a batch of calls."""
+
+    def __init__(
+        self, options: Options, clock: Clock, committed: Callable[[Transaction], None]
+    ) -> None:
+        self._options = options
+        self._clock = clock
+        self._committed = committed
+
+    def serve(self, connection: sqlite3.Connection, calls: list[Write]) -> None:
+        """Gives each call its answer or its error; raises when all of them failed together."""
+        _roll_back(connection)  # If that failed when it was due.
+        if self._idle(connection, calls):
+            return
+        try:
+            while calls:
+                # A call that made SQLite drop the transaction leaves; the others try again.
+                calls = self._commit(connection, calls)
+        except BaseException:
+            _roll_back(connection)
+            raise
+
+    def _idle(self, connection: sqlite3.Connection, calls: list[Write]) -> bool:
+        """True when none of them has anything to do: then the write lock is not even asked for."""
+        for call in calls:
+            if call.idle is None:
+                return False
+            if not patiently(self._options.busy_s, partial(call.idle, connection)):
+                return False
+        for call in calls:
+            call.answer = []
+        return True
+
+    def _commit(self, connection: sqlite3.Connection, calls: list[Write]) -> list[Write]:
+        """Runs the calls in one transaction; returns those that must run again."""
+        patiently(self._options.busy_s, lambda: connection.execute("BEGIN IMMEDIATE"))
+        transaction = Transaction(connection, self._options.events)
+        for call in calls:
+            self._run(transaction, call)
+            if not connection.in_transaction:
+                return [other for other in calls if other is not call and other.error is None]
+        transaction.flush()
+        connection.execute("COMMIT")
+        self._committed(transaction)
+        return []
+
+    def _run(self, transaction: Transaction, call: Write) -> None:
+        connection = transaction.connection
+        mark = transaction.mark()
+        try:
+            connection.execute("SAVEPOINT one")
+            transaction.now = self._clock.now()
+            call.answer = call.act(transaction)
+            connection.execute("RELEASE one")
+        except BaseException as error:
+            call.error = ours(error, self._options.path)
+            transaction.forget(mark)
+            if connection.in_transaction:
+                connection.execute("ROLLBACK TO one")
+                connection.execute("RELEASE one")
+
+
+def _roll_back(connection: sqlite3.Connection) -> None:
+    if connection.in_transaction:
+        connection.execute("ROLLBACK")

@@ -1,0 +1,133 @@
+"""What the tests of the suite work on: an opened store, its clock, and short words for its verbs.
+
+A joining project makes one per test: see `holdfast.testing.contract`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from holdfast.clock import Micros
+from holdfast.job import Event, EventKind, JobRecord, Lease, NewJob, Outcome, State
+from holdfast.lifecycle import Transition, decide, lapse
+from holdfast.limits import EXPIRED_MAX, PAGE_MAX
+from holdfast.store import Acked, Canceled, Claim, Enqueued, Extended, Extension, Ref, Store
+from holdfast.testing.clock import ManualClock
+from holdfast.testing.contract.builders import ACME, LEASE, finding, job
+
+
+class Bench:
+    """A store under test. `make` gives a store that is not open yet, at the same place each time.
+
+    `clock` must be the one that the stores of `make` read.
+    """
+
+    def __init__(self, make: Callable[[], Store], clock: ManualClock) -> None:
+        self._make = make
+        self._claims = 0
+        self.clock = clock
+        self.store = make()
+
+    # -- life ------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        await self.store.open()
+
+    async def close(self) -> None:
+        await self.store.close()
+
+    async def reopen(self) -> None:
+        """Closes the store and opens the same jobs with a new one."""
+        await self.store.close()
+        self.store = self._make()
+        await self.store.open()
+
+    def needs(self, capability: str) -> None:
+        """Skips the test, visibly, on a store that does not declare this capability."""
+        if not getattr(self.store.capabilities, capability):
+            pytest.skip(f"{type(self.store).__name__} declares {capability}=False")
+
+    # -- journey ---------------------------------------------------------------------------------
+
+    async def put(self, *ids: str, **options: Any) -> None:
+        """Enqueues a new job for each id, all with these options."""
+        answers = await self.add(*(job(id, **options) for id in ids))
+        assert all(answer.created for answer in answers)
+
+    async def add(self, *jobs: NewJob) -> list[Enqueued]:
+        return await self.store.enqueue(jobs)
+
+    async def claim(self, limit: int = 1, **options: Any) -> list[Lease]:
+        """Leases up to `limit` jobs; each claim has a nonce of its own."""
+        self._claims += 1
+        own: dict[str, Any] = {"worker": "w1", "nonce": f"nonce-{self._claims}", "lease_us": LEASE}
+        return await self.store.claim(Claim(limit=limit, **(own | options)))
+
+    async def one(self, **options: Any) -> Lease:
+        """The one job that a claim of one gives."""
+        leases = await self.claim(1, **options)
+        assert len(leases) == 1
+        return leases[0]
+
+    async def held(self, id: str, **options: Any) -> Lease:
+        """A new job, leased at once. There must be nothing else to claim."""
+        await self.put(id, **options)
+        lease = await self.one()
+        assert lease.job.id == id
+        return lease
+
+    async def extend(
+        self, lease: Lease, length: Micros = LEASE, progress: str | None = None
+    ) -> Extended:
+        extension = Extension(
+            tenant=lease.job.tenant,
+            id=lease.job.id,
+            token=lease.token,
+            lease_us=length,
+            progress=progress,
+        )
+        return (await self.store.extend([extension]))[0]
+
+    async def end(self, lease: Lease, outcome: Outcome, chance: float = 0.0) -> Acked:
+        """Acks what the rules make of this outcome."""
+        return await self.ack(decide(outcome, lease.job, lease.token, chance))
+
+    async def ack(self, transition: Transition) -> Acked:
+        return (await self.store.ack([transition]))[0]
+
+    # -- will and upkeep -------------------------------------------------------------------------
+
+    async def cancel(self, id: str, tenant: str = ACME) -> Canceled:
+        return (await self.store.cancel([Ref(tenant, id)]))[0]
+
+    async def upkeep(self, limit: int = EXPIRED_MAX) -> list[Acked]:
+        """One turn of the rescue: read what lapsed, let the rules decide, ack."""
+        lapsed = await self.store.expired(limit)
+        return await self.store.ack([lapse(one.job, one.token) for one in lapsed])
+
+    # -- sight -----------------------------------------------------------------------------------
+
+    async def peek(self, id: str, tenant: str = ACME) -> JobRecord | None:
+        page = await self.store.find(finding(tenant, ids=(id,)))
+        assert len(page.jobs) <= 1
+        return page.jobs[0] if page.jobs else None
+
+    async def get(self, id: str, tenant: str = ACME) -> JobRecord:
+        found = await self.peek(id, tenant)
+        assert found is not None, f"job {id!r} of {tenant!r} is not there"
+        return found
+
+    async def state(self, id: str, tenant: str = ACME) -> State:
+        return (await self.get(id, tenant)).state
+
+    async def history(self, id: str, tenant: str = ACME) -> list[Event]:
+        """Every event of one job, as stored."""
+        self.needs("event_log")
+        page = await self.store.events(tenant, 0, PAGE_MAX, job_id=id)
+        return list(page.events)
+
+    async def kinds(self, id: str, tenant: str = ACME) -> list[EventKind]:
+        return [event.kind for event in await self.history(id, tenant)]

@@ -1,0 +1,92 @@
+"""What the machine holds against the model: records, counts and the story the events tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from holdfast.clock import Micros
+from holdfast.job import Event, EventKind, JobRecord, Lease, State
+from holdfast.store import Lapsed, Tally
+from holdfast.testing.contract.model import Item, Line
+
+_ENDS = (EventKind.COMPLETED, EventKind.FAILED, EventKind.CANCELED)
+
+
+def check_record(record: JobRecord, item: Item, now: Micros) -> None:
+    """P4 to P11: the record is what the model says, where the promises fix it."""
+    assert record.state in item.faces(now)
+    rescued = item.lapsed(now) and record.state is State.ENQUEUED
+    assert (record.attempt, record.fence) == (item.attempt, item.fence)
+    assert record.lapses == item.lapses + rescued
+    assert (record.priority, record.created_at) == (item.priority, item.created_at)
+    assert (record.expires_at, record.replayed_as) == (item.expires_at, item.replayed_as)
+    assert (record.key, record.origin) == (item.new.key, item.new.origin)
+    if record.state in (State.SCHEDULED, State.RETRYING):
+        assert record.run_at == item.run_at
+    if record.state is State.PROCESSING:
+        assert record.lease_until == item.until
+    else:
+        assert (record.lease_until, record.worker) == (None, None)
+    if item.over:
+        assert record.finished_at == item.finished_at
+        assert (record.reason, record.result) == (item.reason, item.result)
+    else:
+        assert record.finished_at is None
+
+
+def check_counts(records: Iterable[JobRecord], tallies: Iterable[Tally]) -> None:
+    """Counting by hand what find shows gives what count says."""
+    counts: dict[Line, dict[State, int]] = {}
+    oldest: dict[Line, Micros] = {}
+    for record in records:
+        line = record.tenant, record.queue
+        states = counts.setdefault(line, {})
+        states[record.state] = states.get(record.state, 0) + 1
+        if record.state is State.ENQUEUED:
+            oldest[line] = min(record.run_at, oldest.get(line, record.run_at))
+    told = {(each.tenant, each.queue): each for each in tallies if any(each.counts.values())}
+    assert told.keys() == counts.keys()
+    for line, tally in told.items():
+        assert {state: n for state, n in tally.counts.items() if n} == counts[line]
+        assert tally.oldest_at == oldest.get(line)
+
+
+def check_story(events: list[Event], items: Iterable[Item]) -> None:
+    """P14: every job's facts tell the same as its record."""
+    cursors = [event.cursor for event in events]
+    assert cursors == sorted(set(cursors))
+    kinds: dict[tuple[str, str], list[EventKind]] = {}
+    for event in events:
+        kinds.setdefault((event.tenant, event.job_id), []).append(event.kind)
+    for item in items:
+        told = kinds[item.name]
+        assert told[0] is EventKind.ENQUEUED
+        assert told.count(EventKind.LEASED) == item.fence
+        ends = [kind for kind in told if kind in _ENDS]
+        assert ends == ([EventKind(item.state.value)] if item.over else [])
+
+
+def check_order(leases: list[Lease], ready: dict[Line, list[Item]], limit: int) -> None:
+    """P9: as many as there are, each line's in its order, and no line left out."""
+    assert len(leases) == min(limit, sum(map(len, ready.values())))
+    for line, items in ready.items():
+        got = [each.job.id for each in leases if (each.job.tenant, each.job.queue) == line]
+        assert got == [item.new.id for item in items[: len(got)]]
+        assert got or limit < len(ready)
+
+
+def check_lease(lease: Lease, item: Item | None) -> None:
+    """P11: the attempt and the fence are one more than before."""
+    assert item is not None
+    assert (lease.job.attempt, lease.fence) == (item.attempt + 1, item.fence + 1)
+    assert lease.job.state is State.PROCESSING
+    assert lease.job.lease_until == lease.until
+
+
+def check_lapsed(one: Lapsed, item: Item | None, now: Micros) -> None:
+    """P10: overdue by its lease when somebody held it, else by its time to live."""
+    assert item is not None
+    if one.token is None:
+        assert one.overdue_us == now - (item.expires_at or 0)
+    else:
+        assert (one.token, one.overdue_us) == (item.token, now - item.until)

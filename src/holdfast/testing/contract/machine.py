@@ -1,0 +1,397 @@
+"""A machine that does random things to a store and compares each answer with the model's.
+
+machine = machine_for(make)                # make(clock) gives a new, empty store each time
+run_state_machine_as_test(machine, settings=settings(max_examples=250))
+assert machine.steps >= 10_000
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, ClassVar, TypeVar
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+
+from holdfast.clock import SECOND, Clock, Micros
+from holdfast.errors import JobNotFound
+from holdfast.job import (
+    Abandoned,
+    Completed,
+    Event,
+    Failed,
+    JobRecord,
+    Lease,
+    NewJob,
+    Outcome,
+    Reason,
+    Released,
+    Snoozed,
+    State,
+)
+from holdfast.lifecycle import Transition, decide, lapse
+from holdfast.limits import EXPIRED_MAX, PAGE_MAX, PRUNE_MAX
+from holdfast.store import Act, Claim, Extension, Lapsed, Ref, Store
+from holdfast.testing.clock import ManualClock
+from holdfast.testing.contract.builders import RETRY, changing, finding, job
+from holdfast.testing.contract.checks import (
+    check_counts,
+    check_lapsed,
+    check_lease,
+    check_order,
+    check_record,
+    check_story,
+)
+from holdfast.testing.contract.model import Item, Line, Model, lapse_answers
+from holdfast.testing.contract.strategies import (
+    QUEUES,
+    TENANTS,
+    lengths,
+    options,
+    outcomes,
+    picks,
+    some_queues,
+    some_tenants,
+    tenants,
+)
+
+T = TypeVar("T")
+
+YEAR: Micros = 366 * 24 * 3600 * SECOND
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """Random verbs on a store, each answer held against the model."""
+
+    make: ClassVar[Callable[[Clock], Store]]
+    steps: ClassVar[int] = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = Model()
+        self.clock = ManualClock()
+        self.leases: list[Lease] = []
+        self.looks: list[Lapsed] = []
+        self.tokens: set[str] = set()
+        self.made = self.claims = 0
+        self.loop = asyncio.new_event_loop()
+        self.store = type(self).make(self.clock)
+        self.run(self.store.open())
+
+    def teardown(self) -> None:
+        try:
+            self.compare()
+            self.check_events()
+        finally:
+            self.run(self.store.close())
+            self.loop.close()
+
+    def run(self, call: Awaitable[T]) -> T:
+        return self.loop.run_until_complete(call)
+
+    def step(self) -> Micros:
+        type(self).steps += 1
+        return self.clock.now()
+
+    # -- journey ---------------------------------------------------------------------------------
+
+    @rule(many=st.lists(options, min_size=1, max_size=4))
+    def enqueue(self, many: list[dict[str, Any]]) -> None:
+        now = self.step()
+        jobs = []
+        for each in many:
+            self.made += 1
+            jobs.append(job(f"j{self.made}", **each))
+        self.add(jobs, now)
+
+    @precondition(lambda self: self.model.items)
+    @rule(pick=picks)
+    def enqueue_again(self, pick: int) -> None:
+        now = self.step()
+        self.add([self.model.items[pick % len(self.model.items)].new], now)
+
+    def add(self, jobs: list[NewJob], now: Micros) -> None:
+        answers = self.run(self.store.enqueue(jobs))
+        expected = [self.model.enqueue(each, now) for each in jobs]
+        assert [(answer.id, answer.created) for answer in answers] == expected
+        assert all(answer.error is None for answer in answers)
+
+    @rule(
+        limit=st.integers(0, 6),
+        length=lengths,
+        some_tenants=some_tenants,
+        some_queues=some_queues,
+    )
+    def claim(
+        self,
+        limit: int,
+        length: Micros,
+        some_tenants: tuple[str, ...] | None,
+        some_queues: tuple[str, ...] | None,
+    ) -> None:
+        now = self.step()
+        self.claims += 1
+        claim = Claim(
+            worker="w1",
+            nonce=f"n{self.claims}",
+            limit=limit,
+            lease_us=length + SECOND,
+            tenants=some_tenants,
+            queues=some_queues,
+        )
+        leases = self.run(self.store.claim(claim))
+        asked = [(t, q) for t in some_tenants or TENANTS for q in some_queues or QUEUES]
+        ready = self.model.lines(asked, now)
+        check_order(leases, ready, limit)
+        for lease in leases:
+            check_lease(lease, self.model.get(lease.job.tenant, lease.job.id))
+            assert lease.until == now + claim.lease_us
+            assert lease.token not in self.tokens
+            self.tokens.add(lease.token)
+            self.model.take(lease, now)
+        self.leases += leases
+
+    @precondition(lambda self: self.leases)
+    @rule(pick=picks, length=lengths, forged=st.sampled_from([False, False, False, True]))
+    def extend(self, pick: int, length: Micros, forged: bool) -> None:
+        now = self.step()
+        lease = self.leases[pick % len(self.leases)]
+        token = "forged" if forged else lease.token
+        tenant, id = lease.job.tenant, lease.job.id
+        [answer] = self.run(
+            self.store.extend([Extension(tenant=tenant, id=id, token=token, lease_us=length)])
+        )
+        expected = self.model.extend((tenant, id), token, length, now)
+        assert (type(answer.error) if answer.error else answer.until) == expected
+
+    @precondition(lambda self: self.leases)
+    @rule(pick=picks, outcome=outcomes, forged=st.sampled_from([False, False, False, True]))
+    def ack(self, pick: int, outcome: Outcome, forged: bool) -> None:
+        now = self.step()
+        lease = self.leases[pick % len(self.leases)]
+        token = "forged" if forged else lease.token
+        [answer] = self.run(self.store.ack([decide(outcome, lease.job, token, 0.5)]))
+        refused = self.model.refused((lease.job.tenant, lease.job.id), token, now)
+        assert (type(answer.error) if answer.error else None) is refused
+        if refused is None:
+            self.settle(lease, outcome, now)
+
+    def settle(self, lease: Lease, outcome: Outcome, now: Micros) -> None:
+        """What each outcome means, from the page on the life of a job."""
+        item = self.model.get(lease.job.tenant, lease.job.id)
+        assert item is not None
+        match outcome:
+            case Completed(result=result):
+                self.model.end(item, State.COMPLETED, now, result=result)
+            case Failed(retryable=False):
+                self.model.end(item, State.FAILED, now, Reason.PERMANENT)
+            case Failed(reason=Reason.TIMEOUT) if item.spent:
+                self.model.end(item, State.FAILED, now, Reason.TIMEOUT)
+            case Failed(after_us=after, reason=reason):
+                self.model.retry(item, now + (RETRY if after is None else after), now)
+                item.reason = item.reason or reason
+            case Released(delay_us=delay) | Snoozed(delay_us=delay):
+                self.model.give_back(item, now + delay)
+            case Abandoned():
+                self.model.give_back(item, now)
+
+    @precondition(lambda self: self.leases)
+    @rule(pick=picks, delay=lengths)
+    def retry_at(self, pick: int, delay: Micros) -> None:
+        """A transition that asks for an instant, whatever the budget says."""
+        now = self.step()
+        lease = self.leases[pick % len(self.leases)]
+        tenant, id, token = lease.job.tenant, lease.job.id, lease.token
+        wish = Transition(tenant=tenant, id=id, token=token, to=State.RETRYING, run_at=now + delay)
+        [answer] = self.run(self.store.ack([wish]))
+        refused = self.model.refused((tenant, id), token, now)
+        assert (type(answer.error) if answer.error else None) is refused
+        item = self.model.get(tenant, id)
+        if refused is None and item is not None:
+            spent = item.spent
+            self.model.retry(item, now + delay, now)
+            assert (answer.state is State.FAILED) == spent
+
+    # -- will ------------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.model.items)
+    @rule(pick=picks, tenant=tenants)
+    def cancel(self, pick: int, tenant: str) -> None:
+        now = self.step()
+        id = self.model.items[pick % len(self.model.items)].new.id
+        [answer] = self.run(self.store.cancel([Ref(tenant, id)]))
+        expected = self.model.cancel((tenant, id), now)
+        assert answer.canceled is bool(expected)
+        assert isinstance(answer.error, JobNotFound) is (expected is None)
+
+    @rule(
+        act=st.sampled_from(list(Act)),
+        line=st.tuples(tenants, st.sampled_from(QUEUES)),
+        priority=st.integers(-2, 2),
+        delay=lengths,
+        limit=st.integers(1, 5),
+    )
+    def change(self, act: Act, line: Line, priority: int, delay: Micros, limit: int) -> None:
+        now = self.step()
+        tenant, queue = line
+        items = [item for item in self.model.of(tenant) if item.new.queue == queue]
+        must, may = self.model.changeable(act, items, now)
+        done: dict[str, str] = {}
+        after: int | None = 0
+        while after is not None:
+            new = {"priority": priority, "delay_us": delay, "limit": limit, "after": after}
+            changed = self.run(self.store.change(changing(act, tenant, queues=(queue,), **new)))
+            assert len(changed.done) <= limit
+            assert not done.keys() & changed.done.keys()
+            assert changed.cursor is None or changed.cursor > after
+            done |= changed.done
+            after = changed.cursor
+        assert must <= done.keys() <= must | may
+        for item in items:
+            if item.new.id in done:
+                self.apply(act, item, priority, now + delay, now)
+        if act is not Act.REPLAY:
+            assert all(id == came for id, came in done.items())
+
+    def apply(self, act: Act, item: Item, priority: int, run_at: Micros, now: Micros) -> None:
+        if item.lapsed(now):
+            self.model.rescue(item)
+        if act is Act.DELETE:
+            self.model.delete(item, now)
+        elif act is Act.REPRIORITISE:
+            item.priority = priority
+        elif act is Act.RESCHEDULE:
+            item.state, item.run_at = State.ENQUEUED, run_at
+        else:
+            replay = self.model.replay(item, now)
+            # Whether it has its origin's first or last priority is the store's to choose.
+            found = self.lookup(*replay.name)
+            assert found.priority in (item.new.priority, item.priority)
+            replay.priority = found.priority
+
+    def lookup(self, tenant: str, id: str) -> JobRecord:
+        [found] = self.run(self.store.find(finding(tenant, ids=(id,)))).jobs
+        return found
+
+    # -- time and upkeep -------------------------------------------------------------------------
+
+    @rule(seconds=st.sampled_from([1, 5, 10, 30, 600]))
+    def advance(self, seconds: int) -> None:
+        self.step()
+        self.clock.advance(seconds)
+
+    @rule(pick=picks, early=st.booleans())
+    def advance_to_a_deadline(self, pick: int, early: bool) -> None:
+        """To the very instant of something, or a microsecond before it."""
+        now = self.step()
+        instants = {
+            at
+            for item in self.model.items
+            for at in (item.run_at, item.until, item.expires_at or 0)
+            if at > now + 1
+        }
+        if instants:
+            self.clock.set(sorted(instants)[pick % len(instants)] - early)
+
+    @rule()
+    def look(self) -> None:
+        now = self.step()
+        seen = self.run(self.store.expired(EXPIRED_MAX))
+        names = {(one.job.tenant, one.job.id) for one in seen}
+        must, may = self.model.expired(now)
+        assert must <= names <= must | may
+        assert len(names) == len(seen)
+        overdue = [one.overdue_us for one in seen]
+        assert overdue == sorted(overdue, reverse=True)
+        for one in seen:
+            check_lapsed(one, self.model.get(one.job.tenant, one.job.id), now)
+        self.looks = seen
+
+    @precondition(lambda self: self.looks)
+    @rule()
+    def act_on_the_look(self) -> None:
+        """At once, or after much has happened since."""
+        now = self.step()
+        changes = [lapse(one.job, one.token) for one in self.looks]
+        for change, answer in zip(changes, self.run(self.store.ack(changes)), strict=True):
+            error = type(answer.error) if answer.error else None
+            item = self.model.get(change.tenant, change.id)
+            assert error in lapse_answers(item, change.token, now)
+            if error is None and item is not None:
+                self.lapsed(item, change, now)
+
+    def lapsed(self, item: Item, change: Transition, now: Micros) -> None:
+        if change.token is None:
+            self.model.end(item, State.FAILED, now, Reason.EXPIRED)
+        elif item.spent:
+            item.lapses += 1
+            self.model.end(item, State.FAILED, now, Reason.LEASE_EXPIRED)
+        else:
+            self.model.rescue(item)
+
+    @rule()
+    def prune(self) -> None:
+        now = self.step()
+        gone = self.model.prunable(now)
+        pruned = self.run(self.store.prune(PRUNE_MAX, YEAR))
+        assert (pruned.jobs, pruned.events, pruned.more) == (len(gone), 0, False)
+        for item in gone:
+            self.model.delete(item, now)
+
+    # -- sight -----------------------------------------------------------------------------------
+
+    @rule()
+    def compare_all(self) -> None:
+        self.step()
+        self.compare()
+
+    def compare(self) -> None:
+        now = self.clock.now()
+        records = list(self.run(self.store.find(finding(None, limit=PAGE_MAX))).jobs)
+        items = sorted(self.model.items, key=lambda item: -item.seq)
+        assert [(each.tenant, each.id) for each in records] == [item.name for item in items]
+        for record, item in zip(records, items, strict=True):
+            check_record(record, item, now)
+        check_counts(records, self.run(self.store.count(None)))
+
+    @rule(tenant=tenants, limit=st.integers(1, 4), newest_first=st.booleans(), some=some_queues)
+    def page(
+        self, tenant: str, limit: int, newest_first: bool, some: tuple[str, ...] | None
+    ) -> None:
+        self.step()
+        got: list[str] = []
+        after: int | None = None
+        while True:
+            wish = finding(
+                tenant, queues=some or (), limit=limit, after=after, newest_first=newest_first
+            )
+            page = self.run(self.store.find(wish))
+            got += [each.id for each in page.jobs]
+            after = page.cursor
+            if after is None:
+                break
+            assert len(page.jobs) == limit
+        items = [each for each in self.model.of(tenant) if each.new.queue in (some or QUEUES)]
+        expected = [item.new.id for item in sorted(items, key=lambda item: item.seq)]
+        assert got == (expected[::-1] if newest_first else expected)
+
+    def check_events(self) -> None:
+        """P14: every job's facts tell the same story as its record."""
+        if not self.store.capabilities.event_log:
+            return
+        events: list[Event] = []
+        while True:
+            after = events[-1].cursor if events else 0
+            page = self.run(self.store.events(None, after, PAGE_MAX))
+            events += page.events
+            if not page.events:
+                break
+        check_story(events, self.model.items)
+
+
+def machine_for(make: Callable[[Clock], Store]) -> type[StoreMachine]:
+    """A machine of its own for the stores that `make` gives, with its own count of steps."""
+    kind = type("StoreMachineOf", (StoreMachine,), {"make": staticmethod(make), "steps": 0})
+    assert issubclass(kind, StoreMachine)
+    return kind

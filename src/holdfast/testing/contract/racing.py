@@ -1,0 +1,108 @@
+"""Claimers that race for the jobs of one store: in threads with loops of their own, or processes.
+
+Used with the store's own clock: what is tested here is real concurrency, so time is real too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import sys
+import threading
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from holdfast.job import Lease
+from holdfast.store import Claim, Store
+from holdfast.stores import open_store
+from holdfast.testing.contract.builders import LEASE
+
+T = TypeVar("T")
+
+BOUND_S = 120.0
+"""No race lasts longer: a wedge is a failure, not a wait."""
+SWITCH_S = 1e-5
+"""Threads change places this often, so that short verbs are cut in the middle too."""
+MISSES = 3
+"""Empty claims in a row after which a claimer believes that nothing is left."""
+
+
+def in_threads(works: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
+    """Runs each on an event loop of its own in a thread of its own, all starting together.
+
+    Gives their results in order; raises what the first of them raised.
+    """
+    gate = threading.Barrier(len(works))
+    results: list[T | None] = [None] * len(works)
+    errors: list[BaseException] = []
+
+    def run(place: int, work: Callable[[], Awaitable[T]]) -> None:
+        async def bounded() -> T:
+            async with asyncio.timeout(BOUND_S):
+                return await work()
+
+        try:
+            gate.wait(BOUND_S)
+            results[place] = asyncio.run(bounded())
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=each) for each in enumerate(works)]
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_S)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(usual)
+    if errors:
+        raise errors[0]
+    return [result for result in results if result is not None]
+
+
+async def claim_all(store: Store, worker: str, limit: int = 10) -> list[Lease]:
+    """Claims until nothing is left, keeping every lease."""
+    leases: list[Lease] = []
+    misses = 0
+    while misses < MISSES:
+        taken = await store.claim(
+            Claim(worker=worker, nonce=uuid.uuid4().hex, limit=limit, lease_us=LEASE)
+        )
+        misses = 0 if taken else misses + 1
+        leases += taken
+    return leases
+
+
+async def claim_together(store: Store, name: str, claimers: int) -> list[Lease]:
+    """Several claimers on one event loop."""
+    taken = await asyncio.gather(*(claim_all(store, f"{name}-{n}") for n in range(claimers)))
+    return [lease for leases in taken for lease in leases]
+
+
+def _claim_in_process(url: str, name: str, claimers: int) -> list[tuple[str, str, int, str]]:
+    async def work() -> list[Lease]:
+        store = open_store(url)
+        await store.open()
+        try:
+            async with asyncio.timeout(BOUND_S):
+                return await claim_together(store, name, claimers)
+        finally:
+            await store.close()
+
+    return [(each.job.tenant, each.job.id, each.fence, each.token) for each in asyncio.run(work())]
+
+
+def claim_in_processes(
+    url: str, processes: int, claimers: int
+) -> list[list[tuple[str, str, int, str]]]:
+    """What each process took: (tenant, id, fence, token). They share nothing but the URL."""
+    spawn = multiprocessing.get_context("spawn")
+    with spawn.Pool(processes) as pool:
+        works = [(url, f"p{n}", claimers) for n in range(processes)]
+        taken = pool.starmap_async(_claim_in_process, works, chunksize=1).get(BOUND_S)
+        pool.close()
+        pool.join()
+    return taken

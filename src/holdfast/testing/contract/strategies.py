@@ -1,0 +1,55 @@
+"""What the machine draws from: few values, all whole seconds, so that instants meet."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from holdfast.clock import SECOND, micros
+from holdfast.job import (
+    Abandoned,
+    Completed,
+    Failed,
+    Outcome,
+    Reason,
+    Released,
+    Snoozed,
+)
+from holdfast.testing.contract.builders import ACME, AUDIO, GLOBEX, MAIL, rules
+
+TENANTS = (ACME, GLOBEX)
+QUEUES = (MAIL, AUDIO)
+
+lengths = st.sampled_from([0, 1, 5, 10, 30]).map(micros)
+tenants = st.sampled_from(TENANTS)
+some_tenants = st.sampled_from([None, (ACME,), (GLOBEX,), TENANTS])
+some_queues = st.sampled_from([None, (MAIL,), (AUDIO,), QUEUES])
+picks = st.integers(0, 1000)
+kept = st.sampled_from([0, 20 * SECOND, 3600 * SECOND])
+all_rules = st.builds(
+    rules,
+    max_attempts=st.integers(1, 3),
+    keep_us=kept,
+    keep_failed_us=kept,
+    key_us=st.sampled_from([None, None, 30 * SECOND]),
+)
+options = st.fixed_dictionaries(
+    {
+        "tenant": tenants,
+        "queue": st.sampled_from(QUEUES),
+        "type": st.sampled_from(["send", "read"]),
+        "rules": all_rules,
+        "priority": st.integers(-2, 2),
+        "delay_us": st.just(0) | lengths,
+        "ttl_us": st.sampled_from([None, None, None, 10 * SECOND, 40 * SECOND]),
+        "key": st.sampled_from([None, None, "k1", "k2"]),
+    }
+)
+outcomes: st.SearchStrategy[Outcome] = st.one_of(
+    st.just(Completed(b"done")),
+    st.builds(Failed, error=st.just("boom"), after_us=st.none() | lengths),
+    st.just(Failed("no", retryable=False)),
+    st.just(Failed("slow", reason=Reason.TIMEOUT)),
+    st.builds(Released, delay_us=lengths, miss=st.booleans()),
+    st.builds(Snoozed, delay_us=lengths),
+    st.just(Abandoned()),
+)

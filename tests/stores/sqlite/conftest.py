@@ -1,0 +1,57 @@
+"""A database file of its own for each test, and child processes that work on it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from holdfast.stores.sqlite.store import SqliteStore
+
+CHILDREN = Path(__file__).with_name("children.py")
+
+Start = Callable[..., Awaitable[asyncio.subprocess.Process]]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "jobs.db"
+
+
+@pytest.fixture
+async def store(path: Path) -> AsyncIterator[SqliteStore]:
+    """An open, empty store on the system's clock."""
+    store = SqliteStore.from_url(f"sqlite:///{path}")
+    await store.open()
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+async def start(path: Path) -> AsyncIterator[Start]:
+    """Starts a child of `children.py` by name; whatever still runs at the end is killed."""
+    started: list[asyncio.subprocess.Process] = []
+
+    async def start(name: str, *words: str) -> asyncio.subprocess.Process:
+        child = await asyncio.create_subprocess_exec(
+            sys.executable,
+            str(CHILDREN),
+            name,
+            str(path),
+            *words,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        started.append(child)
+        return child
+
+    yield start
+    for child in started:
+        if child.returncode is None:
+            os.kill(child.pid, signal.SIGKILL)
+        await child.communicate()

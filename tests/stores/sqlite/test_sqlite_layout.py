@@ -1,0 +1,170 @@
+"""The layout: no claim walks over what it cannot take, nothing is left behind."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.job import Completed, State
+from holdfast.lifecycle import decide
+from holdfast.store import Act, Change, Claim
+from holdfast.stores.sqlite import sight
+from holdfast.stores.sqlite import statements as sql
+from holdfast.stores.sqlite.connection import open_writer
+from holdfast.stores.sqlite.layout import INLINE_MAX
+from holdfast.stores.sqlite.options import Options
+from holdfast.stores.sqlite.store import SqliteStore
+from holdfast.testing import ManualClock
+from holdfast.testing.contract.builders import LEASE, finding, job, rules, select
+
+
+@pytest.fixture
+def connection(path: Path) -> Iterator[sqlite3.Connection]:
+    with closing(open_writer(Options(path=str(path)))) as connection:
+        yield connection
+
+
+def claim(limit: int = 1, number: int = 0) -> Claim:
+    return Claim(worker="w", nonce=f"nonce{number}", limit=limit, lease_us=LEASE)
+
+
+@pytest.mark.parametrize(
+    ("name", "index"),
+    [
+        ("TAKE", "jobs_ready"),
+        ("QUEUE_FROM", "jobs_ready"),
+        ("QUEUE_AFTER", "jobs_ready"),
+        ("TENANT_AFTER", "jobs_ready"),
+        ("LINE_READY", "jobs_ready"),
+        ("PROMOTE", "jobs_due"),
+        ("NEXT_DUE", "jobs_due"),
+        ("RESCUE", "jobs_held"),
+        ("NEXT_LAPSE", "jobs_held"),
+        ("RETIRE", "jobs_ttl"),
+        ("LOOK", "jobs_name"),
+        ("PRUNE_JOBS", "jobs_done"),
+        ("PAST_KEYS", "keys_until"),
+    ],
+)
+def test_a_hot_statement_uses_its_index(
+    connection: sqlite3.Connection, name: str, index: str
+) -> None:
+    """P9: a partial index is used only if its condition is met word for word; no plan may sort."""
+    plan = _plan(connection, getattr(sql, name))
+
+    assert f"INDEX {index}" in plan
+    assert "TEMP B-TREE" not in plan
+
+
+@pytest.mark.parametrize(
+    ("narrow", "index"),
+    [
+        ({}, "jobs_tenant"),
+        ({"ids": ("a", "b")}, "jobs_name"),
+        ({"groups": ("g",)}, "jobs_group"),
+        ({"key": "k"}, "jobs_key"),
+        ({"states": (State.FAILED,)}, "jobs_dead"),
+    ],
+)
+def test_a_page_of_a_tenant_reads_only_its_own_rows(
+    connection: sqlite3.Connection, narrow: dict[str, Any], index: str
+) -> None:
+    """P7: how much other tenants have does not show in the time of an answer."""
+    asked: list[str] = []
+    connection.set_trace_callback(asked.append)
+    sight.find(connection, finding(**narrow), 0)
+    connection.set_trace_callback(None)
+
+    assert f"INDEX {index}" in _plan(connection, asked[0])
+
+
+def _plan(connection: sqlite3.Connection, query: str) -> str:
+    marks = re.sub(r"\s+", " ", query).count("?")
+    rows = connection.execute(f"EXPLAIN QUERY PLAN {query}", (None,) * marks).fetchall()
+    return "; ".join(row[3] for row in rows)
+
+
+async def test_a_large_payload_comes_back_whole_and_goes_with_its_job(
+    store: SqliteStore, path: Path
+) -> None:
+    """It is kept apart from the row; claim, find and replay bring it along."""
+    body = bytes(range(256)) * 1000
+    assert len(body) > INLINE_MAX
+    await store.enqueue([job("a", body=body), job("b", body=b"", rules=rules(keep_us=0))])
+
+    leases = await store.claim(claim(2))
+    assert [lease.job.envelope.body for lease in leases] == [body, b""]
+    await store.ack([decide(Completed(), x.job, x.token, 0.0) for x in leases])
+    await store.change(Change(select=select(), act=Act.REPLAY))
+    replay, origin = (await store.find(finding())).jobs
+    assert replay.envelope.body == origin.envelope.body == body
+
+    await store.change(Change(select=select(), act=Act.DELETE))
+    with closing(sqlite3.connect(path)) as file:
+        assert file.execute("SELECT count(*) FROM bodies").fetchone() == (0,)
+
+
+async def test_a_sequence_number_never_returns(store: SqliteStore) -> None:
+    """It is part of the tokens: with a number used again, an old token could fit a new job."""
+    await store.enqueue([job("a"), job("b")])
+    await store.change(Change(select=select(), act=Act.DELETE))
+    await store.close()
+    await store.open()
+    await store.enqueue([job("c")])
+
+    (record,) = (await store.find(finding())).jobs
+    assert record.seq == 3
+
+
+async def test_event_cursors_never_return_after_a_prune(store: SqliteStore) -> None:
+    """P14: a reader that stopped at a cursor must not miss what comes after it."""
+    await store.enqueue([job("a"), job("b")])
+    pruned = await store.prune(10, 0)
+    await store.enqueue([job("c")])
+
+    page = await store.events(None, 2, 10)
+    assert pruned.events == 2
+    assert [event.cursor for event in page.events] == [3]
+    assert (await store.events(None, 1, 10)).lost
+
+
+async def test_jobs_that_outlived_their_time_leave_the_order(path: Path) -> None:
+    """P9: a thousand expired heads do not hide, nor slow down, the job behind them."""
+    clock = ManualClock()
+    store = SqliteStore.from_url(f"sqlite:///{path}", clock)
+    await store.open()
+    await store.enqueue([job(f"old{number}", ttl_us=5_000_000) for number in range(1000)])
+    clock.advance(5)
+    await store.enqueue([job("new")])
+
+    leases = await store.claim(claim(10))
+
+    assert [lease.job.id for lease in leases] == ["new"]
+    with closing(sqlite3.connect(path)) as file:
+        ready = file.execute(f"SELECT count(*) FROM jobs WHERE {sql.READY}").fetchone()
+    assert ready == (0,)
+    assert len(await store.expired(1000)) == 1000
+    assert (await store.count(None))[0].counts == {State.ENQUEUED: 1000, State.PROCESSING: 1}
+    await store.close()
+
+
+async def test_claims_over_many_lines_go_round(store: SqliteStore) -> None:
+    """Each line is served before any is served twice, claim after claim."""
+    tenants = [f"t{number}" for number in range(7)]
+    for queue in ("mail", "audio"):
+        for tenant in tenants:
+            ids = [f"{queue}-{number}" for number in range(3)]
+            await store.enqueue([job(id, tenant=tenant, queue=queue) for id in ids])
+
+    served = []
+    for number in range(7):
+        leases = await store.claim(claim(2, number))
+        served += [(lease.job.tenant, lease.job.queue) for lease in leases]
+
+    assert len(served) == len(set(served)) == 14

@@ -1,0 +1,32 @@
+"""Every store against the model: thousands of random steps, the same ones on every run."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+from hypothesis import settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from holdfast.clock import Clock
+from holdfast.store import Store
+from holdfast.testing.contract.machine import machine_for
+
+EXAMPLES = 300
+STEPS_EACH = 50
+STEPS_LEAST = 10_000
+
+
+def test_a_store_does_what_the_model_says(
+    make: Callable[[str, Clock | None], Store], record_property: Callable[[str, object], None]
+) -> None:
+    """P1-P12, P14: no sequence of verbs makes a store and the promises disagree."""
+    numbers = itertools.count()
+    machine = machine_for(lambda clock: make(f"machine{next(numbers)}", clock))
+
+    run_state_machine_as_test(
+        machine, settings=settings(max_examples=EXAMPLES, stateful_step_count=STEPS_EACH)
+    )
+
+    record_property("steps", machine.steps)
+    assert machine.steps >= STEPS_LEAST

@@ -1,0 +1,170 @@
+"""The Acker: outcomes reach the store in batches, through outages, each settled once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast import State
+from holdfast.ack import Acker, Settlement
+from holdfast.errors import JobCanceled, StoreError, StoreUnavailable
+from holdfast.events import Announcer, Confirmed
+from holdfast.job import Completed, Failed, Lease
+from holdfast.store import Acked, Ref
+from holdfast.stores import open_store
+from holdfast.testing import Faults, ManualClock
+from holdfast.testing.contract.bench import Bench
+
+FAR_S = 3600.0
+
+
+class Desk(Bench):
+    """A bench whose store can fail, with an Acker on it."""
+
+    def __init__(self) -> None:
+        clock = ManualClock()
+        self.faults = Faults(open_store("memory://", clock))
+        super().__init__(lambda: self.faults.store, clock)
+        self.announcer = Announcer()
+        self.confirmed: list[Confirmed] = []
+        self.announcer.subscribers.append(self.confirmed.append)
+        self.acker = Acker(self.store, self.announcer, chance=lambda: 0.0)
+        self.answers: dict[str, Acked] = {}
+
+    def settle(self, lease: Lease, outcome: Any, until_s: float = FAR_S) -> None:
+        end = time.monotonic() + until_s
+        self.acker.settle(Settlement(lease, outcome, end, self._answered))
+
+    def _answered(self, answer: Acked) -> None:
+        assert answer.id not in self.answers
+        self.answers[answer.id] = answer
+
+
+@pytest.fixture
+async def desk() -> AsyncIterator[Desk]:
+    desk = Desk()
+    await desk.open()
+    yield desk
+    await desk.close()
+
+
+async def test_outcomes_that_wait_together_are_one_call(desk: Desk) -> None:
+    """No work per job that can be done per batch."""
+    await desk.put(*(f"j{n}" for n in range(100)))
+
+    for lease in await desk.claim(100):
+        desk.settle(lease, Completed(1))
+    await desk.acker.idle()
+
+    assert desk.faults.count("ack") == 1
+    assert {answer.state for answer in desk.answers.values()} == {State.COMPLETED}
+    assert len(desk.confirmed) == 100
+    assert desk.acker.pending == 0
+
+
+async def test_an_outage_is_outlived(desk: Desk) -> None:
+    """The same outcome is sent again until the store answers."""
+    lease = await desk.held("j1")
+    desk.faults.fail("ack", times=3)
+
+    desk.settle(lease, Completed("r"))
+    assert desk.acker.pending == 1
+    async with asyncio.timeout(5):
+        await desk.acker.idle()
+
+    assert desk.faults.count("ack") == 4
+    assert (await desk.get("j1")).result == "r"
+
+
+async def test_an_answer_that_was_lost_is_settled_once(desk: Desk) -> None:
+    """The repeated ack is refused by the store; the job was completed by the first."""
+    lease = await desk.held("j1")
+    desk.faults.fail("ack", late=True)
+
+    desk.settle(lease, Completed("r"))
+    await desk.acker.idle()
+
+    assert desk.answers["j1"].error is not None
+    assert (await desk.get("j1")).result == "r"
+
+
+async def test_an_outcome_is_given_up_when_its_lease_has_ended(desk: Desk) -> None:
+    """From then on its deadline rescues the job; others of the batch are tried on."""
+    await desk.put("late", "early")
+    late, early = await desk.claim(2)
+    desk.faults.fail("ack", times=2)
+
+    desk.settle(late, Completed(), until_s=0.01)
+    desk.settle(early, Completed())
+    async with asyncio.timeout(5):
+        await desk.acker.idle()
+
+    assert isinstance(desk.answers["late"].error, StoreUnavailable)
+    assert desk.answers["early"].state is State.COMPLETED
+    assert await desk.state("late") is State.PROCESSING
+
+
+async def test_a_poison_outcome_fails_alone(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
+    """A batch the store cannot even take is split; the culprit is named in the log."""
+    await desk.put("a", "poison", "b")
+    desk.faults.fail_if(
+        "ack",
+        lambda changes: any(change.id == "poison" for change in changes),
+        ValueError("cannot bind"),
+    )
+
+    with caplog.at_level(logging.ERROR, "holdfast"):
+        for lease in await desk.claim(3):
+            desk.settle(lease, Completed(1))
+        await desk.acker.idle()
+
+    assert desk.answers["a"].state is desk.answers["b"].state is State.COMPLETED
+    assert isinstance(desk.answers["poison"].error, StoreError)
+    assert [record.message for record in caplog.records] == ["job poison: outcome cannot be stored"]
+
+
+async def test_an_outcome_that_the_rules_cannot_read_fails_alone(desk: Desk) -> None:
+    """Neither the batch nor the acker ends with it."""
+    await desk.put("a", "broken")
+    a, broken = await desk.claim(2)
+    rules = msgspec.structs.replace(broken.job.rules, retry=None)
+    broken = Lease(msgspec.structs.replace(broken.job, rules=rules), broken.token, broken.until)
+
+    desk.settle(broken, Failed("oh"))
+    desk.settle(a, Completed())
+    await desk.acker.idle()
+
+    assert desk.answers["a"].state is State.COMPLETED
+    assert desk.answers["broken"].error is not None
+    assert desk.acker.pending == 0
+
+
+async def test_a_refusal_is_told_and_announces_nothing(desk: Desk) -> None:
+    """Only what the store confirmed is a fact."""
+    lease = await desk.held("j1")
+    await desk.store.cancel([Ref("acme", "j1")])
+
+    desk.settle(lease, Completed())
+    await desk.acker.idle()
+
+    assert isinstance(desk.answers["j1"].error, JobCanceled)
+    assert desk.confirmed == []
+
+
+async def test_outcomes_that_come_meanwhile_wait_for_the_next_batch(desk: Desk) -> None:
+    """`idle` returns when those are answered too."""
+    await desk.put("a", "b")
+    a, b = await desk.claim(2)
+
+    desk.settle(a, Completed())
+    await asyncio.sleep(0)
+    desk.settle(b, Completed())
+    await desk.acker.idle()
+
+    assert set(desk.answers) == {"a", "b"}

@@ -1,0 +1,142 @@
+"""Coalescing: concurrent single calls travel together, and each gets its own answer."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from holdfast.coalesce import Coalescer
+
+
+class Sender:
+    """Answers with the square; keeps the batches; waits at a gate that tests may close."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[int]] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def send(self, items: list[int]) -> list[int]:
+        self.batches.append(items)
+        await self.gate.wait()
+        if -1 in items:
+            raise ValueError("minus one")
+        return [item * item for item in items]
+
+    def coalescer(self, batch_max: int = 100, pending_max: int = 1000) -> Coalescer[int, int]:
+        return Coalescer(self.send, batch_max=batch_max, pending_max=pending_max)
+
+
+async def test_concurrent_calls_share_one_batch() -> None:
+    """Each caller gets the result of its own item."""
+    sender = Sender()
+    coalescer = sender.coalescer()
+
+    results = await asyncio.gather(*(coalescer.submit(n) for n in range(50)))
+
+    assert results == [n * n for n in range(50)]
+    assert sender.batches == [list(range(50))]
+
+
+async def test_a_lone_call_goes_at_once() -> None:
+    """No timer, no wait for company."""
+    sender = Sender()
+
+    assert await sender.coalescer().submit(3) == 9
+    assert sender.batches == [[3]]
+
+
+async def test_the_next_batch_gathers_while_one_is_under_way() -> None:
+    """However many calls come meanwhile."""
+    sender = Sender()
+    sender.gate.clear()
+    coalescer = sender.coalescer()
+    first = coalescer.push(1)
+    await asyncio.sleep(0)
+    rest = [coalescer.push(n) for n in (2, 3, 4)]
+    sender.gate.set()
+
+    await asyncio.gather(first, *rest)
+
+    assert sender.batches == [[1], [2, 3, 4]]
+
+
+async def test_a_batch_is_never_larger_than_its_bound() -> None:
+    """The store refuses larger ones."""
+    sender = Sender()
+    coalescer = sender.coalescer(batch_max=10)
+
+    await asyncio.gather(*(coalescer.submit(n) for n in range(25)))
+
+    assert [len(batch) for batch in sender.batches] == [10, 10, 5]
+
+
+async def test_past_the_bound_callers_wait_for_room() -> None:
+    """Memory stays bounded while the store is slow, and everybody is served in the end."""
+    sender = Sender()
+    sender.gate.clear()
+    coalescer = sender.coalescer(batch_max=2, pending_max=4)
+    calls = [asyncio.ensure_future(coalescer.submit(n)) for n in range(20)]
+    for _ in range(10):
+        await asyncio.sleep(0)
+        assert coalescer.pending <= 4
+    sender.gate.set()
+
+    async with asyncio.timeout(5):
+        assert await asyncio.gather(*calls) == [n * n for n in range(20)]
+
+
+async def test_a_failed_batch_fails_its_own_callers_only() -> None:
+    """The next batch is a new chance."""
+    sender = Sender()
+    coalescer = sender.coalescer()
+
+    answers = await asyncio.gather(
+        coalescer.submit(-1), coalescer.submit(2), return_exceptions=True
+    )
+
+    assert [type(answer) for answer in answers] == [ValueError, ValueError]
+    assert await coalescer.submit(2) == 4
+
+
+async def test_a_caller_that_gives_up_does_not_disturb_the_others() -> None:
+    """Its item was sent all the same."""
+    sender = Sender()
+    sender.gate.clear()
+    coalescer = sender.coalescer()
+    lost, kept = coalescer.push(1), coalescer.push(2)
+    await asyncio.sleep(0)
+    lost.cancel()
+    sender.gate.set()
+
+    assert await kept == 4
+    assert sender.batches == [[1, 2]]
+
+
+async def test_each_event_loop_has_a_lane_of_its_own() -> None:
+    """Futures belong to their loop; a coalescer may be shared by threads."""
+    sender = Sender()
+    coalescer = sender.coalescer()
+
+    def elsewhere() -> int:
+        return asyncio.run(coalescer.submit(5))
+
+    there, here = await asyncio.gather(asyncio.to_thread(elsewhere), coalescer.submit(6))
+
+    assert (there, here) == (25, 36)
+
+
+async def test_the_end_of_the_loop_cancels_those_who_wait() -> None:
+    """A flush that is cancelled leaves no caller behind."""
+    sender = Sender()
+    sender.gate.clear()
+    coalescer = sender.coalescer()
+    waiting = coalescer.push(1)
+    await asyncio.sleep(0)
+    [flush] = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+
+    flush.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await waiting

@@ -1,0 +1,138 @@
+"""The bridge for blocking code: the same calls, from any thread, but never from its own loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
+from typing import Any
+
+import pytest
+
+from holdfast import App, Context, InvalidInput, JobNotFound, State
+from holdfast.errors import StoreUnavailable
+from holdfast.stores import open_store
+from holdfast.testing import Faults, drain
+
+THREADS = 8
+EACH = 25
+
+
+def an_app(store: Any) -> tuple[App, Any]:
+    app = App(store)
+
+    @app.job()
+    async def add(ctx: Context, a: int, b: int = 0) -> int:
+        return a + b
+
+    return app, add
+
+
+@pytest.fixture
+def bench() -> Iterator[tuple[App, Any]]:
+    app, add = an_app("memory://")
+    with app.sync:
+        yield app, add
+
+
+def test_every_call_has_its_blocking_form(bench: tuple[App, Any]) -> None:
+    """Enqueue, many, get, find, wait, cancel, replay, counts, run_now."""
+    app, add = bench
+    acme = app.sync.tenant("acme")
+    one = acme.enqueue(add(a=1, b=2), id="one")
+    many = acme.enqueue_many(add(a=n) for n in range(3))
+    app.sync.call(drain(app))
+    two = acme.enqueue(add(a=5))
+
+    assert (one.id, many.created) == ("one", 3)
+    assert acme.wait("one") == 3
+    assert acme.get("one").state is State.COMPLETED
+    assert acme.cancel(two.id) is True
+    assert len(acme.find(states=["completed"]).jobs) == 4
+    assert acme.get(acme.replay("one")).origin == "one"
+    assert sum(acme.counts()[0].counts.values()) == 6
+    assert app.sync.run_now(add(a=2, b=2)) == 4
+
+
+def test_errors_come_through_as_they_are(bench: tuple[App, Any]) -> None:
+    """To the thread that called."""
+    app, add = bench
+
+    with pytest.raises(JobNotFound):
+        app.sync.tenant("acme").get("nothing")
+    with pytest.raises(InvalidInput, match="delay"):
+        app.sync.tenant("acme").enqueue(add(a=1), delay=-1)
+
+
+@pytest.mark.parametrize("store", ["memory", "sqlite"])
+def test_many_threads_share_batches(store: str, tmp_path: Path) -> None:
+    """All is kept, and the store sees fewer calls than there were."""
+    url = "memory://" if store == "memory" else f"sqlite:///{tmp_path / 'jobs.db'}"
+    faults = Faults(open_store(url))
+    app, add = an_app(faults.store)
+    start = Barrier(THREADS)
+
+    def work(number: int) -> list[str]:
+        acme = app.sync.tenant("acme")
+        start.wait()
+        return [acme.enqueue(add(a=number)).id for _ in range(EACH)]
+
+    with app.sync, ThreadPoolExecutor(THREADS) as pool:
+        ids = [id for made in pool.map(work, range(THREADS)) for id in made]
+        kept = app.sync.tenant("acme").counts()[0].counts
+
+    assert len(set(ids)) == THREADS * EACH
+    assert kept == {State.ENQUEUED: THREADS * EACH}
+    assert faults.count("enqueue") <= THREADS * EACH
+    assert faults.count("open") == 1
+
+
+def test_its_own_loop_is_told_to_await(bench: tuple[App, Any]) -> None:
+    """Waiting there for itself would hang for ever."""
+    app, add = bench
+
+    async def inside() -> None:
+        app.sync.tenant("acme").enqueue(add(a=1))
+
+    async def closing() -> None:
+        app.sync.close()
+
+    for wrong in (inside, closing):
+        with pytest.raises(StoreUnavailable, match="use await"):
+            app.sync.call(wrong())
+
+
+async def test_it_works_beside_a_running_loop() -> None:
+    """Blocking code called from a thread of an async program; both see the same jobs."""
+    app, add = an_app("memory://")
+    async with app:
+        made = await asyncio.to_thread(lambda: app.sync.tenant("acme").enqueue(add(a=1)))
+
+        assert (await app.tenant("acme").get(made.id)).state is State.ENQUEUED
+        await asyncio.to_thread(app.sync.close)
+        assert (await app.tenant("acme").get(made.id)).state is State.ENQUEUED
+
+
+def test_it_may_be_closed_twice_and_used_again() -> None:
+    """It opens itself at the first call."""
+    app, add = an_app("memory://")
+    assert app.sync.tenant("acme").enqueue(add(a=1)).created
+    app.sync.close()
+    app.sync.close()
+
+    assert app.sync.tenant("acme").enqueue(add(a=1)).created
+    app.sync.close()
+
+
+def test_a_store_that_does_not_open_fails_the_call_and_leaves_no_thread() -> None:
+    """The next call tries again."""
+    faults = Faults(open_store("memory://"))
+    app, add = an_app(faults.store)
+    faults.fail("open")
+
+    with pytest.raises(StoreUnavailable):
+        app.sync.tenant("acme").counts()
+    assert app.sync.tenant("acme").enqueue(add(a=1)).created
+    app.sync.close()

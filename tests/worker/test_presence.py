@@ -1,0 +1,68 @@
+"""Who is working? Present workers can be seen with what they do; stopped ones are gone."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast import Context
+from holdfast.operate import workers
+from holdfast.worker.presence import Present
+
+if TYPE_CHECKING:
+    from tests.worker.conftest import Yard
+
+
+async def test_a_worker_is_seen_while_it_lives(yard: Yard) -> None:
+    """Its note says the process, the queues, the types and how busy it is."""
+    started, gate = asyncio.Event(), asyncio.Event()
+
+    @yard.app.job(queue="mail")
+    async def work(ctx: Context) -> None:
+        started.set()
+        await gate.wait()
+
+    await yard.put(work())
+    worker = yard.start(name="w1", tenants=["acme"], concurrency=4, heartbeat_s=0.03)
+    async with asyncio.timeout(5):
+        await started.wait()
+        await yard.faults.arrived("hold", yard.faults.count("hold") + 2)
+    [hold] = await workers(yard.app.store)
+    gate.set()
+    await yard.stop(worker)
+
+    note = msgspec.json.decode(hold.note, type=Present)
+    assert (hold.name, hold.owner) == ("worker/w1", "w1")
+    assert (note.pid, note.tenants, note.queues) == (os.getpid(), ("acme",), ("mail",))
+    assert (note.types, note.concurrency, note.running, note.held) == (("work",), 4, 1, 1)
+    assert await workers(yard.app.store) == []
+
+
+async def test_a_worker_that_died_is_gone_when_its_hold_lapses(yard: Yard) -> None:
+    """Nobody has to notice its death."""
+
+    @yard.app.job()
+    async def work(ctx: Context) -> None: ...
+
+    yard.start(name="w1", heartbeat_s=5.0)
+    [hold] = await yard.until(lambda: workers(yard.app.store))
+    assert hold.owner == "w1"
+
+    yard.clock.advance(15)
+
+    assert await workers(yard.app.store) == []
+
+
+async def test_two_workers_have_two_names(yard: Yard) -> None:
+    """Also in one process, when nobody names them."""
+
+    @yard.app.job()
+    async def work(ctx: Context) -> None: ...
+
+    names = {yard.start().name, yard.start().name}
+
+    assert len(names) == 2
+    assert all(str(os.getpid()) in name for name in names)
