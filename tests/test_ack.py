@@ -39,7 +39,7 @@ class Desk(Bench):
 
     def settle(self, lease: Lease, outcome: Any, until_s: float = FAR_S) -> None:
         end = time.monotonic() + until_s
-        self.acker.settle(Settlement(lease, outcome, end, self._answered))
+        self.acker.settle(Settlement(lease, outcome, lambda: end, self._answered))
 
     def _answered(self, answer: Acked) -> None:
         assert answer.id not in self.answers

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Barrier
+from threading import Barrier, Event
 from typing import Any
 
 import pytest
@@ -136,3 +136,46 @@ def test_a_store_that_does_not_open_fails_the_call_and_leaves_no_thread() -> Non
         app.sync.tenant("acme").counts()
     assert app.sync.tenant("acme").enqueue(add(a=1)).created
     app.sync.close()
+
+
+def test_a_close_ends_those_who_still_wait() -> None:
+    """A thread that waits for a job must not hang for ever."""
+    faults = Faults(open_store("memory://"))
+    app, add = an_app(faults.store)
+    acme = app.sync.tenant("acme")
+    id = acme.enqueue(add(a=1)).id
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(acme.wait, id)
+        app.sync.call(faults.arrived("wait", 1))
+        app.sync.close()
+
+        with pytest.raises(StoreUnavailable):
+            waiting.result(timeout=5)
+
+
+def test_threads_that_call_while_it_closes_get_an_answer_or_an_error(tmp_path: Path) -> None:
+    """Whatever the moment; nobody is left behind, and what returned is kept (P1)."""
+    app, add = an_app(f"sqlite:///{tmp_path / 'jobs.db'}")
+    acme = app.sync.tenant("acme")
+    made, stop = [], Event()
+
+    def work(number: int) -> None:
+        while not stop.is_set():
+            try:
+                made.append(acme.enqueue(add(a=number)).id)
+            except StoreUnavailable:
+                continue
+
+    with ThreadPoolExecutor(4) as pool:
+        workers = [pool.submit(work, number) for number in range(4)]
+        for closes in range(1, 21):
+            while len(made) < closes:
+                acme.counts()
+            app.sync.close()
+        stop.set()
+        for worker in workers:
+            worker.result(timeout=10)
+
+    with app.sync:
+        kept = sum(acme.counts()[0].counts.values())
+    assert kept >= len(set(made)) == len(made) > 0

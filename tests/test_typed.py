@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
@@ -251,6 +252,24 @@ def test_an_async_handler_cannot_ask_for_a_process(app: App) -> None:
 
     with pytest.raises(ConfigError, match="cpu"):
         app.job(cpu=True)(wish)
+
+
+@dataclass
+class Parcel:
+    grams: int
+
+
+def test_objects_inside_arguments_are_checked_too(app: App) -> None:
+    """Their own constructors trust what they are given; the job does not."""
+
+    @app.job()
+    async def ship(ctx: Context, to: Address, parcels: list[Parcel]) -> None: ...
+
+    assert ship(Address("A"), [Parcel(1)]) == ship(to=Address("A"), parcels=[Parcel(1)])
+    with pytest.raises(InvalidPayload, match=r"\$.to.street"):
+        ship(to=Address(7), parcels=[])  # type: ignore[arg-type]
+    with pytest.raises(InvalidPayload, match=r"\$.parcels\[1\].grams"):
+        ship(to=Address("A"), parcels=[Parcel(1), Parcel("heavy")])  # type: ignore[arg-type]
 
 
 def test_with_options_carries_them_beside_the_job() -> None:

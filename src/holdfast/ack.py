@@ -34,8 +34,8 @@ class Settlement(msgspec.Struct, frozen=True):
 
     lease: Lease
     outcome: Outcome
-    until_s: float
-    """The monotonic instant after which the lease has surely ended."""
+    until_s: Callable[[], float]
+    """The monotonic instant after which the lease has surely ended; heartbeats may move it."""
     done: Callable[[Acked], None]
     """Told once: what the store answered, or that it never did."""
 
@@ -107,11 +107,13 @@ class Acker:
     ) -> tuple[list[Settlement], list[Transition]]:
         """What may still be accepted; the rest is told that its lease ran out."""
         now = time.monotonic()
-        late = [one for one in batch if one.until_s <= now]
-        for one in late:
-            logger.error("job %s: outcome not stored: %s", one.lease.job.id, error)
-            one.done(Acked(one.lease.job.id, error=error))
-        kept = [pair for pair in zip(batch, changes, strict=True) if pair[0].until_s > now]
+        kept = []
+        for one, change in zip(batch, changes, strict=True):
+            if one.until_s() > now:
+                kept.append((one, change))
+            else:
+                logger.error("job %s: outcome not stored: %s", one.lease.job.id, error)
+                one.done(Acked(one.lease.job.id, error=error))
         return [one for one, _ in kept], [change for _, change in kept]
 
     async def _isolate(self, batch: list[Settlement], error: Exception) -> None:

@@ -175,6 +175,13 @@ class App:
     ) -> None:
         await self.close()
 
+    def use_store(self, url: str) -> None:
+        """Moves the app to another store, before it is opened: for command lines and tests."""
+        if self._users:
+            raise ConfigError(field="store", why="the app is open; close it first")
+        self.store = open_store(url)
+        self.__dict__.pop("enqueuer", None)  # Was made for the other store.
+
     # -- use -------------------------------------------------------------------------------------
 
     @cached_property

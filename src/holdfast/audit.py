@@ -82,8 +82,7 @@ class Audit:
         elif kind is EventKind.RESCUED:
             self._rescued(event, seen)
         elif kind in GIVES_UP or kind in ENDS:
-            if kind is EventKind.COMPLETED and seen.until is None:
-                self._breach("P3", event, "completed by nobody who held it")
+            self._settled(event, seen)
             seen.until = None
             if kind in ENDS:
                 seen.ended = kind
@@ -94,6 +93,15 @@ class Audit:
         if event.fence <= seen.fence:
             self._breach("P3", event, f"the fence went from {seen.fence} to {event.fence}")
         seen.fence, seen.until = event.fence, event.until
+
+    def _settled(self, event: Event, seen: _Seen) -> None:
+        """Only who holds a valid lease may say these; failing and canceling have other ways too."""
+        if event.kind is not EventKind.COMPLETED and event.kind not in GIVES_UP:
+            return
+        if seen.until is None or event.fence != seen.fence:
+            self._breach("P3", event, f"{event.kind.value} by nobody who held it")
+        elif event.at >= seen.until:
+            self._breach("P3", event, f"{event.kind.value} after its lease had expired")
 
     def _rescued(self, event: Event, seen: _Seen) -> None:
         if seen.until is None or event.at < seen.until:

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import AsyncIterator, Sequence
-from urllib.parse import urlsplit
 
 import msgspec
 
+from holdfast.audit import Audit
 from holdfast.clock import Micros, micros
 from holdfast.codec import OBJECT, Codecs
 from holdfast.enqueue import Options, plan_with
@@ -27,7 +27,7 @@ from holdfast.store import (
     Store,
     Tally,
 )
-from holdfast.stores import STORES, open_store
+from holdfast.stores import open_store
 from holdfast.typed import Job, JobType, Style
 
 STEP = 200
@@ -165,6 +165,17 @@ def _total(tenant: str, tallies: list[Tally]) -> TenantTotal:
     return TenantTotal(tenant, len(tallies), counts, min(ages, default=None))
 
 
+async def audit(store: Store) -> Audit:
+    """The whole event log, checked against the promises."""
+    found, after = Audit(), 0
+    while True:
+        page = await store.events(None, after, PAGE_MAX)
+        found.feed(page.events)
+        after = page.cursor
+        if len(page.events) < PAGE_MAX:
+            return found
+
+
 async def workers(store: Store) -> list[Hold]:
     """The workers that are present; their notes say what they do."""
     return await store.hold(under="worker/")
@@ -176,35 +187,30 @@ async def upkeep_leader(store: Store) -> Hold | None:
     return next((hold for hold in holds if hold.name == "upkeep"), None)
 
 
-async def examine(url: str) -> list[Finding]:
+async def examine(place: str | Store) -> list[Finding]:
     """Checks a store URL from the outside in, and says in words what is wrong.
 
     Never raises ours.
     """
     try:
-        store = open_store(url)
+        store = open_store(place) if isinstance(place, str) else place
     except HoldfastError as error:
         return [Finding(Level.BAD, "store URL", str(error))]
-    found = [Finding(Level.OK, "store URL", f"{urlsplit(url).scheme}:// is a known store")]
+    package = type(store).__module__.rpartition(".")[0]
+    found = [Finding(Level.OK, "store URL", f"{package.rpartition('.')[2]} is a known store")]
     try:
         await store.open()
     except HoldfastError as error:
         return [*found, Finding(Level.BAD, "open", str(error))]
     try:
         found.append(Finding(Level.OK, "open", "the store opens and its schema is current"))
-        found += await _own_findings(url, store)
+        found += await importlib.import_module(f"{package}.doctor").examine(store)
         found += await _general_findings(store)
     except HoldfastError as error:
         found.append(Finding(Level.BAD, "use", str(error)))
     finally:
         await store.close()
     return found
-
-
-async def _own_findings(url: str, store: Store) -> list[Finding]:
-    module = STORES[urlsplit(url).scheme][0].rpartition(".")[0] + ".doctor"
-    findings: list[Finding] = await importlib.import_module(module).examine(store)
-    return findings
 
 
 async def _general_findings(store: Store) -> list[Finding]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterable
+from concurrent.futures import CancelledError
 from types import TracebackType
 from typing import Any, Protocol, TypeVar, Unpack
 
@@ -51,11 +52,16 @@ class SyncApp:
             work.close()
             raise _own_loop()
         try:
-            loop = self._opened()
+            # Under the lock, so that what is handed over comes before the winding up of `close`.
+            with self._lock:
+                answer = asyncio.run_coroutine_threadsafe(work, self._opened())
         except BaseException:
             work.close()
             raise
-        return asyncio.run_coroutine_threadsafe(work, loop).result()
+        try:
+            return answer.result()
+        except CancelledError:
+            raise StoreUnavailable(store="app.sync", why="it was closed meanwhile") from None
 
     def close(self) -> None:
         """Closes the store for this side and ends the thread. May be called twice."""
@@ -65,13 +71,24 @@ class SyncApp:
             loop, thread = self._loop, self._thread
             self._loop = self._thread = None
         if loop is not None and thread is not None:
-            asyncio.run_coroutine_threadsafe(self._app.close(), loop).result()
-            loop.call_soon_threadsafe(loop.stop)
-            thread.join()
-            loop.close()
+            try:
+                asyncio.run_coroutine_threadsafe(self._wind_up(), loop).result()
+            finally:
+                _end(loop, thread)
+
+    async def _wind_up(self) -> None:
+        """Closes the store; calls that still wait then are ended, so that no thread hangs."""
+        try:
+            await self._app.close()
+        finally:
+            waiting = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in waiting:
+                task.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
 
     def __enter__(self) -> SyncApp:
-        self._opened()
+        with self._lock:
+            self._opened()
         return self
 
     def __exit__(
@@ -83,22 +100,24 @@ class SyncApp:
         self.close()
 
     def _opened(self) -> asyncio.AbstractEventLoop:
-        with self._lock:
-            if self._loop is None:
-                loop = asyncio.new_event_loop()
-                thread = threading.Thread(
-                    target=loop.run_forever, name="holdfast-sync", daemon=True
-                )
-                thread.start()
-                try:
-                    asyncio.run_coroutine_threadsafe(self._app.open(), loop).result()
-                except BaseException:
-                    loop.call_soon_threadsafe(loop.stop)
-                    thread.join()
-                    loop.close()
-                    raise
-                self._loop, self._thread = loop, thread
-            return self._loop
+        """The running loop, made if need be. Called under the lock."""
+        if self._loop is None:
+            loop = asyncio.new_event_loop()
+            thread = threading.Thread(target=loop.run_forever, name="holdfast-sync", daemon=True)
+            thread.start()
+            try:
+                asyncio.run_coroutine_threadsafe(self._app.open(), loop).result()
+            except BaseException:
+                _end(loop, thread)
+                raise
+            self._loop, self._thread = loop, thread
+        return self._loop
+
+
+def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
 
 
 def _own_loop() -> StoreUnavailable:

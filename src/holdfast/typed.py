@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from enum import StrEnum
+from functools import cache
 from typing import (
     Any,
     Generic,
@@ -16,8 +17,9 @@ from typing import (
 )
 
 import msgspec
+import msgspec.inspect
 
-from holdfast.codec import Upgrade, from_plain
+from holdfast.codec import Upgrade, from_plain, to_plain
 from holdfast.context import Context
 from holdfast.errors import (
     ConfigError,
@@ -48,9 +50,28 @@ class JobMeta(msgspec.StructMeta):
         try:
             job = super().__call__(*args, **kwargs)
             fields = {name: getattr(job, name) for name in cls.__struct_fields__}
+            if _nested(cls):  # msgspec takes the insides of an instance on trust.
+                fields = msgspec.to_builtins(fields, enc_hook=to_plain)
             return msgspec.convert(fields, cls, dec_hook=from_plain)
         except (TypeError, ValueError) as error:  # msgspec's ValidationError is a ValueError.
             raise InvalidPayload(field="payload", type=cls.__name__, why=str(error)) from error
+
+
+@cache
+def _nested(kind: type) -> bool:
+    """Whether a field can hold an object with fields of its own that nobody has checked yet."""
+    whole = msgspec.inspect.type_info(kind)
+    return isinstance(whole, msgspec.inspect.StructType) and any(
+        _holds_objects(field.type) for field in whole.fields
+    )
+
+
+def _holds_objects(info: Any) -> bool:
+    if isinstance(info, msgspec.inspect.StructType | msgspec.inspect.DataclassType):
+        return True
+    parts = [getattr(info, name, None) for name in ("item_type", "key_type", "value_type")]
+    parts += [*getattr(info, "item_types", ()), *getattr(info, "types", ())]
+    return any(_holds_objects(part) for part in parts if part is not None)
 
 
 # Said again for type checkers, who do not see that `frozen` and `kw_only` are inherited.

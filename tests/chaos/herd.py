@@ -10,9 +10,6 @@ import sys
 from pathlib import Path
 
 from holdfast import App, Context, RetryPolicy
-from holdfast.audit import Audit
-from holdfast.limits import PAGE_MAX
-from holdfast.store import Store
 from holdfast.worker import Worker
 from holdfast.worker.signals import draining
 
@@ -70,19 +67,6 @@ class Herd:
         for worker in self.living:
             worker.kill()
             worker.wait()
-
-
-async def audit(store: Store) -> Audit:
-    """The whole event log, checked."""
-    found = Audit()
-    after = 0
-    while True:
-        page = await store.events(None, after, PAGE_MAX)
-        assert not page.lost
-        found.feed(page.events)
-        after = page.cursor
-        if len(page.events) < PAGE_MAX:
-            return found
 
 
 async def _work(url: str) -> None:

@@ -8,11 +8,12 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.chaos.herd import Herd, audit, make_app
+from tests.chaos.herd import Herd, make_app
 
 from holdfast import Reason, State, Tenant
 from holdfast.job import EventKind
 from holdfast.limits import PAGE_MAX
+from holdfast.operate import audit
 from holdfast.store import Store
 
 LEASE_US = 1_000_000

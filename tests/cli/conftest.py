@@ -96,9 +96,18 @@ class Shelf:
 Run = Callable[..., Result]
 
 
+@pytest.fixture(autouse=True)
+def hear_interrupts() -> None:
+    """A shell that runs the tests in the background has them ignore SIGINT, and their children."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @pytest.fixture
 def shelf(tmp_path: Path) -> Shelf:
-    return Shelf(tmp_path / "jobs.db")
+    made = Shelf(tmp_path / "jobs.db")
+    made.use(lambda store: store.migrate())
+    return made
 
 
 @pytest.fixture
@@ -121,19 +130,19 @@ def in_shop(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Process:
-    """A `holdfast` process under test; its stderr is a file, so that nothing ever blocks on it."""
+    """A `holdfast` process under test; it talks to a file, so that it never blocks on a pipe."""
 
     def __init__(self, log: Path, url: str, *arguments: str) -> None:
         self.log = log
         env = {**os.environ, "HOLDFAST_STORE": url}
         env.pop("HOLDFAST_APP", None)
-        with log.open("wb") as stderr:
+        with log.open("wb") as output:
             self.popen = subprocess.Popen(
                 [sys.executable, "-m", "holdfast", *arguments],
                 cwd=HERE,
                 env=env,
-                stdout=subprocess.DEVNULL,
-                stderr=stderr,
+                stdout=output,
+                stderr=output,
             )
 
     def said(self) -> str:

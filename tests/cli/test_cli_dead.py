@@ -97,6 +97,21 @@ def test_purge_asks_before_it_deletes(run: Any, shelf: Any) -> None:
     assert shelf.get("dead1").state is State.FAILED
 
 
+@pytest.mark.parametrize(("answer", "left"), [("y\n", 0), ("n\n", 1)])
+def test_purge_does_what_the_answer_says(
+    run: Any, shelf: Any, monkeypatch: pytest.MonkeyPatch, answer: str, left: int
+) -> None:
+    """The question names the number."""
+    monkeypatch.setattr("holdfast.cli.dead.somebody_there", lambda: True)
+    shelf.bury("dead1")
+
+    result = run("dead", "purge", "--all", stdin=answer)
+
+    assert "Delete 1 dead letters for good?" in result.output
+    assert result.exit_code == left
+    assert len(shelf.all()) == left
+
+
 def test_purge_by_reason_and_age(run: Any, shelf: Any) -> None:
     """The filters of list choose here too."""
     shelf.add("dead1")

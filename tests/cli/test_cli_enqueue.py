@@ -92,6 +92,7 @@ def test_a_repeated_key_gives_the_first_job(run: Any) -> None:
         (("t", "{}", "--tenant", "a", "--lines"), "--lines reads the payloads from stdin", 2),
         (("t", "--tenant", "a", "--lines", "--key", "k"), "name one job", 2),
         (("t", "{", "--tenant", "a"), "payload: is not JSON", 1),
+        (("t", '{"x": NaN}', "--tenant", "a"), "payload: is not JSON", 1),
         (("t", "[1]", "--tenant", "a"), "must be a JSON object, as in {}, not a list", 1),
         (("t", "null", "--tenant", "a"), "must be a JSON object, as in {}, not null", 1),
         (("t", "@/no/such/file", "--tenant", "a"), "cannot read '/no/such/file'", 1),

@@ -45,10 +45,25 @@ def test_the_later_store_wins(run: Any, shelf: Any, tmp_path: Path) -> None:
     """After the command's name, before it, by the environment."""
     shelf.add("one")
     empty = f"sqlite:///{tmp_path / 'empty.db'}"
+    run("migrate", "--store", empty)
 
     assert "one" in run("jobs").stdout
     assert run("--store", empty, "jobs").stdout == "no jobs\n"
     assert "one" in run("--store", empty, "jobs", "--store", shelf.url).stdout
+
+
+@pytest.mark.parametrize("command", ["jobs", "queues", "dead list", "events", "workers"])
+def test_looking_at_a_store_that_is_not_there_makes_none(
+    run: Any, tmp_path: Path, command: str
+) -> None:
+    """A mistyped path is an error, not an empty queue."""
+    place = tmp_path / "mistyped.db"
+
+    result = run(*command.split(), "--store", f"sqlite:///{place}")
+
+    assert result.exit_code == 1
+    assert "there is no such database [STORE_UNAVAILABLE]" in result.stderr
+    assert not place.exists()
 
 
 @pytest.mark.usefixtures("in_shop")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from typing import Any
 
 import pytest
@@ -280,6 +281,22 @@ def test_a_gap_in_the_events_is_told(run: Any, shelf: Any) -> None:
     assert run("events").stdout.startswith("-- gap: events before cursor")
     first = json.loads(run("events", "--json").stdout.splitlines()[0])
     assert first["gap"] is True
+
+
+def test_following_tells_each_new_event_until_interrupted(
+    start: Any, shelf: Any, until: Any
+) -> None:
+    """Old ones are not repeated; Ctrl-C is the normal end of it."""
+    shelf.add("old")
+    reader = start("events", "--follow", "--after", "1")
+
+    shelf.add("new")
+    until(lambda: "new" in reader.said())
+    reader.signal(signal.SIGINT)
+
+    assert reader.ended() == 0
+    assert "old" not in reader.said()
+    assert "Traceback" not in reader.said()
 
 
 def test_cancel_answers_for_each_job(run: Any, shelf: Any) -> None:

@@ -12,8 +12,8 @@ from holdfast.clock import Clock
 from holdfast.store import Store
 from holdfast.testing.contract.machine import machine_for
 
-EXAMPLES = 300
-STEPS_EACH = 50
+EXAMPLES = 180
+STEPS_EACH = 80
 STEPS_LEAST = 10_000
 
 

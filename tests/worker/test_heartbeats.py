@@ -125,12 +125,13 @@ async def test_a_run_that_was_ended_before_it_began_is_dropped(yard: Yard) -> No
 async def test_heartbeats_go_on_while_a_handler_blocks_the_loop(make_yard: MakeYard) -> None:
     """The lease is not lost and nobody else runs the job, though rescue and a rival try."""
     yard = make_yard(clock=None, upkeep=True, rescue_every_s=0.02)
+    beat_s, lease_s = 0.15, 0.6
     stop, stolen = threading.Event(), []
 
     @yard.app.job()
     async def block(ctx: Context) -> str:
         thread.start()
-        time.sleep(5 * BEAT_S + 0.2)  # noqa: ASYNC251  The fault that is injected.
+        time.sleep(6 * beat_s)  # noqa: ASYNC251  The fault that is injected.
         return f"fence {ctx.fence}"
 
     def rival() -> None:
@@ -141,7 +142,7 @@ async def test_heartbeats_go_on_while_a_handler_blocks_the_loop(make_yard: MakeY
     thread = threading.Thread(target=rival)
     async with yard.app:
         id = await yard.put(block())
-        yard.start(lease_s=0.15, heartbeat_s=BEAT_S)
+        yard.start(lease_s=lease_s, heartbeat_s=beat_s)
         result = await yard.result(id)
         stop.set()
         await asyncio.to_thread(thread.join)
@@ -149,7 +150,7 @@ async def test_heartbeats_go_on_while_a_handler_blocks_the_loop(make_yard: MakeY
 
     assert result == "fence 1"
     assert (job.attempt, job.lapses, stolen) == (1, 0, [])
-    assert kinds.count(EventKind.EXTENDED) >= 4
+    assert kinds.count(EventKind.EXTENDED) >= 3
 
 
 async def test_a_lost_lease_ends_the_run_and_its_outcome_is_dropped(yard: Yard) -> None:
@@ -183,7 +184,7 @@ async def test_a_lost_lease_ends_the_run_and_its_outcome_is_dropped(yard: Yard) 
 
 
 async def test_progress_is_stored_with_a_heartbeat_also_after_one_that_failed(yard: Yard) -> None:
-    """What was not stored is sent again."""
+    """What was not stored is sent again; what was stored is not."""
     gate = asyncio.Event()
 
     @yard.app.job()
@@ -195,11 +196,13 @@ async def test_progress_is_stored_with_a_heartbeat_also_after_one_that_failed(ya
     id = await yard.put(work())
     yard.start(heartbeat_s=BEAT_S)
     async with asyncio.timeout(5):
-        await yard.faults.arrived("extend", 4)
+        await yard.faults.arrived("extend", 5)
     job = await yard.job(id)
     gate.set()
 
     assert msgspec.json.decode(job.progress or "") == {"done": 3, "total": 10, "note": "rows"}
+    sent = [extensions[0].progress for extensions, *_ in yard.faults.calls["extend"][:5]]
+    assert [progress is not None for progress in sent] == [True, True, True, False, False]
 
 
 @pytest.mark.parametrize("error", [StoreUnavailable(store="x", why="away"), ValueError("odd")])

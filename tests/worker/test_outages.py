@@ -30,7 +30,7 @@ async def test_an_ack_that_meets_an_outage_is_sent_until_it_is_stored(yard: Yard
 
 async def test_an_outage_longer_than_the_lease_runs_the_job_again(make_yard: MakeYard) -> None:
     """At least once: the deadline rescues what could not be settled."""
-    yard = make_yard(clock=None, lease_s=0.15, heartbeat_s=0.04)
+    yard = make_yard(clock=None, lease_s=0.5, heartbeat_s=0.1)
 
     @yard.app.job()
     async def work(ctx: Context) -> int:

@@ -134,9 +134,9 @@ def work(task: Coroutine[Any, Any, T]) -> T:
 
 
 @contextlib.asynccontextmanager
-async def opened(settings: Settings) -> AsyncIterator[Store]:
-    """The store the settings name, open."""
-    store = chosen_store(settings)
+async def opened(settings: Settings, *, create: bool = False) -> AsyncIterator[Store]:
+    """The store the settings name, open. Looking at a store that is not there does not make one."""
+    store = chosen_store(settings, create=create)
     await store.open()
     try:
         yield store
@@ -144,11 +144,19 @@ async def opened(settings: Settings) -> AsyncIterator[Store]:
         await store.close()
 
 
-def chosen_store(settings: Settings) -> Store:
+def chosen_store(settings: Settings, *, create: bool = True) -> Store:
     """The store the settings name, not open: --store, else the app's, else the default."""
     if settings.store is None and settings.app is not None:
         return load_app(settings.app).store
-    return open_store(settings.store or DEFAULT_STORE)
+    url = settings.store or DEFAULT_STORE
+    return open_store(url if create else existing(url))
+
+
+def existing(url: str) -> str:
+    """The URL, so that opening it does not make what is not there."""
+    if not url.startswith("sqlite:") or "create=" in url:
+        return url
+    return f"{url}{'&' if '?' in url else '?'}create=off"
 
 
 def chosen_app(settings: Settings) -> App:
@@ -157,8 +165,7 @@ def chosen_app(settings: Settings) -> App:
         raise ConfigError(field="app", why="say --app module:attribute or set HOLDFAST_APP")
     app = load_app(settings.app)
     if settings.store is not None:
-        app.store = open_store(settings.store)
-        vars(app).pop("enqueuer", None)  # Made for the app's own store, if it was made already.
+        app.use_store(settings.store)
     return app
 
 

@@ -159,9 +159,14 @@ def _do(settings: Settings, deed: _Deed, wish: _Wish) -> None:
 
 
 def _ask(total: int) -> None:
-    if not sys.stdin.isatty():
+    if not somebody_there():
         raise click.UsageError(f"{total} dead letters would be deleted: say --yes")
     click.confirm(f"Delete {total} dead letters for good?", abort=True, err=True)
+
+
+def somebody_there() -> bool:
+    """Whether there is anybody to ask."""
+    return sys.stdin.isatty()
 
 
 async def _preview(settings: Settings, deed: _Deed, wish: _Wish) -> tuple[int, list[str]]:

@@ -50,6 +50,8 @@ def command(ctx: click.Context, jobs: int, keep: bool) -> None:
         with workers(stage):
             verdict, cast = work(_play(stage, jobs, settings.quiet))
         print_verdict(console(), verdict, cast)
+        if not verdict.good:
+            click.echo("".join(["\nthe workers' last words:\n", *stage.last_words()]), err=True)
         if keep:
             click.echo(f"kept: {stage.url} (tenants {', '.join(stage.tenants)}), {stage.log}")
     if not verdict.good:

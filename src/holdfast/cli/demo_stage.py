@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -23,6 +24,7 @@ LEASE_S = 3.0
 """Short, so that what the killed process held is soon taken up again."""
 DRAIN_S = 5.0
 STOP_S = 3.0
+LAST_LINES_MAX = 20
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,11 @@ class Stage:
     @property
     def log(self) -> str:
         return os.path.join(self.folder, "workers.log")
+
+    def last_words(self) -> list[str]:
+        """The end of the workers' log, for when something went wrong."""
+        with open(self.log, encoding="utf-8", errors="replace") as log:
+            return list(deque(log, LAST_LINES_MAX))
 
 
 @contextlib.contextmanager
@@ -80,7 +87,7 @@ def _check(url: str) -> None:
 
 async def _forget(stage: Stage) -> None:
     """Deletes the demo's jobs from a store that others use too."""
-    async with opened(stage.settings) as store:
+    async with opened(stage.settings, create=True) as store:
         for tenant in stage.tenants:
             async for _ in operate.purge(store, Selection(tenant=tenant)):
                 pass

@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.audit import Audit, Breach
 from holdfast.clock import seconds
-from holdfast.job import TERMINAL, Event, EventKind, JobRecord, State
+from holdfast.job import TERMINAL, Event, EventKind, JobRecord, Reason, State
 from holdfast.store import Ref
 
 
@@ -21,6 +21,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     canceled: int
     rescued: int
     """Jobs whose lease lapsed and that went on."""
+    spent: int
+    """Jobs whose lease lapsed on their last attempt: dead letters."""
     lost: list[Ref]
     """Enqueued, and no record of them."""
     unfinished: list[Ref]
@@ -49,6 +51,7 @@ def judge(ids: set[Ref], records: Iterable[JobRecord], events: Iterable[Event]) 
         dead=states.count(State.FAILED),
         canceled=states.count(State.CANCELED),
         rescued=len(_count(mine, EventKind.RESCUED)),
+        spent=[job.reason for job in found.values()].count(Reason.LEASE_EXPIRED),
         lost=_sorted(ref for ref in ids if ref not in found),
         unfinished=_sorted(ref for ref in ids & found.keys() if found[ref].state not in TERMINAL),
         doubled=_sorted(

@@ -163,6 +163,8 @@ def _rows(verdict: Verdict, cast: Told) -> Iterator[tuple[Any, ...]]:
     killed = "no process could be killed in time"
     if cast.killed is not None:
         killed = f"process {cast.killed} held {cast.held} leases when it was killed"
+        if verdict.spent:
+            killed += f"; {verdict.spent} on the last attempt, now dead letters"
     yield "rescued", verdict.rescued, killed
     yield "lost", len(verdict.lost), "enqueued, but no record left"
     yield "unfinished", len(verdict.unfinished), "not in a final state"

@@ -10,7 +10,9 @@ from holdfast.cli.common import (
     EXIT_ERROR,
     Settings,
     common_options,
+    existing,
     json_option,
+    load_app,
     work,
 )
 from holdfast.cli.show import clean, print_json
@@ -27,7 +29,11 @@ _SIGNS = {Level.OK: "✓ ok     ", Level.WARNING: "! warning", Level.BAD: "✗ b
 def command(ctx: click.Context, url: str | None, as_json: bool) -> None:
     """Examine a store; exit 1 if anything is bad. URL is --store in a shorter form."""
     settings: Settings = ctx.obj
-    findings = work(operate.examine(url or settings.store or DEFAULT_STORE))
+    named = url or settings.store
+    if named is None and settings.app is not None:
+        findings = work(operate.examine(load_app(settings.app).store))
+    else:
+        findings = work(operate.examine(existing(named or DEFAULT_STORE)))
     if as_json:
         print_json([_data(finding) for finding in findings])
     else:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import json
 import sys
 from collections.abc import Callable, Iterator
 from typing import IO, Any
 
 import click
+import msgspec
 
 from holdfast import operate
 from holdfast.app import App
@@ -140,8 +140,6 @@ def _planned(stream: IO[bytes], plan: Plan) -> Iterator[NewJob]:
         line = stream.readline(LINE_BYTES_MAX + 1)
         if not line:
             return
-        if len(line) > LINE_BYTES_MAX:
-            raise InvalidInput(field=f"line {number}", why=f"is over {LINE_BYTES_MAX} bytes")
         if not line.strip():
             continue
         plain = _parse(line, f"line {number}")
@@ -156,11 +154,11 @@ def _read(payload: str | None) -> Payload:
     if payload is None:
         return {}
     if payload == "-":
-        return _parse(sys.stdin.buffer.read(LINE_BYTES_MAX), "payload")
+        return _parse(sys.stdin.buffer.read(LINE_BYTES_MAX + 1), "payload")
     if payload.startswith("@"):
         try:
             with open(payload[1:], "rb") as file:
-                return _parse(file.read(LINE_BYTES_MAX), "payload")
+                return _parse(file.read(LINE_BYTES_MAX + 1), "payload")
         except OSError as error:
             why = f"cannot read {payload[1:]!r}: {error.strerror}"
             raise InvalidInput(field="payload", why=why) from None
@@ -168,8 +166,10 @@ def _read(payload: str | None) -> Payload:
 
 
 def _parse(text: bytes, field: str) -> Payload:
+    if len(text) > LINE_BYTES_MAX:
+        raise InvalidInput(field=field, why=f"is over {LINE_BYTES_MAX} bytes")
     try:
-        plain = json.loads(text)
+        plain = msgspec.json.decode(text)
     except (ValueError, RecursionError) as error:
         raise InvalidInput(field=field, why=f"is not JSON: {error}") from None
     if not isinstance(plain, dict):

@@ -63,7 +63,9 @@ class _Wish:
 
 @click.command("worker")
 @click.option("--tenants", type=names, metavar="A,B", help="Work for these only; '*' is all.")
-@click.option("--queues", type=names, metavar="A,B", help="Instead of the job types' own queues.")
+@click.option(
+    "--queues", type=names, metavar="A,B", help="Instead of the job types' own queues; '*' is all."
+)
 @click.option("--concurrency", type=click.IntRange(1, CONCURRENCY_MAX), help="Jobs at a time.")
 @click.option(
     "--processes",
@@ -112,9 +114,10 @@ def _worker(app: App, wish: _Wish) -> Any:
     name = wish.name
     if name is not None and CHILD in os.environ:
         name = f"{name}-{os.environ[CHILD]}"
-    # Names given as none stand for all of them.
+    # Names given as none ('*') stand for all of them.
     tenants = wish.tenants or None
-    worker = Worker(app, tenants=tenants, queues=wish.queues or None, name=name, **wish.settings())
+    queues = ("*",) if wish.queues == () else wish.queues
+    worker = Worker(app, tenants=tenants, queues=queues, name=name, **wish.settings())
     if wish.queues is None and not worker.watch.queues:
         raise ConfigError(field="app", why="it has no job types: nothing to work on")
     return worker

@@ -77,7 +77,7 @@ async def _one(runner: Runner, acker: Acker, lease: Lease, lease_s: float) -> Dr
     outcome = await runner.run(holding)
     assert outcome is not None, "nobody can take a lease from a drain"
     answers: list[Acked] = []
-    acker.settle(Settlement(lease, outcome, holding.until_s, answers.append))
+    acker.settle(Settlement(lease, outcome, holding.end_s, answers.append))
     await runner.afterwards(holding)
     await acker.idle()
     return Drained(lease.job, outcome, answers[0])

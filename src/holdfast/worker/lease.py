@@ -15,7 +15,7 @@ from enum import Enum
 
 from holdfast.clock import micros
 from holdfast.context import Context
-from holdfast.errors import HoldfastError, JobAlreadyTerminal, StoreError
+from holdfast.errors import HoldfastError, StoreError
 from holdfast.job import Lease
 from holdfast.limits import BATCH_MAX
 from holdfast.loop import sleep_unless
@@ -25,6 +25,10 @@ logger = logging.getLogger("holdfast")
 
 AGAIN_S = 0.25
 """Pause after a heartbeat that did not reach the store."""
+
+
+JOIN_S = 10.0
+"""How long a stopping worker waits for heartbeats and upkeep to end their calls."""
 
 
 class Ending(Enum):
@@ -50,6 +54,10 @@ class Holding:
         self.ending: Ending | None = None
         self.settling = False
         self.sent_progress: str | None = None
+
+    def end_s(self) -> float:
+        """`until_s` as it is when asked."""
+        return self.until_s
 
     def end(self, ending: Ending) -> None:
         """Stops the run: coroutines and processes are cancelled, threads are told."""
@@ -140,8 +148,8 @@ class Heartbeat:
         )
 
     def _lost(self, holding: Holding, error: HoldfastError) -> None:
-        if holding.settling and isinstance(error, JobAlreadyTerminal):
-            return  # Our own ack was faster.
+        if holding.settling:
+            return  # Our own ack was faster, or will be refused itself.
         logger.info("job %s: stopping its run: %s", holding.lease.job.id, error)
         self._loop.call_soon_threadsafe(holding.end, Ending.LOST)
 
@@ -161,10 +169,12 @@ class Attendant:
         self._ready.wait()
 
     async def stop(self) -> None:
-        """Ends the work in hand and waits for the thread."""
+        """Ends the work in hand and waits for the thread, unless the store leaves it hanging."""
         if self._loop is not None and self._stop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._stop.set)
-        await asyncio.to_thread(self._thread.join)
+        await asyncio.to_thread(self._thread.join, JOIN_S)
+        if self._thread.is_alive():
+            logger.error("a call to the store did not return within %.0f s; going on", JOIN_S)
 
     def _main(self) -> None:
         asyncio.run(self._attend())

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import importlib
 import queue
+import signal
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -92,6 +93,8 @@ async def run_in_process(job_type: JobType, job: Job, record: JobRecord) -> Any:
 
 
 def _in_child(home: str, packed: bytes) -> bytes:
+    # A Ctrl-C in the terminal reaches this process too; what becomes of it is the worker's to say.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     record = msgspec.msgpack.decode(packed, type=JobRecord)
     module, _, path = home.partition(":")
     target: Any = importlib.import_module(module)

@@ -210,7 +210,7 @@ class Worker:
             if self._suspects:
                 self._start()
 
-        self._acker.settle(Settlement(holding.lease, outcome, holding.until_s, done))
+        self._acker.settle(Settlement(holding.lease, outcome, holding.end_s, done))
 
     # -- the end ---------------------------------------------------------------------------------
 

@@ -42,7 +42,7 @@ class Turns:
 
 def idle(connection: sqlite3.Connection, claim: Claim, now: Micros) -> bool:
     """True when a claim would neither find nor repair anything."""
-    if next(_after(connection, claim.tenants, claim.queues, START), None) is not None:
+    if next(lines_after(connection, claim.tenants, claim.queues, START), None) is not None:
         return False
     return all(head is None or head > now for head in _heads(connection))
 
@@ -114,14 +114,15 @@ def _in_turn(connection: sqlite3.Connection, claim: Claim, last: Place) -> Itera
     """The claim's lines that have work: those after the last one served, then from the start."""
     tenants, queues = claim.tenants, claim.queues
     return chain(
-        _after(connection, tenants, queues, last),
-        takewhile(lambda line: line <= last, _after(connection, tenants, queues, START)),
+        lines_after(connection, tenants, queues, last),
+        takewhile(lambda line: line <= last, lines_after(connection, tenants, queues, START)),
     )
 
 
-def _after(
+def lines_after(
     connection: sqlite3.Connection, tenants: Names, queues: Names, place: Place
 ) -> Iterator[Place]:
+    """The lines past a place that have work, in the order of the index."""
     for queue in _queues_from(connection, queues, place[0]):
         floor = place[1] if queue == place[0] else ""
         for tenant in _tenants_after(connection, tenants, queue, floor):
@@ -162,7 +163,7 @@ def soonest(connection: sqlite3.Connection, watch: Watch, now: Micros) -> float:
     if watch.job is not None:
         found = connection.execute(sql.STATE_OF, (watch.job.tenant, watch.job.id)).fetchone()
         return 0.0 if found is None or STATES[found[0]] in TERMINAL else WAIT_S_MAX
-    if next(_after(connection, watch.tenants, watch.queues, START), None) is not None:
+    if next(lines_after(connection, watch.tenants, watch.queues, START), None) is not None:
         return 0.0
     heads = [head for head in _heads(connection) if head is not None]
     return max(0.0, seconds(min(heads, default=now + 3600 * SECOND) - now))

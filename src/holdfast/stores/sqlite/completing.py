@@ -43,6 +43,7 @@ class Completing:
         now = transaction.now
         if keep_us > 0:
             self._updates.append((change.result, now, now, now + keep_us, seq))
+            transaction.tally(tenant, queue, "completed", 1)
         else:
             self._removals.append((seq,))
         if key is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import sqlite3
 import time
@@ -35,6 +36,8 @@ WAL_BYTES_MAX = 64 * 1024 * 1024
 def open_writer(options: Options) -> sqlite3.Connection:
     """A connection that may write, with the schema at its newest version."""
     _check_version(options.path)
+    if not options.create and not os.path.exists(options.path):
+        raise StoreUnavailable(store=options.path, why="there is no such database")
     check_place(options.path)
     connection = _connect(options)
     try:

@@ -139,6 +139,7 @@ def finish(transaction: Transaction, row: Row) -> None:
         transaction.execute(sql.REMOVE, (row.seq,))
     else:
         transaction.execute(sql.SAVE, row.saved(now))
+        transaction.tally(row.tenant, row.queue, row.state.value, 1)
 
 
 def release_key(transaction: Transaction, row: Row) -> None:

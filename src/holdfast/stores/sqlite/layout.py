@@ -15,6 +15,7 @@
       created_at updated_at expires_at finished_at
       keep_until              set when finished: when prune deletes the row
     bodies    seq -> payload  large payloads: a row is written again at each step, these are not
+    finished  (tenant, queue, state) -> jobs    how many finished jobs are kept, for `count`
     keys      (tenant, queue, type, key) -> id, until     idempotency; until NULL: while it lives
     events    cursor -> the fact              the log; cursors from `heads`, never used twice
     heads     one row: seq, cursor, events_floor (the last pruned cursor)
@@ -29,6 +30,7 @@ it in the same statement that changes its state.
 
     jobs_ready  (queue, tenant, priority desc, seq)   enqueued        claim: head of a line
     jobs_due    (run_at)                 scheduled, retrying          claim: made ready when due
+    jobs_waiting (tenant)                waiting for parents
     jobs_held   (lease_until)            processing, attempts left    claim: made ready when lapsed
     jobs_spent  (lease_until)            processing, none left        expired: upkeep fails them
     jobs_ttl    (late, expires_at)       waiting in any way, with a time to live
@@ -40,6 +42,8 @@ it in the same statement that changes its state.
     jobs_group  (tenant, group_name), jobs_key (tenant, key)          where given
     events_job  (tenant, job_id)         the history of a job
     keys_until  (until)                  timed keys                   prune
+
+`jobs_ready` and `jobs_due` carry a few columns more, so that `count` need not touch the rows.
 
 Ordering: `jobs_ready` begins with the queue, for workers name queues and serve all tenants. Lines
 are enumerated by seeking from one (queue, tenant) to the next, so tenants and queues without work

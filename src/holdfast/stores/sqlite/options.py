@@ -10,7 +10,7 @@ from holdfast.errors import ConfigError, did_you_mean
 
 BUSY_S_MAX = 3600.0
 
-_KNOWN = ("synchronous", "events", "busy_s")
+_KNOWN = ("synchronous", "events", "busy_s", "create")
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,6 +20,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     events: bool = True
     busy_s: float = 30.0
     """How long to wait for other processes that write to the same file."""
+    create: bool = True
+    """Whether a missing file is made; off where its absence means a wrong path or mount."""
 
 
 def parse(url: str) -> Options:
@@ -63,6 +65,10 @@ def _events(value: str) -> bool:
     return _one_of("events", value, ("on", "off")) == "on"
 
 
+def _create(value: str) -> bool:
+    return _one_of("create", value, ("on", "off")) == "on"
+
+
 def _busy_s(value: str) -> float:
     try:
         length = float(value)
@@ -82,4 +88,9 @@ def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:
     return value
 
 
-_READERS = {"synchronous": _synchronous, "events": _events, "busy_s": _busy_s}
+_READERS = {
+    "synchronous": _synchronous,
+    "events": _events,
+    "busy_s": _busy_s,
+    "create": _create,
+}

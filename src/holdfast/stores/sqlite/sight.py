@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from holdfast.clock import Micros
@@ -13,6 +13,7 @@ from holdfast.limits import BATCH_MAX, SELECT_MAX, within
 from holdfast.store import EventPage, Find, Page, Selection, Tally
 from holdfast.stores.bell import Line
 from holdfast.stores.sqlite import statements as sql
+from holdfast.stores.sqlite.claims import START, lines_after
 from holdfast.stores.sqlite.rows import STATES, event, record
 
 
@@ -35,18 +36,31 @@ def find(connection: sqlite3.Connection, find: Find, now: Micros) -> Page:
 
 
 def count(connection: sqlite3.Connection, tenant: str | None, now: Micros) -> list[Tally]:
-    which, values = ("1", []) if tenant is None else ("tenant = ?", [tenant])
     counts: dict[Line, dict[State, int]] = {}
     oldest: dict[Line, Micros] = {}
-    rows = connection.execute(sql.COUNT.format(which=which), (now, *values, now))
-    for its_tenant, queue, name, due, number, run_at in rows:
-        line = (its_tenant, queue)
-        state = seen(STATES[name], now if due else now + 1, now)
+    for line, state, number, run_at in _parts(connection, tenant, now):
         states = counts.setdefault(line, {})
         states[state] = states.get(state, 0) + number
         if state is State.ENQUEUED:
             oldest[line] = min(run_at, oldest.get(line, run_at))
     return [Tally(*line, counts[line], oldest.get(line)) for line in sorted(counts)]
+
+
+def _parts(
+    connection: sqlite3.Connection, tenant: str | None, now: Micros
+) -> Iterator[tuple[Line, State, int, Micros]]:
+    """(line, state, how many, the least run_at), each job in one of them.
+
+    Read from the indexes of the places where jobs stand, and the tally of those that are finished:
+    the jobs themselves may be millions.
+    """
+    tenants = None if tenant is None else (tenant,)
+    for queue, name in lines_after(connection, tenants, None, START):
+        number, run_at = connection.execute(sql.COUNT_LINE, (queue, name)).fetchone()
+        yield (name, queue), State.ENQUEUED, number, run_at
+    for statement in (*sql.COUNT_OTHERS, sql.COUNT_FINISHED):
+        for name, queue, state, due, number, run_at in connection.execute(statement, (now, tenant)):
+            yield (name, queue), seen(STATES[state], now if due else now + 1, now), number, run_at
 
 
 def events(

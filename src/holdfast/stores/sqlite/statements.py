@@ -11,6 +11,7 @@ READY = "state = 'enqueued' AND late = 0"
 DUE = "state IN ('scheduled', 'retrying') AND late = 0"
 HELD = "state = 'processing' AND attempt < max_attempts"
 SPENT = "state = 'processing' AND attempt >= max_attempts"
+WAITING = "state = 'waiting' AND late = 0"
 WITH_TTL = "expires_at IS NOT NULL AND state IN ('waiting', 'scheduled', 'enqueued', 'retrying')"
 
 # What `rows.record` reads, in its order.
@@ -32,6 +33,11 @@ ROW = (
 
 HEADS = "SELECT seq, cursor FROM heads"
 HEADS_SAVE = "UPDATE heads SET seq = ?, cursor = ?"
+FINISHED_ADD = (
+    "INSERT INTO finished (tenant, queue, state, jobs) VALUES (?, ?, ?, ?)"
+    " ON CONFLICT (tenant, queue, state) DO UPDATE SET jobs = jobs + excluded.jobs"
+)
+FINISHED_CLEAR = "DELETE FROM finished WHERE jobs <= 0"
 EVENT_INSERT = "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 # -- enqueue ---------------------------------------------------------------------------------------
@@ -146,7 +152,7 @@ OUTLIVED = tuple(
 PRUNE_JOBS = (
     "DELETE FROM jobs WHERE seq IN (SELECT seq FROM jobs"
     " WHERE keep_until IS NOT NULL AND keep_until <= ? ORDER BY keep_until LIMIT ?)"
-    " RETURNING tenant, queue, type, key, id"
+    " RETURNING tenant, queue, type, key, id, state"
 )
 PAST_KEYS = (
     f"SELECT keys.tenant, keys.queue, keys.type, keys.key, jobs.state FROM keys {_KEY_JOB}"
@@ -168,9 +174,22 @@ PRUNE_HOLDS = "DELETE FROM holds WHERE name IN (SELECT name FROM holds WHERE unt
 
 EVENT_HEADS = "SELECT cursor, events_floor FROM heads"
 STATE_OF = "SELECT state FROM jobs WHERE tenant = ? AND id = ?"
-COUNT = (
-    "SELECT tenant, queue, state, run_at <= ?, count(*), min(run_at) FROM jobs"
-    " WHERE {which} GROUP BY tenant, queue, state, run_at <= ?"
+# Jobs that are not finished, by where they stand; each job is in one of these.
+COUNT_LINE = f"SELECT count(*), min(run_at) FROM jobs WHERE {READY} AND queue = ? AND tenant = ?"
+COUNT_OTHERS = tuple(
+    f"SELECT tenant, queue, state, run_at <= ?1, count(*), min(run_at) FROM jobs INDEXED BY {index}"
+    f" WHERE {place} AND (?2 IS NULL OR tenant = ?2) GROUP BY tenant, queue, state, run_at <= ?1"
+    for index, place in (
+        ("jobs_due", DUE),
+        ("jobs_held", HELD),
+        ("jobs_spent", SPENT),
+        ("jobs_waiting", WAITING),
+        ("jobs_ttl", f"{WITH_TTL} AND late = 1"),
+    )
+)
+COUNT_FINISHED = (
+    "SELECT tenant, queue, state, 0, jobs, 0 FROM finished"
+    " WHERE jobs > 0 AND (?2 IS NULL OR tenant = ?2) AND ?1 IS NOT NULL"
 )
 
 # -- names -----------------------------------------------------------------------------------------

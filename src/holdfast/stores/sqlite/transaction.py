@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 
 from holdfast.clock import Micros
 from holdfast.job import EventKind
@@ -15,11 +16,24 @@ Name = tuple[str, str, str, str]
 
 EventRow = tuple[int, Micros, str, str, str, str, str, int, int, Micros | None, str | None]
 
+Mark = tuple[int, int, int, int]
+
 
 class Transaction:
     """One write transaction. `now` is read once for each call in it."""
 
-    __slots__ = ("_on", "connection", "cursor", "ended", "events", "execute", "lines", "now", "seq")
+    __slots__ = (
+        "_on",
+        "connection",
+        "cursor",
+        "ended",
+        "events",
+        "execute",
+        "finished",
+        "lines",
+        "now",
+        "seq",
+    )
 
     def __init__(self, connection: sqlite3.Connection, events_on: bool) -> None:
         self.connection = connection
@@ -32,6 +46,8 @@ class Transaction:
         self.lines: set[Line] = set()
         """Where work may have come up."""
         self.ended: list[Ref] = []
+        self.finished: list[tuple[str, str, str, int]] = []
+        """(tenant, queue, state, +1 or -1) for each finished job that stays, or goes."""
         self._on = events_on
 
     def note(
@@ -51,18 +67,29 @@ class Transaction:
                 (self.cursor, self.now, kind._value_, *job, attempt, fence, until, text)
             )
 
-    def mark(self) -> tuple[int, int, int]:
+    def tally(self, tenant: str, queue: str, state: str, more: int) -> None:
+        """Counts a finished job whose record stays (+1), or goes (-1)."""
+        self.finished.append((tenant, queue, state, more))
+
+    def mark(self) -> Mark:
         """What `forget` needs to undo a call that failed. Hints of wake-ups may stay: they are
         only hints.
         """
-        return self.seq, self.cursor, len(self.events)
+        return self.seq, self.cursor, len(self.events), len(self.finished)
 
-    def forget(self, mark: tuple[int, int, int]) -> None:
-        self.seq, self.cursor, length = mark
-        del self.events[length:]
+    def forget(self, mark: Mark) -> None:
+        self.seq, self.cursor, events, finished = mark
+        del self.events[events:]
+        del self.finished[finished:]
 
     def flush(self) -> None:
         """Writes what was gathered; the commit follows."""
         if self.events:
             self.connection.executemany(sql.EVENT_INSERT, self.events)
+        if self.finished:
+            sums: Counter[tuple[str, str, str]] = Counter()
+            for tenant, queue, state, more in self.finished:
+                sums[tenant, queue, state] += more
+            rows = [(*place, more) for place, more in sums.items()]
+            self.connection.executemany(sql.FINISHED_ADD, rows)
         self.execute(sql.HEADS_SAVE, (self.seq, self.cursor))

@@ -32,8 +32,11 @@ def prune(transaction: Transaction, limit: int, events_keep_us: Micros) -> Prune
 def _prune_jobs(transaction: Transaction, limit: int) -> int:
     now = transaction.now
     pruned = transaction.execute(sql.PRUNE_JOBS, (now, limit)).fetchall()
-    keys = [(*row, now) for row in pruned if row[3] is not None]
-    transaction.connection.executemany(sql.KEY_RELEASE, keys)
+    for tenant, queue, type, key, id, state in pruned:
+        transaction.tally(tenant, queue, state, -1)
+        if key is not None:
+            transaction.execute(sql.KEY_RELEASE, (tenant, queue, type, key, id, now))
+    transaction.execute(sql.FINISHED_CLEAR)
     return len(pruned)
 
 

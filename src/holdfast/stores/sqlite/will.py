@@ -64,6 +64,8 @@ def _change(transaction: Transaction, change: Change, row: Row) -> str:
         note(transaction, EventKind.DELETED, row)
         transaction.execute(sql.REMOVE, (row.seq,))
         release_key(transaction, row)
+        if row.state in TERMINAL:
+            transaction.tally(row.tenant, row.queue, row.state.value, -1)
         return row.id
     if change.act is Act.REPRIORITISE:
         row.priority = change.priority

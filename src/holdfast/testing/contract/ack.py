@@ -252,5 +252,8 @@ async def test_the_error_of_the_last_failure_stays_with_the_job(bench: Bench) ->
     bench.clock.advance(10)
 
     lease = await bench.one()
-
     assert lease.job.error == "first cause"
+
+    await bench.end(lease, Released())
+
+    assert (await bench.get("a")).error == "first cause"

@@ -98,6 +98,7 @@ async def test_an_origin_is_replayed_once(bench: Bench) -> None:
 
     assert len((await bench.store.find(finding())).jobs) == 2
     assert await bench.claim(10) == []
+    assert (await bench.kinds("a")).count(EventKind.REPLAYED) == 1
 
 
 @pytest.mark.parametrize("end", ["completed", "failed", "canceled"])
@@ -139,6 +140,19 @@ async def test_a_replay_of_a_replay_names_the_replay(bench: Bench) -> None:
     assert (await bench.get(first)).replayed_as == second
     assert (await bench.get(second)).origin == first
     assert ids(await bench.claim(10)) == [second]
+
+
+async def test_a_replay_has_no_key(bench: Bench) -> None:
+    """P12: it neither takes its origin's key nor is merged into a later job that has it."""
+    await bench.put("a", key="k")
+    await bench.cancel("a")
+    await bench.put("b", key="k")
+
+    changed = await bench.store.change(changing(Act.REPLAY, ids=("a",)))
+
+    assert changed.done == {"a": replay_id(ACME, "a")}
+    assert (await bench.get(replay_id(ACME, "a"))).key is None
+    assert len(await bench.claim(10)) == 2
 
 
 async def test_the_same_id_of_two_tenants_has_two_replays(bench: Bench) -> None:

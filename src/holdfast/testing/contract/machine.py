@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, ClassVar, TypeVar
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from holdfast.clock import SECOND, Clock, Micros
 from holdfast.errors import JobNotFound
@@ -57,6 +57,7 @@ from holdfast.testing.contract.strategies import (
 )
 
 T = TypeVar("T")
+Names = tuple[str, ...] | None
 
 YEAR: Micros = 366 * 24 * 3600 * SECOND
 
@@ -94,7 +95,16 @@ class StoreMachine(RuleBasedStateMachine):
         type(self).steps += 1
         return self.clock.now()
 
+    def lease(self, pick: int) -> Lease:
+        """One of the last few: most are live, some are long over."""
+        return self.leases[-1 - pick % min(len(self.leases), 10)]
+
     # -- journey ---------------------------------------------------------------------------------
+
+    @initialize(many=st.lists(options, min_size=3, max_size=8), limit=st.integers(0, 4))
+    def begin(self, many: list[dict[str, Any]], limit: int) -> None:
+        self.enqueue(many)
+        self.take(limit, 10 * SECOND)
 
     @rule(many=st.lists(options, min_size=1, max_size=4))
     def enqueue(self, many: list[dict[str, Any]]) -> None:
@@ -117,36 +127,29 @@ class StoreMachine(RuleBasedStateMachine):
         assert [(answer.id, answer.created) for answer in answers] == expected
         assert all(answer.error is None for answer in answers)
 
-    @rule(
-        limit=st.integers(0, 6),
-        length=lengths,
-        some_tenants=some_tenants,
-        some_queues=some_queues,
-    )
-    def claim(
-        self,
-        limit: int,
-        length: Micros,
-        some_tenants: tuple[str, ...] | None,
-        some_queues: tuple[str, ...] | None,
-    ) -> None:
-        now = self.step()
+    @rule(limit=st.integers(0, 6), length=lengths, of=some_tenants, queues=some_queues)
+    def claim(self, limit: int, length: Micros, of: Names, queues: Names) -> None:
+        self.step()
+        self.take(limit, length + SECOND, of, queues)
+
+    def take(self, limit: int, length: Micros, of: Names = None, queues: Names = None) -> None:
+        now = self.clock.now()
         self.claims += 1
         claim = Claim(
             worker="w1",
             nonce=f"n{self.claims}",
             limit=limit,
-            lease_us=length + SECOND,
-            tenants=some_tenants,
-            queues=some_queues,
+            lease_us=length,
+            tenants=of,
+            queues=queues,
         )
         leases = self.run(self.store.claim(claim))
-        asked = [(t, q) for t in some_tenants or TENANTS for q in some_queues or QUEUES]
+        asked = [(t, q) for t in of or TENANTS for q in queues or QUEUES]
         ready = self.model.lines(asked, now)
         check_order(leases, ready, limit)
         for lease in leases:
             check_lease(lease, self.model.get(lease.job.tenant, lease.job.id))
-            assert lease.until == now + claim.lease_us
+            assert lease.until == now + length
             assert lease.token not in self.tokens
             self.tokens.add(lease.token)
             self.model.take(lease, now)
@@ -156,7 +159,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(pick=picks, length=lengths, forged=st.sampled_from([False, False, False, True]))
     def extend(self, pick: int, length: Micros, forged: bool) -> None:
         now = self.step()
-        lease = self.leases[pick % len(self.leases)]
+        lease = self.lease(pick)
         token = "forged" if forged else lease.token
         tenant, id = lease.job.tenant, lease.job.id
         [answer] = self.run(
@@ -169,7 +172,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(pick=picks, outcome=outcomes, forged=st.sampled_from([False, False, False, True]))
     def ack(self, pick: int, outcome: Outcome, forged: bool) -> None:
         now = self.step()
-        lease = self.leases[pick % len(self.leases)]
+        lease = self.lease(pick)
         token = "forged" if forged else lease.token
         [answer] = self.run(self.store.ack([decide(outcome, lease.job, token, 0.5)]))
         refused = self.model.refused((lease.job.tenant, lease.job.id), token, now)
@@ -201,7 +204,7 @@ class StoreMachine(RuleBasedStateMachine):
     def retry_at(self, pick: int, delay: Micros) -> None:
         """A transition that asks for an instant, whatever the budget says."""
         now = self.step()
-        lease = self.leases[pick % len(self.leases)]
+        lease = self.lease(pick)
         tenant, id, token = lease.job.tenant, lease.job.id, lease.token
         wish = Transition(tenant=tenant, id=id, token=token, to=State.RETRYING, run_at=now + delay)
         [answer] = self.run(self.store.ack([wish]))
@@ -281,18 +284,18 @@ class StoreMachine(RuleBasedStateMachine):
         self.step()
         self.clock.advance(seconds)
 
-    @rule(pick=picks, early=st.booleans())
-    def advance_to_a_deadline(self, pick: int, early: bool) -> None:
-        """To the very instant of something, or a microsecond before it."""
-        now = self.step()
-        instants = {
-            at
-            for item in self.model.items
-            for at in (item.run_at, item.until, item.expires_at or 0)
-            if at > now + 1
-        }
+    @rule(pick=picks, early=st.booleans(), then=st.sampled_from(["claim", "look", "prune", ""]))
+    def advance_to_a_deadline(self, pick: int, early: bool, then: str) -> None:
+        """To the very instant of something, or a microsecond before it; then a look at it."""
+        instants = self.model.instants(self.step())
         if instants:
-            self.clock.set(sorted(instants)[pick % len(instants)] - early)
+            self.clock.set(instants[pick % len(instants)] - early)
+        if then == "claim":
+            self.take(6, SECOND)
+        elif then == "look":
+            self.look()
+        elif then == "prune":
+            self.prune()
 
     @rule()
     def look(self) -> None:
@@ -323,6 +326,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     def lapsed(self, item: Item, change: Transition, now: Micros) -> None:
         if change.token is None:
+            item.lapses += item.lapsed(now)  # Rescued first, or it could not have expired.
             self.model.end(item, State.FAILED, now, Reason.EXPIRED)
         elif item.spent:
             item.lapses += 1
@@ -392,6 +396,4 @@ class StoreMachine(RuleBasedStateMachine):
 
 def machine_for(make: Callable[[Clock], Store]) -> type[StoreMachine]:
     """A machine of its own for the stores that `make` gives, with its own count of steps."""
-    kind = type("StoreMachineOf", (StoreMachine,), {"make": staticmethod(make), "steps": 0})
-    assert issubclass(kind, StoreMachine)
-    return kind
+    return type("StoreMachineOf", (StoreMachine,), {"make": staticmethod(make), "steps": 0})

@@ -47,6 +47,8 @@ class Item:
     reason: Reason | None = None
     result: object = None
     replayed_as: str | None = None
+    unsure: bool = False
+    """Canceled after its lease lapsed: whether a claim had rescued it in passing is not known."""
 
     @property
     def name(self) -> tuple[str, str]:
@@ -110,6 +112,15 @@ class Model:
 
     def get(self, tenant: str, id: str) -> Item | None:
         return next((item for item in self.items if item.name == (tenant, id)), None)
+
+    def instants(self, now: Micros) -> list[Micros]:
+        """When something will be due, expired, or past its keeping."""
+        ends = {self._keep_until(item) for item in self.items if item.over}
+        ends |= {until for _, until in self.keys.values() if until is not None}
+        for item in self.items:
+            if not item.over:
+                ends |= {item.run_at, item.until, item.expires_at or 0}
+        return sorted(at for at in ends if at > now + 1)
 
     def of(self, tenant: str | None) -> list[Item]:
         return [item for item in self.items if tenant in (None, item.new.tenant)]
@@ -233,6 +244,7 @@ class Model:
         if item is None:
             return None
         if not item.over:
+            item.unsure = item.lapsed(now) and not item.spent
             self.end(item, State.CANCELED, now)
         return item.state is State.CANCELED
 

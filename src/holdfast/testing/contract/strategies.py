@@ -24,7 +24,7 @@ tenants = st.sampled_from(TENANTS)
 some_tenants = st.sampled_from([None, (ACME,), (GLOBEX,), TENANTS])
 some_queues = st.sampled_from([None, (MAIL,), (AUDIO,), QUEUES])
 picks = st.integers(0, 1000)
-kept = st.sampled_from([0, 20 * SECOND, 3600 * SECOND])
+kept = st.sampled_from([0, 20 * SECOND, 3600 * SECOND, 3600 * SECOND])
 all_rules = st.builds(
     rules,
     max_attempts=st.integers(1, 3),

@@ -44,9 +44,9 @@ CREATE INDEX jobs_tenant ON jobs (tenant);
 CREATE INDEX jobs_group ON jobs (tenant, group_name) WHERE group_name IS NOT NULL;
 CREATE INDEX jobs_key ON jobs (tenant, key) WHERE key IS NOT NULL;
 
-CREATE INDEX jobs_ready ON jobs (queue, tenant, priority DESC, seq)
+CREATE INDEX jobs_ready ON jobs (queue, tenant, priority DESC, seq, run_at)
     WHERE state = 'enqueued' AND late = 0;
-CREATE INDEX jobs_due ON jobs (run_at)
+CREATE INDEX jobs_due ON jobs (run_at, tenant, queue, state)
     WHERE state IN ('scheduled', 'retrying') AND late = 0;
 CREATE INDEX jobs_held ON jobs (lease_until)
     WHERE state = 'processing' AND attempt < max_attempts;
@@ -54,6 +54,7 @@ CREATE INDEX jobs_spent ON jobs (lease_until)
     WHERE state = 'processing' AND attempt >= max_attempts;
 CREATE INDEX jobs_ttl ON jobs (late, expires_at)
     WHERE expires_at IS NOT NULL AND state IN ('waiting', 'scheduled', 'enqueued', 'retrying');
+CREATE INDEX jobs_waiting ON jobs (tenant) WHERE state = 'waiting' AND late = 0;
 CREATE INDEX jobs_dead ON jobs (tenant) WHERE state = 'failed';
 CREATE INDEX jobs_done ON jobs (keep_until) WHERE keep_until IS NOT NULL;
 
@@ -66,6 +67,14 @@ CREATE TRIGGER jobs_gone AFTER DELETE ON jobs WHEN old.payload IS NULL
 BEGIN
     DELETE FROM bodies WHERE seq = old.seq;
 END;
+
+CREATE TABLE finished (
+    tenant TEXT    NOT NULL,
+    queue  TEXT    NOT NULL,
+    state  TEXT    NOT NULL,
+    jobs   INTEGER NOT NULL,
+    PRIMARY KEY (tenant, queue, state)
+) WITHOUT ROWID;
 
 CREATE TABLE keys (
     tenant TEXT NOT NULL,
