@@ -68,7 +68,8 @@ class Envelope(msgspec.Struct, frozen=True):
 class Rules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a job type fixes for its jobs.
 
-    Stored with each job, so later changes of code do not bend it.
+    Stored with each job, so later changes of code do not bend it. What equals a default is left out
+    when stored: these defaults are part of the format and never change. An app's own are in Config.
     """
 
     max_attempts: int = 3
@@ -94,7 +95,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     run_at: Micros | None = None
     """An instant chosen by the caller; wins over `delay_us`."""
     ttl_us: Micros | None = None
-    """Not started within this time: failed, EXPIRED."""
+    """Still waiting after this time, at first or for a retry: failed, EXPIRED."""
     key: str | None = None
     group: str | None = None
     tags: tuple[str, ...] = ()

@@ -180,7 +180,7 @@ def lapse(job: JobRecord, token: str | None) -> Transition:
     """
     to, reason, error = State.ENQUEUED, None, None
     if job.state is not State.PROCESSING:
-        to, reason, error = State.FAILED, Reason.EXPIRED, "not started within its time to live"
+        to, reason, error = State.FAILED, Reason.EXPIRED, "its time to live passed while it waited"
     elif job.attempt >= job.max_attempts:
         to, reason = State.FAILED, Reason.LEASE_EXPIRED
         error = f"the lease of attempt {job.attempt} expired: its worker died or was cut off"

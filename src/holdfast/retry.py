@@ -32,7 +32,8 @@ class Jitter(StrEnum):
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How long to wait before the next attempt.
 
-    Plain data: every process and language reads it alike.
+    Plain data: every process and language reads it alike. Its defaults are part of the stored
+    format, as those of `job.Rules`, and never change.
     """
 
     kind: Backoff = Backoff.EXPONENTIAL

@@ -20,8 +20,9 @@ import msgspec
 
 from holdfast.clock import Micros
 from holdfast.errors import HoldfastError
-from holdfast.job import Event, JobRecord, Lease, NewJob, Reason, State
+from holdfast.job import Event, JobRecord, Lease, NewJob, Reason, State, check_name
 from holdfast.lifecycle import Transition
+from holdfast.limits import NAME_MAX, SETTING_MAX, within
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,9 +152,9 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Changed(msgspec.Struct, frozen=True):
-    """`done` maps the changed ids to the job that came of each (itself, or the replay's)."""
+    """`done` maps each changed job to the id of what came of it (its own, or the replay's)."""
 
-    done: Mapping[str, str]
+    done: Mapping[Ref, str]
     cursor: int | None
     """Where the next step goes on; None at the end."""
 
@@ -206,14 +207,22 @@ class EventPage(msgspec.Struct, frozen=True):
 
 
 class Put(msgspec.Struct, frozen=True):
-    """Set a name to a value (None deletes it) if it is still at `version` (0: not there yet)."""
+    """Set a name to a value (None deletes it) if it is still at `version` (0: not there)."""
 
     name: str
     value: bytes | None
     version: int
 
+    def checked(self) -> Put:
+        """Itself, or InvalidInput naming what is too long."""
+        check_name("name", self.name, NAME_MAX)
+        within("value", len(self.value or b""), SETTING_MAX)
+        return self
+
 
 class Setting(msgspec.Struct, frozen=True):
+    """A version is never used twice for a name, also when it was deleted in between."""
+
     name: str
     value: bytes
     version: int
@@ -226,6 +235,13 @@ class Take(msgspec.Struct, frozen=True):
     owner: str
     length_us: Micros
     note: str = ""
+
+    def checked(self) -> Take:
+        """Itself, or InvalidInput naming what is too long."""
+        check_name("name", self.name, NAME_MAX)
+        check_name("owner", self.owner, NAME_MAX)
+        within("note", len(self.note), SETTING_MAX)
+        return self
 
 
 class Hold(msgspec.Struct, frozen=True):
@@ -327,7 +343,7 @@ class Store(Protocol):
     async def events(
         self, tenant: str | None, after: int, limit: int, job_id: str | None = None
     ) -> EventPage:
-        """Facts after a cursor, in the order they were stored (P14)."""
+        """Facts after a cursor, in the order they were stored (P14); -1 gives the present end."""
 
     # -- names -----------------------------------------------------------------------------------
     async def settings(

@@ -146,8 +146,9 @@ class Tenant:
             return job.replayed_as
         select = Selection(tenant=self.name, ids=(job_id,))
         changed = await self._store.change(Change(select=select, act=Act.REPLAY, limit=1))
-        if job_id in changed.done:
-            return changed.done[job_id]
+        ref = Ref(self.name, job_id)
+        if ref in changed.done:
+            return changed.done[ref]
         return await self.replay(job_id)  # Somebody else replayed or pruned it in between.
 
     async def counts(self) -> list[Tally]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterable
+from contextlib import suppress
 
 from holdfast.store import Ref, Watch
 
@@ -21,8 +22,7 @@ class _Sleeper:
         self.woken = asyncio.Event()
 
     def wake(self) -> None:
-        # The loop may have closed since it went to sleep; then nobody is left to wake.
-        if not self.loop.is_closed():
+        with suppress(RuntimeError):  # The loop has closed: nobody is left to wake.
             self.loop.call_soon_threadsafe(self.woken.set)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -135,6 +136,18 @@ async def test_a_missing_directory_is_named(tmp_path: Path) -> None:
 
     assert isinstance(error, StoreUnavailable)
     assert "does not exist" in str(error)
+
+
+async def test_calls_made_while_a_failing_open_runs_are_answered(tmp_path: Path) -> None:
+    """Nobody waits for ever for a store that never came."""
+    store = SqliteStore.from_url(f"sqlite:///{tmp_path / 'nowhere' / 'jobs.db'}")
+
+    opened, added = await asyncio.gather(
+        store.open(), store.enqueue([job("a")]), return_exceptions=True
+    )
+
+    assert isinstance(opened, StoreUnavailable)
+    assert isinstance(added, StoreUnavailable)
 
 
 async def test_a_directory_is_no_database(tmp_path: Path) -> None:

@@ -75,6 +75,8 @@ class MemoryStore:
         self._lock = threading.Lock()
         self._tables = Tables()
         self._settings: dict[str, Setting] = {}
+        self._versions: dict[str, int] = {}
+        """Of every name that ever had a value, so that none is used twice."""
         self._holds: dict[str, Hold] = {}
         self._bell = Bell()
         self._open = False
@@ -209,7 +211,7 @@ class MemoryStore:
             return Canceled(ref.id, False, JobNotFound(id=ref.id))
         if row.state not in TERMINAL:
             row.state = State.CANCELED
-            row.token = None
+            row.token = row.reason = None  # A reason is for the dead letters only.
             row.updated_at = now
             self._finish(row, now)
             self._tables.note(EventKind.CANCELED, row, now)
@@ -218,7 +220,7 @@ class MemoryStore:
     async def change(self, change: Change) -> Changed:
         within("limit", change.limit, CHANGE_MAX)
         select = bounded(change.select)
-        done: dict[str, str] = {}
+        done: dict[Ref, str] = {}
         cursor: int | None = change.after
         with self._step() as now:
             for row in self._tables.pages(change.after, newest_first=False):
@@ -228,7 +230,7 @@ class MemoryStore:
                 if selects(select, row, now):
                     outcome = self._change(change, row, now)
                     if outcome is not None:
-                        done[row.new.id] = outcome
+                        done[Ref(row.new.tenant, row.new.id)] = outcome
             else:
                 cursor = None
         self._bell.ring(self._tables.lines)
@@ -263,6 +265,7 @@ class MemoryStore:
             row.new,
             id=replay_id(row.new.tenant, row.new.id),
             origin=row.new.id,
+            priority=row.priority,
             delay_us=0,
             run_at=None,
             key=None,
@@ -332,6 +335,7 @@ class MemoryStore:
                 _, key = heapq.heappop(tables.key_ends)
                 if tables.held_key(key, now) is None:
                     tables.keys.pop(key, None)
+            self._holds = {name: hold for name, hold in self._holds.items() if hold.until > now}
             horizon = now - events_keep_us
             while tables.events and tables.events[0].at <= horizon and events < limit:
                 tables.events_floor = tables.events.popleft().cursor
@@ -406,6 +410,7 @@ class MemoryStore:
         self, puts: Sequence[Put] = (), *, under: str | None = None
     ) -> list[Setting]:
         within("puts", len(puts), BATCH_MAX)
+        puts = [put.checked() for put in puts]
         with self._step():
             for put in puts:
                 found = self._settings.get(put.name)
@@ -415,10 +420,11 @@ class MemoryStore:
                         field="version", name=put.name, version=version, expected=put.version
                     )
             for put in puts:
+                version = self._versions[put.name] = self._versions.get(put.name, 0) + 1
                 if put.value is None:
                     self._settings.pop(put.name, None)
                 else:
-                    self._settings[put.name] = Setting(put.name, put.value, put.version + 1)
+                    self._settings[put.name] = Setting(put.name, put.value, version)
             if under is None:
                 return [self._settings[put.name] for put in puts if put.name in self._settings]
             return [
@@ -427,6 +433,7 @@ class MemoryStore:
 
     async def hold(self, takes: Sequence[Take] = (), *, under: str | None = None) -> list[Hold]:
         within("takes", len(takes), BATCH_MAX)
+        takes = [one.checked() for one in takes]
         with self._step() as now:
             holds = [self._take(one, now) for one in takes]
             if under is None:

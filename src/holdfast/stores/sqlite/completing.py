@@ -22,11 +22,10 @@ class Completing:
         self._updates: list[tuple[Any, ...]] = []
         self._removals: list[tuple[int]] = []
         self._keys: list[tuple[Any, ...]] = []
-        seqs = [seq for change in transitions if (seq := _seq(change)) and _is_plain(change)]
+        seqs = [_seq(change) for change in transitions if _is_plain(change)]
         found: list[tuple[Any, ...]] = []
         if seqs:
-            marks = ", ".join("?" * len(seqs))
-            query = sql.COMPLETING.format(marks=marks)
+            query = sql.COMPLETING.format(marks=", ".join("?" * len(seqs)))
             found = transaction.execute(query, (*seqs, transaction.now)).fetchall()
         self._held = {row[0]: row for row in found}
 

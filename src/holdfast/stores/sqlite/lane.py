@@ -112,11 +112,9 @@ class Lane(Generic[X]):
             deliver([self._started])
             self._work(connection)
         with self._lock:
-            self._running = False
-            last = [self._ended] if self._ended is not None else []
-        if self._started.error is not None:
-            last.append(self._started)
-        deliver(last)
+            self._running, self._stopped = False, True
+        last: list[Call[Any]] = [one for one in (self._started, self._ended) if one is not None]
+        deliver([*self._left(), *last])
 
     def _work(self, connection: sqlite3.Connection) -> None:
         try:
@@ -129,6 +127,16 @@ class Lane(Generic[X]):
                 deliver(calls)
         finally:
             connection.close()
+
+    def _left(self) -> list[Call[X]]:
+        """The calls that came while the connection was being opened, in vain."""
+        calls: list[Call[X]] = []
+        while not self._calls.empty():
+            call = self._calls.get()
+            if call is not None:
+                call.error = StoreUnavailable(store=self._path, why="it could not be opened")
+                calls.append(call)
+        return calls
 
     def _next(self) -> list[Call[X]]:
         """Waits for a call, then takes all that came with it; empty at the end."""

@@ -14,22 +14,20 @@ from holdfast.stores.sqlite.transaction import Transaction
 
 def put(transaction: Transaction, puts: Sequence[Put], under: str | None) -> list[Setting]:
     execute = transaction.execute
+    last: dict[str, int] = {}
     for one in puts:
-        found = execute(sql.SETTING, (one.name,)).fetchone()
-        version = 0 if found is None else found[2]
-        if version != one.version:
-            raise StaleSetting(
-                field="version", name=one.name, version=version, expected=one.version
-            )
+        _, value, version = execute(sql.SETTING, (one.name,)).fetchone() or (one.name, None, 0)
+        last[one.name] = version
+        seen = 0 if value is None else version
+        if seen != one.version:
+            raise StaleSetting(field="version", name=one.name, version=seen, expected=one.version)
     for one in puts:
-        if one.value is None:
-            execute(sql.SETTING_DROP, (one.name,))
-        else:
-            execute(sql.SETTING_PUT, (one.name, one.value, one.version + 1))
+        last[one.name] += 1
+        execute(sql.SETTING_PUT, (one.name, one.value, last[one.name]))
     if under is not None:
         return settings_under(transaction.connection, under)
     rows = [execute(sql.SETTING, (one.name,)).fetchone() for one in puts]
-    return [Setting(*row) for row in rows if row is not None]
+    return [Setting(*row) for row in rows if row[1] is not None]
 
 
 def settings_under(connection: sqlite3.Connection, under: str) -> list[Setting]:

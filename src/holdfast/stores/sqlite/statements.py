@@ -199,10 +199,9 @@ SETTING_PUT = (
     "INSERT INTO settings (name, value, version) VALUES (?, ?, ?)"
     " ON CONFLICT (name) DO UPDATE SET value = excluded.value, version = excluded.version"
 )
-SETTING_DROP = "DELETE FROM settings WHERE name = ?"
 SETTINGS_UNDER = (
-    "SELECT name, value, version FROM settings"
-    " WHERE name >= ?1 AND substr(name, 1, length(?1)) = ?1 ORDER BY name"
+    "SELECT name, value, version FROM settings WHERE value IS NOT NULL"
+    " AND name >= ?1 AND substr(name, 1, length(?1)) = ?1 ORDER BY name"
 )
 HOLD = "SELECT name, owner, until, note FROM holds WHERE name = ?"
 HOLD_PUT = (

@@ -102,11 +102,12 @@ class SqliteStore:
     # -- life ------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        if self._writer is not None:
+        if self._writer is not None and self._owner == os.getpid():
             return
         options = self.options
         writer = Writer(options, self._clock, self._committed)
         self._owner = os.getpid()
+        self._bell = Bell()  # A new one: after a fork the old one's lock may be held for ever.
         self._doorbell = Doorbell(self._path, self._bell)
         self._writer = Lane(
             "holdfast-write", self._path, lambda: open_writer(options), writer.serve, CALLS_MAX
@@ -211,12 +212,14 @@ class SqliteStore:
         self, puts: Sequence[Put] = (), *, under: str | None = None
     ) -> list[Setting]:
         within("puts", len(puts), BATCH_MAX)
+        puts = [put.checked() for put in puts]
         if not puts and under is not None:
             return await self._page(lambda connection, _: names.settings_under(connection, under))
         return await self._write(lambda transaction: names.put(transaction, puts, under))
 
     async def hold(self, takes: Sequence[Take] = (), *, under: str | None = None) -> list[Hold]:
         within("takes", len(takes), BATCH_MAX)
+        takes = [one.checked() for one in takes]
         if not takes and under is not None:
             return await self._page(
                 lambda connection, now: names.holds_under(connection, under, now)

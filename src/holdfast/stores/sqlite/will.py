@@ -35,7 +35,7 @@ def _cancel(transaction: Transaction, ref: Ref) -> Canceled:
         return Canceled(ref.id, False, JobNotFound(id=ref.id))
     if row.state not in TERMINAL:
         row.state = State.CANCELED
-        row.token = None
+        row.token = row.reason = None  # A reason is for the dead letters only.
         finish(transaction, row)
         note(transaction, EventKind.CANCELED, row)
     return Canceled(ref.id, row.state is State.CANCELED)
@@ -49,7 +49,7 @@ def change(transaction: Transaction, change: Change) -> Changed:
         (*values, change.after, change.limit + 1),
     ).fetchall()
     rows = [Row(one) for one in found[: change.limit]]
-    done = {row.id: _change(transaction, change, row) for row in rows}
+    done = {Ref(row.tenant, row.id): _change(transaction, change, row) for row in rows}
     reached = rows[-1].seq if rows else change.after
     return Changed(done, reached if len(found) > change.limit else None)
 

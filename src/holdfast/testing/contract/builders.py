@@ -9,7 +9,7 @@ import msgspec
 from holdfast.clock import SECOND, Micros
 from holdfast.job import Envelope, JobRecord, NewJob, Rules
 from holdfast.retry import Backoff, Jitter, RetryPolicy
-from holdfast.store import Change, Find, Selection
+from holdfast.store import Change, Changed, Find, Selection
 
 ACME = "acme"
 GLOBEX = "globex"
@@ -47,6 +47,13 @@ def job(
     """A job ready at once; the options are those of NewJob."""
     envelope = Envelope(type=type, codec="json", version=1, body=body)
     return NewJob(tenant=tenant, id=id, queue=queue, envelope=envelope, rules=rules, **options)
+
+
+def by_id(changed: Changed) -> dict[str, str]:
+    """What came of each id; no id of two tenants may be in it."""
+    came = {ref.id: id for ref, id in changed.done.items()}
+    assert len(came) == len(changed.done)
+    return came
 
 
 def select(tenant: str | None = ACME, **fields: Any) -> Selection:

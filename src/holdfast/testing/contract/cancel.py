@@ -8,12 +8,22 @@ import pytest
 
 from holdfast.clock import SECOND
 from holdfast.errors import InvalidInput, JobCanceled, JobNotFound
-from holdfast.job import Abandoned, Completed, EventKind, Failed, Outcome, Released, Snoozed, State
+from holdfast.job import (
+    Abandoned,
+    Completed,
+    EventKind,
+    Failed,
+    Outcome,
+    Reason,
+    Released,
+    Snoozed,
+    State,
+)
 from holdfast.lifecycle import lapse
 from holdfast.limits import BATCH_MAX
 from holdfast.store import Act, Ref
 from holdfast.testing.contract.bench import Bench
-from holdfast.testing.contract.builders import ACME, GLOBEX, changing, job, rules
+from holdfast.testing.contract.builders import ACME, GLOBEX, by_id, changing, finding, job, rules
 
 
 async def scheduled(bench: Bench) -> None:
@@ -144,9 +154,21 @@ async def test_cancel_wins_over_changes(bench: Bench) -> None:
 
     for act in (Act.REPRIORITISE, Act.RESCHEDULE):
         changed = await bench.store.change(changing(act, priority=9, delay_us=SECOND))
-        assert changed.done == {}
+        assert by_id(changed) == {}
 
     assert await bench.get("a") == before
+
+
+async def test_a_canceled_job_is_no_dead_letter(bench: Bench) -> None:
+    """P11: the reason of an earlier failed attempt does not stay with a job that was canceled."""
+    lease = await bench.held("a")
+    await bench.end(lease, Failed("slow", reason=Reason.TIMEOUT))
+
+    await bench.cancel("a")
+
+    found = await bench.get("a")
+    assert (found.state, found.reason, found.error) == (State.CANCELED, None, "slow")
+    assert (await bench.store.find(finding(reasons=(Reason.TIMEOUT,)))).jobs == []
 
 
 async def test_a_cancel_may_be_repeated(bench: Bench) -> None:

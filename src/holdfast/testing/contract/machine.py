@@ -34,7 +34,7 @@ from holdfast.lifecycle import Transition, decide, lapse
 from holdfast.limits import EXPIRED_MAX, PAGE_MAX, PRUNE_MAX
 from holdfast.store import Act, Claim, Extension, Lapsed, Ref, Store
 from holdfast.testing.clock import ManualClock
-from holdfast.testing.contract.builders import RETRY, changing, finding, job
+from holdfast.testing.contract.builders import RETRY, by_id, changing, finding, job
 from holdfast.testing.contract.checks import (
     check_counts,
     check_lapsed,
@@ -246,9 +246,9 @@ class StoreMachine(RuleBasedStateMachine):
             new = {"priority": priority, "delay_us": delay, "limit": limit, "after": after}
             changed = self.run(self.store.change(changing(act, tenant, queues=(queue,), **new)))
             assert len(changed.done) <= limit
-            assert not done.keys() & changed.done.keys()
+            assert not done.keys() & by_id(changed).keys()
             assert changed.cursor is None or changed.cursor > after
-            done |= changed.done
+            done |= by_id(changed)
             after = changed.cursor
         assert must <= done.keys() <= must | may
         for item in items:

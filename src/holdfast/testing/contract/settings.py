@@ -79,6 +79,35 @@ async def test_no_value_deletes_a_setting(bench: Bench) -> None:
     assert again.value == b"2"
 
 
+async def test_a_version_is_never_used_twice(bench: Bench) -> None:
+    """P15: who read a setting before it was deleted and made anew is told so."""
+    [first] = await bench.store.settings([Put("a", b"1", 0)])
+    await bench.store.settings([Put("a", None, first.version)])
+    [second] = await bench.store.settings([Put("a", b"2", 0)])
+
+    with pytest.raises(StaleSetting):
+        await bench.store.settings([Put("a", b"3", first.version)])
+
+    assert second.version > first.version
+
+
+@pytest.mark.parametrize(
+    ("put", "field"),
+    [
+        (Put("", b"", 0), "name"),
+        (Put("a" * 257, b"", 0), "name"),
+        (Put("a", b"x" * 65537, 0), "value"),
+    ],
+)
+async def test_a_setting_too_long_is_refused(bench: Bench, put: Put, field: str) -> None:
+    """P15: every name and value has a named limit."""
+    with pytest.raises(InvalidInput) as caught:
+        await bench.store.settings([put])
+
+    assert caught.value.facts["field"] == field
+    assert await bench.store.settings(under="") == []
+
+
 async def test_settings_are_listed_by_prefix_in_order(bench: Bench) -> None:
     """P15: a prefix is plain text, no pattern."""
     names = ["queue/b", "queue/a", "limit/a", "queue", "queue%", "queue_x"]

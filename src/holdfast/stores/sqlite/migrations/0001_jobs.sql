@@ -115,7 +115,7 @@ INSERT INTO heads VALUES (1, 0, 0, 0);
 
 CREATE TABLE settings (
     name    TEXT PRIMARY KEY,
-    value   BLOB    NOT NULL,
+    value   BLOB,              -- NULL: deleted; the row keeps its version from being used again
     version INTEGER NOT NULL
 ) WITHOUT ROWID;
 
