@@ -241,6 +241,43 @@ def settle(job: Held, change: Transition, now: Micros) -> Settled:
     )
 
 
+class Movable(Held, Protocol):
+    """A stored job that can be changed in place."""
+
+    state: State
+    attempt: int
+    run_at: Micros
+    lapses: int
+    misses: int
+    token: str | None
+    reason: Reason | None
+    error: str | None
+    result: Any
+
+
+def apply(job: Movable, change: Transition, now: Micros) -> Settled:
+    """Moves the job as `settle` says. The caller asked `refusal` before, and writes it after."""
+    settled = settle(job, change, now)
+    job.lapses += change.lapsed and job.state is State.PROCESSING
+    job.misses += change.miss
+    job.state, job.attempt = settled.state, settled.attempt
+    job.reason, job.error = settled.reason, settled.error or job.error
+    if settled.run_at is not None:
+        job.run_at = settled.run_at
+    if not change.lapsed:
+        job.token = None  # A lapsed one stays, so that its late holder hears that it expired.
+    if job.state in TERMINAL:
+        job.result = change.result
+    return settled
+
+
+def why(job: Movable) -> str | None:
+    """The note of the event: the reason and error of a failure."""
+    if job.reason is None:
+        return job.error if job.state is State.RETRYING else None
+    return f"{job.reason.value}: {job.error}" if job.error else job.reason.value
+
+
 def _kind(to: State, lapsed: bool) -> EventKind:
     if to is State.COMPLETED:
         return EventKind.COMPLETED

@@ -12,7 +12,7 @@ import msgspec
 from holdfast.clock import SECOND, Clock, Micros, SystemClock, seconds
 from holdfast.errors import ConfigError, IdConflict, JobNotFound, StaleSetting, StoreUnavailable
 from holdfast.job import TERMINAL, Event, EventKind, JobRecord, Lease, NewJob, State, replay_id
-from holdfast.lifecycle import Transition, refusal, settle
+from holdfast.lifecycle import Transition, apply, refusal, why
 from holdfast.limits import (
     BATCH_MAX,
     CHANGE_MAX,
@@ -166,25 +166,16 @@ class MemoryStore:
         refused = None if row is None else refusal(row, change.token, now, change.lapsed)
         if row is None or refused is not None:
             return Acked(change.id, error=(refused or JobNotFound)(id=change.id))
-        settled = settle(row, change, now)
-        row.lapses += change.lapsed and row.state is State.PROCESSING
-        row.misses += change.miss
-        row.state, row.attempt = settled.state, settled.attempt
-        row.reason, row.error = settled.reason, settled.error or row.error
+        settled = apply(row, change, now)
         row.updated_at = now
-        if settled.run_at is not None:
-            row.run_at = settled.run_at
-        if not change.lapsed:
-            row.token = None
         if row.state in TERMINAL:
-            row.result = change.result
             self._finish(row, now)
             ended.append(Ref(change.tenant, change.id))
         else:
             self._tables.place(row)
             ready.append(row.line)
         until = settled.run_at if settled.run_at is not None and settled.run_at > now else None
-        self._tables.note(settled.kind, row, now, until, _note(row))
+        self._tables.note(settled.kind, row, now, until, why(row))
         return Acked(change.id, row.state)
 
     def _finish(self, row: Row, now: Micros) -> None:
@@ -489,9 +480,3 @@ class MemoryStore:
 
     def _ring(self, jobs: Iterable[NewJob]) -> None:
         self._bell.ring({(job.tenant, job.queue) for job in jobs})
-
-
-def _note(row: Row) -> str | None:
-    if row.reason is None:
-        return row.error if row.state is State.RETRYING else None
-    return f"{row.reason.value}: {row.error}" if row.error else row.reason.value

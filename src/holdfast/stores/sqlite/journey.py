@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from holdfast.errors import IdConflict, JobNotFound
 from holdfast.job import TERMINAL, EventKind, NewJob, State
-from holdfast.lifecycle import Transition, refusal, settle
+from holdfast.lifecycle import Transition, apply, refusal, why
 from holdfast.store import Acked, Enqueued, Extended, Extension, Ref
 from holdfast.stores.sqlite import statements as sql
 from holdfast.stores.sqlite.completing import Completing
@@ -101,24 +101,15 @@ def _ack(transaction: Transaction, change: Transition) -> Acked:
     refused = None if row is None else refusal(row, change.token, now, change.lapsed)
     if row is None or refused is not None:
         return Acked(change.id, error=(refused or JobNotFound)(id=change.id))
-    settled = settle(row, change, now)
-    row.lapses += change.lapsed and row.state is State.PROCESSING
-    row.misses += change.miss
-    row.state, row.attempt = settled.state, settled.attempt
-    row.reason, row.error = settled.reason, settled.error or row.error
-    if settled.run_at is not None:
-        row.run_at = settled.run_at
-    if not change.lapsed:
-        row.token = None
+    settled = apply(row, change, now)
     if row.state in TERMINAL:
-        row.result = change.result
         finish(transaction, row)
         transaction.ended.append(Ref(change.tenant, change.id))
     else:
         transaction.execute(sql.SAVE, row.saved(now))
         transaction.lines.add((row.tenant, row.queue))
     until = settled.run_at if settled.run_at is not None and settled.run_at > now else None
-    note(transaction, settled.kind, row, until, _why(row))
+    note(transaction, settled.kind, row, until, why(row))
     return Acked(change.id, row.state)
 
 
@@ -158,9 +149,3 @@ def note(
 ) -> None:
     name = (row.tenant, row.id, row.queue, row.type)
     transaction.note(kind, name, row.attempt, row.fence, until=until, text=plain(text))
-
-
-def _why(row: Row) -> str | None:
-    if row.reason is None:
-        return row.error if row.state is State.RETRYING else None
-    return f"{row.reason.value}: {row.error}" if row.error else row.reason.value
