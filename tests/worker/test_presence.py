@@ -7,10 +7,13 @@ import os
 from typing import TYPE_CHECKING
 
 import msgspec
+import pytest
 
 from holdfast import Context
 from holdfast.operate import workers
-from holdfast.worker.presence import Present
+from holdfast.worker import Worker
+from holdfast.worker.lease import Heartbeat
+from holdfast.worker.presence import Presence, Present
 
 if TYPE_CHECKING:
     from tests.worker.conftest import Yard
@@ -66,3 +69,47 @@ async def test_two_workers_have_two_names(yard: Yard) -> None:
 
     assert len(names) == 2
     assert all(str(os.getpid()) in name for name in names)
+
+
+async def test_a_worker_that_cannot_be_seen_keeps_its_leases(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fault of presence must not end the heartbeats beside it."""
+    done = asyncio.Event()
+
+    @yard.app.job(queue="mail")
+    async def work(ctx: Context) -> None:
+        await yard.faults.arrived("extend", yard.faults.count("extend") + 2)
+        done.set()
+
+    def broken(self: Presence) -> Present:
+        raise ValueError("no note today")
+
+    monkeypatch.setattr(Presence, "_present", broken)
+    await yard.put(work())
+    worker = yard.start(heartbeat_s=0.03)
+    async with asyncio.timeout(5):
+        await done.wait()
+    await yard.stop(worker)
+
+    assert await workers(yard.app.store) == []
+
+
+async def test_a_worker_without_heartbeats_drains(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the thread behind the leases breaks down, going on would let them all lapse."""
+
+    async def broken(self: Heartbeat, stop: asyncio.Event) -> None:
+        raise ValueError("no pulse")
+
+    monkeypatch.setattr(Heartbeat, "run", broken)
+
+    @yard.app.job(queue="mail")
+    async def work(ctx: Context) -> None: ...
+
+    worker = Worker(yard.app)
+    async with asyncio.timeout(5):
+        await worker.run()
+
+    assert len(worker.holdings) == 0

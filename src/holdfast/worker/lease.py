@@ -157,8 +157,13 @@ class Heartbeat:
 class Attendant:
     """A thread with an event loop for what must go on while a handler blocks the worker's loop."""
 
-    def __init__(self, work: Callable[[asyncio.Event], Awaitable[None]]) -> None:
+    def __init__(
+        self, work: Callable[[asyncio.Event], Awaitable[None]], died: Callable[[], None]
+    ) -> None:
         self._work = work
+        self._died = died
+        """Called on the worker's loop if the work breaks down: draining loses no leases."""
+        self._home = asyncio.get_running_loop()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._main, name="holdfast-attendant", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -177,7 +182,12 @@ class Attendant:
             logger.error("a call to the store did not return within %.0f s; going on", JOIN_S)
 
     def _main(self) -> None:
-        asyncio.run(self._attend())
+        try:
+            asyncio.run(self._attend())
+        except BaseException:
+            logger.critical("heartbeats and upkeep broke down; the worker drains", exc_info=True)
+            self._ready.set()
+            self._home.call_soon_threadsafe(self._died)
 
     async def _attend(self) -> None:
         self._loop = asyncio.get_running_loop()

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("holdfast")
 
+TYPES_MAX = 200
+"""Job types a worker names in its note."""
+
 PREFIX = "worker/"
 """Names of present workers in the store's holds."""
 
@@ -52,12 +55,15 @@ class Presence:
         await self._say(0)
 
     async def _say(self, length: int) -> None:
-        note = msgspec.json.encode(self._present()).decode()
-        take = Take(PREFIX + self._worker.name, self._worker.name, length, note)
+        name = self._worker.name
         try:
-            await self._worker.app.store.hold([take])
+            note = msgspec.json.encode(self._present()).decode()
+            await self._worker.app.store.hold([Take(PREFIX + name, name, length, note)])
         except StoreError as error:
             logger.warning("presence did not reach the store: %s", error)
+        except Exception:
+            # Nobody's leases may depend on whether this worker can be seen.
+            logger.exception("presence failed")
 
     def _present(self) -> Present:
         worker = self._worker
@@ -65,7 +71,7 @@ class Presence:
             pid=os.getpid(),
             tenants=worker.watch.tenants,
             queues=worker.watch.queues,
-            types=tuple(worker.app.registry.names()),
+            types=tuple(worker.app.registry.names()[:TYPES_MAX]),
             concurrency=worker.config.concurrency,
             running=worker.running,
             held=len(worker.holdings),

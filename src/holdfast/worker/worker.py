@@ -81,7 +81,7 @@ class Worker:
             self._runner = Runner(self.app, self._threads, self.config)
             self._acker = Acker(self.app.store, self.app.announcer)
             self._claimer = self._make_claimer()
-            attendant = Attendant(self._background())
+            attendant = Attendant(self._background(), died=self.stop)
             attendant.start()
             logger.info("worker %s: started on queues %s", self.name, ", ".join(self._queues()))
             try:
@@ -224,9 +224,8 @@ class Worker:
             holding.end(Ending.SHUTDOWN)
         await self._quieted(GRACE_S)
         for holding in self.holdings.all():
-            if (
-                not holding.settling
-            ):  # Its thread or coroutine does not end: give the lease back now.
+            if not holding.settling:
+                # Its thread or coroutine does not end; the lease goes back without it.
                 self._settle(holding, Abandoned())
         await self._acker.idle()
 
