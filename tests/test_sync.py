@@ -179,3 +179,33 @@ def test_threads_that_call_while_it_closes_get_an_answer_or_an_error(tmp_path: P
     with app.sync:
         kept = sum(acme.counts()[0].counts.values())
     assert kept >= len(set(made)) == len(made) > 0
+
+
+def test_scopes_are_set_and_read_without_await() -> None:
+    """The same handles, from a thread."""
+    app = App("memory://")
+
+    @app.job(queue="sums")
+    async def add(ctx: Context, a: int) -> int:
+        return a
+
+    with app.sync:
+        acme = app.sync.tenant("acme")
+        acme.enqueue_many((add(a=a) for a in range(3)), group="g")
+        first = acme.queue("sums").set(max_running=2, rate="5/s")
+        acme.scope().pause("why", "ada")
+        acme.scope().resume("ada")
+        acme.group("g").push_slot("s", 60)
+        held = [slot.id for slot in acme.group("g").slots()]
+        number = acme.group("g").count_slots()
+        acme.group("g").remove_slot("s")
+        job = acme.group("g").jobs(limit=1).jobs[0]
+        why = acme.explain(job.id)
+        groups = [one.queue for one in acme.groups()]
+        steps = [step.done for step in acme.group("g").cancel()]
+        counts = acme.group("g").counts().counts
+
+    assert first.settings.max_running == 2
+    assert (held, number, groups, steps) == (["s"], 1, ["g"], [3])
+    assert [gate.kind.value for gate in why.gates] == ["no_worker"]
+    assert counts == {State.CANCELED: 3}

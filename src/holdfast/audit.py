@@ -1,7 +1,8 @@
 """Were the promises kept? Reads the event log and tells every breach, in tests and in production.
 
 One pass, in stored order, with a small state per job. It knows nothing of how a store works: what
-it checks is what the events claim happened.
+it checks is what the events claim happened. Limits of tenants and queues are checked; those of
+groups are not, as events do not name the group of a job.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import msgspec
 
 from holdfast.clock import Micros
 from holdfast.job import Event, EventKind
+from holdfast.scope import Scope, ScopeKind, decode, scope_of
 
 ENDS = frozenset({EventKind.COMPLETED, EventKind.FAILED, EventKind.CANCELED})
 GIVES_UP = frozenset({EventKind.RETRYING, EventKind.RELEASED})
@@ -42,6 +44,50 @@ class Breach(msgspec.Struct, frozen=True):
     words: str
 
 
+class _Limits:
+    """The running limits in force, and who holds a lease under them."""
+
+    def __init__(self) -> None:
+        self._most: dict[Scope, int] = {}
+        self._held: dict[Scope, dict[str, Micros]] = {}
+
+    def configured(self, event: Event) -> None:
+        """What was set counts from here on."""
+        scope = scope_of(event.job_id)
+        if scope is None or scope.kind is ScopeKind.GROUP:
+            return
+        most = decode(event.job_id, event.note.encode()).max_running if event.note else None
+        self._most.pop(scope, None)
+        if most is not None:
+            self._most[scope] = most
+
+    def held(self, event: Event) -> None:
+        """A lease was taken or renewed."""
+        for scope in _scopes(event):
+            self._held.setdefault(scope, {})[event.job_id] = event.until or event.at
+
+    def free(self, event: Event) -> None:
+        """A lease has ended."""
+        for scope in _scopes(event):
+            self._held.get(scope, {}).pop(event.job_id, None)
+
+    def exceeded(self, event: Event) -> str | None:
+        """What a lease that was just taken exceeds, in words."""
+        for scope in _scopes(event):
+            most = self._most.get(scope)
+            if most is None or len(self._held[scope]) <= most:
+                continue
+            live = sum(until > event.at for until in self._held[scope].values())
+            if live > most:
+                name = f"{scope.kind.value} {scope.part or scope.tenant}"
+                return f"{name} has {live} valid leases, its limit is {most}"
+        return None
+
+
+def _scopes(event: Event) -> tuple[Scope, Scope]:
+    return Scope(event.tenant), Scope(event.tenant, ScopeKind.QUEUE, event.queue)
+
+
 class Audit:
     """Feed it pages of events, oldest first; ask it what it found at any time."""
 
@@ -51,10 +97,14 @@ class Audit:
         self.latest_rescue_us: Micros = 0
         """The longest a lapsed lease waited past its deadline before its job was free again."""
         self._jobs: dict[tuple[str, str], _Seen] = {}
+        self._limits = _Limits()
 
     def feed(self, events: Iterable[Event]) -> None:
         for event in events:
             self.counts[event.kind] = self.counts.get(event.kind, 0) + 1
+            if event.kind is EventKind.CONFIGURED:
+                self._limits.configured(event)
+                continue  # It is no job's.
             seen = self._jobs.setdefault((event.tenant, event.job_id), _Seen())
             self._read(event, seen)
 
@@ -79,10 +129,12 @@ class Audit:
             if seen.until is None or event.fence != seen.fence:
                 self._breach("P3", event, "a lease was extended that nobody held")
             seen.until = event.until
+            self._limits.held(event)
         elif kind is EventKind.RESCUED:
             self._rescued(event, seen)
         elif kind in GIVES_UP or kind in ENDS:
             self._settled(event, seen)
+            self._limits.free(event)
             seen.until = None
             if kind in ENDS:
                 seen.ended = kind
@@ -93,6 +145,10 @@ class Audit:
         if event.fence <= seen.fence:
             self._breach("P3", event, f"the fence went from {seen.fence} to {event.fence}")
         seen.fence, seen.until = event.fence, event.until
+        self._limits.held(event)
+        exceeded = self._limits.exceeded(event)
+        if exceeded is not None:
+            self._breach("P13", event, exceeded)
 
     def _settled(self, event: Event, seen: _Seen) -> None:
         """Only who holds a valid lease may say these; failing and canceling have other ways too."""
@@ -108,6 +164,7 @@ class Audit:
             self._breach("P2", event, "rescued from a lease that was valid")
         else:
             self.latest_rescue_us = max(self.latest_rescue_us, event.at - seen.until)
+        self._limits.free(event)
         seen.until = None
 
     def _breach(self, promise: str, event: Event, words: str) -> None:

@@ -41,6 +41,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
     # The worker.
     concurrency: int = 10
+    concurrency_min: int | None = None
+    """The floor to which the worker may lower its concurrency; None is `concurrency`: it stays."""
+    memory_max_mb: int | None = None
+    """Above this the worker lowers its concurrency; None does not look."""
     prefetch: int | None = None
     """Leases waiting in the worker beyond the running ones; None is as many as `concurrency`."""
     lease_s: float = 60.0
@@ -58,6 +62,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """How long the hold of the process that does the upkeep lasts."""
     rescue_every_s: float = 1.0
     prune_every_s: float = 5.0
+    reconcile_every_s: float = 300.0
+    """Between recounts of what the limits count."""
     events_keep_s: float = 24 * 3600.0
 
     # Clocks of machines that share a versioned store.
@@ -68,6 +74,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     def beat_s(self) -> float:
         """Seconds between heartbeats."""
         return self.lease_s / 3 if self.heartbeat_s is None else self.heartbeat_s
+
+    @property
+    def floor(self) -> int:
+        """Below this the worker never lowers its concurrency."""
+        return self.concurrency if self.concurrency_min is None else self.concurrency_min
 
     @property
     def buffer(self) -> int:
@@ -100,6 +111,8 @@ def _check(config: Config) -> None:
         raise ConfigError(field="queue", why=error.why) from None
     if config.heartbeat_s is not None and not 0 < config.heartbeat_s < config.lease_s:
         raise ConfigError(field="heartbeat_s", why="must be more than 0 and less than lease_s")
+    if config.floor > config.concurrency:
+        raise ConfigError(field="concurrency_min", why="must not be more than concurrency")
     if config.grace_s < 2 * config.skew_s:
         raise ConfigError(field="grace_s", why="must be at least twice skew_s")
     for name, least, most in _RANGES:
@@ -116,6 +129,8 @@ _RANGES: tuple[tuple[str, float, float], ...] = (
     ("payload_max", 1, 1 << 30),
     ("result_max", 0, 1 << 30),
     ("concurrency", 1, CONCURRENCY_MAX),
+    ("concurrency_min", 1, CONCURRENCY_MAX),
+    ("memory_max_mb", 1, 1 << 30),
     ("prefetch", 0, PREFETCH_MAX),
     ("lease_s", 0.1, LEASE_S_MAX),
     ("poll_s", 0.01, WAIT_S_MAX),
@@ -124,6 +139,7 @@ _RANGES: tuple[tuple[str, float, float], ...] = (
     ("leader_s", 0.5, 3600.0),
     ("rescue_every_s", 0.01, 3600.0),
     ("prune_every_s", 0.01, 24 * 3600.0),
+    ("reconcile_every_s", 0.01, 24 * 3600.0),
     ("events_keep_s", 0, DELAY_S_MAX),
     ("skew_s", 0, 3600.0),
     ("grace_s", 0, 2 * 3600.0),

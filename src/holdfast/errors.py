@@ -11,6 +11,7 @@ HoldfastError
 │   ├── InvalidPayload         INVALID_PAYLOAD     arguments do not fit the job type
 │   ├── IdConflict             ID_CONFLICT         the id is another job's
 │   └── StaleSetting           STALE_SETTING       compare-and-set lost
+├── QueueFull                  QUEUE_FULL          the tenant's cap on jobs or bytes is reached
 ├── CodecError                 CODEC
 │   ├── CodecNotFound          CODEC_NOT_FOUND
 │   └── DecodeError            DECODE
@@ -123,6 +124,14 @@ class IdConflict(InvalidInput):
 class StaleSetting(InvalidInput):
     code = "STALE_SETTING"
     text = "setting {name!r} is at version {version}, not {expected}: read it again, then change it"
+
+
+class QueueFull(HoldfastError):
+    code = "QUEUE_FULL"
+    text = (
+        "tenant {tenant!r} has {queued} {what} waiting, at most {max} are allowed; "
+        "try again in {retry_after_s} s"
+    )
 
 
 class CodecError(HoldfastError):

@@ -216,6 +216,10 @@ class EventKind(StrEnum):
     CHANGED = "changed"
     REPLAYED = "replayed"
     DELETED = "deleted"
+    DRAINED = "drained"
+    """The last job of a group has ended; the note names the group."""
+    CONFIGURED = "configured"
+    """The settings of a scope were changed; the note holds the new ones, `job_id` the scope."""
 
 
 class Event(msgspec.Struct, frozen=True):

@@ -17,8 +17,10 @@ GROUP_MAX = 256
 TAG_MAX = 64
 TAGS_MAX = 16
 WORKER_MAX = 128
-NAME_MAX = 256
-"""Settings and holds."""
+NAME_MAX = 768
+"""Settings and holds; a slot's name holds those of its tenant, its group and itself."""
+REASON_MAX = 256
+"""Why a scope is paused, and by whom."""
 
 # Bodies, in bytes unless said.
 PAYLOAD_MAX = 256 * 1024
@@ -36,6 +38,17 @@ DELAYS_MAX = 100
 """Entries of a retry policy that is a list of delays."""
 DELAY_S_MAX = 100 * 366 * 24 * 3600.0
 LEASE_S_MAX = 7 * 24 * 3600.0
+
+# Settings of a scope.
+RUNNING_CAP_MAX = 1_000_000
+QUEUED_CAP_MAX = 10**12
+WEIGHT_MAX = 1000
+EXCLUDE_MAX = 1000
+"""Groups that one claim may leave out."""
+AHEAD_MAX = 10_000
+"""How far `explain` counts the jobs ahead."""
+HOLDERS_MAX = 20
+"""How many holders of a limit `explain` names."""
 
 # One call.
 BATCH_MAX = 1000

@@ -9,13 +9,27 @@ from collections.abc import AsyncIterator, Sequence
 
 import msgspec
 
+from holdfast import load as _load
 from holdfast.audit import Audit
 from holdfast.clock import Micros, micros
 from holdfast.codec import OBJECT, Codecs
 from holdfast.enqueue import Options, plan_with
 from holdfast.errors import HoldfastError, InvalidInput, JobNotFound, PayloadTooLarge
+from holdfast.explain import Explained
+from holdfast.explain import explain as explain_job
 from holdfast.job import TERMINAL, Envelope, Event, JobRecord, NewJob, Rules, State, check_name
 from holdfast.limits import PAGE_MAX, PAYLOAD_MAX, TENANT_MAX, TYPE_MAX
+from holdfast.roster import PREFIX
+from holdfast.scope import Scope, ScopeKind
+from holdfast.scopes import (
+    GroupHandle,
+    ScopeHandle,
+    ScopeState,
+    configured,
+    handle,
+    recount,
+    tallies,
+)
 from holdfast.store import (
     Act,
     Change,
@@ -23,6 +37,7 @@ from holdfast.store import (
     Finding,
     Hold,
     Level,
+    Ref,
     Selection,
     Store,
     Tally,
@@ -34,6 +49,10 @@ STEP = 200
 """Jobs of one step of a replay or purge: small enough that claims go on in between."""
 TIMELINE_MAX = 10_000
 LAG_WARNING_S = 10.0
+
+
+Load, load = _load.Load, _load.load
+"""One call for autoscalers: see `holdfast.load`."""
 
 
 class Timeline(msgspec.Struct, frozen=True):
@@ -56,12 +75,7 @@ class TenantTotal(msgspec.Struct, frozen=True):
 
 async def timeline(store: Store, job_id: str, tenant: str | None = None) -> Timeline:
     """The job with its events; without a tenant every tenant is searched. JobNotFound otherwise."""
-    page = await store.find(Find(select=Selection(tenant=tenant, ids=(job_id,)), limit=2))
-    if not page.jobs:
-        raise JobNotFound(id=job_id)
-    if len(page.jobs) > 1:  # An id names a job only within its tenant.
-        raise InvalidInput(field="tenant", why=f"several have a job {job_id!r}; name one")
-    job = page.jobs[0]
+    job = await one_job(store, job_id, tenant)
     events: list[Event] = []
     after, lost = 0, False
     while len(events) < TIMELINE_MAX:
@@ -73,6 +87,22 @@ async def timeline(store: Store, job_id: str, tenant: str | None = None) -> Time
             break
     lost = not events or events[0].at > job.created_at
     return Timeline(job, events, lost)
+
+
+async def one_job(store: Store, job_id: str, tenant: str | None = None) -> JobRecord:
+    """The job of this id; without a tenant every tenant is searched. JobNotFound otherwise."""
+    page = await store.find(Find(select=Selection(tenant=tenant, ids=(job_id,)), limit=2))
+    if not page.jobs:
+        raise JobNotFound(id=job_id)
+    if len(page.jobs) > 1:  # An id names a job only within its tenant.
+        raise InvalidInput(field="tenant", why=f"several have a job {job_id!r}; name one")
+    return page.jobs[0]
+
+
+async def explain(store: Store, job_id: str, tenant: str | None = None) -> Explained:
+    """Why the job does not run now; without a tenant every tenant is searched."""
+    job = await one_job(store, job_id, tenant)
+    return await explain_job(store, Ref(job.tenant, job.id))
 
 
 def payload_of(job: JobRecord, codecs: Codecs) -> object:
@@ -151,7 +181,7 @@ async def _steps(store: Store, select: Selection, act: Act) -> AsyncIterator[int
 async def tenants(store: Store) -> list[TenantTotal]:
     """Every tenant that has jobs."""
     found: dict[str, list[Tally]] = {}
-    for tally in await store.count(None):
+    async for tally in tallies(store, None):
         found.setdefault(tally.tenant, []).append(tally)
     return [_total(tenant, tallies) for tenant, tallies in sorted(found.items())]
 
@@ -163,6 +193,33 @@ def _total(tenant: str, tallies: list[Tally]) -> TenantTotal:
             counts[state] = counts.get(state, 0) + number
     ages = [tally.oldest_at for tally in tallies if tally.oldest_at is not None]
     return TenantTotal(tenant, len(tallies), counts, min(ages, default=None))
+
+
+async def queues(store: Store, tenant: str | None = None) -> list[Tally]:
+    """Every queue that has jobs or slots, with its counts."""
+    return [tally async for tally in tallies(store, tenant)]
+
+
+async def scopes(store: Store, tenant: str | None = None) -> dict[Scope, ScopeState]:
+    """Every scope that has limits, a pause or other settings."""
+    return await configured(store, tenant)
+
+
+def scope(
+    store: Store, tenant: str, *, queue: str | None = None, group: str | None = None
+) -> ScopeHandle:
+    """The handle of a tenant, or of a queue or a group of it: get, set, pause, resume, slots."""
+    return handle(store, tenant, queue=queue, group=group)
+
+
+def group(store: Store, tenant: str, name: str) -> GroupHandle:
+    """The handle of a group, with its jobs and how to cancel them."""
+    return GroupHandle(store, Scope(tenant, ScopeKind.GROUP, name))
+
+
+async def reconcile(store: Store) -> int:
+    """Counts every job anew; returns by how much the counts of running jobs had to be mended."""
+    return await recount(store)
 
 
 async def audit(store: Store) -> Audit:
@@ -178,7 +235,7 @@ async def audit(store: Store) -> Audit:
 
 async def workers(store: Store) -> list[Hold]:
     """The workers that are present; their notes say what they do."""
-    return await store.hold(under="worker/")
+    return await store.hold(under=PREFIX)
 
 
 async def upkeep_leader(store: Store) -> Hold | None:
@@ -222,8 +279,8 @@ async def _general_findings(store: Store) -> list[Finding]:
         found.append(Finding(Level.WARNING, "upkeep", words))
     else:
         found.append(Finding(Level.OK, "upkeep", "no job is left past its deadline"))
-    tallies = await store.count(None)
-    waiting = sum(tally.counts.get(State.ENQUEUED, 0) for tally in tallies)
+    counted = await queues(store)
+    waiting = sum(tally.counts.get(State.ENQUEUED, 0) for tally in counted)
     present = await workers(store)
     if waiting and not present:
         words = f"{waiting} jobs wait and no worker is present: start one with `holdfast worker`"
@@ -231,7 +288,7 @@ async def _general_findings(store: Store) -> list[Finding]:
     else:
         words = f"{len(present)} present, {waiting} jobs waiting"
         found.append(Finding(Level.OK, "workers", words))
-    dead = sum(tally.counts.get(State.FAILED, 0) for tally in tallies)
+    dead = sum(tally.counts.get(State.FAILED, 0) for tally in counted)
     if dead:
         words = f"{dead} jobs failed for good: see `holdfast dead list`"
         found.append(Finding(Level.WARNING, "dead letters", words))

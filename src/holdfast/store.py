@@ -22,7 +22,8 @@ from holdfast.clock import Micros
 from holdfast.errors import HoldfastError
 from holdfast.job import Event, JobRecord, Lease, NewJob, Reason, State, check_name
 from holdfast.lifecycle import Transition
-from holdfast.limits import NAME_MAX, SETTING_MAX, within
+from holdfast.limits import NAME_MAX, PAGE_MAX, SETTING_MAX, within
+from holdfast.scope import Explanation, ScopeKind
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,6 +44,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     event_log: bool
     time_precision_us: int
     cluster: bool
+    scopes: bool
+    """Limits, rates, pauses, order and caps of scopes are kept; False refuses to store them."""
 
 
 class Enqueued(msgspec.Struct, frozen=True):
@@ -69,6 +72,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     """None is every tenant."""
     queues: tuple[str, ...] | None = None
     """None is every queue of those tenants."""
+    exclude_groups: tuple[str, ...] = ()
 
 
 class Extension(msgspec.Struct, frozen=True, kw_only=True):
@@ -189,13 +193,18 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class Tally(msgspec.Struct, frozen=True):
-    """How many jobs one queue of one tenant has in each state."""
+    """How many jobs a scope has in each state: a queue of a tenant, or the tenant, or a group."""
 
     tenant: str
     queue: str
+    """The queue's or the group's name; empty for a tenant."""
     counts: Mapping[State, int]
-    oldest_at: Micros | None
-    """Since when the longest-waiting enqueued job could have run."""
+    oldest_at: Micros | None = None
+    """Of a queue: since when the longest-waiting enqueued job could have run."""
+    slots: int = 0
+    """Places that outsiders hold."""
+    correction: int = 0
+    """By how much a recount had to correct `running`, in all; 0 unless something was damaged."""
 
 
 class EventPage(msgspec.Struct, frozen=True):
@@ -337,8 +346,28 @@ class Store(Protocol):
     async def find(self, find: Find) -> Page:
         """A page of jobs in sequence order."""
 
-    async def count(self, tenant: str | None) -> list[Tally]:
-        """Counts per (tenant, queue), of one tenant or of all."""
+    async def count(
+        self,
+        tenant: str | None,
+        *,
+        by: ScopeKind = ScopeKind.QUEUE,
+        part: str | None = None,
+        after: tuple[str, str] | None = None,
+        limit: int = PAGE_MAX,
+        recount: bool = False,
+    ) -> list[Tally]:
+        """Counts per queue, group or tenant that has jobs or slots; kept in step, not scanned.
+
+        In order of (tenant, part), on from `after`; `part` asks for one. `recount` counts the jobs
+        themselves, mends what differs and tells by how much.
+        """
+
+    async def explain(self, ref: Ref) -> Explanation:
+        """Every gate that holds the job now; JobNotFound as ever.
+
+        The eighteenth verb: gates are decided inside the store's step, and only there can they be
+        told without guessing.
+        """
 
     async def events(
         self, tenant: str | None, after: int, limit: int, job_id: str | None = None
@@ -349,7 +378,10 @@ class Store(Protocol):
     async def settings(
         self, puts: Sequence[Put] = (), *, under: str | None = None
     ) -> list[Setting]:
-        """Applies all puts or, with StaleSetting, none; returns them, or those `under` a prefix."""
+        """Applies all puts or, with StaleSetting, none; returns them, or those `under` a prefix.
+
+        Names of `scope.PREFIX` are checked, take effect in this very step, and are events.
+        """
 
     async def hold(self, takes: Sequence[Take] = (), *, under: str | None = None) -> list[Hold]:
         """Takes, renews or gives back names; returns each one's holder, or all held names `under` a

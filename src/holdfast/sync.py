@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import CancelledError
 from types import TracebackType
 from typing import Any, Protocol, TypeVar, Unpack
 
 from holdfast.enqueue import EnqueuedMany, Options
 from holdfast.errors import StoreUnavailable
+from holdfast.explain import Explained
 from holdfast.job import JobRecord
+from holdfast.scope import Scope
+from holdfast.scopes import Canceling, GroupHandle, Limits, ScopeHandle, ScopeState, Slot
 from holdfast.store import Enqueued, Page, Tally
 from holdfast.tenant import Tenant
 from holdfast.typed import Job, Planned
@@ -128,6 +131,7 @@ class SyncTenant:
     """`holdfast.Tenant` without await."""
 
     def __init__(self, bridge: SyncApp, tenant: Tenant) -> None:
+        self._bridge = bridge
         self._call = bridge.call
         self._tenant = tenant
         self.name = tenant.name
@@ -161,3 +165,76 @@ class SyncTenant:
 
     def counts(self) -> list[Tally]:
         return self._call(self._tenant.counts())
+
+    def scope(self) -> SyncScope:
+        return SyncScope(self._bridge, self._tenant.scope())
+
+    def queue(self, name: str) -> SyncScope:
+        return SyncScope(self._bridge, self._tenant.queue(name))
+
+    def group(self, name: str) -> SyncGroup:
+        return SyncGroup(self._bridge, self._tenant.group(name))
+
+    def groups(self, *, after: str | None = None, limit: int = 100) -> list[Tally]:
+        return self._call(self._tenant.groups(after=after, limit=limit))
+
+    def explain(self, job_id: str) -> Explained:
+        return self._call(self._tenant.explain(job_id))
+
+
+class SyncScope:
+    """`holdfast.scopes.ScopeHandle` without await."""
+
+    def __init__(self, bridge: SyncApp, scope: ScopeHandle) -> None:
+        self._call = bridge.call
+        self._handle = scope
+        self.scope: Scope = scope.scope
+
+    def get(self) -> ScopeState:
+        return self._call(self._handle.get())
+
+    def set(self, *, expect: int | None = None, **changes: Unpack[Limits]) -> ScopeState:
+        return self._call(self._handle.set(expect=expect, **changes))
+
+    def pause(self, reason: str, author: str) -> ScopeState:
+        return self._call(self._handle.pause(reason, author))
+
+    def resume(self, author: str) -> ScopeState:
+        return self._call(self._handle.resume(author))
+
+    def counts(self) -> Tally:
+        return self._call(self._handle.counts())
+
+    def push_slot(self, id: str, seconds: float, *, note: str = "") -> Slot:
+        return self._call(self._handle.push_slot(id, seconds, note=note))
+
+    def remove_slot(self, id: str) -> None:
+        self._call(self._handle.remove_slot(id))
+
+    def slots(self) -> list[Slot]:
+        return self._call(self._handle.slots())
+
+    def count_slots(self) -> int:
+        return self._call(self._handle.count_slots())
+
+
+class SyncGroup(SyncScope):
+    """`holdfast.scopes.GroupHandle` without await."""
+
+    _handle: GroupHandle
+
+    def __init__(self, bridge: SyncApp, group: GroupHandle) -> None:
+        super().__init__(bridge, group)
+
+    def jobs(self, **filters: Any) -> Page:
+        return self._call(self._handle.jobs(**filters))
+
+    def cancel(self) -> Iterator[Canceling]:
+        """A step at a time, as the caller asks for them."""
+        steps = self._handle.cancel()
+        while (step := self._call(_next(steps))) is not None:
+            yield step
+
+
+async def _next(steps: AsyncIterator[T]) -> T | None:
+    return await anext(steps, None)

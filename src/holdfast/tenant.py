@@ -21,8 +21,11 @@ from holdfast.errors import (
     did_you_mean,
 )
 from holdfast.events import Gap, follow
+from holdfast.explain import Explained, explain
 from holdfast.job import TERMINAL, Event, JobRecord, Reason, State, check_seconds
 from holdfast.limits import SELECT_MAX, WAIT_S_MAX, within
+from holdfast.scope import Scope, ScopeKind
+from holdfast.scopes import GroupHandle, ScopeHandle, supported, tallies
 from holdfast.store import (
     Act,
     Change,
@@ -153,7 +156,36 @@ class Tenant:
 
     async def counts(self) -> list[Tally]:
         """How many jobs each queue has in each state."""
-        return await self._store.count(self.name)
+        return [tally async for tally in tallies(self._store, self.name)]
+
+    # -- scopes ----------------------------------------------------------------------------------
+
+    def scope(self) -> ScopeHandle:
+        """Limits, rate, pause, counts and slots of this tenant as a whole."""
+        return ScopeHandle(self._store, Scope(self.name))
+
+    def queue(self, name: str) -> ScopeHandle:
+        """The same, of one of its queues."""
+        return ScopeHandle(self._store, Scope(self.name, ScopeKind.QUEUE, name))
+
+    def group(self, name: str) -> GroupHandle:
+        """The same, of one of its groups."""
+        return GroupHandle(self._store, Scope(self.name, ScopeKind.GROUP, name))
+
+    async def groups(self, *, after: str | None = None, limit: int = 100) -> list[Tally]:
+        """The groups that have jobs or slots, by name; `after` is the last one of the page before.
+
+        `Tally.queue` is the group's name.
+        """
+        supported(self._store)
+        start = None if after is None else (self.name, after)
+        return await self._store.count(self.name, by=ScopeKind.GROUP, after=start, limit=limit)
+
+    async def explain(self, job_id: str) -> Explained:
+        """Why the job does not run now: every gate that holds it, its place and an estimate."""
+        return await explain(self._store, Ref(self.name, job_id))
+
+    # -- events ----------------------------------------------------------------------------------
 
     def events(self, after: int = 0, *, job_id: str | None = None) -> AsyncIterator[Event | Gap]:
         """This tenant's events after a cursor, then each new one; -1 starts at the present end."""

@@ -96,7 +96,7 @@ def test_jobs_of_an_empty_store_says_so(run: Any) -> None:
         (("job",), "Missing argument 'ID'"),
         (("events", "--after", "-2"), "not in the range"),
         (("cancel", "x"), "Missing option '--tenant'"),
-        (("cancel", "--tenant", "acme"), "Missing argument 'ID...'"),
+        (("cancel", "--tenant", "acme"), "Give IDs, or --group"),
         (("completion", "tcsh"), "'tcsh' is not one of"),
         (("queues", "--what"), "No such option"),
         (("dance",), "No such command 'dance'"),

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
+from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast import Reason, State
@@ -13,12 +15,13 @@ from holdfast.clock import SECOND
 from holdfast.job import Completed
 from holdfast.limits import EXPIRED_MAX, PRUNE_MAX
 from holdfast.loop import keep_turning
-from holdfast.store import Lapsed
+from holdfast.store import Lapsed, Tally
 from holdfast.stores import open_store
 from holdfast.testing import ManualClock
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.builders import HOUR, LEASE, rules
 from holdfast.upkeep.prune import Prune
+from holdfast.upkeep.reconcile import Reconcile
 from holdfast.upkeep.rescue import Rescue
 
 
@@ -172,3 +175,27 @@ async def test_a_fault_is_logged_and_never_the_end_of_a_duty(
 
     assert duty.turns == 2
     assert "flaky failed" in caplog.text
+
+
+async def test_reconcile_recounts_once_in_an_interval(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not at the start of every worker; what it had to mend is logged."""
+    asked: list[bool] = []
+    count = bench.store.count
+
+    async def damaged(*args: Any, **kwargs: Any) -> list[Tally]:
+        asked.append(kwargs["recount"])
+        return [msgspec.structs.replace(one, correction=-2) for one in await count(*args, **kwargs)]
+
+    await bench.put("j")
+    duty = Reconcile(bench.store, 300.0)
+    assert [await duty.turn(), await duty.turn()] == [300.0, 300.0]
+    assert duty.corrected == 0
+    monkeypatch.setattr(bench.store, "count", damaged)
+
+    with caplog.at_level(logging.WARNING, "holdfast"):
+        await duty.turn()
+
+    assert (asked, duty.corrected) == ([True], 2)
+    assert "off by -2" in caplog.text

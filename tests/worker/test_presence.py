@@ -11,9 +11,10 @@ import pytest
 
 from holdfast import Context
 from holdfast.operate import workers
+from holdfast.roster import Present
 from holdfast.worker import Worker
 from holdfast.worker.lease import Heartbeat
-from holdfast.worker.presence import Presence, Present
+from holdfast.worker.presence import Presence
 
 if TYPE_CHECKING:
     from tests.worker.conftest import Yard

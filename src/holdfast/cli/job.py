@@ -18,8 +18,10 @@ from holdfast.cli.show import (
     short,
     whole_job_data,
 )
+from holdfast.cli.why import explained_data, print_explained
 from holdfast.clock import Micros, seconds
 from holdfast.codec import Codecs
+from holdfast.explain import Explained
 from holdfast.job import Event
 from holdfast.operate import Timeline
 
@@ -30,12 +32,25 @@ _REST = ("replayed_as", "worker", "reason", "progress")
 @click.command("job")
 @click.argument("id")
 @click.option("--tenant", help="The job's tenant; every tenant is searched without it.")
+@click.option("--explain", is_flag=True, help="Why it does not run now, and for how long.")
 @json_option
 @common_options
 @click.pass_obj
-def command(settings: Settings, id: str, tenant: str | None, as_json: bool) -> None:
+def command(settings: Settings, id: str, tenant: str | None, explain: bool, as_json: bool) -> None:
     """Show one job: its record, payload, result and timeline."""
+    if explain:
+        found = work(_explained(settings, id, tenant))
+        if as_json:
+            print_json(explained_data(found))
+        else:
+            print_explained(found)
+        return
     print_timeline(work(_timeline(settings, id, tenant)), as_json)
+
+
+async def _explained(settings: Settings, id: str, tenant: str | None) -> Explained:
+    async with opened(settings) as store:
+        return await operate.explain(store, id, tenant)
 
 
 async def _timeline(settings: Settings, id: str, tenant: str | None) -> Timeline:

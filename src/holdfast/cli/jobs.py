@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import click
 
+from holdfast import operate
 from holdfast.cli.common import Settings, common_options, json_option, opened, work
 from holdfast.cli.filters import filters
+from holdfast.cli.scoping import pause_data, pause_words, scope_data
 from holdfast.cli.show import ago, job_data, print_json, print_table, short
-from holdfast.job import JobRecord
+from holdfast.job import TERMINAL, JobRecord, State
 from holdfast.limits import PAGE_MAX
+from holdfast.scope import Pause, Scope, ScopeKind
 from holdfast.store import Find, Page, Selection
+
+Pauses = dict[Scope, Pause]
 
 HEADS = ("id", "tenant", "queue", "type", "state", "#attempt", "enqueued", "note")
 
@@ -34,32 +39,55 @@ def command(
 ) -> None:
     """List jobs, newest first."""
     find = Find(select=select, after=after, limit=limit, newest_first=not oldest_first)
-    page = work(_page(settings, find))
+    page, pauses = work(_page(settings, find))
     if as_json:
-        print_json({"jobs": [job_data(one) for one in page.jobs], "cursor": page.cursor})
+        jobs = [job_data(one) for one in page.jobs]
+        said = [{**scope_data(scope), **(pause_data(one) or {})} for scope, one in pauses.items()]
+        print_json({"jobs": jobs, "cursor": page.cursor, "pauses": said})
         return
-    print_jobs(page)
+    print_jobs(page, pauses)
 
 
-async def _page(settings: Settings, find: Find) -> Page:
+async def _page(settings: Settings, find: Find) -> tuple[Page, Pauses]:
+    """The page, and the pauses that hold some of its jobs."""
     async with opened(settings) as store:
-        return await store.find(find)
+        page = await store.find(find)
+        states = await operate.scopes(store, find.select.tenant)
+    paused = {scope: one.settings.paused for scope, one in states.items()}
+    held = {scope for job in page.jobs if _waits(job) for scope in _scopes(job)}
+    return page, {
+        scope: pause for scope, pause in paused.items() if pause is not None and scope in held
+    }
 
 
-def print_jobs(page: Page) -> None:
+def _waits(job: JobRecord) -> bool:
+    return job.state not in TERMINAL and job.state is not State.PROCESSING
+
+
+def _scopes(job: JobRecord) -> list[Scope]:
+    found = [Scope(job.tenant), Scope(job.tenant, ScopeKind.QUEUE, job.queue)]
+    if job.group is not None:
+        found.append(Scope(job.tenant, ScopeKind.GROUP, job.group))
+    return found
+
+
+def print_jobs(page: Page, pauses: Pauses | None = None) -> None:
     """The table, and how to get the next page."""
     if not page.jobs:
         click.echo("no jobs")
         return
-    print_table(HEADS, [_row(job) for job in page.jobs])
+    print_table(HEADS, [_row(job, pauses or {}) for job in page.jobs])
     if page.cursor is not None:
         click.echo(f"\nmore: the same command with --after {page.cursor}")
 
 
-def _row(job: JobRecord) -> tuple[object, ...]:
+def _row(job: JobRecord, pauses: Pauses) -> tuple[object, ...]:
     attempts = f"{job.attempt}/{job.max_attempts}"
     enqueued = ago(job.created_at)
-    return job.id, job.tenant, job.queue, job.type, job.state, attempts, enqueued, _note(job)
+    note = _note(job)
+    if _waits(job) and (pause := next((pauses[s] for s in _scopes(job) if s in pauses), None)):
+        note = pause_words(pause)
+    return job.id, job.tenant, job.queue, job.type, job.state, attempts, enqueued, note
 
 
 def _note(job: JobRecord) -> str:

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import click
 
+from holdfast import operate
 from holdfast.cli.common import Settings, common_options, json_option, opened, work
+from holdfast.cli.scoping import settings_data, settings_of, settings_words
 from holdfast.cli.show import counts_data, instant_text, print_json, print_table, waited
 from holdfast.job import State
+from holdfast.scope import Scope, ScopeKind
+from holdfast.scopes import ScopeState
 from holdfast.store import Tally
+
+States = dict[Scope, ScopeState]
 
 
 @click.command("queues")
@@ -16,31 +22,42 @@ from holdfast.store import Tally
 @common_options
 @click.pass_obj
 def command(settings: Settings, tenant: str | None, as_json: bool) -> None:
-    """Count the jobs of each queue by state."""
-    tallies = work(_tallies(settings, tenant))
+    """Count the jobs of each queue by state, and show its limits."""
+    tallies, states = work(_tallies(settings, tenant))
     if as_json:
-        print_json([_data(tally) for tally in tallies])
+        print_json([_data(tally, states) for tally in tallies])
     elif not tallies:
         click.echo("no jobs")
     else:
-        heads = ("tenant", "queue", *(f"#{state.value}" for state in State), "#oldest wait")
-        print_table(heads, [_row(tally) for tally in tallies], keep=("tenant", "queue"))
+        heads = (
+            "tenant",
+            "queue",
+            *(f"#{state.value}" for state in State),
+            "#oldest wait",
+            "limits",
+        )
+        print_table(heads, [_row(tally, states) for tally in tallies], keep=("tenant", "queue"))
 
 
-async def _tallies(settings: Settings, tenant: str | None) -> list[Tally]:
+async def _tallies(settings: Settings, tenant: str | None) -> tuple[list[Tally], States]:
     async with opened(settings) as store:
-        return await store.count(tenant)
+        return await operate.queues(store, tenant), await operate.scopes(store, tenant)
 
 
-def _data(tally: Tally) -> dict[str, object]:
+def _data(tally: Tally, states: States) -> dict[str, object]:
+    rules = settings_of(states, tally.tenant, ScopeKind.QUEUE, tally.queue)
     return {
         "tenant": tally.tenant,
         "queue": tally.queue,
         "counts": counts_data(tally.counts),
         "oldest_at": instant_text(tally.oldest_at),
+        "slots": tally.slots,
+        "settings": None if rules is None else settings_data(rules),
     }
 
 
-def _row(tally: Tally) -> tuple[object, ...]:
+def _row(tally: Tally, states: States) -> tuple[object, ...]:
     counts = [tally.counts.get(state, 0) or "." for state in State]
-    return tally.tenant, tally.queue, *counts, waited(tally.oldest_at)
+    rules = settings_of(states, tally.tenant, ScopeKind.QUEUE, tally.queue)
+    words = "" if rules is None else settings_words(rules)
+    return tally.tenant, tally.queue, *counts, waited(tally.oldest_at), words

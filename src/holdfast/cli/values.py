@@ -50,6 +50,24 @@ def names(text: str) -> tuple[str, ...]:
     return () if found == ("*",) else found
 
 
+def none_or_whole(text: str) -> int | str:
+    """A whole number, or the word `none`."""
+    if text.strip().lower() == "none":
+        return "none"
+    try:
+        return int(text)
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is no whole number, and not 'none'") from None
+
+
+def yes_or_no(text: str) -> bool | str:
+    """`yes`, `no`, or `none` for neither."""
+    words: dict[str, bool | str] = {"yes": True, "no": False, "none": "none"}
+    if text.strip().lower() not in words:
+        raise click.BadParameter(f"{text!r} is none of yes, no, none")
+    return words[text.strip().lower()]
+
+
 def _seconds(text: str) -> float | None:
     found = _LENGTH.fullmatch(text.strip())
     if found is None:

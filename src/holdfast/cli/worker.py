@@ -35,6 +35,8 @@ class _Wish:
     tenants: tuple[str, ...] | None
     queues: tuple[str, ...] | None
     concurrency: int | None
+    concurrency_min: int | None
+    memory_max_mb: int | None
     processes: int
     lease: float | None
     drain: float | None
@@ -43,7 +45,13 @@ class _Wish:
 
     def settings(self) -> dict[str, Any]:
         """What overrides the app's configuration."""
-        given = {"concurrency": self.concurrency, "lease_s": self.lease, "drain_s": self.drain}
+        given = {
+            "concurrency": self.concurrency,
+            "concurrency_min": self.concurrency_min,
+            "memory_max_mb": self.memory_max_mb,
+            "lease_s": self.lease,
+            "drain_s": self.drain,
+        }
         found = {name: value for name, value in given.items() if value is not None}
         return {**found, "upkeep": False} if self.no_upkeep else found
 
@@ -53,6 +61,8 @@ class _Wish:
             "--tenants": None if self.tenants is None else ",".join(self.tenants) or "*",
             "--queues": None if self.queues is None else ",".join(self.queues) or "*",
             "--concurrency": self.concurrency,
+            "--concurrency-min": self.concurrency_min,
+            "--memory-max-mb": self.memory_max_mb,
             "--lease": self.lease,
             "--drain": self.drain,
             "--name": self.name,
@@ -67,6 +77,10 @@ class _Wish:
     "--queues", type=names, metavar="A,B", help="Instead of the job types' own queues; '*' is all."
 )
 @click.option("--concurrency", type=click.IntRange(1, CONCURRENCY_MAX), help="Jobs at a time.")
+@click.option(
+    "--concurrency-min", type=click.IntRange(1), metavar="N", help="Adapt between this and that."
+)
+@click.option("--memory-max-mb", type=click.IntRange(1), metavar="MB", help="Do less above this.")
 @click.option(
     "--processes",
     type=click.IntRange(1, PROCESSES_MAX),

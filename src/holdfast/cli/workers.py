@@ -13,6 +13,7 @@ from holdfast.cli.show import instant_text, print_json, print_table
 from holdfast.store import Hold
 
 _FIELDS = ("pid", "tenants", "queues", "types", "concurrency", "running", "held")
+_ADAPTS = ("concurrency_min", "concurrency_max", "why")
 
 
 @click.command("workers")
@@ -28,7 +29,7 @@ def command(settings: Settings, as_json: bool) -> None:
         print_json({"workers": workers, "upkeep": upkeep})
         return
     if workers:
-        heads = ("name", "#pid", "tenants", "queues", "#running", "#held")
+        heads = ("name", "#pid", "tenants", "queues", "#running", "#held", "adapts")
         print_table(heads, [_row(one) for one in workers], keep=("name",))
     else:
         click.echo("no worker is present")
@@ -42,13 +43,13 @@ async def _present(settings: Settings) -> tuple[list[Hold], Hold | None]:
 
 def _worker(hold: Hold) -> dict[str, Any]:
     note = _note(hold)
-    facts = {name: note.get(name) for name in _FIELDS}
+    facts = {name: note.get(name) for name in (*_FIELDS, *_ADAPTS)}
     return {"name": hold.owner, **facts, "present_until": instant_text(hold.until)}
 
 
 def _upkeep(hold: Hold) -> dict[str, Any]:
     note = _note(hold)
-    facts = {name: note.get(name) for name in ("rescue_lag_s", "rescued", "pruned")}
+    facts = {name: note.get(name) for name in ("rescue_lag_s", "rescued", "pruned", "corrected")}
     return {"leader": hold.owner, **facts, "leads_until": instant_text(hold.until)}
 
 
@@ -64,7 +65,9 @@ def _note(hold: Hold) -> dict[str, Any]:
 def _row(worker: dict[str, Any]) -> tuple[object, ...]:
     running = f"{worker['running']}/{worker['concurrency']}"
     tenants, queues = _names(worker["tenants"]), _names(worker["queues"])
-    return worker["name"], worker["pid"], tenants, queues, running, worker["held"]
+    least, most = worker["concurrency_min"], worker["concurrency_max"]
+    adapts = "" if least in (None, most) else f"{least} to {most}: {worker['why']}"
+    return worker["name"], worker["pid"], tenants, queues, running, worker["held"], adapts
 
 
 def _names(names: list[str] | None) -> str:

@@ -18,6 +18,7 @@ from holdfast.errors import StoreError
 from holdfast.loop import Duty, keep_turning
 from holdfast.store import Store, Take
 from holdfast.upkeep.prune import Prune
+from holdfast.upkeep.reconcile import Reconcile
 from holdfast.upkeep.rescue import Rescue
 
 logger = logging.getLogger("holdfast")
@@ -32,6 +33,7 @@ class Report(msgspec.Struct, frozen=True):
     rescue_lag_s: float
     rescued: int
     pruned: int
+    corrected: int = 0
 
 
 class Upkeep:
@@ -45,12 +47,13 @@ class Upkeep:
         self._owner = owner
         self.rescue = Rescue(store, config.rescue_every_s)
         self.prune = Prune(store, config.prune_every_s, config.events_keep_s)
+        self.reconcile = Reconcile(store, config.reconcile_every_s)
         self._leading_until = 0.0
 
     async def run(self, stop: asyncio.Event) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(keep_turning(self, stop))
-            for duty in (self.rescue, self.prune):
+            for duty in (self.rescue, self.prune, self.reconcile):
                 group.create_task(keep_turning(_Led(self, duty), stop))
         if self.leading:
             await self._resign()
@@ -70,7 +73,9 @@ class Upkeep:
     async def turn(self) -> float:
         """Takes or renews the hold, three times in its life."""
         asked = time.monotonic()
-        report = Report(self.rescue.lag_s, self.rescue.done, self.prune.done)
+        report = Report(
+            self.rescue.lag_s, self.rescue.done, self.prune.done, self.reconcile.corrected
+        )
         take = Take(
             NAME,
             self._owner,

@@ -13,30 +13,13 @@ import msgspec
 from holdfast.clock import micros
 from holdfast.errors import StoreError
 from holdfast.loop import sleep_unless
+from holdfast.roster import PREFIX, TYPES_MAX, Present
 from holdfast.store import Take
 
 if TYPE_CHECKING:
     from holdfast.worker.worker import Worker
 
 logger = logging.getLogger("holdfast")
-
-TYPES_MAX = 200
-"""Job types a worker names in its note."""
-
-PREFIX = "worker/"
-"""Names of present workers in the store's holds."""
-
-
-class Present(msgspec.Struct, frozen=True):
-    """The note of a worker's hold."""
-
-    pid: int
-    tenants: tuple[str, ...] | None
-    queues: tuple[str, ...] | None
-    types: tuple[str, ...]
-    concurrency: int
-    running: int
-    held: int
 
 
 class Presence:
@@ -72,7 +55,10 @@ class Presence:
             tenants=worker.watch.tenants,
             queues=worker.watch.queues,
             types=tuple(worker.app.registry.names()[:TYPES_MAX]),
-            concurrency=worker.config.concurrency,
+            concurrency=worker.concurrency,
             running=worker.running,
             held=len(worker.holdings),
+            concurrency_min=worker.config.floor,
+            concurrency_max=worker.config.concurrency,
+            why=worker.why,
         )

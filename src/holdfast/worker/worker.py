@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import socket
+import time
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
@@ -17,9 +18,11 @@ from holdfast.ack import Acker, Settlement
 from holdfast.app import App
 from holdfast.config import Config
 from holdfast.job import Abandoned, Failed, Outcome, check_name
-from holdfast.limits import ACKS_PENDING_MAX, QUEUE_MAX, TENANT_MAX, WORKER_MAX
+from holdfast.limits import ACKS_PENDING_MAX, PREFETCH_MAX, QUEUE_MAX, TENANT_MAX, WORKER_MAX
+from holdfast.loop import keep_turning
 from holdfast.store import Acked, Watch
 from holdfast.upkeep.leader import Upkeep
+from holdfast.worker.adapt import Adapt, Decision
 from holdfast.worker.claim import Claimer
 from holdfast.worker.lease import Attendant, Ending, Heartbeat, Holding, Holdings
 from holdfast.worker.pool import Threads
@@ -59,6 +62,11 @@ class Worker:
         )
         self.holdings = Holdings()
         self.running = 0
+        self.concurrency = self.config.concurrency
+        """Jobs at a time, now."""
+        self.why = "as set"
+        """Why it is so many."""
+        self._adapt = Adapt(self, self.config)
         self._buffer: deque[Holding] = deque()
         self._suspects: deque[Holding] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -84,6 +92,7 @@ class Worker:
             attendant = Attendant(self._background(), died=self.stop)
             attendant.start()
             logger.info("worker %s: started on queues %s", self.name, ", ".join(self._queues()))
+            adapting = self._adapting()
             try:
                 await self._claimer.run(self._stop)
                 await self._drain(self.config.drain_s)
@@ -92,9 +101,24 @@ class Worker:
                 await self._drain(0.0)
                 raise
             finally:
+                await asyncio.gather(*adapting)
                 await attendant.stop()
                 self._threads.close()
                 logger.info("worker %s: stopped", self.name)
+
+    def _adapting(self) -> list[asyncio.Task[None]]:
+        if not self._adapt.on:
+            return []
+        return [asyncio.get_running_loop().create_task(keep_turning(self._adapt, self._stop))]
+
+    def adapt(self, decision: Decision) -> None:
+        """Runs so many at a time from now on; what runs already may end."""
+        if decision.concurrency != self.concurrency:
+            words = "worker %s: concurrency %d instead of %d: %s"
+            logger.info(words, self.name, decision.concurrency, self.concurrency, decision.why)
+        self.concurrency, self.why = decision.concurrency, decision.why
+        self._start()
+        self._claimer.roomy.set()
 
     def _make_claimer(self) -> Claimer:
         return Claimer(
@@ -136,12 +160,18 @@ class Worker:
         """
         if self._suspects or self._alone or self._acker.pending >= ACKS_PENDING_MAX:
             return 0
-        capacity = self.config.concurrency + self.config.buffer
+        capacity = self.concurrency + self._buffer_max()
         free = capacity - self.running - len(self._buffer)
-        starving = not self._buffer and self.running < self.config.concurrency
+        starving = not self._buffer and self.running < self.concurrency
         if not starving and free * 2 < capacity:
             return 0
         return 1 if self._wary else free
+
+    def _buffer_max(self) -> int:
+        ahead = self.config.buffer
+        if self.config.prefetch is None:
+            ahead = min(self.concurrency, PREFETCH_MAX)
+        return ahead
 
     def _take(self, holdings: list[Holding]) -> None:
         for holding in holdings:
@@ -160,7 +190,7 @@ class Worker:
                 self._alone = True
                 self._launch(self._suspects.popleft())
             return
-        while self._buffer and self.running < self.config.concurrency and not self._alone:
+        while self._buffer and self.running < self.concurrency and not self._alone:
             self._launch(self._buffer.popleft())
 
     def _shed(self) -> None:
@@ -178,12 +208,14 @@ class Worker:
         task.add_done_callback(self._worked)
 
     async def _work(self, holding: Holding) -> None:
+        started = time.monotonic()
         try:
             outcome = await self._runner.run(holding)
         except Exception as error:
             # A fault of ours. Unsettled, the job would be held by heartbeats for ever.
             logger.exception("job %s: its run broke down", holding.lease.job.id)
             outcome = Failed(f"the run broke down outside its handler: {error!r}")
+        self._adapt.ended(time.monotonic() - started)
         self._settle(holding, outcome)
         await self._runner.afterwards(holding)
 

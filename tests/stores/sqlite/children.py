@@ -61,6 +61,18 @@ async def take_all(store: SqliteStore, name: str) -> None:
         say(*(lease.job.id for lease in leases))
 
 
+async def hold_all(store: SqliteStore, name: str) -> None:
+    """Claims what it can, ten times, and never ends it; says which jobs it has."""
+    say("ready")
+    await asyncio.to_thread(sys.stdin.readline)
+    had = []
+    for number in range(10):
+        claim = Claim(worker=name, nonce=f"{name}-{number}", limit=3, lease_us=LEASE)
+        had += [lease.job.id for lease in await store.claim(claim)]
+    say(*had)
+    await asyncio.to_thread(sys.stdin.readline)
+
+
 async def sleep(store: SqliteStore) -> None:
     """Waits for work and says what it found."""
     say("ready")
@@ -81,7 +93,7 @@ async def main(name: str, path: str, *words: str) -> None:
     if name == "nobody":  # As a user who may do nothing here.
         os.setgid(65534)
         os.setuid(65534)
-    acts = (stream, add, add_keyed, take_all, sleep, nothing)
+    acts = (stream, add, add_keyed, take_all, hold_all, sleep, nothing)
     act = {each.__name__: each for each in acts}.get(name, nothing)
     store = SqliteStore.from_url(f"sqlite:///{path}")
     try:

@@ -45,7 +45,7 @@ async def test_calls_that_come_together_share_one_commit(path: Path) -> None:
     commits: list[Transaction] = []
     options = Options(path=str(path))
     writer = Writer(options, ManualClock(), commits.append)
-    insert = "INSERT INTO settings VALUES (?, x'00', 1)"
+    insert = "INSERT INTO settings (name, value, version) VALUES (?, x'00', 1)"
 
     def fail(transaction: Transaction) -> None:
         transaction.execute(insert, ("half",))

@@ -9,21 +9,33 @@ from holdfast.job import EventKind, Lease, State
 from holdfast.limits import REPAIR_MAX
 from holdfast.store import Claim
 from holdfast.stores.bell import Line
-from holdfast.stores.memory.layout import Row, Tables
+from holdfast.stores.memory.gates import tenant_scope
+from holdfast.stores.memory.layout import Tables
+from holdfast.stores.memory.rows import Row
 
 
 def repair(tables: Tables, now: Micros) -> int:
-    """Makes due jobs and lapsed leases ready, at most REPAIR_MAX of each; returns how many it
-    moved.
+    """Makes due jobs and lapsed leases ready, and opens what time has opened: REPAIR_MAX of each.
+
+    Returns how many it moved.
     """
+    moved = promote(tables, now, REPAIR_MAX) + _rescue(tables, now)
+    while tables.reopen and tables.reopen[0][0] <= now and moved < 2 * REPAIR_MAX:
+        tables.reopened()
+        moved += 1
+    return moved
+
+
+def promote(tables: Tables, now: Micros, most: int) -> int:
+    """Makes due jobs ready."""
     moved = 0
-    while tables.due and tables.due[0][0] <= now and moved < REPAIR_MAX:
+    while tables.due and tables.due[0][0] <= now and moved < most:
         row = tables.current(heapq.heappop(tables.due))
         if row is not None:
             row.state = State.ENQUEUED
             tables.place(row)
             moved += 1
-    return moved + _rescue(tables, now)
+    return moved
 
 
 def _rescue(tables: Tables, now: Micros) -> int:
@@ -46,43 +58,73 @@ def _rescue(tables: Tables, now: Micros) -> int:
 
 
 def take(tables: Tables, claim: Claim, now: Micros) -> list[Lease]:
-    """Leases from the lines the claim names, in turn, each visit a fair part."""
-    lines = [line for line in tables.lines if _wanted(line, claim)]
+    """Leases from the lines the claim names, in turn, each tenant by its weight."""
     leases: list[Lease] = []
-    while lines and len(leases) < claim.limit:
-        quota = max(1, (claim.limit - len(leases)) // len(lines))
-        for line in list(lines):
-            room = min(quota, claim.limit - len(leases))
-            taken = _take_line(tables, line, claim, room, now)
-            leases += taken
-            if line not in tables.lines:  # It ran dry, with or without filling its room.
-                lines.remove(line)
-            if len(leases) >= claim.limit:
-                break
+    dry: set[Line] = set()
+    """Lines that have nothing more for this claim."""
+    while len(leases) < claim.limit:
+        # More lines than jobs wanted cannot be served anyway.
+        most = claim.limit - len(leases) + len(dry)
+        found = tables.lines.open(claim.tenants, claim.queues, most)
+        lines = [line for line in found if line not in dry]
+        if not lines:
+            break
+        _round(tables, claim, lines, leases, dry)
     return leases
 
 
-def _wanted(line: Line, claim: Claim) -> bool:
-    tenant, queue = line
-    return (claim.tenants is None or tenant in claim.tenants) and (
-        claim.queues is None or queue in claim.queues
-    )
+def _round(
+    tables: Tables, claim: Claim, lines: list[Line], leases: list[Lease], dry: set[Line]
+) -> None:
+    """Gives each of the lines its turn, until the claim is full."""
+    now = tables.now
+    weights = {line: tables.gates.of(tenant_scope(line[0])).weight for line in lines}
+    rounds = max(1, (claim.limit - len(leases)) // sum(weights.values()))
+    for line in lines:
+        room = claim.limit - len(leases)
+        if room == 0:
+            return
+        allowed = tables.lines.allowance(line, weights[line], rounds)
+        wanted = min(allowed, room, tables.gates.line_room(*line, now))
+        taken = _take_line(tables, line, claim, wanted) if wanted else []
+        leases += taken
+        if len(taken) < wanted or wanted == 0:
+            dry.add(line)
+        full = len(taken) == room and len(taken) < allowed
+        tables.lines.done(line, allowed - len(taken) if full else 0)
+        tables.refresh(line)
 
 
-def _take_line(tables: Tables, line: Line, claim: Claim, room: int, now: Micros) -> list[Lease]:
-    heap = tables.lines.pop(line)
+def _take_line(tables: Tables, line: Line, claim: Claim, room: int) -> list[Lease]:
+    heap = tables.lines.heap(line)
     leases: list[Lease] = []
+    aside = []
     while heap and len(leases) < room:
-        row = tables.current(heapq.heappop(heap))
-        if row is None or (row.expires_at is not None and row.expires_at <= now):
-            continue  # Stale, or upkeep's to expire.
-        leases.append(_lease(tables, row, claim, now))
-    if heap:
-        tables.lines[line] = heap  # Goes to the end of the turn; an empty line leaves it.
+        entry = heapq.heappop(heap)
+        row = tables.current(entry)
+        if row is None:
+            continue
+        if row.expires_at is not None and row.expires_at <= tables.now:
+            tables.leave(row)  # Upkeep's to expire.
+        elif row.new.group in claim.exclude_groups:
+            aside.append(entry)
+        elif _may_start(tables, row):
+            leases.append(_lease(tables, row, claim, tables.now))
+    for entry in aside:
+        heapq.heappush(heap, entry)
     return leases
+
+
+def _may_start(tables: Tables, row: Row) -> bool:
+    scope = row.group
+    if scope is None or tables.gates.group_room(scope, row.new.queue, tables.now) > 0:
+        return True
+    tables.wait_again(row)
+    return False
 
 
 def _lease(tables: Tables, row: Row, claim: Claim, now: Micros) -> Lease:
+    tables.gates.spend(row.new.tenant, row.new.queue, row.new.group, now)
     row.state = State.PROCESSING
     row.attempt += 1
     row.fence += 1
@@ -93,4 +135,6 @@ def _lease(tables: Tables, row: Row, claim: Claim, now: Micros) -> Lease:
     row.progress = None
     tables.place(row)
     tables.note(EventKind.LEASED, row, now, row.lease_until, claim.worker)
+    if (scope := row.group) is not None:
+        tables.grant(scope, row.new.queue)
     return Lease(row.record(now), row.token, row.lease_until)

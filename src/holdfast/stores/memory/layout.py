@@ -2,7 +2,10 @@
 
     rows    (tenant, id) -> Row                    every job
     order   [seq, ...]                             first-enqueue order, for pages
-    lines   (tenant, queue) -> heap(-priority, seq)  claimable now; only non-empty lines
+    lines   (tenant, queue) -> heap(-priority, seq)  ready jobs; see lines.py
+    groups  Scope -> Group                         jobs of groups wait there; see groups.py
+    gates   limits, rates, pauses, slots           see gates.py
+    reopen  heap(instant, Scope)                   when a rate or a slot lets a scope go on
     due     heap(run_at)                           scheduled and retrying jobs
     leases  heap(lease_until)                      held jobs
     spent   heap(lease_until)                      lapsed with no attempts left: upkeep's to fail
@@ -19,137 +22,47 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, bisect_right
-from collections import deque
+from collections import Counter
 from collections.abc import Iterator
 
-import msgspec
-
 from holdfast.clock import Micros
-from holdfast.job import TERMINAL, Event, EventKind, JobRecord, NewJob, Reason, State
-from holdfast.lifecycle import seen
+from holdfast.job import TERMINAL, NewJob, State
+from holdfast.scope import Rate, Scope, ScopeKind
 from holdfast.stores.bell import Line
+from holdfast.stores.memory.gates import Gates, queue_scope, tenant_scope
+from holdfast.stores.memory.groups import Group
+from holdfast.stores.memory.keys import Keys
+from holdfast.stores.memory.lines import Entry, Lines
+from holdfast.stores.memory.log import Log
+from holdfast.stores.memory.rows import Row, alive
 
-EVENTS_MAX = 100_000
-
-Entry = tuple[int, int, int]
-Key = tuple[str, str, str, str]
-
-
-class Row:
-    """One job, mutable, seen only under the store's lock. Satisfies `lifecycle.Held`."""
-
-    __slots__ = (
-        "attempt",
-        "created_at",
-        "error",
-        "expires_at",
-        "fence",
-        "finished_at",
-        "lapses",
-        "lease_until",
-        "misses",
-        "new",
-        "priority",
-        "progress",
-        "reason",
-        "replayed_as",
-        "result",
-        "run_at",
-        "seq",
-        "stamp",
-        "state",
-        "token",
-        "updated_at",
-        "worker",
-    )
-
-    def __init__(self, new: NewJob, seq: int, now: Micros) -> None:
-        self.new = new
-        self.seq = seq
-        self.priority = new.priority
-        self.created_at = self.updated_at = now
-        self.run_at = new.run_at if new.run_at is not None else now + new.delay_us
-        self.state = State.SCHEDULED if self.run_at > now else State.ENQUEUED
-        self.expires_at = None if new.ttl_us is None else now + new.ttl_us
-        self.attempt = self.fence = self.lapses = self.misses = self.stamp = 0
-        self.token: str | None = None
-        self.lease_until: Micros | None = None
-        self.worker: str | None = None
-        self.finished_at: Micros | None = None
-        self.reason: Reason | None = None
-        self.error: str | None = None
-        self.result: object = None
-        self.progress: str | None = None
-        self.replayed_as: str | None = None
-
-    @property
-    def line(self) -> Line:
-        return self.new.tenant, self.new.queue
-
-    @property
-    def max_attempts(self) -> int:
-        return self.new.rules.max_attempts
-
-    def record(self, now: Micros) -> JobRecord:
-        new = self.new
-        held = self.state is State.PROCESSING
-        return JobRecord(
-            tenant=new.tenant,
-            id=new.id,
-            queue=new.queue,
-            envelope=new.envelope,
-            rules=new.rules,
-            priority=self.priority,
-            key=new.key,
-            group=new.group,
-            tags=new.tags,
-            origin=new.origin,
-            seq=self.seq,
-            state=seen(self.state, self.run_at, now),
-            attempt=self.attempt,
-            fence=self.fence,
-            lapses=self.lapses,
-            misses=self.misses,
-            created_at=self.created_at,
-            updated_at=self.updated_at,
-            run_at=self.run_at,
-            expires_at=self.expires_at,
-            lease_until=self.lease_until if held else None,
-            worker=self.worker if held else None,
-            finished_at=self.finished_at,
-            reason=self.reason,
-            error=self.error,
-            result=self.result,
-            progress=self.progress,
-            replayed_as=self.replayed_as,
-        )
+NONE: Counter[State] = Counter()
 
 
-class KeyHold(msgspec.Struct, frozen=True):
-    """Which job a key stands for, until its end (None) or until an instant."""
-
-    id: str
-    until: Micros | None
-
-
-class Tables:
+class Tables(Keys, Log):
     """The rows and their indexes, kept in step."""
 
     def __init__(self) -> None:
-        self.rows: dict[tuple[str, str], Row] = {}
+        Keys.__init__(self)
+        Log.__init__(self)
+        self.now: Micros = 0
+        """The instant of the step that is under way."""
         self.by_seq: dict[int, Row] = {}
         self.order: list[int] = []
-        self.lines: dict[Line, list[Entry]] = {}
+        self.lines = Lines()
+        self.groups: dict[Scope, Group] = {}
+        self.gates = Gates(self.running)
+        self.counts: dict[Line, Counter[State]] = {}
+        self.tenants: dict[str, Counter[State]] = {}
+        self.bytes: Counter[str] = Counter()
+        self.ages: dict[Line, list[Entry]] = {}
+        self.reopen: list[tuple[Micros, Scope]] = []
+        self._reopening: dict[Scope, Micros] = {}
         self.due: list[Entry] = []
         self.leases: list[Entry] = []
         self.spent: list[Entry] = []
         self.ttl: list[Entry] = []
         self.finished: list[Entry] = []
-        self.keys: dict[Key, KeyHold] = {}
-        self.key_ends: list[tuple[Micros, Key]] = []
-        self.events: deque[Event] = deque()
-        self.events_floor = 0
-        self.cursor = 0
         self._seq = 0
 
     # -- rows ------------------------------------------------------------------------------------
@@ -162,12 +75,18 @@ class Tables:
         self.order.append(row.seq)
         if row.expires_at is not None:
             heapq.heappush(self.ttl, (row.expires_at, row.seq, 0))
+        row.counters = self._counters(row)
+        if row.group is not None:
+            self.groups[row.group].joins(row.seq)
         self.place(row)
         return row
 
     def remove(self, row: Row, now: Micros) -> None:
         del self.rows[row.new.tenant, row.new.id]
         del self.by_seq[row.seq]
+        row.stamp += 1
+        self._ungrant(row)
+        self._recount(row, None)
         self.release_key(row, now)
         if len(self.order) > 64 + 2 * len(self.by_seq):
             self.order = list(self.by_seq)
@@ -176,9 +95,16 @@ class Tables:
         """Puts the row where its state belongs; what pointed to it before is stale from now on."""
         row.stamp += 1
         state = row.state
+        if row.group is not None:
+            self._ungrant(row)
         if state is State.ENQUEUED:
-            entry = (-row.priority, row.seq, row.stamp)
-            heapq.heappush(self.lines.setdefault(row.line, []), entry)
+            if row.line not in self.ages:
+                self.ages[row.line] = []
+            heapq.heappush(self.ages[row.line], (row.run_at, row.seq, row.stamp))
+            if row.new.group is None:
+                self.lines.push(row.line, row.rank)
+            else:
+                self._wait(row)
         elif state is State.PROCESSING:
             assert row.lease_until is not None
             heapq.heappush(self.leases, (row.lease_until, row.seq, row.stamp))
@@ -187,6 +113,237 @@ class Tables:
             heapq.heappush(self.finished, (self.keep_until(row), row.seq, row.stamp))
         else:
             heapq.heappush(self.due, (row.run_at, row.seq, row.stamp))
+            self.lines.woken.add(row.line)  # It may be due before what a sleeper waits for.
+        self._recount(row, state)
+
+    def leave(self, row: Row) -> None:
+        """Takes a job out of its line that is past its time to live: upkeep will fail it."""
+        self._ungrant(row)
+        if (scope := row.group) is not None:
+            self.grant(scope, row.new.queue)
+
+    # -- counts ----------------------------------------------------------------------------------
+
+    def _recount(self, row: Row, state: State | None) -> None:
+        """Moves the row from one count to another, and lets go on what waited for its place."""
+        before, row.counted = row.counted, state
+        if before is state:
+            return
+        for counter in row.counters:
+            if before is not None:
+                counter[before] -= 1
+            if state is not None:
+                counter[state] += 1
+        lives = state is not None and state not in TERMINAL
+        lived = before is not None and before not in TERMINAL
+        if lives is not lived:
+            self.bytes[row.new.tenant] += row.size if lives else -row.size
+        if before is State.PROCESSING:
+            for line in self.lines.resting_of(row.new.tenant):
+                self.refresh(line)
+        scope = row.group
+        if scope is not None and lived and state is not State.PROCESSING:
+            self.grant_all(scope)  # A place is free, or an ordered group has a new head.
+
+    def _counters(self, row: Row) -> tuple[Counter[State], ...]:
+        line, tenant, scope = row.line, row.new.tenant, row.group
+        if line not in self.counts:
+            self.counts[line] = Counter()
+        if tenant not in self.tenants:
+            self.tenants[tenant] = Counter()
+        if scope is None:
+            return self.counts[line], self.tenants[tenant]
+        if scope not in self.groups:
+            self.groups[scope] = Group()
+        return self.counts[line], self.tenants[tenant], self.groups[scope].counts
+
+    def counted(self, scope: Scope) -> Counter[State]:
+        """How many jobs of a scope are in each state."""
+        if scope.kind is ScopeKind.TENANT:
+            return self.tenants.get(scope.tenant, NONE)
+        if scope.kind is ScopeKind.QUEUE:
+            return self.counts.get((scope.tenant, scope.part), NONE)
+        group = self.groups.get(scope)
+        return NONE if group is None else group.counts
+
+    def running(self, scope: Scope) -> int:
+        """How many jobs of a scope are held."""
+        return self.counted(scope)[State.PROCESSING]
+
+    def holders(self, scope: Scope, most: int) -> list[str]:
+        """The ids of jobs that take a scope's places."""
+        found: list[str] = []
+        for _, seq, stamp in self.leases:
+            row = self.by_seq.get(seq)
+            if row is None or row.stamp != stamp or not _inside(row, scope):
+                continue
+            found.append(row.new.id)
+            if len(found) == most:
+                break
+        return found
+
+    def recount(self) -> int:
+        """Counts every row anew; returns how many held jobs the counts were off by."""
+        before = {line: counts[State.PROCESSING] for line, counts in self.counts.items()}
+        groups = [group.counts for group in self.groups.values()]
+        for counter in (*self.counts.values(), *self.tenants.values(), *groups):
+            counter.clear()
+        for row in self.rows.values():
+            for counter in row.counters:
+                counter[row.state] += 1
+        after = {line: counts[State.PROCESSING] for line, counts in self.counts.items()}
+        return sum(abs(after.get(line, 0) - before.get(line, 0)) for line in before | after)
+
+    def oldest(self, line: Line) -> Micros | None:
+        """Since when the longest-waiting ready job of a line could have run."""
+        ages = self.ages.get(line, [])
+        while ages:
+            row = self.by_seq.get(ages[0][1])
+            if row is not None and row.state is State.ENQUEUED and row.run_at == ages[0][0]:
+                return row.run_at
+            heapq.heappop(ages)
+        self.ages.pop(line, None)
+        return None
+
+    def alive(self, tenant: str) -> int:
+        """The tenant's jobs that have not ended."""
+        return alive(self.tenants.get(tenant, NONE))
+
+    # -- gates -----------------------------------------------------------------------------------
+
+    def refresh(self, line: Line) -> None:
+        """Lets a line rest or go on, as its tenant and its queue allow now."""
+        tenant, queue = line
+        if self.gates.line_room(tenant, queue, self.now) > 0:
+            self.lines.resume(line)
+            return
+        self.lines.rest(line)
+        for scope in (tenant_scope(tenant), queue_scope(tenant, queue)):
+            self._reopen_later(scope, self.gates.of(scope).rate)
+
+    def _reopen_later(self, scope: Scope, rate: Rate | None) -> None:
+        at = self.gates.next_token(scope, rate, self.now)
+        if at is not None:
+            self.reopen_at(at, scope)
+
+    def reopen_at(self, at: Micros, scope: Scope) -> None:
+        """Has the first repair from an instant on look at a scope; the earliest word counts."""
+        known = self._reopening.get(scope)
+        if known is None or at < known:
+            self._reopening[scope] = at
+            heapq.heappush(self.reopen, (at, scope))
+
+    def reopened(self) -> None:
+        """Looks at the scope whose instant has come; its lines and groups may go on."""
+        at, scope = heapq.heappop(self.reopen)
+        if self._reopening.get(scope) == at:
+            del self._reopening[scope]
+        self.look(scope)
+        if slots := self.gates.live_slots(scope, self.now):
+            self.reopen_at(min(slots.values()), scope)
+
+    def look(self, scope: Scope) -> None:
+        """Lets what waits in a scope go on or rest, as its places and tokens are now."""
+        if scope.kind is ScopeKind.GROUP:
+            self.grant_all(scope)
+        elif scope.kind is ScopeKind.QUEUE:
+            self.refresh((scope.tenant, scope.part))
+        else:
+            for line in self.lines.of(scope.tenant):
+                self.refresh(line)
+
+    def changed(self, scope: Scope) -> None:
+        """Applies new settings of a scope to all that waits in it."""
+        self.gates.bound(scope, self.gates.of(scope).rate, self.now)
+        if scope.kind is ScopeKind.GROUP:
+            self._regrant(scope)
+        elif scope.kind is ScopeKind.QUEUE:
+            for group, found in self.groups.items():
+                if group.tenant == scope.tenant and scope.part in found.parts:
+                    self.gates.bound(group, self.gates.group(group, scope.part).rate, self.now)
+                    self._regrant(group)
+        self.look(scope)
+
+    # -- groups ----------------------------------------------------------------------------------
+
+    def head(self, group: Group) -> int | None:
+        """The sequence of the group's first job that has not ended."""
+        while group.order:
+            row = self.by_seq.get(group.order[0])
+            if row is not None and row.state not in TERMINAL:
+                return row.seq
+            heapq.heappop(group.order)
+        return None
+
+    def _wait(self, row: Row) -> None:
+        scope = row.group
+        assert scope is not None
+        self._line_up(scope, row)
+        self.grant(scope, row.new.queue)
+
+    def wait_again(self, row: Row) -> None:
+        """Puts a granted job back: its group has no place for it after all."""
+        row.stamp += 1
+        self._ungrant(row)
+        scope = row.group
+        assert scope is not None
+        self._line_up(scope, row)
+        self._reopen_later(scope, self.gates.group(scope, row.new.queue).rate)
+
+    def _line_up(self, scope: Scope, row: Row) -> None:
+        ordered = self.gates.group(scope, row.new.queue).ordered
+        rank = (0, row.seq, row.stamp) if ordered else row.rank
+        heapq.heappush(self.groups[scope].part(row.new.queue).waiting, rank)
+
+    def _ungrant(self, row: Row) -> None:
+        if row.group is not None:
+            part = self.groups[row.group].part(row.new.queue)
+            part.granted.discard(row.seq)
+            if not part.granted:
+                part.worst = None
+
+    def grant_all(self, scope: Scope) -> None:
+        group = self.groups.get(scope)
+        for queue in list(group.parts) if group is not None else ():
+            self.grant(scope, queue)
+
+    def grant(self, scope: Scope, queue: str) -> None:
+        """Lets as many of a group's jobs into their line as it has room for, the first first."""
+        group = self.groups[scope]
+        part, gate = group.part(queue), self.gates.group(scope, queue)
+        room = self.gates.group_room(scope, queue, self.now)
+        while part.waiting:
+            rank = part.waiting[0]
+            row = self.current(rank)
+            if row is None:
+                heapq.heappop(part.waiting)
+                continue
+            if gate.ordered and row.seq != self.head(group):
+                return
+            before_another = part.worst is not None and rank < part.worst
+            if room == 0 or (len(part.granted) >= room and not before_another):
+                break
+            heapq.heappop(part.waiting)
+            part.granted.add(row.seq)
+            part.worst = rank if part.worst is None else max(part.worst, rank)
+            self.lines.push(row.line, row.rank)
+            self.refresh(row.line)
+        if part.waiting:
+            self._reopen_later(scope, gate.rate)
+
+    def _regrant(self, scope: Scope) -> None:
+        """Sorts a group anew after its rules have changed."""
+        group = self.groups.get(scope)
+        if group is None:
+            return
+        for part in group.parts.values():
+            rows = [self.by_seq[seq] for seq in part.granted if seq in self.by_seq]
+            rows += [row for row in map(self.current, part.waiting) if row is not None]
+            part.granted, part.worst, part.waiting = set(), None, []
+            for row in rows:
+                row.stamp += 1
+                self._line_up(scope, row)
+        self.grant_all(scope)
 
     def keep_until(self, row: Row) -> Micros:
         rules = row.new.rules
@@ -211,66 +368,10 @@ class Tables:
             seqs = iter(order[i] for i in range(start, len(order)))
         return (row for seq in seqs if (row := self.by_seq.get(seq)) is not None)
 
-    # -- keys ------------------------------------------------------------------------------------
 
-    def held_key(self, key: Key, now: Micros) -> str | None:
-        hold = self.keys.get(key)
-        if hold is None:
-            return None
-        row = self.rows.get((key[0], hold.id))
-        # The id may have been pruned and used again, for a job without this key.
-        if row is not None and row.state not in TERMINAL and key_of(row.new) == key:
-            return hold.id
-        return hold.id if hold.until is not None and hold.until > now else None
-
-    def take_key(self, row: Row, now: Micros) -> None:
-        key = key_of(row.new)
-        if key is not None:
-            length = row.new.rules.key_us
-            until = None if length is None else now + length
-            self.keys[key] = KeyHold(row.new.id, until)
-            if until is not None:
-                heapq.heappush(self.key_ends, (until, key))
-
-    def release_key(self, row: Row, now: Micros) -> None:
-        """Frees the key of a finished job; a timed one stays until its time."""
-        key = key_of(row.new)
-        if key is None:
-            return
-        hold = self.keys.get(key)
-        if hold is not None and hold.id == row.new.id and (hold.until or 0) <= now:
-            del self.keys[key]
-
-    # -- events ----------------------------------------------------------------------------------
-
-    def note(
-        self,
-        kind: EventKind,
-        row: Row,
-        now: Micros,
-        until: Micros | None = None,
-        note: str | None = None,
-    ) -> None:
-        self.cursor += 1
-        new = row.new
-        self.events.append(
-            Event(
-                self.cursor,
-                now,
-                kind,
-                new.tenant,
-                new.id,
-                new.queue,
-                new.envelope.type,
-                row.attempt,
-                row.fence,
-                until,
-                note,
-            )
-        )
-        if len(self.events) > EVENTS_MAX:
-            self.events_floor = self.events.popleft().cursor
-
-
-def key_of(new: NewJob) -> Key | None:
-    return None if new.key is None else (new.tenant, new.queue, new.envelope.type, new.key)
+def _inside(row: Row, scope: Scope) -> bool:
+    tenant, queue = row.line
+    if tenant != scope.tenant:
+        return False
+    names = {ScopeKind.QUEUE: queue, ScopeKind.GROUP: row.new.group}
+    return scope.kind is ScopeKind.TENANT or names[scope.kind] == scope.part

@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.clock import Micros
 from holdfast.limits import BATCH_MAX, SELECT_MAX, within
 from holdfast.store import Find, Selection
-from holdfast.stores.memory.layout import Row
+from holdfast.stores.memory.rows import Row
 
 
 def bounded(select: Selection) -> Selection:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import heapq
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import msgspec
 
 from holdfast.clock import SECOND, Clock, Micros, SystemClock, seconds
-from holdfast.errors import ConfigError, IdConflict, JobNotFound, StaleSetting, StoreUnavailable
-from holdfast.job import TERMINAL, Event, EventKind, JobRecord, Lease, NewJob, State, replay_id
+from holdfast.errors import ConfigError, IdConflict, JobNotFound, QueueFull, StoreUnavailable
+from holdfast.job import TERMINAL, EventKind, Lease, NewJob, State, replay_id
 from holdfast.lifecycle import Transition, apply, refusal, why
 from holdfast.limits import (
     BATCH_MAX,
     CHANGE_MAX,
     CLAIM_MAX,
+    EXCLUDE_MAX,
     EXPIRED_MAX,
     PAGE_MAX,
     PRUNE_MAX,
@@ -25,6 +26,7 @@ from holdfast.limits import (
     WAIT_S_MAX,
     within,
 )
+from holdfast.scope import Explanation, ScopeKind, slot_scope_of
 from holdfast.store import (
     Acked,
     Act,
@@ -49,10 +51,18 @@ from holdfast.store import (
     Tally,
     Watch,
 )
-from holdfast.stores.bell import Bell, Line
-from holdfast.stores.memory.claims import repair, take
-from holdfast.stores.memory.layout import Row, Tables, key_of
-from holdfast.stores.memory.selects import bounded, past, selects
+from holdfast.stores.bell import Bell
+from holdfast.stores.memory import sight
+from holdfast.stores.memory.claims import promote, repair, take
+from holdfast.stores.memory.gates import tenant_scope
+from holdfast.stores.memory.keys import key_of
+from holdfast.stores.memory.layout import Tables
+from holdfast.stores.memory.names import Names
+from holdfast.stores.memory.rows import Row
+from holdfast.stores.memory.selects import bounded, selects
+
+RETRY_AFTER_S = 1.0
+"""When a full tenant may try again."""
 
 
 class MemoryStore:
@@ -68,16 +78,14 @@ class MemoryStore:
         event_log=True,
         time_precision_us=1,
         cluster=False,
+        scopes=True,
     )
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._tables = Tables()
-        self._settings: dict[str, Setting] = {}
-        self._versions: dict[str, int] = {}
-        """Of every name that ever had a value, so that none is used twice."""
-        self._holds: dict[str, Hold] = {}
+        self._names = Names(self._tables)
         self._bell = Bell()
         self._open = False
 
@@ -104,9 +112,7 @@ class MemoryStore:
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         within("jobs", len(jobs), BATCH_MAX)
         with self._step() as now:
-            results = [self._enqueue(job, now) for job in jobs]
-        self._ring(job for job, result in zip(jobs, results, strict=True) if result.created)
-        return results
+            return [self._enqueue(job, now) for job in jobs]
 
     def _enqueue(self, job: NewJob, now: Micros) -> Enqueued:
         tables = self._tables
@@ -120,13 +126,34 @@ class MemoryStore:
         key = key_of(job)
         if key is not None and (holder := tables.held_key(key, now)) is not None:
             return Enqueued(holder, False)
+        if (full := self._full(job)) is not None:
+            return Enqueued(job.id, False, full)
         row = tables.insert(job, now)
         tables.take_key(row, now)
         tables.note(EventKind.ENQUEUED, row, now, row.run_at if row.run_at > now else None)
         return Enqueued(job.id, True)
 
+    def _full(self, job: NewJob) -> QueueFull | None:
+        """Why the tenant may not have this job waiting too; None when it may."""
+        tables, tenant = self._tables, job.tenant
+        if not tables.gates.settings:
+            return None
+        rules = tables.gates.of(tenant_scope(tenant))
+        body = job.envelope.body
+        size = len(body) if isinstance(body, bytes) else 0
+        for what, has, more, most in (
+            ("jobs", tables.alive(tenant), 1, rules.max_queued),
+            ("bytes", tables.bytes[tenant], size, rules.max_bytes),
+        ):
+            if most is not None and has + more > most:
+                return QueueFull(
+                    tenant=tenant, what=what, queued=has, max=most, retry_after_s=RETRY_AFTER_S
+                )
+        return None
+
     async def claim(self, claim: Claim) -> list[Lease]:
         within("limit", claim.limit, CLAIM_MAX)
+        within("exclude_groups", len(claim.exclude_groups), EXCLUDE_MAX)
         with self._step() as now:
             for _ in range(REPAIR_PASSES_MAX):
                 if repair(self._tables, now) < REPAIR_MAX:
@@ -154,14 +181,13 @@ class MemoryStore:
 
     async def ack(self, transitions: Sequence[Transition]) -> list[Acked]:
         within("transitions", len(transitions), BATCH_MAX)
-        ready: list[Line] = []
         ended: list[Ref] = []
         with self._step() as now:
-            acked = [self._ack(change, now, ready, ended) for change in transitions]
-        self._bell.ring(ready, ended)
+            acked = [self._ack(change, now, ended) for change in transitions]
+        self._bell.ring(ended=ended)
         return acked
 
-    def _ack(self, change: Transition, now: Micros, ready: list[Line], ended: list[Ref]) -> Acked:
+    def _ack(self, change: Transition, now: Micros, ended: list[Ref]) -> Acked:
         row = self._tables.rows.get((change.tenant, change.id))
         refused = None if row is None else refusal(row, change.token, now, change.lapsed)
         if row is None or refused is not None:
@@ -173,7 +199,6 @@ class MemoryStore:
             ended.append(Ref(change.tenant, change.id))
         else:
             self._tables.place(row)
-            ready.append(row.line)
         until = settled.run_at if settled.run_at is not None and settled.run_at > now else None
         self._tables.note(settled.kind, row, now, until, why(row))
         return Acked(change.id, row.state)
@@ -224,7 +249,6 @@ class MemoryStore:
                         done[Ref(row.new.tenant, row.new.id)] = outcome
             else:
                 cursor = None
-        self._bell.ring(self._tables.lines)
         return Changed(done, cursor)
 
     def _change(self, change: Change, row: Row, now: Micros) -> str | None:
@@ -234,8 +258,8 @@ class MemoryStore:
         if row.state is State.PROCESSING:
             return None
         if change.act is Act.DELETE:
-            self._tables.note(EventKind.DELETED, row, now)
             self._tables.remove(row, now)
+            self._tables.note(EventKind.DELETED, row, now)
             return row.new.id
         if row.state in TERMINAL:
             return None
@@ -261,7 +285,8 @@ class MemoryStore:
             run_at=None,
             key=None,
         )
-        self._enqueue(new, now)
+        if self._enqueue(new, now).error is not None:
+            return None  # Its tenant is full.
         row.replayed_as = new.id
         self._tables.note(EventKind.REPLAYED, row, now, note=new.id)
         return new.id
@@ -326,7 +351,7 @@ class MemoryStore:
                 _, key = heapq.heappop(tables.key_ends)
                 if tables.held_key(key, now) is None:
                     tables.keys.pop(key, None)
-            self._holds = {name: hold for name, hold in self._holds.items() if hold.until > now}
+            self._names.prune()
             horizon = now - events_keep_us
             while tables.events and tables.events[0].at <= horizon and events < limit:
                 tables.events_floor = tables.events.popleft().cursor
@@ -338,62 +363,46 @@ class MemoryStore:
     async def find(self, find: Find) -> Page:
         within("limit", find.limit, PAGE_MAX)
         bounded(find.select)
-        if find.limit == 0:
-            return Page([], find.after)
-        with self._step() as now:
-            rows: Iterable[Row]
-            if find.select.ids and find.select.tenant is not None:
-                ids = set(find.select.ids)
-                named = (self._tables.rows.get((find.select.tenant, id)) for id in ids)
-                rows = sorted(
-                    (row for row in named if row is not None and past(row, find)),
-                    key=lambda row: row.seq,
-                    reverse=find.newest_first,
-                )
-            else:
-                rows = self._tables.pages(find.after, find.newest_first)
-            jobs: list[JobRecord] = []
-            for row in rows:
-                if selects(find.select, row, now):
-                    if len(jobs) == find.limit:
-                        return Page(jobs, jobs[-1].seq)
-                    jobs.append(row.record(now))
-            return Page(jobs, None)
+        with self._step():
+            return sight.find(self._tables, find)
 
-    async def count(self, tenant: str | None) -> list[Tally]:
+    async def count(
+        self,
+        tenant: str | None,
+        *,
+        by: ScopeKind = ScopeKind.QUEUE,
+        part: str | None = None,
+        after: tuple[str, str] | None = None,
+        limit: int = PAGE_MAX,
+        recount: bool = False,
+    ) -> list[Tally]:
+        within("limit", limit, PAGE_MAX)
+        tables = self._tables
         with self._step() as now:
-            counts: dict[Line, dict[State, int]] = {}
-            oldest: dict[Line, Micros] = {}
-            for row in self._tables.rows.values():
-                if tenant is not None and row.new.tenant != tenant:
-                    continue
-                states = counts.setdefault(row.line, {})
-                state = row.record(now).state
-                states[state] = states.get(state, 0) + 1
-                if state is State.ENQUEUED:
-                    oldest[row.line] = min(row.run_at, oldest.get(row.line, row.run_at))
-        return [Tally(*line, counts[line], oldest.get(line)) for line in sorted(counts)]
+            promote(tables, now, len(tables.due))  # A due job is seen as enqueued.
+            correction = tables.recount() if recount else 0
+            found = [
+                scope
+                for scope in sight.scopes(tables, tenant, by)
+                if (part is None or scope.part == part)
+                and (after is None or (scope.tenant, scope.part) > after)
+            ]
+            return [sight.tally(tables, scope, correction) for scope in found[:limit]]
+
+    async def explain(self, ref: Ref) -> Explanation:
+        with self._step() as now:
+            row = self._tables.rows.get((ref.tenant, ref.id))
+            if row is None:
+                raise JobNotFound(id=ref.id)
+            repair(self._tables, now)  # What a claim would do first is no gate.
+            return sight.explain(self._tables, row)
 
     async def events(
         self, tenant: str | None, after: int, limit: int, job_id: str | None = None
     ) -> EventPage:
         within("limit", limit, PAGE_MAX)
         with self._step():
-            if after < 0:
-                return EventPage([], self._tables.cursor, False)
-            page: list[Event] = []
-            for event in self._tables.events:
-                if event.cursor <= after:
-                    continue
-                if tenant is not None and event.tenant != tenant:
-                    continue
-                if job_id is not None and event.job_id != job_id:
-                    continue
-                if len(page) == limit:
-                    cursor = page[-1].cursor if page else after
-                    return EventPage(page, cursor, after < self._tables.events_floor)
-                page.append(event)
-            return EventPage(page, self._tables.cursor, after < self._tables.events_floor)
+            return sight.events(self._tables, tenant, after, limit, job_id)
 
     # -- names -----------------------------------------------------------------------------------
 
@@ -403,47 +412,17 @@ class MemoryStore:
         within("puts", len(puts), BATCH_MAX)
         puts = [put.checked() for put in puts]
         with self._step():
-            for put in puts:
-                found = self._settings.get(put.name)
-                version = found.version if found is not None else 0
-                if version != put.version:
-                    raise StaleSetting(
-                        field="version", name=put.name, version=version, expected=put.version
-                    )
-            for put in puts:
-                version = self._versions[put.name] = self._versions.get(put.name, 0) + 1
-                if put.value is None:
-                    self._settings.pop(put.name, None)
-                else:
-                    self._settings[put.name] = Setting(put.name, put.value, version)
-            if under is None:
-                return [self._settings[put.name] for put in puts if put.name in self._settings]
-            return [
-                self._settings[name] for name in sorted(self._settings) if name.startswith(under)
-            ]
+            done = self._names.put(puts)
+            return done if under is None else self._names.settings(under)
 
     async def hold(self, takes: Sequence[Take] = (), *, under: str | None = None) -> list[Hold]:
         within("takes", len(takes), BATCH_MAX)
         takes = [one.checked() for one in takes]
-        with self._step() as now:
-            holds = [self._take(one, now) for one in takes]
-            if under is None:
-                return holds
-            return [
-                hold
-                for name, hold in sorted(self._holds.items())
-                if name.startswith(under) and hold.until > now
-            ]
-
-    def _take(self, one: Take, now: Micros) -> Hold:
-        held = self._holds.get(one.name)
-        if held is not None and held.until > now and held.owner != one.owner:
-            return held
-        if one.length_us <= 0:
-            self._holds.pop(one.name, None)
-            return Hold(one.name, "", 0, "")
-        hold = self._holds[one.name] = Hold(one.name, one.owner, now + one.length_us, one.note)
-        return hold
+        for one in takes:
+            slot_scope_of(one.name)  # Refused before anything is changed.
+        with self._step():
+            holds = [self._names.take(one) for one in takes]
+            return holds if under is None else self._names.holds(under)
 
     # -- wait ------------------------------------------------------------------------------------
 
@@ -460,12 +439,10 @@ class MemoryStore:
         if watch.job is not None:
             row = self._tables.rows.get((watch.job.tenant, watch.job.id))
             return 0.0 if row is None or row.state in TERMINAL else WAIT_S_MAX
-        for tenant, queue in self._tables.lines:
-            if (watch.tenants is None or tenant in watch.tenants) and (
-                watch.queues is None or queue in watch.queues
-            ):
-                return 0.0
-        heads = [heap[0][0] for heap in (self._tables.due, self._tables.leases) if heap]
+        if self._tables.lines.any(watch.tenants, watch.queues):
+            return 0.0
+        tables = self._tables
+        heads = [heap[0][0] for heap in (tables.due, tables.leases, tables.reopen) if heap]
         return max(0.0, seconds(min(heads, default=now + 3600 * SECOND) - now))
 
     # -- inside ----------------------------------------------------------------------------------
@@ -476,7 +453,8 @@ class MemoryStore:
         if not self._open:
             raise StoreUnavailable(store="memory://", why="it is not open")
         with self._lock:
-            yield self._clock.now()
-
-    def _ring(self, jobs: Iterable[NewJob]) -> None:
-        self._bell.ring({(job.tenant, job.queue) for job in jobs})
+            now = self._tables.now = self._clock.now()
+            yield now
+            woken, self._tables.lines.woken = self._tables.lines.woken, set()
+        if woken:
+            self._bell.ring(woken)

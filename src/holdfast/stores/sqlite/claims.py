@@ -4,153 +4,230 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from itertools import chain, islice, takewhile
+from typing import Any
+
+import msgspec
 
 from holdfast.clock import SECOND, Micros, seconds
 from holdfast.job import TERMINAL, EventKind, Lease
 from holdfast.limits import REPAIR_MAX, REPAIR_PASSES_MAX, WAIT_S_MAX
 from holdfast.store import Claim, Watch
+from holdfast.stores.sqlite import gates
 from holdfast.stores.sqlite import statements as sql
-from holdfast.stores.sqlite.rows import STATES, record
+from holdfast.stores.sqlite.rows import BLOCKED, STATES, record
 from holdfast.stores.sqlite.transaction import Transaction
+from holdfast.stores.sqlite.turns import Place, Turns, open_lines
 
-Place = tuple[str, str]
-"""(queue, tenant): a line, in the order of the index, so that named queues are reached at once."""
-
-Names = tuple[str, ...] | None
-
-START: Place = ("", "")
-
-TURNS_MAX = 1000
-"""Kinds of claims whose turn is remembered."""
-
-
-class Turns:
-    """Whose turn it is, for each kind of claim: the lines after the one that was served last."""
-
-    def __init__(self) -> None:
-        self._last: dict[tuple[Names, Names], Place] = {}
-
-    def last(self, claim: Claim) -> Place:
-        return self._last.get((claim.tenants, claim.queues), START)
-
-    def served(self, claim: Claim, place: Place) -> None:
-        if len(self._last) >= TURNS_MAX:
-            self._last.clear()
-        self._last[claim.tenants, claim.queues] = place
+_encode = msgspec.json.Encoder().encode
 
 
 def idle(connection: sqlite3.Connection, claim: Claim, now: Micros) -> bool:
     """True when a claim would neither find nor repair anything."""
-    if next(lines_after(connection, claim.tenants, claim.queues, START), None) is not None:
+    if open_lines(connection, claim.tenants, claim.queues, 1):
         return False
-    return all(head is None or head > now for head in _heads(connection))
+    return not overdue(connection, now)
+
+
+def overdue(connection: sqlite3.Connection, now: Micros) -> bool:
+    """True when there is something to repair."""
+    return any(head is not None and head <= now for head in _heads(connection))
 
 
 def claim(transaction: Transaction, claim: Claim, turns: Turns) -> list[Lease]:
-    for _ in range(REPAIR_PASSES_MAX):
-        if _repair(transaction) < REPAIR_MAX:
-            break
+    repair(transaction)
     return _take(transaction, claim, turns)
 
 
+# -- repair ----------------------------------------------------------------------------------------
+
+
+def repair(transaction: Transaction) -> None:
+    """Brings all up to this instant, within bounds."""
+    for _ in range(REPAIR_PASSES_MAX):
+        if _repair(transaction) < REPAIR_MAX:
+            break
+    gates.open_up(transaction)
+
+
 def _repair(transaction: Transaction) -> int:
-    """Makes due jobs and lapsed leases ready, at most REPAIR_MAX of each; returns how many it
-    moved.
+    """Makes due jobs and lapsed leases ready, and opens what time has opened: REPAIR_MAX of each.
+
+    Returns how many it moved.
     """
-    now, execute = transaction.now, transaction.execute
-    due, lapse = (head is not None and head <= now for head in _heads(transaction.connection))
-    moved = execute(sql.PROMOTE, (now, REPAIR_MAX)).rowcount if due else 0
-    rescued = execute(sql.RESCUE, (now, now, REPAIR_MAX)).fetchall() if lapse else []
-    for _, _, tenant, id, queue, type, attempt, fence in sorted(rescued):
-        transaction.note(EventKind.RESCUED, (tenant, id, queue, type), attempt, fence)
+    now = transaction.now
+    due, lapse, opens = (
+        head is not None and head <= now for head in _heads(transaction.connection)
+    )
+    moved = _promote(transaction) if due else 0
+    moved += _rescue(transaction) if lapse else 0
+    moved += gates.reopen(transaction, REPAIR_MAX) if opens else 0
     # Last, for the jobs made ready just now may have outlived their time too.
-    return moved + len(rescued) + execute(sql.RETIRE, (now, REPAIR_MAX)).rowcount
+    return moved + _retire(transaction)
+
+
+def _promote(transaction: Transaction) -> int:
+    due = transaction.execute(sql.PROMOTABLE, (transaction.now, REPAIR_MAX)).fetchall()
+    rows = []
+    for seq, tenant, queue, group, state in due:
+        gated = transaction.rules.gated(tenant, group, queue)
+        rows.append((int(gated), seq))
+        transaction.move((tenant, queue, group), state, BLOCKED if gated else "enqueued")
+    transaction.connection.executemany(sql.PROMOTE, rows)
+    return len(due)
+
+
+def _rescue(transaction: Transaction) -> int:
+    now = transaction.now
+    rescued = transaction.execute(sql.RESCUE, (now, now, REPAIR_MAX)).fetchall()
+    gated: list[int] = []
+    for _, seq, tenant, id, queue, type, attempt, fence, group in sorted(rescued):
+        waits = transaction.rules.gated(tenant, group, queue)
+        if waits:
+            gated.append(seq)
+        transaction.move((tenant, queue, group), "processing", BLOCKED if waits else "enqueued")
+        transaction.note(EventKind.RESCUED, (tenant, id, queue, type), attempt, fence)
+    if gated:
+        transaction.execute(sql.GATE, (_encode(gated).decode(),))
+    return len(rescued)
+
+
+def _retire(transaction: Transaction) -> int:
+    retired = transaction.execute(sql.RETIRE, (transaction.now, REPAIR_MAX)).fetchall()
+    for tenant, queue, group, state, gate in retired:
+        if state == "enqueued" and not gate:
+            transaction.move((tenant, queue, None), "enqueued", BLOCKED)
+            if transaction.rules.gated(tenant, group, queue):
+                transaction.groups.add((tenant, group))
+    return len(retired)
+
+
+# -- take ------------------------------------------------------------------------------------------
 
 
 def _take(transaction: Transaction, claim: Claim, turns: Turns) -> list[Lease]:
-    """Leases from the lines the claim names, in turn, each visit a fair part."""
-    last = turns.last(claim)
-    # More lines than jobs wanted cannot be served anyway.
-    lines = list(islice(_in_turn(transaction.connection, claim, last), claim.limit))
+    """Leases from the lines the claim names, in turn, each tenant by its weight."""
     leases: list[Lease] = []
-    while lines and len(leases) < claim.limit:
-        quota = max(1, (claim.limit - len(leases)) // len(lines))
-        for line in list(lines):
-            room = min(quota, claim.limit - len(leases))
-            taken = _take_line(transaction, line, claim, room)
+    dry: set[Place] = set()
+    """Lines that have nothing more for this claim."""
+    while (room := claim.limit - len(leases)) > 0:
+        # More lines than jobs wanted cannot be served anyway.
+        most = room + len(dry)
+        found = open_lines(transaction.connection, claim.tenants, claim.queues, most)
+        lines = [line for line in found if line not in dry]
+        for line, taken, wanted in _round(transaction, claim, turns, lines, room):
             leases += taken
-            last = line
-            if len(taken) < room:
-                lines.remove(line)
-            if len(leases) >= claim.limit:
-                break
-    turns.served(claim, last)
+            if len(taken) < wanted or wanted == 0:
+                dry.add(line)
+        if len(found) < most and dry.issuperset(lines):
+            break  # These were all there are.
     return leases
 
 
-def _take_line(transaction: Transaction, line: Place, claim: Claim, room: int) -> list[Lease]:
+def _round(
+    transaction: Transaction, claim: Claim, turns: Turns, lines: list[Place], room: int
+) -> Iterator[tuple[Place, list[Lease], int]]:
+    """Gives each of the lines its turn, until so many are taken: what it took, of how many it could
+    have.
+    """
+    weights = [transaction.rules.weight(tenant) for _, tenant in lines]
+    rounds = max(1, room // max(1, sum(weights)))
+    for line, weight in zip(lines, weights, strict=True):
+        if room == 0:
+            return
+        allowed = turns.allowance(line, weight * rounds)
+        taken, wanted = _take_line(transaction, line, claim, min(allowed, room))
+        full = len(taken) == room and len(taken) < allowed
+        turns.served(transaction, line, allowed - len(taken) if full else 0)
+        room -= len(taken)
+        yield line, taken, wanted
+
+
+def _take_line(
+    transaction: Transaction, line: Place, claim: Claim, wanted: int
+) -> tuple[list[Lease], int]:
+    """Up to so many jobs of a line, and how many its scopes let it have."""
+    queue, tenant = line
+    if tenant not in transaction.rules.tenants:
+        if not claim.exclude_groups:
+            values = (queue, tenant, transaction.now, wanted)
+            return _lease(transaction, line, claim, sql.TAKE, values), wanted
+        return _lease_these(transaction, line, claim, wanted), wanted
+    # Each visit must see what those before it took: lines share their tenant, parts their group.
+    transaction.settle()
+    rooms = gates.rooms(transaction, tenant, queue)
+    wanted = min(wanted, *(room.left() for room in rooms))
+    if wanted == 0:
+        return [], 0
+    leases = _lease_these(transaction, line, claim, wanted)
+    for room in rooms:
+        room.start(len(leases))
+        room.save()
+    return leases, wanted
+
+
+def _lease_these(transaction: Transaction, line: Place, claim: Claim, wanted: int) -> list[Lease]:
+    """Leases the first jobs of a line that are not excluded and whose groups have room."""
+    queue, tenant = line
+    excluded = _encode(claim.exclude_groups).decode()
+    rooms: dict[str, gates.Room] = {}
+    seqs: list[int] = []
+    while len(seqs) < wanted:
+        values = (queue, tenant, transaction.now, excluded, wanted)
+        found = transaction.execute(sql.STARTABLE, values).fetchall()
+        fresh = [(seq, group) for seq, group in found if seq not in seqs]
+        back: list[int] = []
+        for seq, group in fresh[: wanted - len(seqs)]:
+            if _may_start(transaction, line, group, rooms):
+                seqs.append(seq)
+            else:
+                back.append(seq)
+                transaction.groups.add((tenant, group))
+        gates.gate_again(transaction, tenant, queue, back)
+        if not back:
+            break
+    for room in rooms.values():
+        room.save()
+    return _lease(transaction, line, claim, sql.TAKE_THESE, (_encode(seqs).decode(),))
+
+
+def _may_start(
+    transaction: Transaction, line: Place, group: str | None, rooms: dict[str, gates.Room]
+) -> bool:
+    queue, tenant = line
+    if group is None or not transaction.rules.gated(tenant, group, queue):
+        return True
+    room = rooms.get(group)
+    if room is None:
+        room = rooms[group] = gates.group_room(transaction, tenant, group, queue)
+    if room.left() == 0:
+        return False
+    room.start()
+    return True
+
+
+def _lease(
+    transaction: Transaction, line: Place, claim: Claim, statement: str, values: tuple[Any, ...]
+) -> list[Lease]:
+    """Leases the jobs that the statement names, and counts and records it."""
     now = transaction.now
     until = now + claim.lease_us
     queue, tenant = line
     rows = transaction.execute(
-        sql.TAKE, (f"{claim.nonce}.", until, claim.worker, now, queue, tenant, now, room)
+        statement, (f"{claim.nonce}.", until, claim.worker, now, *values)
     ).fetchall()
     leases = [Lease(record(row[1:], now), row[0], until) for row in rows]
     leases.sort(key=lambda lease: (-lease.job.priority, lease.job.seq))  # RETURNING has no order.
+    groups: dict[str | None, int] = {}
     for lease in leases:
         job = lease.job
+        groups[job.group] = groups.get(job.group, 0) + 1
         name = (tenant, job.id, queue, job.envelope.type)
         transaction.note(
             EventKind.LEASED, name, job.attempt, job.fence, until=until, text=claim.worker
         )
+    for group, number in groups.items():
+        transaction.move((tenant, queue, group), "enqueued", "processing", number)
     return leases
-
-
-# -- the lines that have work ----------------------------------------------------------------------
-
-
-def _in_turn(connection: sqlite3.Connection, claim: Claim, last: Place) -> Iterator[Place]:
-    """The claim's lines that have work: those after the last one served, then from the start."""
-    tenants, queues = claim.tenants, claim.queues
-    return chain(
-        lines_after(connection, tenants, queues, last),
-        takewhile(lambda line: line <= last, lines_after(connection, tenants, queues, START)),
-    )
-
-
-def lines_after(
-    connection: sqlite3.Connection, tenants: Names, queues: Names, place: Place
-) -> Iterator[Place]:
-    """The lines past a place that have work, in the order of the index."""
-    for queue in _queues_from(connection, queues, place[0]):
-        floor = place[1] if queue == place[0] else ""
-        for tenant in _tenants_after(connection, tenants, queue, floor):
-            yield queue, tenant
-
-
-def _queues_from(connection: sqlite3.Connection, queues: Names, first: str) -> Iterator[str]:
-    if queues is not None:
-        yield from (queue for queue in sorted(set(queues)) if queue >= first)
-        return
-    found = connection.execute(sql.QUEUE_FROM, (first,)).fetchone()
-    while found is not None:
-        yield found[0]
-        found = connection.execute(sql.QUEUE_AFTER, found).fetchone()
-
-
-def _tenants_after(
-    connection: sqlite3.Connection, tenants: Names, queue: str, floor: str
-) -> Iterator[str]:
-    if tenants is not None:
-        for tenant in sorted(set(tenants)):
-            if tenant > floor and connection.execute(sql.LINE_READY, (queue, tenant)).fetchone():
-                yield tenant
-        return
-    found = connection.execute(sql.TENANT_AFTER, (queue, floor)).fetchone()
-    while found is not None:
-        yield found[0]
-        found = connection.execute(sql.TENANT_AFTER, (queue, found[0])).fetchone()
 
 
 # -- what a sleeper waits for ----------------------------------------------------------------------
@@ -163,14 +240,16 @@ def soonest(connection: sqlite3.Connection, watch: Watch, now: Micros) -> float:
     if watch.job is not None:
         found = connection.execute(sql.STATE_OF, (watch.job.tenant, watch.job.id)).fetchone()
         return 0.0 if found is None or STATES[found[0]] in TERMINAL else WAIT_S_MAX
-    if next(lines_after(connection, watch.tenants, watch.queues, START), None) is not None:
+    if open_lines(connection, watch.tenants, watch.queues, 1):
         return 0.0
     heads = [head for head in _heads(connection) if head is not None]
     return max(0.0, seconds(min(heads, default=now + 3600 * SECOND) - now))
 
 
 def _heads(connection: sqlite3.Connection) -> Iterator[Micros | None]:
-    """When the next job is due, and when the next lease lapses that repair would make ready."""
-    for statement in (sql.NEXT_DUE, sql.NEXT_LAPSE):
+    """When the next job is due, when the next lease lapses that repair would make ready, and when
+    time next opens a scope.
+    """
+    for statement in (sql.NEXT_DUE, sql.NEXT_LAPSE, sql.NEXT_REOPEN):
         found = connection.execute(statement).fetchone()
         yield None if found is None else found[0]

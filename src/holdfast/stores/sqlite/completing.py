@@ -35,20 +35,24 @@ class Completing:
         row = self._held.pop(_seq(change), None)
         if row is None or not _is_plain(change):
             return False
-        seq, tenant, id, token, queue, type, attempt, fence, key, keep_us = row
+        seq, tenant, id, token, queue, type, attempt, fence, key, keep_us, group, size = row
         if (tenant, id, token) != (change.tenant, change.id, change.token):
             return False
         transaction = self._transaction
         now = transaction.now
         if keep_us > 0:
             self._updates.append((change.result, now, now, now + keep_us, seq))
-            transaction.tally(tenant, queue, "completed", 1)
         else:
             self._removals.append((seq,))
         if key is not None:
             self._keys.append((tenant, queue, type, key, id, now))
         transaction.ended.append(Ref(tenant, id))
-        transaction.note(EventKind.COMPLETED, (tenant, id, queue, type), attempt, fence)
+        after = "completed" if keep_us > 0 else None
+        transaction.move((tenant, queue, group), "processing", after, 1, -size)
+        name = (tenant, id, queue, type)
+        transaction.note(EventKind.COMPLETED, name, attempt, fence)
+        if group is not None and transaction.drained(tenant, group):
+            transaction.note(EventKind.DRAINED, name, attempt, fence, text=group)
         return True
 
     def flush(self) -> None:

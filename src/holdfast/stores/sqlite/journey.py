@@ -9,25 +9,36 @@ from holdfast.job import TERMINAL, EventKind, NewJob, State
 from holdfast.lifecycle import Transition, apply, refusal, why
 from holdfast.store import Acked, Enqueued, Extended, Extension, Ref
 from holdfast.stores.sqlite import statements as sql
+from holdfast.stores.sqlite.caps import Caps
 from holdfast.stores.sqlite.completing import Completing
-from holdfast.stores.sqlite.rows import STATES, Row, is_large, new_row, plain
+from holdfast.stores.sqlite.rows import BLOCKED, STATES, Row, is_large, new_row, plain, size_of
 from holdfast.stores.sqlite.transaction import Transaction
+
+ENDS = frozenset({EventKind.COMPLETED, EventKind.FAILED, EventKind.CANCELED, EventKind.DELETED})
+ENDED = frozenset(state.value for state in TERMINAL)
 
 
 def enqueue(transaction: Transaction, jobs: Sequence[NewJob]) -> list[Enqueued]:
-    return [_enqueue(transaction, job) for job in jobs]
+    caps = Caps(transaction)
+    return [_enqueue(transaction, job, caps) for job in jobs]
 
 
-def _enqueue(transaction: Transaction, job: NewJob) -> Enqueued:
-    now, type = transaction.now, job.envelope.type
-    if job.key is not None:
-        if (earlier := _earlier(transaction, job)) is not None:
-            return earlier
-        if (holder := _key_holder(transaction, job)) is not None:
-            return Enqueued(holder, False)
+def _enqueue(transaction: Transaction, job: NewJob, caps: Caps) -> Enqueued:
+    now, type, size = transaction.now, job.envelope.type, size_of(job.envelope.body)
+    capped = caps.concern(job.tenant)
+    if (capped or job.key is not None) and (earlier := _earlier(transaction, job)) is not None:
+        return earlier
+    if job.key is not None and (holder := _key_holder(transaction, job)) is not None:
+        return Enqueued(holder, False)
+    if capped and (full := caps.refusal(job.tenant, size)) is not None:
+        return Enqueued(job.id, False, full)
     run_at = job.run_at if job.run_at is not None else now + job.delay_us
+    place, gate = "scheduled" if run_at > now else "enqueued", 0
+    if place == "enqueued" and transaction.rules.gated(job.tenant, job.group, job.queue):
+        place, gate = BLOCKED, 1
     transaction.seq += 1
-    if not transaction.execute(sql.INSERT, new_row(job, transaction.seq, run_at, now)).rowcount:
+    row = new_row(job, transaction.seq, run_at, now, gate)
+    if not transaction.execute(sql.INSERT, row).rowcount:
         transaction.seq -= 1
         return _earlier(transaction, job) or Enqueued(job.id, False)
     if is_large(job.envelope.body):
@@ -35,6 +46,9 @@ def _enqueue(transaction: Transaction, job: NewJob) -> Enqueued:
     if job.key is not None:
         until = None if job.rules.key_us is None else now + job.rules.key_us
         transaction.execute(sql.KEY_TAKE, (job.tenant, job.queue, type, job.key, job.id, until))
+    transaction.move((job.tenant, job.queue, job.group), None, place, 1, size)
+    if capped:
+        caps.add(job.tenant, size)
     transaction.lines.add((job.tenant, job.queue))
     name = (job.tenant, job.id, job.queue, type)
     transaction.note(EventKind.ENQUEUED, name, 0, 0, until=run_at if run_at > now else None)
@@ -106,7 +120,7 @@ def _ack(transaction: Transaction, change: Transition) -> Acked:
         finish(transaction, row)
         transaction.ended.append(Ref(change.tenant, change.id))
     else:
-        transaction.execute(sql.SAVE, row.saved(now))
+        save(transaction, row)
         transaction.lines.add((row.tenant, row.queue))
     until = settled.run_at if settled.run_at is not None and settled.run_at > now else None
     note(transaction, settled.kind, row, until, why(row))
@@ -127,10 +141,28 @@ def finish(transaction: Transaction, row: Row) -> None:
     row.finished_at = now
     release_key(transaction, row)
     if (row.keep_until() or 0) <= now:
-        transaction.execute(sql.REMOVE, (row.seq,))
+        remove(transaction, row)
     else:
-        transaction.execute(sql.SAVE, row.saved(now))
-        transaction.tally(row.tenant, row.queue, row.state.value, 1)
+        save(transaction, row)
+
+
+def save(transaction: Transaction, row: Row) -> None:
+    """Writes a job that may have changed its place, and counts it there."""
+    gated = row.state is State.ENQUEUED and transaction.rules.gated(
+        row.tenant, row.group, row.queue
+    )
+    row.gate = int(gated)
+    transaction.execute(sql.SAVE, row.saved(transaction.now))
+    if gated and row.group is not None:
+        transaction.groups.add((row.tenant, row.group))  # Its rank may be a new one.
+    size = -row.size if row.state in TERMINAL else 0
+    transaction.move((row.tenant, row.queue, row.group), row.was, row.place, 1, size)
+
+
+def remove(transaction: Transaction, row: Row) -> None:
+    transaction.execute(sql.REMOVE, (row.seq,))
+    size = 0 if row.was in ENDED else -row.size
+    transaction.move((row.tenant, row.queue, row.group), row.was, None, 1, size)
 
 
 def release_key(transaction: Transaction, row: Row) -> None:
@@ -149,3 +181,6 @@ def note(
 ) -> None:
     name = (row.tenant, row.id, row.queue, row.type)
     transaction.note(kind, name, row.attempt, row.fence, until=until, text=plain(text))
+    lived = row.was not in ENDED
+    if kind in ENDS and lived and transaction.drained(row.tenant, row.group):
+        transaction.note(EventKind.DRAINED, name, row.attempt, row.fence, text=row.group)

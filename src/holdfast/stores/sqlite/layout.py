@@ -8,19 +8,30 @@
                               INLINE_MAX is in `bodies`
       state                   as in lifecycle.py; a due job may still say scheduled or retrying
       late                    1: outlived its time to live while waiting, upkeep's to fail
+      gate                    1: enqueued, but its group has no place for it yet
       run_at attempt fence lapses misses progress reason error result replayed_as
       token lease_until worker    of the last lease; kept after it lapsed, so that a late ack hears
                               that it expired
       max_attempts keep_us    copied from the rules, for the indexes and for completions
+      size                    bytes of the payload, for the tenant's cap
       created_at updated_at expires_at finished_at
       keep_until              set when finished: when prune deletes the row
     bodies    seq -> payload  large payloads: a row is written again at each step, these are not
-    finished  (tenant, queue, state) -> jobs    how many finished jobs are kept, for `count`
+    counts    (kind, tenant, part) -> jobs in each state; a row for each tenant, queue and group
+      bytes                   of a tenant: the payloads of its jobs that have not ended
+      blocked                 of a queue: enqueued jobs that are in no line, gated or late
+      slots                   rows of `holds` that are its slots, expired ones too
+      open turn               of a queue, which with its tenant is a line: 0 while its tenant or its
+                              queue is paused, at its limit or out of tokens; and its place among
+                              the lines that take turns, from `heads`
+    buckets   (kind, tenant, part) -> full_at     tokens of a rate; no row: full
+    reopen    (kind, tenant, part) -> at          when time alone may make room in a scope
     keys      (tenant, queue, type, key) -> id, until     idempotency; until NULL: while it lives
     events    cursor -> the fact              the log; cursors from `heads`, never used twice
-    heads     one row: seq, cursor, events_floor (the last pruned cursor)
-    settings  name -> value, version
-    holds     name -> owner, until, note
+    heads     one row: seq, cursor, events_floor (the last pruned cursor), scopes (how often any
+              scope's settings were put), turn
+    settings  name -> value, version; of a scope also `stamp`, the value of heads.scopes then
+    holds     name -> owner, until, note; of a slot also what its scope's slots begin with
 
 Challenge: a claim must find the first job by (priority, seq) of each line that has work, among
 millions that wait, run or are done, and never walk over one that it cannot take (P9).
@@ -28,26 +39,37 @@ millions that wait, run or are done, and never walk over one that it cannot take
 Pattern: each place where a job can stand is a partial index, so a job is in one of them, and leaves
 it in the same statement that changes its state.
 
+    lines_turn  (turn), lines_open (queue, turn)      lines with work  claim: whose turn it is
     jobs_ready  (queue, tenant, priority desc, seq)   enqueued        claim: head of a line
+    jobs_gated  (tenant, group, gate, queue, priority desc, seq)      enqueued, of a group: granted
+                                                      a place when its group has one
+    jobs_order  (tenant, group, seq)     not ended, of a group        head of an ordered group
     jobs_due    (run_at)                 scheduled, retrying          claim: made ready when due
-    jobs_waiting (tenant)                waiting for parents
     jobs_held   (lease_until)            processing, attempts left    claim: made ready when lapsed
     jobs_spent  (lease_until)            processing, none left        expired: upkeep fails them
     jobs_ttl    (late, expires_at)       waiting in any way, with a time to live
     jobs_done   (keep_until)             finished                     prune
     jobs_dead   (tenant)                 failed                       the dead letters, by seq
 
+    jobs_ages   (tenant, queue, run_at)  enqueued                     how long the oldest waits
     jobs_name   (tenant, id) unique      by name
     jobs_tenant (tenant)                 pages of a tenant, by seq
     jobs_group  (tenant, group_name), jobs_key (tenant, key)          where given
     events_job  (tenant, job_id)         the history of a job
     keys_until  (until)                  timed keys                   prune
+    counts_idle, buckets_full, holds_until     what says nothing any more        prune
+    reopen_at   (at)                     claim: looked at again       holds_slots (scope, until)
 
-`jobs_ready` and `jobs_due` carry a few columns more, so that `count` need not touch the rows.
+`jobs_due` carries a few columns more, so that `count` need not touch the rows.
 
-Ordering: `jobs_ready` begins with the queue, for workers name queues and serve all tenants. Lines
-are enumerated by seeking from one (queue, tenant) to the next, so tenants and queues without work
-cost nothing. A tenant's facts are read by walking the log from the cursor: see `sight.events`.
+Counts: each call notes its moves from place to place, the transaction adds them up and writes each
+scope once (`Transaction.settle`): before a claim looks, and before the commit. That a scope is
+full is asked of these counts, so whatever ends a job frees its place; `gates.open_up` looks at the
+scopes that the moves touched. Where nothing is set for a tenant none of this asks anything.
+
+Ordering: lines without work and closed lines are not in the indexes of lines, so they cost nothing
+however many they are. `jobs_ready` begins with the queue, for workers name queues. A tenant's
+facts are read by walking the log from the cursor: see `sight.events`.
 
 Limits: one writer at a time (SQLite's), so every write is short and bounded by `limits.py`; integer
 columns hold 64 bits; a text or blob at most 1 GB, far above ours.

@@ -25,6 +25,9 @@ STATES = {state.value: state for state in State}
 REASONS = {reason.value: reason for reason in Reason}
 KINDS = {kind.value: kind for kind in EventKind}
 
+BLOCKED = "blocked"
+"""Counted as enqueued, but in no line: it waits for its group, or outlived its time."""
+
 RULES_CACHE_MAX = 1024
 """Most jobs of a type share their rules; few types are alive at a time."""
 
@@ -81,7 +84,12 @@ def is_large(body: Any) -> bool:
     return isinstance(body, bytes) and len(body) > INLINE_MAX
 
 
-def new_row(job: NewJob, seq: int, run_at: Micros, now: Micros) -> tuple[Any, ...]:
+def size_of(body: Any) -> int:
+    """Bytes of a payload."""
+    return len(body) if isinstance(body, bytes) else 0
+
+
+def new_row(job: NewJob, seq: int, run_at: Micros, now: Micros, gate: int) -> tuple[Any, ...]:
     """The values of `statements.INSERT`."""
     envelope, rules = job.envelope, job.rules
     return (
@@ -106,6 +114,8 @@ def new_row(job: NewJob, seq: int, run_at: Micros, now: Micros) -> tuple[Any, ..
         job.origin,
         _encode_rules(rules).decode(),
         None if is_large(envelope.body) else envelope.body,
+        size_of(envelope.body),
+        gate,
     )
 
 
@@ -118,9 +128,12 @@ class Row:
         "expires_at",
         "fence",
         "finished_at",
+        "gate",
+        "group",
         "id",
         "key",
         "lapses",
+        "late",
         "lease_until",
         "max_attempts",
         "misses",
@@ -132,10 +145,12 @@ class Row:
         "rules",
         "run_at",
         "seq",
+        "size",
         "state",
         "tenant",
         "token",
         "type",
+        "was",
     )
 
     def __init__(self, row: tuple[Any, ...]) -> None:
@@ -161,16 +176,28 @@ class Row:
         self.finished_at: Micros | None
         self.error: str | None
         self.progress: str | None
+        self.group: str | None
+        self.size: int
+        self.late: int
+        self.gate: int
         (
             self.seq, self.tenant, self.id, self.queue, self.type, self.key, rules, state,
             self.priority, self.run_at, self.attempt, self.max_attempts, self.fence, self.lapses,
             self.misses, self.token, self.lease_until, self.expires_at, self.finished_at, reason,
-            self.error, self.progress,
+            self.error, self.progress, self.group, self.size, self.late, self.gate,
         ) = row  # fmt: skip
         self.state = STATES[state]
         self.reason = None if reason is None else REASONS[reason]
         self.rules = rules
         self.result: Any = None
+        self.was = self.place
+        """Where it was counted when it was read."""
+
+    @property
+    def place(self) -> str:
+        """Where it is counted: its state, or BLOCKED."""
+        blocked = self.state is State.ENQUEUED and (self.gate or self.late)
+        return BLOCKED if blocked else self.state.value
 
     def keep_until(self) -> Micros | None:
         """Until when the record of a finished job stays; None while it is not finished."""
@@ -198,6 +225,7 @@ class Row:
             now,
             self.finished_at,
             self.keep_until(),
+            self.gate,
             self.seq,
         )
 

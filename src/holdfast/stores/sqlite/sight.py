@@ -1,20 +1,17 @@
-"""What operators and tenants see: pages, counts, facts. Reads only, never in the writer's way."""
+"""What operators and tenants see: pages and facts. Reads only, never in the writer's way."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from holdfast.clock import Micros
 from holdfast.job import State
-from holdfast.lifecycle import seen
 from holdfast.limits import BATCH_MAX, SELECT_MAX, within
-from holdfast.store import EventPage, Find, Page, Selection, Tally
-from holdfast.stores.bell import Line
+from holdfast.store import EventPage, Find, Page, Selection
 from holdfast.stores.sqlite import statements as sql
-from holdfast.stores.sqlite.claims import START, lines_after
-from holdfast.stores.sqlite.rows import STATES, event, record
+from holdfast.stores.sqlite.rows import event, record
 
 
 def find(connection: sqlite3.Connection, find: Find, now: Micros) -> Page:
@@ -33,34 +30,6 @@ def find(connection: sqlite3.Connection, find: Find, now: Micros) -> Page:
     ).fetchall()
     jobs = [record(row, now) for row in rows[: find.limit]]
     return Page(jobs, jobs[-1].seq if len(rows) > find.limit else None)
-
-
-def count(connection: sqlite3.Connection, tenant: str | None, now: Micros) -> list[Tally]:
-    counts: dict[Line, dict[State, int]] = {}
-    oldest: dict[Line, Micros] = {}
-    for line, state, number, run_at in _parts(connection, tenant, now):
-        states = counts.setdefault(line, {})
-        states[state] = states.get(state, 0) + number
-        if state is State.ENQUEUED:
-            oldest[line] = min(run_at, oldest.get(line, run_at))
-    return [Tally(*line, counts[line], oldest.get(line)) for line in sorted(counts)]
-
-
-def _parts(
-    connection: sqlite3.Connection, tenant: str | None, now: Micros
-) -> Iterator[tuple[Line, State, int, Micros]]:
-    """(line, state, how many, the least run_at), each job in one of them.
-
-    Read from the indexes of the places where jobs stand, and the tally of those that are finished:
-    the jobs themselves may be millions.
-    """
-    tenants = None if tenant is None else (tenant,)
-    for queue, name in lines_after(connection, tenants, None, START):
-        number, run_at = connection.execute(sql.COUNT_LINE, (queue, name)).fetchone()
-        yield (name, queue), State.ENQUEUED, number, run_at
-    for statement in (*sql.COUNT_OTHERS, sql.COUNT_FINISHED):
-        for name, queue, state, due, number, run_at in connection.execute(statement, (now, tenant)):
-            yield (name, queue), seen(STATES[state], now if due else now + 1, now), number, run_at
 
 
 def events(

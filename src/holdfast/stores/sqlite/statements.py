@@ -7,11 +7,20 @@ below are therefore written once.
 from __future__ import annotations
 
 # Conditions of the partial indexes.
-READY = "state = 'enqueued' AND late = 0"
+READY = "state = 'enqueued' AND late = 0 AND gate = 0"
+GATED = "group_name IS NOT NULL AND state = 'enqueued' AND late = 0"
+IN_ORDER = (
+    "group_name IS NOT NULL"
+    " AND state IN ('waiting', 'scheduled', 'enqueued', 'processing', 'retrying')"
+)
 DUE = "state IN ('scheduled', 'retrying') AND late = 0"
 HELD = "state = 'processing' AND attempt < max_attempts"
 SPENT = "state = 'processing' AND attempt >= max_attempts"
-WAITING = "state = 'waiting' AND late = 0"
+OPEN = "kind = 'queue' AND open = 1 AND enqueued > blocked"
+IDLE = (
+    "waiting + scheduled + enqueued + processing + retrying = 0"
+    " AND completed + failed + canceled + slots = 0"
+)
 WITH_TTL = "expires_at IS NOT NULL AND state IN ('waiting', 'scheduled', 'enqueued', 'retrying')"
 
 # What `rows.record` reads, in its order.
@@ -26,29 +35,26 @@ RECORD = (
 # What `rows.Row` reads, in its order.
 ROW = (
     "seq, tenant, id, queue, type, key, rules, state, priority, run_at, attempt, max_attempts,"
-    " fence, lapses, misses, token, lease_until, expires_at, finished_at, reason, error, progress"
+    " fence, lapses, misses, token, lease_until, expires_at, finished_at, reason, error, progress,"
+    " group_name, size, late, gate"
 )
 
 # -- heads and events ------------------------------------------------------------------------------
 
-HEADS = "SELECT seq, cursor FROM heads"
-HEADS_SAVE = "UPDATE heads SET seq = ?, cursor = ?"
-FINISHED_ADD = (
-    "INSERT INTO finished (tenant, queue, state, jobs) VALUES (?, ?, ?, ?)"
-    " ON CONFLICT (tenant, queue, state) DO UPDATE SET jobs = jobs + excluded.jobs"
-)
-FINISHED_CLEAR = "DELETE FROM finished WHERE jobs <= 0"
+HEADS = "SELECT seq, cursor, scopes, turn FROM heads"
+HEADS_SAVE = "UPDATE heads SET seq = ?, cursor = ?, scopes = ?, turn = ?"
 EVENT_INSERT = "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 # -- enqueue ---------------------------------------------------------------------------------------
 
 _NEW = (
     "seq, tenant, id, queue, type, codec, version, state, priority, run_at, max_attempts,"
-    " created_at, updated_at, expires_at, keep_us, key, group_name, tags, origin, rules, payload"
+    " created_at, updated_at, expires_at, keep_us, key, group_name, tags, origin, rules, payload,"
+    " size, gate"
 )
 INSERT = (
     f"INSERT INTO jobs ({_NEW}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,"
-    " ?, ?) ON CONFLICT (tenant, id) DO NOTHING"
+    " ?, ?, ?, ?) ON CONFLICT (tenant, id) DO NOTHING"
 )
 BODY_INSERT = "INSERT INTO bodies (seq, payload) VALUES (?, ?)"
 NAMED = "SELECT queue, type FROM jobs WHERE tenant = ? AND id = ?"
@@ -73,39 +79,55 @@ KEY_RELEASE = (
 
 # -- claim -----------------------------------------------------------------------------------------
 
-PROMOTE = (
-    "UPDATE jobs SET state = 'enqueued' WHERE seq IN"
-    f" (SELECT seq FROM jobs WHERE {DUE} AND run_at <= ? ORDER BY run_at LIMIT ?)"
+PROMOTABLE = (
+    f"SELECT seq, tenant, queue, group_name, state FROM jobs WHERE {DUE} AND run_at <= ?"
+    " ORDER BY run_at LIMIT ?"
 )
+PROMOTE = "UPDATE jobs SET state = 'enqueued', gate = ? WHERE seq = ?"
 RESCUE = (
     "UPDATE jobs SET state = 'enqueued', lapses = lapses + 1, updated_at = ? WHERE seq IN"
     f" (SELECT seq FROM jobs WHERE {HELD} AND lease_until <= ? ORDER BY lease_until LIMIT ?)"
-    " RETURNING lease_until, seq, tenant, id, queue, type, attempt, fence"
+    " RETURNING lease_until, seq, tenant, id, queue, type, attempt, fence, group_name"
 )
 # Jobs past their time to live leave the order: upkeep fails them, no claim walks over them.
 RETIRE = (
     "UPDATE jobs SET late = 1 WHERE seq IN"
     f" (SELECT seq FROM jobs WHERE {WITH_TTL} AND late = 0 AND expires_at <= ? LIMIT ?)"
+    " RETURNING tenant, queue, group_name, state, gate"
 )
-TAKE = (
+_TAKE = (
     "UPDATE jobs SET state = 'processing', attempt = attempt + 1, fence = fence + 1,"
     " token = ? || seq, lease_until = ?, worker = ?, updated_at = ?, progress = NULL"
     " WHERE seq IN"
-    f" (SELECT seq FROM jobs WHERE {READY} AND queue = ? AND tenant = ?"
-    " AND (expires_at IS NULL OR expires_at > ?) ORDER BY priority DESC, seq LIMIT ?)"
-    f" RETURNING token, {RECORD}"
+)
+_STARTABLE = (
+    f"FROM jobs WHERE {READY} AND queue = ? AND tenant = ?"
+    " AND (expires_at IS NULL OR expires_at > ?)"
+)
+_FIRST = "ORDER BY priority DESC, seq LIMIT ?"
+TAKE = f"{_TAKE} (SELECT seq {_STARTABLE} {_FIRST}) RETURNING token, {RECORD}"
+TAKE_THESE = f"{_TAKE} (SELECT value FROM json_each(?)) RETURNING token, {RECORD}"
+STARTABLE = (
+    f"SELECT seq, group_name {_STARTABLE}"
+    " AND (group_name IS NULL OR group_name NOT IN (SELECT value FROM json_each(?)))"
+    f" {_FIRST}"
 )
 
-# Steps from line to line without touching the jobs between (a loose index scan).
-QUEUE_FROM = f"SELECT queue FROM jobs WHERE {READY} AND queue >= ? ORDER BY queue LIMIT 1"
-QUEUE_AFTER = f"SELECT queue FROM jobs WHERE {READY} AND queue > ? ORDER BY queue LIMIT 1"
-TENANT_AFTER = (
-    f"SELECT tenant FROM jobs WHERE {READY} AND queue = ? AND tenant > ? ORDER BY tenant LIMIT 1"
+# The lines that can be claimed from, in the order of their turns.
+LINES = f"SELECT part, tenant FROM counts INDEXED BY lines_turn WHERE {OPEN} ORDER BY turn LIMIT ?"
+QUEUE_LINES = (
+    f"SELECT turn, part, tenant FROM counts INDEXED BY lines_open WHERE {OPEN} AND part = ?"
+    " ORDER BY turn LIMIT ?"
 )
-LINE_READY = f"SELECT 1 FROM jobs WHERE {READY} AND queue = ? AND tenant = ? LIMIT 1"
+# Not by these indexes: of one tenant there are few.
+TENANT_LINES = f"SELECT turn, part, tenant FROM counts NOT INDEXED WHERE {OPEN} AND tenant = ?"
+LINE_OPEN = f"{TENANT_LINES} AND part = ?"
+TURN = "UPDATE counts SET turn = ? WHERE kind = 'queue' AND tenant = ? AND part = ?"
+LINES_OF_QUEUE = f"SELECT count(*) FROM counts INDEXED BY lines_open WHERE {OPEN} AND part = ?"
 
 NEXT_DUE = f"SELECT run_at FROM jobs WHERE {DUE} ORDER BY run_at LIMIT 1"
 NEXT_LAPSE = f"SELECT lease_until FROM jobs WHERE {HELD} ORDER BY lease_until LIMIT 1"
+NEXT_REOPEN = "SELECT at FROM reopen ORDER BY at LIMIT 1"
 
 # -- extend, ack, cancel, change -------------------------------------------------------------------
 
@@ -113,7 +135,8 @@ NEXT_LAPSE = f"SELECT lease_until FROM jobs WHERE {HELD} ORDER BY lease_until LI
 # lifecycle.refusal but the token; where it does not hold, the rules look at the row and say why.
 # (Not one UPDATE ... RETURNING each: the table that RETURNING makes costs as much as the update.)
 COMPLETING = (
-    "SELECT seq, tenant, id, token, queue, type, attempt, fence, key, keep_us FROM jobs"
+    "SELECT seq, tenant, id, token, queue, type, attempt, fence, key, keep_us,"
+    " group_name, size FROM jobs"
     " WHERE seq IN ({marks}) AND state = 'processing' AND lease_until > ?"
 )
 COMPLETE = (
@@ -124,14 +147,14 @@ LOOK = f"SELECT {ROW} FROM jobs WHERE tenant = ? AND id = ?"
 SAVE = (
     "UPDATE jobs SET state = ?, priority = ?, run_at = ?, attempt = ?, lapses = ?, misses = ?,"
     " token = ?, lease_until = ?, reason = ?, error = ?, progress = ?, result = ?,"
-    " updated_at = ?, finished_at = ?, keep_until = ? WHERE seq = ?"
+    " updated_at = ?, finished_at = ?, keep_until = ?, gate = ? WHERE seq = ?"
 )
 REMOVE = "DELETE FROM jobs WHERE seq = ?"
 REPLAY = (
     f"INSERT INTO jobs ({_NEW})"
     " SELECT ?, tenant, ?, queue, type, codec, version, 'enqueued', priority, ?, max_attempts,"
-    " ?, ?, ? + expires_at - created_at, keep_us, NULL, group_name, tags, id, rules, payload"
-    " FROM jobs WHERE seq = ?"
+    " ?, ?, ? + expires_at - created_at, keep_us, NULL, group_name, tags, id, rules, payload,"
+    " size, ? FROM jobs WHERE seq = ?"
     " ON CONFLICT (tenant, id) DO NOTHING"
 )
 REPLAY_BODY = "INSERT INTO bodies SELECT ?, payload FROM bodies WHERE seq = ?"
@@ -152,7 +175,7 @@ OUTLIVED = tuple(
 PRUNE_JOBS = (
     "DELETE FROM jobs WHERE seq IN (SELECT seq FROM jobs"
     " WHERE keep_until IS NOT NULL AND keep_until <= ? ORDER BY keep_until LIMIT ?)"
-    " RETURNING tenant, queue, type, key, id, state"
+    " RETURNING tenant, queue, type, key, id, state, group_name"
 )
 PAST_KEYS = (
     f"SELECT keys.tenant, keys.queue, keys.type, keys.key, jobs.state FROM keys {_KEY_JOB}"
@@ -168,44 +191,147 @@ PRUNE_EVENTS_TO = (
 )
 PRUNE_EVENTS = "DELETE FROM events WHERE cursor <= ?"
 FLOOR_SAVE = "UPDATE heads SET events_floor = ?"
-PRUNE_HOLDS = "DELETE FROM holds WHERE name IN (SELECT name FROM holds WHERE until <= ? LIMIT ?)"
+PRUNE_HOLDS = (
+    "DELETE FROM holds WHERE name IN"
+    " (SELECT name FROM holds WHERE until <= ? ORDER BY until LIMIT ?) RETURNING name, scope"
+)
+PRUNE_COUNTS = (
+    "DELETE FROM counts WHERE (kind, tenant, part) IN"
+    f" (SELECT kind, tenant, part FROM counts WHERE {IDLE} LIMIT ?)"
+)
+PRUNE_BUCKETS = (
+    "DELETE FROM buckets WHERE (kind, tenant, part) IN"
+    " (SELECT kind, tenant, part FROM buckets WHERE full_at <= ? LIMIT ?)"
+)
 
 # -- sight -----------------------------------------------------------------------------------------
 
 EVENT_HEADS = "SELECT cursor, events_floor FROM heads"
+WORKER = "SELECT worker FROM jobs WHERE seq = ?"
 STATE_OF = "SELECT state FROM jobs WHERE tenant = ? AND id = ?"
-# Jobs that are not finished, by where they stand; each job is in one of these.
-COUNT_LINE = f"SELECT count(*), min(run_at) FROM jobs WHERE {READY} AND queue = ? AND tenant = ?"
-COUNT_OTHERS = tuple(
-    f"SELECT tenant, queue, state, run_at <= ?1, count(*), min(run_at) FROM jobs INDEXED BY {index}"
-    f" WHERE {place} AND (?2 IS NULL OR tenant = ?2) GROUP BY tenant, queue, state, run_at <= ?1"
+COUNTS = (
+    "SELECT tenant, part, waiting, scheduled, enqueued, processing, retrying, completed, failed,"
+    f" canceled, slots FROM counts WHERE kind = ? AND NOT ({IDLE})"
+)
+# Due jobs are enqueued for who looks, moved yet or not. Claims leave few of them here.
+COUNT_DUE = tuple(
+    f"SELECT tenant, {{part}}, state, count(*), min(run_at) FROM jobs INDEXED BY {index}"
+    f" WHERE {place} AND run_at <= ? GROUP BY 1, 2, 3"
     for index, place in (
         ("jobs_due", DUE),
-        ("jobs_held", HELD),
-        ("jobs_spent", SPENT),
-        ("jobs_waiting", WAITING),
-        ("jobs_ttl", f"{WITH_TTL} AND late = 1"),
+        ("jobs_ttl", f"{WITH_TTL} AND late = 1 AND state IN ('scheduled', 'retrying')"),
     )
 )
-COUNT_FINISHED = (
-    "SELECT tenant, queue, state, 0, jobs, 0 FROM finished"
-    " WHERE jobs > 0 AND (?2 IS NULL OR tenant = ?2) AND ?1 IS NOT NULL"
+OLDEST = (
+    "SELECT run_at FROM jobs WHERE state = 'enqueued' AND tenant = ? AND queue = ?"
+    " ORDER BY run_at LIMIT 1"
 )
+AHEAD = (
+    f"SELECT count(*) FROM (SELECT 1 FROM jobs WHERE {READY} AND queue = ?1 AND tenant = ?2"
+    " AND (priority > ?3 OR (priority = ?3 AND seq < ?4)) ORDER BY priority DESC, seq LIMIT ?5)"
+)
+HOLDERS = (
+    f"SELECT id FROM jobs INDEXED BY jobs_held WHERE {HELD} AND {{inside}}"
+    f" UNION ALL SELECT id FROM jobs INDEXED BY jobs_spent WHERE {SPENT} AND {{inside}} LIMIT ?3"
+)
+
+# -- scopes ----------------------------------------------------------------------------------------
+
+STATE_COLUMNS = (
+    "waiting", "scheduled", "enqueued", "processing", "retrying", "completed", "failed", "canceled",
+)  # fmt: skip
+SUMMED = (*STATE_COLUMNS, "bytes", "blocked")
+COUNT_ADD = (
+    f"INSERT INTO counts (kind, tenant, part, turn, {', '.join(SUMMED)})"
+    f" VALUES (?, ?, ?, ?{', ?' * len(SUMMED)}) ON CONFLICT (kind, tenant, part) DO UPDATE SET "
+    + ", ".join(f"{name} = {name} + excluded.{name}" for name in SUMMED)
+    # A line that comes up goes to the end.
+    + ", turn = CASE WHEN enqueued > blocked THEN turn ELSE excluded.turn END"
+)
+SLOT_ADD = (
+    "INSERT INTO counts (kind, tenant, part, slots) VALUES (?, ?, ?, ?)"
+    " ON CONFLICT (kind, tenant, part) DO UPDATE SET slots = slots + excluded.slots"
+)
+TAKEN = "SELECT processing, slots FROM counts WHERE kind = ? AND tenant = ? AND part = ?"
+ALIVE = (
+    "SELECT waiting + scheduled + enqueued + processing + retrying, bytes FROM counts"
+    " WHERE kind = ? AND tenant = ? AND part = ?"
+)
+SLOTS_PAST = "SELECT count(*) FROM holds WHERE scope = ? AND until <= ?"
+SLOT_NEXT = "SELECT until FROM holds WHERE scope = ? AND until > ? ORDER BY until LIMIT 1"
+SLOT_NAMES = "SELECT name FROM holds WHERE scope = ? AND until > ? ORDER BY until LIMIT ?"
+SLOTS_DROP = "DELETE FROM holds WHERE scope = ? AND until <= ?"
+BUCKET = "SELECT full_at FROM buckets WHERE kind = ? AND tenant = ? AND part = ?"
+BUCKET_PUT = (
+    "INSERT INTO buckets (kind, tenant, part, full_at) VALUES (?, ?, ?, ?)"
+    " ON CONFLICT (kind, tenant, part) DO UPDATE SET full_at = excluded.full_at"
+)
+BUCKETS_OF = "SELECT part FROM buckets WHERE kind = 'group' AND tenant = ?"
+BUCKET_BOUND = (
+    "UPDATE buckets SET full_at = min(full_at, ?4) WHERE kind = ?1 AND tenant = ?2 AND part = ?3"
+)
+REOPEN_AT = "SELECT at FROM reopen WHERE kind = ? AND tenant = ? AND part = ?"
+REOPEN_PUT = (
+    "INSERT INTO reopen (kind, tenant, part, at) VALUES (?, ?, ?, ?)"
+    " ON CONFLICT (kind, tenant, part) DO UPDATE SET at = min(at, excluded.at)"
+)
+REOPEN_PAST = "SELECT kind, tenant, part FROM reopen WHERE at <= ? ORDER BY at LIMIT ?"
+REOPEN_DROP = "DELETE FROM reopen WHERE kind = ? AND tenant = ? AND part = ?"
+LINES_OF = "SELECT part, open FROM counts WHERE kind = 'queue' AND tenant = ?"
+LINE_SET = "UPDATE counts SET open = ?, turn = ? WHERE kind = 'queue' AND tenant = ? AND part = ?"
+
+GATE = "UPDATE jobs SET gate = 1 WHERE seq IN (SELECT value FROM json_each(?))"
+GRANT = "UPDATE jobs SET gate = 0 WHERE seq IN (SELECT value FROM json_each(?))"
+_PART = f"FROM jobs WHERE {GATED} AND tenant = ? AND group_name = ?"
+WAITING_QUEUE = f"SELECT queue {_PART} AND gate = 1 AND queue > ? ORDER BY queue LIMIT 1"
+GRANTED_QUEUE = f"SELECT queue {_PART} AND gate = 0 AND queue > ? ORDER BY queue LIMIT 1"
+GRANTED = f"SELECT count(*) FROM (SELECT 1 {_PART} AND gate = 0 AND queue = ? LIMIT ?)"
+GRANTED_LAST = (
+    f"SELECT priority, seq {_PART} AND gate = 0 AND queue = ? ORDER BY priority, seq DESC LIMIT 1"
+)
+GRANTABLE = (
+    f"SELECT priority, seq {_PART} AND gate = 1 AND queue = ? ORDER BY priority DESC, seq LIMIT ?"
+)
+REGATE = (
+    f"UPDATE jobs SET gate = ?1 WHERE {GATED} AND tenant = ?2 AND group_name = ?3"
+    " AND gate = 1 - ?1 AND queue = ?4"
+)
+HEAD = (
+    f"SELECT seq, id, queue, state, gate, late FROM jobs WHERE {IN_ORDER}"
+    " AND tenant = ? AND group_name = ? ORDER BY seq LIMIT 1"
+)
+GROUP_AFTER = (
+    f"SELECT group_name FROM jobs INDEXED BY jobs_gated WHERE {GATED} AND tenant = ?"
+    " AND group_name > ? ORDER BY group_name LIMIT 1"
+)
+
+RECOUNT = tuple(
+    f"SELECT '{kind}', tenant, {part}, state, count(*), sum(size),"
+    " sum(state = 'enqueued' AND (gate = 1 OR late = 1)) FROM jobs"
+    f" WHERE {part} IS NOT NULL GROUP BY tenant, {part}, state"
+    for kind, part in (("tenant", "''"), ("queue", "queue"), ("group", "group_name"))
+)
+RECOUNT_SLOTS = "SELECT name FROM holds WHERE scope IS NOT NULL"
+RUNNING = (
+    "SELECT json_array(tenant, part), processing FROM counts WHERE kind = 'queue' AND processing"
+)
+COUNTS_CLEAR = "DELETE FROM counts"
 
 # -- names -----------------------------------------------------------------------------------------
 
 SETTING = "SELECT name, value, version FROM settings WHERE name = ?"
 SETTING_PUT = (
-    "INSERT INTO settings (name, value, version) VALUES (?, ?, ?)"
-    " ON CONFLICT (name) DO UPDATE SET value = excluded.value, version = excluded.version"
+    "INSERT INTO settings (name, value, version, stamp) VALUES (?, ?, ?, ?) ON CONFLICT (name)"
+    " DO UPDATE SET value = excluded.value, version = excluded.version, stamp = excluded.stamp"
 )
+SETTINGS_SINCE = "SELECT name, value FROM settings WHERE stamp IS NOT NULL AND stamp > ?"
 SETTINGS_UNDER = (
     "SELECT name, value, version FROM settings WHERE value IS NOT NULL"
     " AND name >= ?1 AND substr(name, 1, length(?1)) = ?1 ORDER BY name"
 )
 HOLD = "SELECT name, owner, until, note FROM holds WHERE name = ?"
 HOLD_PUT = (
-    "INSERT INTO holds (name, owner, until, note) VALUES (?, ?, ?, ?) ON CONFLICT (name)"
+    "INSERT INTO holds (name, owner, until, note, scope) VALUES (?, ?, ?, ?, ?) ON CONFLICT (name)"
     " DO UPDATE SET owner = excluded.owner, until = excluded.until, note = excluded.note"
 )
 HOLD_DROP = "DELETE FROM holds WHERE name = ?"

@@ -22,12 +22,14 @@ from holdfast.limits import (
     BATCH_MAX,
     CHANGE_MAX,
     CLAIM_MAX,
+    EXCLUDE_MAX,
     EXPIRED_MAX,
     PAGE_MAX,
     PRUNE_MAX,
     WAIT_S_MAX,
     within,
 )
+from holdfast.scope import Explanation, ScopeKind
 from holdfast.store import (
     Acked,
     Canceled,
@@ -52,13 +54,23 @@ from holdfast.store import (
     Watch,
 )
 from holdfast.stores.bell import Bell
-from holdfast.stores.sqlite import claims, journey, names, sight, upkeep, will
+from holdfast.stores.sqlite import (
+    claims,
+    counting,
+    explain,
+    journey,
+    names,
+    sight,
+    upkeep,
+    will,
+)
 from holdfast.stores.sqlite.connection import open_reader, open_writer, patiently
 from holdfast.stores.sqlite.faults import ours
 from holdfast.stores.sqlite.lane import Call, Lane
 from holdfast.stores.sqlite.layout import SCHEMA_VERSION
 from holdfast.stores.sqlite.options import Options, parse
 from holdfast.stores.sqlite.transaction import Transaction
+from holdfast.stores.sqlite.turns import Turns
 from holdfast.stores.sqlite.wakeup import Doorbell
 from holdfast.stores.sqlite.writer import CALLS_MAX, Writer
 
@@ -78,7 +90,7 @@ class SqliteStore:
         self._clock = clock or SystemClock()
         self._bell = Bell()
         self._doorbell = Doorbell(self._path, self._bell)
-        self._turns = claims.Turns()
+        self._turns = Turns()
         self._writer: Lane[Transaction] | None = None
         self._pages: Lane[sqlite3.Connection] | None = None
         self._peeks: Lane[sqlite3.Connection] | None = None
@@ -93,6 +105,7 @@ class SqliteStore:
             event_log=options.events,
             time_precision_us=1,
             cluster=False,
+            scopes=True,
         )
 
     @classmethod
@@ -152,6 +165,7 @@ class SqliteStore:
 
     async def claim(self, claim: Claim) -> list[Lease]:
         within("limit", claim.limit, CLAIM_MAX)
+        within("exclude_groups", len(claim.exclude_groups), EXCLUDE_MAX)
         return await self._write(
             lambda transaction: claims.claim(transaction, claim, self._turns),
             idle=lambda connection: claims.idle(connection, claim, self._clock.now()),
@@ -195,8 +209,36 @@ class SqliteStore:
         sight.bounded(find.select)
         return await self._page(lambda connection, now: sight.find(connection, find, now))
 
-    async def count(self, tenant: str | None) -> list[Tally]:
-        return await self._page(lambda connection, now: sight.count(connection, tenant, now))
+    async def count(
+        self,
+        tenant: str | None,
+        *,
+        by: ScopeKind = ScopeKind.QUEUE,
+        part: str | None = None,
+        after: tuple[str, str] | None = None,
+        limit: int = PAGE_MAX,
+        recount: bool = False,
+    ) -> list[Tally]:
+        within("limit", limit, PAGE_MAX)
+        asked = counting.Asked(tenant=tenant, by=by, part=part, after=after, limit=limit)
+        correction = await self._write(counting.recount) if recount else 0
+        return await self._page(
+            lambda connection, now: counting.count(connection, asked, now, correction)
+        )
+
+    async def explain(self, ref: Ref) -> Explanation:
+        def look(connection: sqlite3.Connection, now: Micros) -> Explanation | None:
+            if claims.overdue(connection, now):
+                return None
+            return explain.explain(connection, ref, now)
+
+        def repair(transaction: Transaction) -> Explanation:
+            claims.repair(transaction)
+            return explain.explain(transaction.connection, ref, transaction.now)
+
+        # What a claim would do first is no gate.
+        found = await self._page(look)
+        return await self._write(repair) if found is None else found
 
     async def events(
         self, tenant: str | None, after: int, limit: int, job_id: str | None = None

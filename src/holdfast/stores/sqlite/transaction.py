@@ -3,51 +3,85 @@
 from __future__ import annotations
 
 import sqlite3
-from collections import Counter
 
 from holdfast.clock import Micros
 from holdfast.job import EventKind
 from holdfast.store import Ref
 from holdfast.stores.bell import Line
 from holdfast.stores.sqlite import statements as sql
+from holdfast.stores.sqlite.rows import BLOCKED
+from holdfast.stores.sqlite.rules import Rules
 
 Name = tuple[str, str, str, str]
 """(tenant, id, queue, type)"""
 
 EventRow = tuple[int, Micros, str, str, str, str, str, int, int, Micros | None, str | None]
 
-Mark = tuple[int, int, int, int]
+Where = tuple[str, str, str | None]
+"""(tenant, queue, group)"""
+
+Move = tuple[Where, str | None, str | None, int, int]
+"""(where, place before, place after, jobs, bytes); a place is a state or BLOCKED, None is nowhere.
+"""
+
+Group = tuple[str, str]
+"""(tenant, group)"""
+
+Mark = tuple[tuple[int, int, int, int], tuple[int, int, int], set[str], set[Group]]
+
+_AT = {name: index for index, name in enumerate(sql.SUMMED)}
+_ENQUEUED, _BYTES, _BLOCKED = _AT["enqueued"], _AT["bytes"], _AT["blocked"]
+_COLUMN = {**_AT, BLOCKED: _ENQUEUED}
+_IN_LINE = frozenset({"enqueued", BLOCKED})
 
 
 class Transaction:
     """One write transaction. `now` is read once for each call in it."""
 
     __slots__ = (
+        "_alive",
+        "_moves",
         "_on",
+        "_settled",
         "connection",
         "cursor",
         "ended",
         "events",
         "execute",
-        "finished",
+        "groups",
         "lines",
         "now",
+        "rules",
+        "scopes",
         "seq",
+        "tenants",
+        "turn",
     )
 
-    def __init__(self, connection: sqlite3.Connection, events_on: bool) -> None:
+    def __init__(self, connection: sqlite3.Connection, events_on: bool, rules: Rules) -> None:
         self.connection = connection
         self.execute = connection.execute
         self.now: Micros = 0
         self.seq: int
         self.cursor: int
-        self.seq, self.cursor = self.execute(sql.HEADS).fetchone()
+        self.scopes: int
+        self.turn: int
+        self.seq, self.cursor, self.scopes, self.turn = self.execute(sql.HEADS).fetchone()
+        self.rules = rules
+        rules.sync(connection, self.scopes)
         self.events: list[EventRow] = []
         self.lines: set[Line] = set()
         """Where work may have come up."""
         self.ended: list[Ref] = []
-        self.finished: list[tuple[str, str, str, int]] = []
-        """(tenant, queue, state, +1 or -1) for each finished job that stays, or goes."""
+        self.tenants: set[str] = set()
+        """Tenants with settings whose lines must be looked at: see `gates.open_up`."""
+        self.groups: set[Group] = set()
+        """Groups that may have room for more."""
+        self._moves: list[Move] = []
+        self._settled = 0
+        """How many of the moves are in the counts already."""
+        self._alive: dict[Group, int] = {}
+        """Jobs that have not ended, of the groups that the present call ends jobs of."""
         self._on = events_on
 
     def note(
@@ -67,29 +101,102 @@ class Transaction:
                 (self.cursor, self.now, kind._value_, *job, attempt, fence, until, text)
             )
 
-    def tally(self, tenant: str, queue: str, state: str, more: int) -> None:
-        """Counts a finished job whose record stays (+1), or goes (-1)."""
-        self.finished.append((tenant, queue, state, more))
+    # -- counts ----------------------------------------------------------------------------------
+
+    def move(
+        self, at: Where, before: str | None, after: str | None, number: int = 1, size: int = 0
+    ) -> None:
+        """Counts jobs that went from one place to another; `size` is what the tenant's bytes grow
+        by.
+        """
+        if before != after:
+            self._moves.append((at, before, after, number, size))
+
+    def settle(self) -> None:
+        """Brings the counts in the database up to date with the moves."""
+        if self._settled == len(self._moves):
+            return
+        sums: dict[tuple[Where, str | None, str | None], int] = {}
+        rows: dict[tuple[str, str, str], list[int]] = {}
+        for at, before, after, number, size in self._moves[self._settled :]:
+            way = (at, before, after)
+            sums[way] = sums.get(way, 0) + number
+            if size:
+                _row(rows, ("tenant", at[0], ""))[_BYTES] += size
+        for ((tenant, queue, group), before, after), number in sums.items():
+            self._look_later(tenant, group)
+            row = _row(rows, ("queue", tenant, queue))
+            row[_BLOCKED] += number * ((after == BLOCKED) - (before == BLOCKED))
+            if before in _IN_LINE and after in _IN_LINE:
+                continue
+            scopes = [row, _row(rows, ("tenant", tenant, ""))]
+            if group is not None:
+                scopes.append(_row(rows, ("group", tenant, group)))
+            for row in scopes:
+                if before is not None:
+                    row[_COLUMN[before]] -= number
+                if after is not None:
+                    row[_COLUMN[after]] += number
+        values = [
+            (*scope, turn, *numbers)
+            for turn, (scope, numbers) in enumerate(rows.items(), self.turn + 1)
+        ]
+        self.turn += len(values)
+        self.connection.executemany(sql.COUNT_ADD, values)
+        self._settled = len(self._moves)
+
+    def _look_later(self, tenant: str, group: str | None) -> None:
+        if tenant in self.rules.tenants:
+            self.tenants.add(tenant)
+            if group is not None and tenant in self.rules.grouping:
+                self.groups.add((tenant, group))
+
+    def drained(self, tenant: str, group: str | None) -> bool:
+        """True when a job's end, counted just now, left its group without a living one."""
+        if group is None or not self._on:
+            return False
+        left = self._alive.get((tenant, group))
+        if left is None:
+            self.settle()
+            found = self.execute(sql.ALIVE, ("group", tenant, group)).fetchone()
+            left = found[0] if found is not None else 0
+        else:
+            left -= 1
+        self._alive[tenant, group] = left
+        return left == 0
+
+    # -- calls -----------------------------------------------------------------------------------
 
     def mark(self) -> Mark:
         """What `forget` needs to undo a call that failed. Hints of wake-ups may stay: they are
         only hints.
         """
-        return self.seq, self.cursor, len(self.events), len(self.finished)
+        self._alive.clear()
+        heads = (self.seq, self.cursor, self.scopes, self.turn)
+        lengths = (len(self.events), len(self._moves), self._settled)
+        return heads, lengths, set(self.tenants), set(self.groups)
 
     def forget(self, mark: Mark) -> None:
-        self.seq, self.cursor, events, finished = mark
+        scopes = self.scopes
+        heads, (events, moves, settled), self.tenants, self.groups = mark
+        self.seq, self.cursor, self.scopes, self.turn = heads
         del self.events[events:]
-        del self.finished[finished:]
+        del self._moves[moves:]
+        self._settled = settled  # What the call wrote of them was rolled back with it.
+        if scopes != self.scopes:
+            self.rules.clear()
+            self.rules.sync(self.connection, self.scopes)
 
     def flush(self) -> None:
         """Writes what was gathered; the commit follows."""
         if self.events:
             self.connection.executemany(sql.EVENT_INSERT, self.events)
-        if self.finished:
-            sums: Counter[tuple[str, str, str]] = Counter()
-            for tenant, queue, state, more in self.finished:
-                sums[tenant, queue, state] += more
-            rows = [(*place, more) for place, more in sums.items()]
-            self.connection.executemany(sql.FINISHED_ADD, rows)
-        self.execute(sql.HEADS_SAVE, (self.seq, self.cursor))
+        self.settle()
+        self.execute(sql.HEADS_SAVE, (self.seq, self.cursor, self.scopes, self.turn))
+
+
+def _row(rows: dict[tuple[str, str, str], list[int]], scope: tuple[str, str, str]) -> list[int]:
+    row = rows.get(scope)
+    if row is None:
+        row = rows[scope] = [0] * len(sql.SUMMED)
+    return row

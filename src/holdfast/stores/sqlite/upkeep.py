@@ -7,6 +7,7 @@ import sqlite3
 from holdfast.clock import Micros
 from holdfast.job import TERMINAL
 from holdfast.store import Lapsed, Pruned
+from holdfast.stores.sqlite import names
 from holdfast.stores.sqlite import statements as sql
 from holdfast.stores.sqlite.rows import STATES, record
 from holdfast.stores.sqlite.transaction import Transaction
@@ -25,18 +26,20 @@ def prune(transaction: Transaction, limit: int, events_keep_us: Micros) -> Prune
     jobs = _prune_jobs(transaction, limit)
     keys = _prune_keys(transaction, limit)
     events = _prune_events(transaction, limit, transaction.now - events_keep_us)
-    transaction.execute(sql.PRUNE_HOLDS, (transaction.now, limit))
+    names.prune(transaction, limit)
+    transaction.settle()
+    transaction.execute(sql.PRUNE_COUNTS, (limit,))
+    transaction.execute(sql.PRUNE_BUCKETS, (transaction.now, limit))
     return Pruned(jobs, events, more=limit in (jobs, keys, events))
 
 
 def _prune_jobs(transaction: Transaction, limit: int) -> int:
     now = transaction.now
     pruned = transaction.execute(sql.PRUNE_JOBS, (now, limit)).fetchall()
-    for tenant, queue, type, key, id, state in pruned:
-        transaction.tally(tenant, queue, state, -1)
+    for tenant, queue, type, key, id, state, group in pruned:
+        transaction.move((tenant, queue, group), state, None)
         if key is not None:
             transaction.execute(sql.KEY_RELEASE, (tenant, queue, type, key, id, now))
-    transaction.execute(sql.FINISHED_CLEAR)
     return len(pruned)
 
 

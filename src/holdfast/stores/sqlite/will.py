@@ -8,8 +8,9 @@ from holdfast.errors import JobNotFound
 from holdfast.job import TERMINAL, EventKind, State, replay_id
 from holdfast.store import Act, Canceled, Change, Changed, Ref
 from holdfast.stores.sqlite import statements as sql
-from holdfast.stores.sqlite.journey import finish, look, note, release_key
-from holdfast.stores.sqlite.rows import Row
+from holdfast.stores.sqlite.caps import Caps
+from holdfast.stores.sqlite.journey import finish, look, note, release_key, remove, save
+from holdfast.stores.sqlite.rows import BLOCKED, Row
 from holdfast.stores.sqlite.sight import where
 from holdfast.stores.sqlite.transaction import Transaction
 
@@ -49,43 +50,56 @@ def change(transaction: Transaction, change: Change) -> Changed:
         (*values, change.after, change.limit + 1),
     ).fetchall()
     rows = [Row(one) for one in found[: change.limit]]
-    done = {Ref(row.tenant, row.id): _change(transaction, change, row) for row in rows}
+    caps = Caps(transaction)
+    done: dict[Ref, str] = {}
+    for row in rows:
+        outcome = _change(transaction, change, row, caps)
+        if outcome is not None:
+            done[Ref(row.tenant, row.id)] = outcome
     reached = rows[-1].seq if rows else change.after
     return Changed(done, reached if len(found) > change.limit else None)
 
 
-def _change(transaction: Transaction, change: Change, row: Row) -> str:
-    """The id of the job that came of it."""
+def _change(transaction: Transaction, change: Change, row: Row, caps: Caps) -> str | None:
+    """The id of the job that came of it; None when its tenant is full."""
     now = transaction.now
     transaction.lines.add((row.tenant, row.queue))
     if change.act is Act.REPLAY:
-        return _replay(transaction, row)
+        return _replay(transaction, row, caps)
     if change.act is Act.DELETE:
-        note(transaction, EventKind.DELETED, row)
-        transaction.execute(sql.REMOVE, (row.seq,))
+        remove(transaction, row)
         release_key(transaction, row)
-        if row.state in TERMINAL:
-            transaction.tally(row.tenant, row.queue, row.state.value, -1)
+        note(transaction, EventKind.DELETED, row)
         return row.id
     if change.act is Act.REPRIORITISE:
         row.priority = change.priority
     else:
         row.run_at = change.run_at if change.run_at is not None else now + change.delay_us
         row.state = State.SCHEDULED if row.run_at > now else State.ENQUEUED
-    transaction.execute(sql.SAVE, row.saved(now))
+    save(transaction, row)
     note(transaction, EventKind.CHANGED, row, row.run_at, change.act.value)
     return row.id
 
 
-def _replay(transaction: Transaction, row: Row) -> str:
+def _replay(transaction: Transaction, row: Row, caps: Caps) -> str | None:
     now, id = transaction.now, replay_id(row.tenant, row.id)
+    capped = caps.concern(row.tenant)
+    if capped and caps.refusal(row.tenant, row.size) is not None:
+        known = transaction.execute(sql.NAMED, (row.tenant, id)).fetchone()
+        if known is None:
+            return None
+    gated = transaction.rules.gated(row.tenant, row.group, row.queue)
     transaction.seq += 1
     # The payload is copied inside the database and never travels.
     copied = transaction.execute(
-        sql.REPLAY, (transaction.seq, id, now, now, now, now, row.seq)
+        sql.REPLAY, (transaction.seq, id, now, now, now, now, int(gated), row.seq)
     ).rowcount
     if copied:
         transaction.execute(sql.REPLAY_BODY, (transaction.seq, row.seq))
+        place = BLOCKED if gated else "enqueued"
+        transaction.move((row.tenant, row.queue, row.group), None, place, 1, row.size)
+        if capped:
+            caps.add(row.tenant, row.size)
         transaction.note(EventKind.ENQUEUED, (row.tenant, id, row.queue, row.type), 0, 0)
     else:
         transaction.seq -= 1

@@ -4,7 +4,7 @@
                                               SAVEPOINT, call 1, RELEASE
                                               SAVEPOINT, call 2, ROLLBACK TO    (fails alone)
                                               ...
-                                              events, heads
+                                              what has room now, counts, events, heads
                                             COMMIT                              (one fsync)
     callers <-- answers -- sleepers are rung
 
@@ -20,8 +20,10 @@ from functools import partial
 from holdfast.clock import Clock
 from holdfast.stores.sqlite.connection import patiently
 from holdfast.stores.sqlite.faults import ours
+from holdfast.stores.sqlite.gates import open_up
 from holdfast.stores.sqlite.lane import Call
 from holdfast.stores.sqlite.options import Options
+from holdfast.stores.sqlite.rules import Rules
 from holdfast.stores.sqlite.transaction import Transaction
 
 CALLS_MAX = 256
@@ -39,6 +41,7 @@ class Writer:
         self._options = options
         self._clock = clock
         self._committed = committed
+        self._rules = Rules()
 
     def serve(self, connection: sqlite3.Connection, calls: list[Write]) -> None:
         """Gives each call its answer or its error; raises when all of them failed together."""
@@ -50,6 +53,7 @@ class Writer:
                 # A call that made SQLite drop the transaction leaves; the others try again.
                 calls = self._commit(connection, calls)
         except BaseException:
+            self._rules.clear()
             _roll_back(connection)
             raise
 
@@ -67,11 +71,13 @@ class Writer:
     def _commit(self, connection: sqlite3.Connection, calls: list[Write]) -> list[Write]:
         """Runs the calls in one transaction; returns those that must run again."""
         patiently(self._options.busy_s, lambda: connection.execute("BEGIN IMMEDIATE"))
-        transaction = Transaction(connection, self._options.events)
+        transaction = Transaction(connection, self._options.events, self._rules)
         for call in calls:
             self._run(transaction, call)
             if not connection.in_transaction:
+                self._rules.clear()
                 return [other for other in calls if other is not call and other.error is None]
+        open_up(transaction)
         transaction.flush()
         connection.execute("COMMIT")
         self._committed(transaction)

@@ -14,7 +14,20 @@ from holdfast.clock import Micros
 from holdfast.job import Event, EventKind, JobRecord, Lease, NewJob, Outcome, State
 from holdfast.lifecycle import Transition, decide, lapse
 from holdfast.limits import EXPIRED_MAX, PAGE_MAX
-from holdfast.store import Acked, Canceled, Claim, Enqueued, Extended, Extension, Ref, Store
+from holdfast.scope import Explanation, Gate, GateKind, Scope, ScopeSettings, encode
+from holdfast.store import (
+    Acked,
+    Canceled,
+    Claim,
+    Enqueued,
+    Extended,
+    Extension,
+    Put,
+    Ref,
+    Setting,
+    Store,
+    Tally,
+)
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.contract.builders import ACME, LEASE, finding, job
 
@@ -107,6 +120,42 @@ class Bench:
         """One turn of the rescue: read what lapsed, let the rules decide, ack."""
         lapsed = await self.store.expired(limit)
         return await self.store.ack([lapse(one.job, one.token) for one in lapsed])
+
+    # -- scopes ----------------------------------------------------------------------------------
+
+    async def configure(self, scope: Scope, **fields: Any) -> None:
+        """Gives a scope these settings and no others; none at all deletes them."""
+        self.needs("scopes")
+        found = await self.setting(scope)
+        value = encode(ScopeSettings(**fields)) if fields else None
+        if found is not None or fields:
+            version = 0 if found is None else found.version
+            await self.store.settings([Put(scope.name, value, version)])
+
+    async def setting(self, scope: Scope) -> Setting | None:
+        listed = await self.store.settings(under=scope.name)
+        return next((each for each in listed if each.name == scope.name), None)
+
+    async def tally(self, scope: Scope) -> Tally:
+        """The counts of one scope; empty ones when it is not listed."""
+        self.needs("scopes")
+        found = await self.store.count(scope.tenant, by=scope.kind, part=scope.part)
+        assert len(found) <= 1
+        return found[0] if found else Tally(scope.tenant, scope.part, {})
+
+    async def running(self, scope: Scope) -> int:
+        return (await self.tally(scope)).counts.get(State.PROCESSING, 0)
+
+    async def explain(self, id: str, tenant: str = ACME) -> Explanation:
+        self.needs("scopes")
+        return await self.store.explain(Ref(tenant, id))
+
+    async def gates(self, id: str, tenant: str = ACME) -> dict[GateKind, Gate]:
+        """What holds a job now; at most one gate of a kind."""
+        gates = (await self.explain(id, tenant)).gates
+        by_kind = {gate.kind: gate for gate in gates}
+        assert len(by_kind) == len(gates)
+        return by_kind
 
     # -- sight -----------------------------------------------------------------------------------
 

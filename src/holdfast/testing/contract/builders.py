@@ -9,12 +9,14 @@ import msgspec
 from holdfast.clock import SECOND, Micros
 from holdfast.job import Envelope, JobRecord, NewJob, Rules
 from holdfast.retry import Backoff, Jitter, RetryPolicy
+from holdfast.scope import Scope, ScopeKind
 from holdfast.store import Change, Changed, Find, Selection
 
 ACME = "acme"
 GLOBEX = "globex"
 MAIL = "mail"
 AUDIO = "audio"
+CRAWL = "crawl"
 
 LEASE: Micros = 60 * SECOND
 HOUR: Micros = 3600 * SECOND
@@ -49,6 +51,18 @@ def job(
     return NewJob(tenant=tenant, id=id, queue=queue, envelope=envelope, rules=rules, **options)
 
 
+def tenant_of(tenant: str = ACME) -> Scope:
+    return Scope(tenant)
+
+
+def queue_of(queue: str = MAIL, tenant: str = ACME) -> Scope:
+    return Scope(tenant, ScopeKind.QUEUE, queue)
+
+
+def group_of(group: str = CRAWL, tenant: str = ACME) -> Scope:
+    return Scope(tenant, ScopeKind.GROUP, group)
+
+
 def by_id(changed: Changed) -> dict[str, str]:
     """What came of each id; no id of two tenants may be in it."""
     came = {ref.id: id for ref, id in changed.done.items()}
@@ -76,6 +90,9 @@ def ids(jobs: Any) -> list[str]:
     """The ids of records or leases, in the order given."""
     return [each.id if isinstance(each, JobRecord) else each.job.id for each in jobs]
 
+
+SCOPES = (tenant_of(), queue_of(), group_of())
+"""One of each kind; a job of CRAWL in MAIL of ACME is inside all three."""
 
 _FIND = ("after", "limit", "newest_first")
 _CHANGE = ("after", "limit", "priority", "delay_us", "run_at")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 from holdfast.clock import Micros
 from holdfast.job import Event, EventKind, JobRecord, Lease, State
+from holdfast.scope import ScopeKind
 from holdfast.store import Lapsed, Tally
 from holdfast.testing.contract.model import Item, Line
+from holdfast.testing.contract.model_scopes import Places
 
 _ENDS = (EventKind.COMPLETED, EventKind.FAILED, EventKind.CANCELED)
 
@@ -66,13 +69,49 @@ def check_story(events: list[Event], items: Iterable[Item]) -> None:
         assert ends == ([EventKind(item.state.value)] if item.over else [])
 
 
-def check_order(leases: list[Lease], ready: dict[Line, list[Item]], limit: int) -> None:
-    """P9: as many as there are, each line's in its order, and no line left out."""
-    assert len(leases) == min(limit, sum(map(len, ready.values())))
+def check_tallies(records: Iterable[JobRecord], kind: ScopeKind, tallies: Iterable[Tally]) -> None:
+    """The same of tenants and groups."""
+    counts: dict[tuple[str, str], Counter[State]] = {}
+    for record in records:
+        part = record.group if kind is ScopeKind.GROUP else ""
+        if part is not None:
+            counts.setdefault((record.tenant, part), Counter())[record.state] += 1
+    told = {(each.tenant, each.queue): each.counts for each in tallies}
+    assert list(told) == sorted(counts)
+    for name, states in told.items():
+        assert {state: n for state, n in states.items() if n} == counts[name]
+
+
+def check_order(
+    leases: list[Lease], ready: dict[Line, list[Item]], limit: int, after: Places
+) -> None:
+    """P9, P13: each line's in its order, no line left out, and all that limits allow.
+
+    `after` is who holds which place when the claim has returned. Within a claim places are only
+    taken, so what had no place on the way has none at its end.
+    """
+    assert len(leases) <= limit
+    taken = {(each.job.tenant, each.job.id) for each in leases}
+    assert taken <= {item.name for items in ready.values() for item in items}
     for line, items in ready.items():
         got = [each.job.id for each in leases if (each.job.tenant, each.job.queue) == line]
-        assert got == [item.new.id for item in items[: len(got)]]
-        assert got or limit < len(ready)
+        assert got == [item.new.id for item in items if item.name in taken]
+        left = [item for item in items if item.name not in taken]
+        if len(leases) < limit or (not got and limit >= len(ready)):
+            assert all(after.blocked(item) for item in left)
+        _check_rank(items, taken, after)
+    for item in (item for items in ready.values() for item in items if item.name in taken):
+        assert after.fits(item)
+
+
+def _check_rank(items: list[Item], taken: set[tuple[str, str]], after: Places) -> None:
+    """P9: only a job whose group has no place for it is passed over, and by none of its group."""
+    last = max((place for place, item in enumerate(items) if item.name in taken), default=-1)
+    for place, item in enumerate(items[: last + 1]):
+        if item.name not in taken:
+            assert after.blocked_by_group(item)
+            behind = [each for each in items[place:] if each.new.group == item.new.group]
+            assert after.ordered(item) or not any(each.name in taken for each in behind)
 
 
 def check_lease(lease: Lease, item: Item | None) -> None:

@@ -7,21 +7,18 @@ assert machine.steps >= 10_000
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import initialize, precondition, rule
 
 from holdfast.clock import SECOND, Clock, Micros
 from holdfast.errors import JobNotFound
 from holdfast.job import (
     Abandoned,
     Completed,
-    Event,
     Failed,
-    JobRecord,
     Lease,
     NewJob,
     Outcome,
@@ -31,19 +28,18 @@ from holdfast.job import (
     State,
 )
 from holdfast.lifecycle import Transition, decide, lapse
-from holdfast.limits import EXPIRED_MAX, PAGE_MAX, PRUNE_MAX
-from holdfast.store import Act, Claim, Extension, Lapsed, Ref, Store
-from holdfast.testing.clock import ManualClock
-from holdfast.testing.contract.builders import RETRY, by_id, changing, finding, job
+from holdfast.limits import EXPIRED_MAX, PRUNE_MAX
+from holdfast.store import Act, Claim, Extension, Ref, Store
+from holdfast.testing.contract.builders import RETRY, by_id, changing, job
 from holdfast.testing.contract.checks import (
-    check_counts,
     check_lapsed,
     check_lease,
     check_order,
-    check_record,
-    check_story,
 )
-from holdfast.testing.contract.model import Item, Line, Model, lapse_answers
+from holdfast.testing.contract.machine_scopes import ScopeRules
+from holdfast.testing.contract.machine_sight import SightRules
+from holdfast.testing.contract.model import Item, Line, lapse_answers
+from holdfast.testing.contract.model_scopes import Places
 from holdfast.testing.contract.strategies import (
     QUEUES,
     TENANTS,
@@ -51,6 +47,7 @@ from holdfast.testing.contract.strategies import (
     options,
     outcomes,
     picks,
+    some_groups,
     some_queues,
     some_tenants,
     tenants,
@@ -62,42 +59,18 @@ Names = tuple[str, ...] | None
 YEAR: Micros = 366 * 24 * 3600 * SECOND
 
 
-class StoreMachine(RuleBasedStateMachine):
+class StoreMachine(ScopeRules, SightRules):
     """Random verbs on a store, each answer held against the model."""
-
-    make: ClassVar[Callable[[Clock], Store]]
-    steps: ClassVar[int] = 0
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.model = Model()
-        self.clock = ManualClock()
-        self.leases: list[Lease] = []
-        self.looks: list[Lapsed] = []
-        self.tokens: set[str] = set()
-        self.made = self.claims = 0
-        self.loop = asyncio.new_event_loop()
-        self.store = type(self).make(self.clock)
-        self.run(self.store.open())
 
     def teardown(self) -> None:
         try:
+            self.compare()
+            self.drain()
             self.compare()
             self.check_events()
         finally:
             self.run(self.store.close())
             self.loop.close()
-
-    def run(self, call: Awaitable[T]) -> T:
-        return self.loop.run_until_complete(call)
-
-    def step(self) -> Micros:
-        type(self).steps += 1
-        return self.clock.now()
-
-    def lease(self, pick: int) -> Lease:
-        """One of the last few: most are live, some are long over."""
-        return self.leases[-1 - pick % min(len(self.leases), 10)]
 
     # -- journey ---------------------------------------------------------------------------------
 
@@ -127,12 +100,27 @@ class StoreMachine(RuleBasedStateMachine):
         assert [(answer.id, answer.created) for answer in answers] == expected
         assert all(answer.error is None for answer in answers)
 
-    @rule(limit=st.integers(0, 6), length=lengths, of=some_tenants, queues=some_queues)
-    def claim(self, limit: int, length: Micros, of: Names, queues: Names) -> None:
+    @rule(
+        limit=st.integers(0, 6),
+        length=lengths,
+        of=some_tenants,
+        queues=some_queues,
+        without=some_groups,
+    )
+    def claim(
+        self, limit: int, length: Micros, of: Names, queues: Names, without: tuple[str, ...]
+    ) -> None:
         self.step()
-        self.take(limit, length + SECOND, of, queues)
+        self.take(limit, length + SECOND, of, queues, without)
 
-    def take(self, limit: int, length: Micros, of: Names = None, queues: Names = None) -> None:
+    def take(
+        self,
+        limit: int,
+        length: Micros,
+        of: Names = None,
+        queues: Names = None,
+        without: tuple[str, ...] = (),
+    ) -> list[Lease]:
         now = self.clock.now()
         self.claims += 1
         claim = Claim(
@@ -142,18 +130,20 @@ class StoreMachine(RuleBasedStateMachine):
             lease_us=length,
             tenants=of,
             queues=queues,
+            exclude_groups=without,
         )
         leases = self.run(self.store.claim(claim))
         asked = [(t, q) for t in of or TENANTS for q in queues or QUEUES]
-        ready = self.model.lines(asked, now)
-        check_order(leases, ready, limit)
+        ready = self.model.lines(asked, now, without)
         for lease in leases:
             check_lease(lease, self.model.get(lease.job.tenant, lease.job.id))
             assert lease.until == now + length
             assert lease.token not in self.tokens
             self.tokens.add(lease.token)
             self.model.take(lease, now)
+        check_order(leases, ready, limit, Places(self.words, self.model.items, now))
         self.leases += leases
+        return leases
 
     @precondition(lambda self: self.leases)
     @rule(pick=picks, length=lengths, forged=st.sampled_from([False, False, False, True]))
@@ -273,10 +263,6 @@ class StoreMachine(RuleBasedStateMachine):
             assert found.priority in (item.new.priority, item.priority)
             replay.priority = found.priority
 
-    def lookup(self, tenant: str, id: str) -> JobRecord:
-        [found] = self.run(self.store.find(finding(tenant, ids=(id,)))).jobs
-        return found
-
     # -- time and upkeep -------------------------------------------------------------------------
 
     @rule(seconds=st.sampled_from([1, 5, 10, 30, 600]))
@@ -342,56 +328,6 @@ class StoreMachine(RuleBasedStateMachine):
         assert (pruned.jobs, pruned.events, pruned.more) == (len(gone), 0, False)
         for item in gone:
             self.model.delete(item, now)
-
-    # -- sight -----------------------------------------------------------------------------------
-
-    @rule()
-    def compare_all(self) -> None:
-        self.step()
-        self.compare()
-
-    def compare(self) -> None:
-        now = self.clock.now()
-        records = list(self.run(self.store.find(finding(None, limit=PAGE_MAX))).jobs)
-        items = sorted(self.model.items, key=lambda item: -item.seq)
-        assert [(each.tenant, each.id) for each in records] == [item.name for item in items]
-        for record, item in zip(records, items, strict=True):
-            check_record(record, item, now)
-        check_counts(records, self.run(self.store.count(None)))
-
-    @rule(tenant=tenants, limit=st.integers(1, 4), newest_first=st.booleans(), some=some_queues)
-    def page(
-        self, tenant: str, limit: int, newest_first: bool, some: tuple[str, ...] | None
-    ) -> None:
-        self.step()
-        got: list[str] = []
-        after: int | None = None
-        while True:
-            wish = finding(
-                tenant, queues=some or (), limit=limit, after=after, newest_first=newest_first
-            )
-            page = self.run(self.store.find(wish))
-            got += [each.id for each in page.jobs]
-            after = page.cursor
-            if after is None:
-                break
-            assert len(page.jobs) == limit
-        items = [each for each in self.model.of(tenant) if each.new.queue in (some or QUEUES)]
-        expected = [item.new.id for item in sorted(items, key=lambda item: item.seq)]
-        assert got == (expected[::-1] if newest_first else expected)
-
-    def check_events(self) -> None:
-        """P14: every job's facts tell the same story as its record."""
-        if not self.store.capabilities.event_log:
-            return
-        events: list[Event] = []
-        while True:
-            after = events[-1].cursor if events else 0
-            page = self.run(self.store.events(None, after, PAGE_MAX))
-            events += page.events
-            if not page.events:
-                break
-        check_story(events, self.model.items)
 
 
 def machine_for(make: Callable[[Clock], Store]) -> type[StoreMachine]:

@@ -162,12 +162,18 @@ class Model:
         self.items.append(item)
         return item
 
-    def lines(self, lines: Iterable[Line], now: Micros) -> dict[Line, list[Item]]:
-        """P9: what each of these lines has to give, in the order it must be given."""
+    def lines(
+        self, lines: Iterable[Line], now: Micros, without: tuple[str, ...] = ()
+    ) -> dict[Line, list[Item]]:
+        """P9: what each of these lines has to give, in the order it must be given.
+
+        As far as the jobs go: whether there is a place for them is for `model_scopes.py` to say.
+        """
         wanted = set(lines)
         ready: dict[Line, list[Item]] = {}
         for item in sorted(self.items, key=lambda each: (-each.priority, each.seq)):
-            if item.line in wanted and item.eligible(now):
+            left_out = item.new.group is not None and item.new.group in without
+            if item.line in wanted and item.eligible(now) and not left_out:
                 ready.setdefault(item.line, []).append(item)
         return ready
 

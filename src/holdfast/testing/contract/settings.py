@@ -95,7 +95,7 @@ async def test_a_version_is_never_used_twice(bench: Bench) -> None:
     ("put", "field"),
     [
         (Put("", b"", 0), "name"),
-        (Put("a" * 257, b"", 0), "name"),
+        (Put("a" * 769, b"", 0), "name"),
         (Put("a", b"x" * 65537, 0), "value"),
     ],
 )

@@ -14,15 +14,31 @@ from holdfast.job import (
     Released,
     Snoozed,
 )
-from holdfast.testing.contract.builders import ACME, AUDIO, GLOBEX, MAIL, rules
+from holdfast.testing.contract.builders import (
+    ACME,
+    AUDIO,
+    GLOBEX,
+    MAIL,
+    group_of,
+    queue_of,
+    rules,
+    tenant_of,
+)
 
 TENANTS = (ACME, GLOBEX)
 QUEUES = (MAIL, AUDIO)
+GROUPS = ("g1", "g2")
 
 lengths = st.sampled_from([0, 1, 5, 10, 30]).map(micros)
 tenants = st.sampled_from(TENANTS)
 some_tenants = st.sampled_from([None, (ACME,), (GLOBEX,), TENANTS])
 some_queues = st.sampled_from([None, (MAIL,), (AUDIO,), QUEUES])
+some_groups = st.sampled_from([(), (), (), ("g1",), GROUPS])
+scopes = st.one_of(
+    st.builds(tenant_of, tenants),
+    st.builds(queue_of, st.sampled_from(QUEUES), tenants),
+    st.builds(group_of, st.sampled_from(GROUPS), tenants),
+)
 picks = st.integers(0, 1000)
 kept = st.sampled_from([0, 20 * SECOND, 3600 * SECOND, 3600 * SECOND])
 all_rules = st.builds(
@@ -42,6 +58,7 @@ options = st.fixed_dictionaries(
         "delay_us": st.just(0) | lengths,
         "ttl_us": st.sampled_from([None, None, None, 10 * SECOND, 40 * SECOND]),
         "key": st.sampled_from([None, None, "k1", "k2"]),
+        "group": st.sampled_from([None, *GROUPS]),
     }
 )
 outcomes: st.SearchStrategy[Outcome] = st.one_of(

@@ -10,6 +10,7 @@ CREATE TABLE jobs (
     version      INTEGER NOT NULL,
     state        TEXT    NOT NULL,
     late         INTEGER NOT NULL DEFAULT 0,
+    gate         INTEGER NOT NULL DEFAULT 0,
     priority     INTEGER NOT NULL,
     run_at       INTEGER NOT NULL,
     attempt      INTEGER NOT NULL DEFAULT 0,
@@ -32,6 +33,7 @@ CREATE TABLE jobs (
     origin       TEXT,
     replayed_as  TEXT,
     rules        TEXT    NOT NULL,
+    size         INTEGER NOT NULL,
     reason       TEXT,
     error        TEXT,
     progress     TEXT,
@@ -44,9 +46,15 @@ CREATE INDEX jobs_tenant ON jobs (tenant);
 CREATE INDEX jobs_group ON jobs (tenant, group_name) WHERE group_name IS NOT NULL;
 CREATE INDEX jobs_key ON jobs (tenant, key) WHERE key IS NOT NULL;
 
-CREATE INDEX jobs_ready ON jobs (queue, tenant, priority DESC, seq, run_at)
-    WHERE state = 'enqueued' AND late = 0;
-CREATE INDEX jobs_due ON jobs (run_at, tenant, queue, state)
+CREATE INDEX jobs_ready ON jobs (queue, tenant, priority DESC, seq)
+    WHERE state = 'enqueued' AND late = 0 AND gate = 0;
+CREATE INDEX jobs_gated ON jobs (tenant, group_name, gate, queue, priority DESC, seq)
+    WHERE group_name IS NOT NULL AND state = 'enqueued' AND late = 0;
+CREATE INDEX jobs_order ON jobs (tenant, group_name, seq)
+    WHERE group_name IS NOT NULL
+    AND state IN ('waiting', 'scheduled', 'enqueued', 'processing', 'retrying');
+CREATE INDEX jobs_ages ON jobs (tenant, queue, run_at) WHERE state = 'enqueued';
+CREATE INDEX jobs_due ON jobs (run_at, tenant, queue, state, group_name)
     WHERE state IN ('scheduled', 'retrying') AND late = 0;
 CREATE INDEX jobs_held ON jobs (lease_until)
     WHERE state = 'processing' AND attempt < max_attempts;
@@ -54,7 +62,6 @@ CREATE INDEX jobs_spent ON jobs (lease_until)
     WHERE state = 'processing' AND attempt >= max_attempts;
 CREATE INDEX jobs_ttl ON jobs (late, expires_at)
     WHERE expires_at IS NOT NULL AND state IN ('waiting', 'scheduled', 'enqueued', 'retrying');
-CREATE INDEX jobs_waiting ON jobs (tenant) WHERE state = 'waiting' AND late = 0;
 CREATE INDEX jobs_dead ON jobs (tenant) WHERE state = 'failed';
 CREATE INDEX jobs_done ON jobs (keep_until) WHERE keep_until IS NOT NULL;
 
@@ -68,13 +75,53 @@ BEGIN
     DELETE FROM bodies WHERE seq = old.seq;
 END;
 
-CREATE TABLE finished (
-    tenant TEXT    NOT NULL,
-    queue  TEXT    NOT NULL,
-    state  TEXT    NOT NULL,
-    jobs   INTEGER NOT NULL,
-    PRIMARY KEY (tenant, queue, state)
+CREATE TABLE counts (
+    kind       TEXT    NOT NULL,
+    tenant     TEXT    NOT NULL,
+    part       TEXT    NOT NULL,
+    waiting    INTEGER NOT NULL DEFAULT 0,
+    scheduled  INTEGER NOT NULL DEFAULT 0,
+    enqueued   INTEGER NOT NULL DEFAULT 0,
+    processing INTEGER NOT NULL DEFAULT 0,
+    retrying   INTEGER NOT NULL DEFAULT 0,
+    completed  INTEGER NOT NULL DEFAULT 0,
+    failed     INTEGER NOT NULL DEFAULT 0,
+    canceled   INTEGER NOT NULL DEFAULT 0,
+    bytes      INTEGER NOT NULL DEFAULT 0,
+    blocked    INTEGER NOT NULL DEFAULT 0,
+    slots      INTEGER NOT NULL DEFAULT 0,
+    open       INTEGER NOT NULL DEFAULT 1,
+    turn       INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (kind, tenant, part)
 ) WITHOUT ROWID;
+
+CREATE INDEX lines_turn ON counts (turn, part)
+    WHERE kind = 'queue' AND open = 1 AND enqueued > blocked;
+CREATE INDEX lines_open ON counts (part, turn)
+    WHERE kind = 'queue' AND open = 1 AND enqueued > blocked;
+CREATE INDEX counts_idle ON counts (kind)
+    WHERE waiting + scheduled + enqueued + processing + retrying = 0
+    AND completed + failed + canceled + slots = 0;
+
+CREATE TABLE buckets (
+    kind    TEXT    NOT NULL,
+    tenant  TEXT    NOT NULL,
+    part    TEXT    NOT NULL,
+    full_at INTEGER NOT NULL,
+    PRIMARY KEY (kind, tenant, part)
+) WITHOUT ROWID;
+
+CREATE INDEX buckets_full ON buckets (full_at);
+
+CREATE TABLE reopen (
+    kind   TEXT    NOT NULL,
+    tenant TEXT    NOT NULL,
+    part   TEXT    NOT NULL,
+    at     INTEGER NOT NULL,
+    PRIMARY KEY (kind, tenant, part)
+) WITHOUT ROWID;
+
+CREATE INDEX reopen_at ON reopen (at);
 
 CREATE TABLE keys (
     tenant TEXT NOT NULL,
@@ -108,20 +155,29 @@ CREATE TABLE heads (
     one          INTEGER PRIMARY KEY CHECK (one = 1),
     seq          INTEGER NOT NULL,
     cursor       INTEGER NOT NULL,
-    events_floor INTEGER NOT NULL
+    events_floor INTEGER NOT NULL,
+    scopes       INTEGER NOT NULL,
+    turn         INTEGER NOT NULL
 );
 
-INSERT INTO heads VALUES (1, 0, 0, 0);
+INSERT INTO heads VALUES (1, 0, 0, 0, 0, 0);
 
 CREATE TABLE settings (
     name    TEXT PRIMARY KEY,
     value   BLOB,              -- NULL: deleted; the row keeps its version from being used again
-    version INTEGER NOT NULL
+    version INTEGER NOT NULL,
+    stamp   INTEGER            -- of a scope: the value of heads.scopes when it was put
 ) WITHOUT ROWID;
+
+CREATE INDEX settings_stamp ON settings (stamp) WHERE stamp IS NOT NULL;
 
 CREATE TABLE holds (
     name  TEXT PRIMARY KEY,
     owner TEXT    NOT NULL,
     until INTEGER NOT NULL,
-    note  TEXT    NOT NULL
+    note  TEXT    NOT NULL,
+    scope TEXT                 -- of a slot: what the names of its scope's slots start with
 ) WITHOUT ROWID;
+
+CREATE INDEX holds_until ON holds (until);
+CREATE INDEX holds_slots ON holds (scope, until) WHERE scope IS NOT NULL;

@@ -1,0 +1,86 @@
+"""`holdfast pause` and `holdfast resume`: nothing of a scope is claimed until it goes on."""
+
+from __future__ import annotations
+
+import getpass
+
+import click
+
+from holdfast import operate
+from holdfast.cli.common import Settings, common_options, json_option, opened, work
+from holdfast.cli.scoping import one_of, pause_words, scope_options, state_data
+from holdfast.cli.show import print_json
+from holdfast.scopes import ScopeState, words
+
+author_option = click.option("--author", help="Who says so; the user of this shell without it.")
+
+
+@click.command("pause")
+@scope_options
+@click.option("--reason", required=True, help="Shown wherever the scope is.")
+@author_option
+@json_option
+@common_options
+@click.pass_obj
+def pause(
+    settings: Settings,
+    /,
+    *,
+    tenant: str,
+    queue: str | None,
+    group: str | None,
+    reason: str,
+    author: str | None,
+    as_json: bool,
+) -> None:
+    """Claim nothing of a tenant, a queue or a group; what runs may end."""
+    one_of(queue, group)
+
+    async def act() -> ScopeState:
+        async with opened(settings) as store:
+            handle = operate.scope(store, tenant, queue=queue, group=group)
+            return await handle.pause(reason, author or _user())
+
+    _told(work(act()), as_json)
+
+
+@click.command("resume")
+@scope_options
+@author_option
+@json_option
+@common_options
+@click.pass_obj
+def resume(
+    settings: Settings,
+    /,
+    *,
+    tenant: str,
+    queue: str | None,
+    group: str | None,
+    author: str | None,
+    as_json: bool,
+) -> None:
+    """End a pause."""
+    one_of(queue, group)
+
+    async def act() -> ScopeState:
+        async with opened(settings) as store:
+            handle = operate.scope(store, tenant, queue=queue, group=group)
+            return await handle.resume(author or _user())
+
+    _told(work(act()), as_json)
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        raise click.UsageError("this shell has no user name: say --author") from None
+
+
+def _told(state: ScopeState, as_json: bool) -> None:
+    if as_json:
+        print_json(state_data(state))
+        return
+    paused = state.settings.paused
+    click.echo(f"{words(state.scope)}: {'not paused' if paused is None else pause_words(paused)}")

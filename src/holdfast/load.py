@@ -1,0 +1,173 @@
+"""How much work is there, and how many workers does it want? One call for autoscalers.
+
+    slots    = running + runnable / waiting_per_slot, rounded up
+    wanted   = slots / slots of one worker, rounded up, between `at_least` and `at_most`
+
+`runnable` counts ready jobs that limits and pauses let run: a million jobs behind a limit of two
+want no more workers than two jobs do. Rates are not part of it.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable
+
+import msgspec
+
+from holdfast.clock import Micros, seconds
+from holdfast.job import State, check_whole
+from holdfast.roster import Worker, roster
+from holdfast.scope import NO_SETTINGS, Scope, ScopeKind, ScopeSettings, group_gate
+from holdfast.scopes import ScopeState, configured, tallies
+from holdfast.store import Store, Tally
+
+WAITING_PER_SLOT = 10
+SLOTS_PER_WORKER = 10
+WANTED_MAX = 10_000
+UNLIMITED = 1 << 60
+
+
+class Load(msgspec.Struct, frozen=True, kw_only=True):
+    """The work at hand, of all tenants or of those asked for."""
+
+    runnable: int
+    """Ready jobs that no pause and no running limit of their scopes holds back."""
+    waiting: int
+    """Ready jobs in all."""
+    oldest_at: Micros | None
+    """Since when the longest-waiting job of a line that may run could have run."""
+    oldest_wait_s: float
+    workers: int
+    """Workers that are present and serve one of the lines."""
+    running: int
+    """Their slots that are busy."""
+    slots: int
+    wanted: int
+    """How many workers there should be."""
+
+    @property
+    def busy(self) -> float:
+        """The busy part of the slots, 0 to 1."""
+        return self.running / self.slots if self.slots else 0.0
+
+
+async def load(
+    store: Store,
+    *,
+    tenants: Iterable[str] | None = None,
+    queues: Iterable[str] | None = None,
+    waiting_per_slot: int = WAITING_PER_SLOT,
+    at_least: int = 0,
+    at_most: int = WANTED_MAX,
+    now: Micros | None = None,
+) -> Load:
+    """What there is to do, who is there to do it, and how many there should be."""
+    check_whole("waiting_per_slot", waiting_per_slot, 1, 1_000_000)
+    check_whole("at_most", at_most, 1, WANTED_MAX)
+    check_whole("at_least", at_least, 0, at_most)
+    names = None if tenants is None else set(tenants)
+    lines = None if queues is None else set(queues)
+    found = [
+        tally
+        for tally in await _all(store, names, ScopeKind.QUEUE)
+        if lines is None or tally.queue in lines
+    ]
+    settings = await configured(store)
+    groups = await _all(store, names, ScopeKind.GROUP) if _grouped(settings) else []
+    runnable, oldest = _runnable(found, groups, settings)
+    workers = [one for one in await roster(store) if _serves(one, names, lines)]
+    running = sum(one.note.running for one in workers)
+    slots = sum(one.note.concurrency for one in workers)
+    each = slots / len(workers) if slots else SLOTS_PER_WORKER
+    need = running + math.ceil(runnable / waiting_per_slot)
+    at = time.time_ns() // 1000 if now is None else now
+    return Load(
+        runnable=runnable,
+        waiting=sum(_ready(tally) for tally in found),
+        oldest_at=oldest,
+        oldest_wait_s=0.0 if oldest is None else max(0.0, seconds(at - oldest)),
+        workers=len(workers),
+        running=running,
+        slots=slots,
+        wanted=min(at_most, max(at_least, math.ceil(need / each))),
+    )
+
+
+async def _all(store: Store, tenants: set[str] | None, by: ScopeKind) -> list[Tally]:
+    asked: list[str | None] = [None] if tenants is None else [*sorted(tenants)]
+    return [tally for tenant in asked async for tally in tallies(store, tenant, by)]
+
+
+def _grouped(settings: dict[Scope, ScopeState]) -> bool:
+    """Whether any group is under a rule: only then its counts matter."""
+    return any(
+        scope.kind is ScopeKind.GROUP or state.settings.groups is not None
+        for scope, state in settings.items()
+    )
+
+
+def _serves(worker: Worker, tenants: set[str] | None, queues: set[str] | None) -> bool:
+    note = worker.note
+    return (tenants is None or note.tenants is None or not tenants.isdisjoint(note.tenants)) and (
+        queues is None or note.queues is None or not queues.isdisjoint(note.queues)
+    )
+
+
+def _runnable(
+    lines: list[Tally], groups: list[Tally], settings: dict[Scope, ScopeState]
+) -> tuple[int, Micros | None]:
+    """How many of the ready jobs may run, and since when the first of them waits."""
+
+    def of(scope: Scope) -> ScopeSettings:
+        state = settings.get(scope)
+        return NO_SETTINGS if state is None else state.settings
+
+    by_tenant: dict[str, list[Tally]] = {}
+    for line in lines:
+        by_tenant.setdefault(line.tenant, []).append(line)
+    stuck: dict[str, int] = {}
+    for group in groups:
+        of_queues = [
+            of(Scope(line.tenant, ScopeKind.QUEUE, line.queue))
+            for line in by_tenant.get(group.tenant, [])
+            if _ready(line)
+        ]
+        own = of(Scope(group.tenant, ScopeKind.GROUP, group.queue))
+        room = max((_group_room(group, own, queue) for queue in of_queues), default=UNLIMITED)
+        stuck[group.tenant] = stuck.get(group.tenant, 0) + max(0, _ready(group) - room)
+    total, ages = 0, []
+    for tenant, mine in by_tenant.items():
+        rooms = [_room(line, of(Scope(tenant, ScopeKind.QUEUE, line.queue))) for line in mine]
+        may = sum(min(_ready(line), room) for line, room in zip(mine, rooms, strict=True))
+        unstuck = sum(map(_ready, mine)) - stuck.get(tenant, 0)
+        running = {State.PROCESSING: sum(one.counts.get(State.PROCESSING, 0) for one in mine)}
+        whole = _room(Tally(tenant, "", running), of(Scope(tenant)))
+        part = max(0, min(may, unstuck, whole))
+        total += part
+        if part:
+            ages += [line.oldest_at for line, room in zip(mine, rooms, strict=True) if room]
+    return total, min((age for age in ages if age is not None), default=None)
+
+
+def _ready(tally: Tally) -> int:
+    return tally.counts.get(State.ENQUEUED, 0)
+
+
+def _room(tally: Tally, rules: ScopeSettings) -> int:
+    if rules.paused is not None:
+        return 0
+    return _left(tally, rules.max_running, rules.slots_count)
+
+
+def _group_room(tally: Tally, own: ScopeSettings, queue: ScopeSettings) -> int:
+    """A group may stand in several queues: its tally does not tell in which."""
+    gate = group_gate(own, queue)
+    return 0 if gate.paused is not None else _left(tally, gate.max_running, gate.slots_count)
+
+
+def _left(tally: Tally, most: int | None, slots_count: bool) -> int:
+    if most is None:
+        return UNLIMITED
+    taken = tally.counts.get(State.PROCESSING, 0) + (tally.slots if slots_count else 0)
+    return max(0, most - taken)

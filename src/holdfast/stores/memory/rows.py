@@ -1,0 +1,122 @@
+"""One job as the memory store keeps it."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from holdfast.clock import Micros
+from holdfast.job import TERMINAL, JobRecord, NewJob, Reason, State
+from holdfast.lifecycle import seen
+from holdfast.stores.bell import Line
+from holdfast.stores.memory.gates import group_scope
+from holdfast.stores.memory.lines import Entry
+
+
+class Row:
+    """One job, mutable, seen only under the store's lock. Satisfies `lifecycle.Held`."""
+
+    __slots__ = (
+        "attempt",
+        "counted",
+        "counters",
+        "created_at",
+        "error",
+        "expires_at",
+        "fence",
+        "finished_at",
+        "group",
+        "lapses",
+        "lease_until",
+        "line",
+        "misses",
+        "new",
+        "priority",
+        "progress",
+        "reason",
+        "replayed_as",
+        "result",
+        "run_at",
+        "seq",
+        "size",
+        "stamp",
+        "state",
+        "token",
+        "updated_at",
+        "worker",
+    )
+
+    def __init__(self, new: NewJob, seq: int, now: Micros) -> None:
+        self.new = new
+        self.seq = seq
+        self.line: Line = (new.tenant, new.queue)
+        self.group = None if new.group is None else group_scope(new.tenant, new.group)
+        body = new.envelope.body
+        self.size = len(body) if isinstance(body, bytes) else 0
+        """Bytes of its payload; objects that are handed over have none."""
+        self.counters: tuple[Counter[State], ...] = ()
+        """Of its queue, its tenant and its group."""
+        self.priority = new.priority
+        self.created_at = self.updated_at = now
+        self.run_at = new.run_at if new.run_at is not None else now + new.delay_us
+        self.state = State.SCHEDULED if self.run_at > now else State.ENQUEUED
+        self.expires_at = None if new.ttl_us is None else now + new.ttl_us
+        self.attempt = self.fence = self.lapses = self.misses = self.stamp = 0
+        self.counted: State | None = None
+        """The state it is counted in; None while it is not."""
+        self.token: str | None = None
+        self.lease_until: Micros | None = None
+        self.worker: str | None = None
+        self.finished_at: Micros | None = None
+        self.reason: Reason | None = None
+        self.error: str | None = None
+        self.result: object = None
+        self.progress: str | None = None
+        self.replayed_as: str | None = None
+
+    @property
+    def rank(self) -> Entry:
+        """Its place in its line."""
+        return -self.priority, self.seq, self.stamp
+
+    @property
+    def max_attempts(self) -> int:
+        return self.new.rules.max_attempts
+
+    def record(self, now: Micros) -> JobRecord:
+        new = self.new
+        held = self.state is State.PROCESSING
+        return JobRecord(
+            tenant=new.tenant,
+            id=new.id,
+            queue=new.queue,
+            envelope=new.envelope,
+            rules=new.rules,
+            priority=self.priority,
+            key=new.key,
+            group=new.group,
+            tags=new.tags,
+            origin=new.origin,
+            seq=self.seq,
+            state=seen(self.state, self.run_at, now),
+            attempt=self.attempt,
+            fence=self.fence,
+            lapses=self.lapses,
+            misses=self.misses,
+            created_at=self.created_at,
+            updated_at=self.updated_at,
+            run_at=self.run_at,
+            expires_at=self.expires_at,
+            lease_until=self.lease_until if held else None,
+            worker=self.worker if held else None,
+            finished_at=self.finished_at,
+            reason=self.reason,
+            error=self.error,
+            result=self.result,
+            progress=self.progress,
+            replayed_as=self.replayed_as,
+        )
+
+
+def alive(counts: Counter[State]) -> int:
+    """How many of these jobs have not ended."""
+    return sum(number for state, number in counts.items() if state not in TERMINAL)

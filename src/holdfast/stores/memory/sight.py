@@ -1,0 +1,175 @@
+"""What can be seen of the memory store: pages, counts, events, and why a job does not run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from holdfast.clock import Micros
+from holdfast.job import TERMINAL, Event, JobRecord, State
+from holdfast.limits import AHEAD_MAX, HOLDERS_MAX
+from holdfast.scope import (
+    Explanation,
+    Gate,
+    GateKind,
+    GroupGate,
+    Scope,
+    ScopeKind,
+    ScopeSettings,
+)
+from holdfast.store import EventPage, Find, Page, Tally
+from holdfast.stores.memory.gates import queue_scope, tenant_scope
+from holdfast.stores.memory.layout import Tables
+from holdfast.stores.memory.rows import Row
+from holdfast.stores.memory.selects import past, selects
+
+
+def find(tables: Tables, find: Find) -> Page:
+    if find.limit == 0:
+        return Page([], find.after)
+    rows: Iterable[Row]
+    if find.select.ids and find.select.tenant is not None:
+        named = (tables.rows.get((find.select.tenant, id)) for id in set(find.select.ids))
+        rows = sorted(
+            (row for row in named if row is not None and past(row, find)),
+            key=lambda row: row.seq,
+            reverse=find.newest_first,
+        )
+    else:
+        rows = tables.pages(find.after, find.newest_first)
+    jobs: list[JobRecord] = []
+    for row in rows:
+        if selects(find.select, row, tables.now):
+            if len(jobs) == find.limit:
+                return Page(jobs, jobs[-1].seq)
+            jobs.append(row.record(tables.now))
+    return Page(jobs, None)
+
+
+def events(
+    tables: Tables, tenant: str | None, after: int, limit: int, job_id: str | None
+) -> EventPage:
+    if after < 0:
+        return EventPage([], tables.cursor, False)
+    lost = after < tables.events_floor
+    page: list[Event] = []
+    for event in tables.events:
+        if event.cursor <= after:
+            continue
+        if tenant is not None and event.tenant != tenant:
+            continue
+        if job_id is not None and event.job_id != job_id:
+            continue
+        if len(page) == limit:
+            return EventPage(page, page[-1].cursor if page else after, lost)
+        page.append(event)
+    return EventPage(page, tables.cursor, lost)
+
+
+# -- counts ----------------------------------------------------------------------------------------
+
+
+def scopes(tables: Tables, tenant: str | None, by: ScopeKind) -> list[Scope]:
+    """The scopes of a kind that have jobs or slots, in order."""
+    if by is ScopeKind.QUEUE:
+        found = {queue_scope(*line) for line, counts in tables.counts.items() if +counts}
+    elif by is ScopeKind.GROUP:
+        found = {scope for scope, group in tables.groups.items() if +group.counts}
+    else:
+        found = {tenant_scope(name) for name, counts in tables.tenants.items() if +counts}
+    found |= {
+        scope
+        for scope in tables.gates.slots
+        if scope.kind is by and tables.gates.live_slots(scope, tables.now)
+    }
+    return sorted(scope for scope in found if tenant is None or scope.tenant == tenant)
+
+
+def tally(tables: Tables, scope: Scope, correction: int = 0) -> Tally:
+    line = (scope.tenant, scope.part)
+    counts = tables.counted(scope)
+    return Tally(
+        scope.tenant,
+        scope.part,
+        {state: number for state, number in counts.items() if number},
+        tables.oldest(line) if scope.kind is ScopeKind.QUEUE else None,
+        len(tables.gates.live_slots(scope, tables.now)),
+        correction,
+    )
+
+
+# -- explain ---------------------------------------------------------------------------------------
+
+
+def explain(tables: Tables, row: Row) -> Explanation:
+    """Every gate of the job, the outermost first."""
+    now = tables.now
+    if row.state in TERMINAL:
+        return Explanation(gates=(Gate(kind=GateKind.ENDED, words=f"it is {row.state.value}"),))
+    if row.state is State.PROCESSING and (row.lease_until or 0) > now:
+        words = f"worker {row.worker} runs it, attempt {row.attempt}"
+        gate = Gate(kind=GateKind.RUNNING, words=words, until=row.lease_until)
+        return Explanation(gates=(gate,))
+    gates = list(_own_gates(row, now))
+    for scope in (tenant_scope(row.new.tenant), queue_scope(*row.line)):
+        gates += _scope_gates(tables, scope, tables.gates.of(scope))
+    if (scope_of_group := row.group) is not None:
+        rules = tables.gates.group(scope_of_group, row.new.queue)
+        gates += _order_gates(tables, row, scope_of_group, rules)
+        gates += _scope_gates(tables, scope_of_group, rules)
+    ahead = None if gates else _ahead(tables, row)
+    if ahead:
+        gates.append(Gate(kind=GateKind.TURN, words=f"{ahead} ready jobs of its line come first"))
+    ring = tables.lines.rings.get(row.new.queue, ())
+    return Explanation(gates=tuple(gates), ahead=ahead, tenants=len(ring))
+
+
+def _own_gates(row: Row, now: Micros) -> Iterable[Gate]:
+    if row.expires_at is not None and row.expires_at <= now:
+        yield Gate(kind=GateKind.EXPIRED, words="its time to live has passed")
+    if row.state is State.PROCESSING:
+        words = "the lease of its last attempt has expired: upkeep will fail it"
+        yield Gate(kind=GateKind.EXPIRED, words=words)
+    elif row.state is State.WAITING:
+        yield Gate(kind=GateKind.ORDER, words="it waits for other jobs of its workflow")
+    elif row.state in (State.SCHEDULED, State.RETRYING) and row.run_at > now:
+        why = "its next attempt is due later" if row.state is State.RETRYING else "it is due later"
+        yield Gate(kind=GateKind.SCHEDULE, words=why, until=row.run_at)
+
+
+def _scope_gates(tables: Tables, scope: Scope, rules: ScopeSettings | GroupGate) -> Iterable[Gate]:
+    now, name = tables.now, f"{scope.kind.value} {scope.part or scope.tenant}"
+    if rules.paused is not None:
+        words = f"{name} is paused by {rules.paused.author}: {rules.paused.reason}"
+        yield Gate(kind=GateKind.PAUSE, words=words, scope=scope)
+    slots = tables.gates.live_slots(scope, now) if rules.slots_count else {}
+    running = tables.running(scope)
+    if rules.max_running is not None and running + len(slots) >= rules.max_running:
+        words = f"{name} runs {running} jobs"
+        words += f" and {len(slots)} slots are held" if slots else ""
+        holders = (*tables.holders(scope, HOLDERS_MAX), *slots)[:HOLDERS_MAX]
+        words += f", its limit is {rules.max_running}"
+        yield Gate(kind=GateKind.LIMIT, words=words, scope=scope, holders=holders)
+    at = tables.gates.next_token(scope, rules.rate, now)
+    if at is not None:
+        words = f"{name} has started as many as its rate allows"
+        yield Gate(kind=GateKind.RATE, words=words, scope=scope, until=at)
+
+
+def _order_gates(tables: Tables, row: Row, scope: Scope, rules: GroupGate) -> Iterable[Gate]:
+    if rules.ordered:
+        head = tables.head(tables.groups[scope])
+        if head is not None and head != row.seq:
+            first = tables.by_seq[head].new.id
+            words = f"group {scope.part} is ordered, job {first} comes first"
+            yield Gate(kind=GateKind.ORDER, words=words, scope=scope, holders=(first,))
+
+
+def _ahead(tables: Tables, row: Row) -> int:
+    """Ready jobs of its line that rank before it."""
+    ahead = 0
+    for entry in tables.lines.heap(row.line):
+        if entry[:2] < row.rank[:2] and tables.current(entry) is not None:
+            ahead += 1
+            if ahead >= AHEAD_MAX:
+                break
+    return ahead

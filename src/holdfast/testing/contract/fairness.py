@@ -1,0 +1,233 @@
+"""Fairness: tenants share claims by their weights, none starves, and idle ones save nothing up."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from holdfast.job import Completed, Lease
+from holdfast.limits import WEIGHT_MAX
+from holdfast.scope import Pause
+from holdfast.testing.contract.bench import Bench
+from holdfast.testing.contract.builders import (
+    ACME,
+    AUDIO,
+    GLOBEX,
+    MAIL,
+    ids,
+    job,
+    queue_of,
+    tenant_of,
+)
+
+INITECH = "initech"
+THREE = (ACME, GLOBEX, INITECH)
+
+
+async def fill(bench: Bench, tenant: str, count: int, queue: str = MAIL) -> None:
+    bench.needs("scopes")
+    await bench.add(*(job(f"{queue}{n:04}", tenant=tenant, queue=queue) for n in range(count)))
+
+
+def shares(leases: list[Lease]) -> Counter[str]:
+    return Counter(lease.job.tenant for lease in leases)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 30, 120])
+async def test_equal_tenants_share_equally(bench: Bench, size: int) -> None:
+    """P9: over claims of any size, whoever came first and has most."""
+    for tenant, count in zip(THREE, (500, 60, 60), strict=True):
+        await fill(bench, tenant, count)
+
+    leases: list[Lease] = []
+    while len(leases) < 120:
+        leases += await bench.claim(min(size, 120 - len(leases)))
+
+    got = shares(leases)
+    assert max(got.values()) - min(got[each] for each in THREE) <= 1 + min(size, 20)
+    assert min(got[each] for each in THREE) >= 30
+
+
+@pytest.mark.parametrize("size", [1, 3, 10, 60])
+async def test_shares_follow_the_weights(bench: Bench, size: int) -> None:
+    """P9: of 240 jobs in claims of any size, a weight of 3 has three times that of 1."""
+    for tenant, weight in zip(THREE, (1, 2, 3), strict=True):
+        await bench.configure(tenant_of(tenant), weight=weight)
+        await fill(bench, tenant, 300)
+
+    leases: list[Lease] = []
+    while len(leases) < 240:
+        leases += await bench.claim(size)
+
+    got = shares(leases)
+    for tenant, weight in zip(THREE, (1, 2, 3), strict=True):
+        assert abs(got[tenant] - 40 * weight) <= 10
+
+
+async def test_no_weight_starves_another(bench: Bench) -> None:
+    """P9: the heaviest tenant leaves a turn to the lightest."""
+    await bench.configure(tenant_of(ACME), weight=WEIGHT_MAX)
+    await bench.configure(tenant_of(GLOBEX), weight=1)
+    await fill(bench, ACME, 1000)
+    await bench.add(*(job(f"more{n}", tenant=ACME) for n in range(500)))
+    await fill(bench, GLOBEX, 3)
+
+    leases: list[Lease] = []
+    for _ in range(15):
+        leases += await bench.claim(100)
+
+    assert shares(leases)[GLOBEX] >= 1
+
+
+async def test_a_changed_weight_counts_in_the_next_turns(bench: Bench) -> None:
+    """P9: weights are settings like all others, changed live."""
+    for tenant in (ACME, GLOBEX):
+        await fill(bench, tenant, 400)
+    await bench.claim(100)
+
+    await bench.configure(tenant_of(GLOBEX), weight=4)
+    leases: list[Lease] = []
+    for _ in range(20):
+        leases += await bench.claim(10)
+
+    assert shares(leases)[GLOBEX] >= 3 * shares(leases)[ACME]
+
+
+async def test_an_idle_tenant_saves_nothing_up(bench: Bench) -> None:
+    """P9: who comes late gets its share from then on, not what it missed."""
+    await fill(bench, ACME, 400)
+    await fill(bench, GLOBEX, 1)
+    for _ in range(10):
+        await bench.claim(10)
+    await bench.add(*(job(f"late{n}", tenant=GLOBEX) for n in range(200)))
+
+    leases: list[Lease] = []
+    for _ in range(40):
+        leases += await bench.claim(1)
+
+    assert abs(shares(leases)[GLOBEX] - 20) <= 2
+
+
+async def test_a_flood_in_one_queue_does_not_starve_another(bench: Bench) -> None:
+    """P9: single claims go over queues too, whichever line came first."""
+    await fill(bench, ACME, 200, MAIL)
+    await fill(bench, GLOBEX, 5, AUDIO)
+
+    got = shares([await bench.one() for _ in range(12)])
+
+    assert got[GLOBEX] == 5
+
+
+@pytest.mark.parametrize("order", [(ACME, GLOBEX), (GLOBEX, ACME)])
+async def test_single_claims_of_listed_tenants_take_turns(
+    bench: Bench, order: tuple[str, ...]
+) -> None:
+    """P9: the order of the list gives nobody an advantage; who is not in it gets nothing."""
+    for tenant in THREE:
+        await fill(bench, tenant, 50)
+
+    got = shares([await bench.one(tenants=order) for _ in range(20)])
+
+    assert got == {ACME: 10, GLOBEX: 10}
+
+
+@pytest.mark.parametrize("order", [(MAIL, AUDIO), (AUDIO, MAIL)])
+async def test_single_claims_of_listed_queues_take_turns(
+    bench: Bench, order: tuple[str, ...]
+) -> None:
+    """P9: so do the queues of a list."""
+    for queue in (MAIL, AUDIO, "other"):
+        await fill(bench, ACME, 50, queue)
+
+    leases = [await bench.one(queues=order) for _ in range(20)]
+
+    assert Counter(lease.job.queue for lease in leases) == {MAIL: 10, AUDIO: 10}
+
+
+async def test_a_claim_serves_the_tenants_it_names(bench: Bench) -> None:
+    """P7: one, a list, or all; unknown and repeated names change nothing."""
+    for tenant in THREE:
+        await fill(bench, tenant, 2)
+
+    assert shares(await bench.claim(10, tenants=(ACME,))) == {ACME: 2}
+    assert await bench.claim(10, tenants=(ACME, "unknown")) == []
+    assert shares(await bench.claim(1, tenants=(GLOBEX, GLOBEX))) == {GLOBEX: 1}
+    assert shares(await bench.claim(10)) == {GLOBEX: 1, INITECH: 2}
+
+
+async def test_filters_of_tenants_and_queues_meet(bench: Bench) -> None:
+    """P9: only lines that both allow."""
+    for tenant in THREE:
+        for queue in (MAIL, AUDIO):
+            await fill(bench, tenant, 1, queue)
+
+    leases = await bench.claim(10, tenants=(ACME, GLOBEX), queues=(AUDIO,))
+
+    got = sorted((lease.job.tenant, lease.job.queue) for lease in leases)
+    assert got == [(ACME, AUDIO), (GLOBEX, AUDIO)]
+
+
+async def test_tenants_that_cannot_run_leave_their_share_to_others(bench: Bench) -> None:
+    """P9, P13: paused or at their limit, they cost nobody a place in a claim."""
+    await bench.configure(tenant_of(ACME), paused=Pause("holiday", "ann"))
+    await bench.configure(tenant_of(GLOBEX), max_running=1)
+    for tenant in THREE:
+        await fill(bench, tenant, 20)
+
+    assert shares(await bench.claim(12)) == {GLOBEX: 1, INITECH: 11}
+
+
+async def test_a_tenant_at_its_limit_gets_its_turn_again(bench: Bench) -> None:
+    """P9, P13: each freed place is used before the flood of another is through."""
+    await bench.configure(tenant_of(GLOBEX), max_running=1)
+    await fill(bench, ACME, 100)
+    await fill(bench, GLOBEX, 5)
+
+    done = 0
+    for _ in range(20):
+        lease = await bench.one()
+        done += lease.job.tenant == GLOBEX
+        await bench.end(lease, Completed())
+
+    assert done == 5
+
+
+async def test_each_line_keeps_its_order_while_it_shares(bench: Bench) -> None:
+    """P9: fairness is between lines; inside one it is priority, then sequence."""
+    bench.needs("scopes")
+    for tenant in THREE:
+        await bench.add(*(job(f"j{n:02}", tenant=tenant, priority=n % 3) for n in range(12)))
+
+    leases: list[Lease] = []
+    while taken := await bench.claim(5):
+        leases += taken
+
+    expected = [f"j{n:02}" for p in (2, 1, 0) for n in range(12) if n % 3 == p]
+    for tenant in THREE:
+        assert ids(each for each in leases if each.job.tenant == tenant) == expected
+
+
+async def test_many_tenants_with_one_job_each_come_in_turn(bench: Bench) -> None:
+    """P9: first come, first served, and each once."""
+    bench.needs("scopes")
+    await bench.add(*(job("only", tenant=f"t{n:03}") for n in range(300)))
+
+    leases: list[Lease] = []
+    for _ in range(30):
+        leases += await bench.claim(10)
+
+    assert [lease.job.tenant for lease in leases] == [f"t{n:03}" for n in range(300)]
+
+
+async def test_a_queue_at_its_limit_rests_alone(bench: Bench) -> None:
+    """P9, P13: the tenant's other queues and the queue of other tenants go on."""
+    await bench.configure(queue_of(MAIL, ACME), max_running=1)
+    for tenant in (ACME, GLOBEX):
+        for queue in (MAIL, AUDIO):
+            await fill(bench, tenant, 3, queue)
+
+    leases = await bench.claim(20)
+
+    got = Counter((lease.job.tenant, lease.job.queue) for lease in leases)
+    assert got == {(ACME, MAIL): 1, (ACME, AUDIO): 3, (GLOBEX, MAIL): 3, (GLOBEX, AUDIO): 3}

@@ -1,0 +1,114 @@
+"""The part of the machine that sets limits, order and pauses, and drains it all under them."""
+
+from __future__ import annotations
+
+import msgspec
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule
+
+from holdfast.clock import SECOND, Micros
+from holdfast.job import Completed, Lease, State
+from holdfast.lifecycle import decide
+from holdfast.limits import PAGE_MAX
+from holdfast.scope import GateKind, Pause, Scope, ScopeKind, ScopeSettings, encode
+from holdfast.store import Put, Ref
+from holdfast.testing.contract.machine_base import MachineBase
+from holdfast.testing.contract.model_scopes import scopes_of
+from holdfast.testing.contract.strategies import picks, scopes
+
+PAUSE = Pause("because", "ann")
+TURNS_MAX = 1000
+"""Claims after which everything must have ended."""
+
+
+class ScopeRules(MachineBase):
+    """Random settings; the claims among them are checked against what was said last."""
+
+    @precondition(lambda self: self.store.capabilities.scopes)
+    @rule(
+        scope=scopes,
+        most=st.sampled_from([None, 1, 2, 3]),
+        paused=st.sampled_from([False, False, False, True]),
+        ordered=st.sampled_from([None, None, False, True]),
+    )
+    def configure(self, scope: Scope, most: int | None, paused: bool, ordered: bool | None) -> None:
+        self.step()
+        of_group = scope.kind is ScopeKind.GROUP
+        settings = ScopeSettings(
+            max_running=most,
+            paused=PAUSE if paused else None,
+            ordered=ordered if of_group else None,
+        )
+        self.say(scope, settings)
+
+    def say(self, scope: Scope, settings: ScopeSettings) -> None:
+        found = [
+            each
+            for each in self.run(self.store.settings(under=scope.name))
+            if each.name == scope.name
+        ]
+        version = found[0].version if found else 0
+        value = None if settings == ScopeSettings() else encode(settings)
+        if value is not None or found:
+            self.run(self.store.settings([Put(scope.name, value, version)]))
+        self.words.set(scope, settings)
+
+    @precondition(lambda self: self.store.capabilities.scopes and self.model.items)
+    @rule(pick=picks)
+    def explain(self, pick: int) -> None:
+        """P13: an ended and a running job are told so; of others, every pause is named."""
+        now = self.step()
+        item = self.model.items[pick % len(self.model.items)]
+        gates = self.run(self.store.explain(Ref(*item.name))).gates
+        kinds = {gate.kind for gate in gates}
+        if item.over:
+            assert kinds == {GateKind.ENDED}
+        elif item.state is State.PROCESSING and item.until > now:
+            assert kinds == {GateKind.RUNNING}
+        else:
+            told = {gate.scope for gate in gates if gate.kind is GateKind.PAUSE}
+            assert told == {each for each in scopes_of(item) if self.words.of(each).paused}
+            assert not kinds & {GateKind.ENDED, GateKind.RUNNING}
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    def take(self, limit: int, length: Micros) -> list[Lease]:
+        raise NotImplementedError
+
+    def look(self) -> None:
+        raise NotImplementedError
+
+    def act_on_the_look(self) -> None:
+        raise NotImplementedError
+
+    def drain(self) -> None:
+        """P13: with all pauses over and all limits in force every job comes to its end."""
+        for scope, said in list(self.words.said.items()):
+            if said.paused is not None:
+                self.say(scope, msgspec.structs.replace(said, paused=None))
+        for _ in range(TURNS_MAX):
+            if all(item.over for item in self.model.items):
+                break
+            leases = self.take(PAGE_MAX, 60 * SECOND)
+            now = self.clock.now()
+            acks = [decide(Completed(), each.job, each.token, 0.5) for each in leases]
+            for answer, lease in zip(self.run(self.store.ack(acks)), leases, strict=True):
+                assert answer.state is State.COMPLETED
+                item = self.model.get(lease.job.tenant, lease.job.id)
+                assert item is not None
+                self.model.end(item, State.COMPLETED, now)
+            if not leases:
+                self.look()
+                self.act_on_the_look()
+                self.clock.advance(30)
+        assert all(item.over for item in self.model.items)
+        self.check_nothing_leaked()
+
+    def check_nothing_leaked(self) -> None:
+        """P13: nothing runs, in no count, and a count of the jobs themselves agrees."""
+        if not self.store.capabilities.scopes:
+            return
+        for kind in ScopeKind:
+            for tally in self.run(self.store.count(None, by=kind, recount=True)):
+                assert tally.counts.get(State.PROCESSING, 0) == 0
+                assert tally.correction == 0

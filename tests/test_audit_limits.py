@@ -1,0 +1,137 @@
+"""Was a limit ever exceeded? The audit learns it from the log, and says when a lease broke it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast import operate
+from holdfast.audit import Audit
+from holdfast.clock import SECOND
+from holdfast.job import Completed, Event, EventKind
+from holdfast.lifecycle import decide
+from holdfast.scope import Scope, ScopeKind, ScopeSettings, encode
+from holdfast.scopes import ScopeHandle
+from holdfast.store import Claim
+from holdfast.stores import open_store
+from holdfast.testing import ManualClock
+from holdfast.testing.contract.builders import ACME, job
+
+TENANT = Scope("acme")
+QUEUE = Scope("acme", ScopeKind.QUEUE, "mail")
+
+
+class Log:
+    """Events as a store would write them, a microsecond apart."""
+
+    def __init__(self) -> None:
+        self.audit = Audit()
+        self._cursor = 0
+        self._fences: dict[str, int] = {}
+
+    def limit(self, scope: Scope, most: int | None) -> None:
+        note = encode(ScopeSettings(max_running=most)).decode() if most is not None else ""
+        self._say(EventKind.CONFIGURED, scope.name, note=note)
+
+    def lease(self, *ids: str, lasts: int = 60 * SECOND) -> None:
+        for id in ids:
+            self._fences[id] = self._fences.get(id, 0) + 1
+            self._say(EventKind.LEASED, id, until=self._cursor + lasts)
+
+    def end(self, *ids: str) -> None:
+        for id in ids:
+            self._say(EventKind.COMPLETED, id)
+
+    def give_back(self, id: str) -> None:
+        self._say(EventKind.RELEASED, id)
+
+    def _say(
+        self, kind: EventKind, id: str, until: int | None = None, note: str | None = None
+    ) -> None:
+        self._cursor += 1
+        fence = self._fences.get(id, 0)
+        event = Event(
+            self._cursor, self._cursor, kind, "acme", id, "mail", "t", 1, fence, until, note
+        )
+        self.audit.feed([event])
+
+    @property
+    def broken(self) -> list[tuple[str, str]]:
+        return [(breach.promise, breach.job_id) for breach in self.audit.breaches]
+
+
+@pytest.mark.parametrize("scope", [TENANT, QUEUE], ids=["tenant", "queue"])
+def test_a_lease_above_the_limit_is_a_breach(scope: Scope) -> None:
+    """Of the promise about limits, named with the job that broke it."""
+    log = Log()
+    log.limit(scope, 2)
+    log.lease("a", "b", "c")
+
+    assert log.broken == [("P13", "c")]
+    assert "3 valid leases, its limit is 2" in log.audit.breaches[0].words
+
+
+def test_a_place_is_free_when_its_lease_has_ended() -> None:
+    """By its end, by being given back, or by its deadline."""
+    log = Log()
+    log.limit(QUEUE, 1)
+    log.lease("a")
+    log.end("a")
+    log.lease("b")
+    log.give_back("b")
+    log.lease("c", lasts=0)
+    log.lease("d")
+
+    assert log.broken == []
+
+
+def test_what_was_taken_before_a_limit_was_lowered_is_no_breach() -> None:
+    """The next one is; and none after the limit is gone."""
+    log = Log()
+    log.limit(TENANT, 3)
+    log.lease("a", "b", "c")
+    log.limit(TENANT, 1)
+    log.end("a")
+    lowered = list(log.broken)
+    log.lease("d")
+    log.limit(TENANT, None)
+    log.lease("e", "f")
+
+    assert (lowered, log.broken) == ([], [("P13", "d")])
+
+
+def test_settings_are_no_jobs_that_never_ended() -> None:
+    """Neither are limits of groups checked: events do not name the group."""
+    log = Log()
+    log.limit(Scope("acme", ScopeKind.GROUP, "g"), 1)
+    log.lease("a", "b")
+
+    assert log.broken == []
+    assert log.audit.unended == {("acme", "a"), ("acme", "b")}
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+async def test_a_store_keeps_its_limits_while_they_change(kind: str, tmp_path: Path) -> None:
+    """As its own log tells."""
+    url = "memory://" if kind == "memory" else f"sqlite:///{tmp_path / 'jobs.db'}"
+    clock = ManualClock()
+    store = open_store(url, clock)
+    if not store.capabilities.scopes:
+        pytest.skip("this store keeps no scopes yet")
+    await store.open()
+    await store.enqueue([job(f"j{number}") for number in range(200)])
+    handle = ScopeHandle(store, Scope(ACME))
+    for number in range(40):
+        await handle.set(max_running=1 + number * 7 % 5)
+        claim = Claim(worker="w", nonce=f"n{number}", limit=10, lease_us=5 * SECOND)
+        leases = await store.claim(claim)
+        clock.advance(1)
+        done = [decide(Completed(), one.job, one.token, 0.0) for one in leases[::2]]
+        await store.ack(done)
+    audit = await operate.audit(store)
+    await store.close()
+
+    assert audit.breaches == []
+    assert audit.counts[EventKind.CONFIGURED] == 40
+    assert audit.counts[EventKind.LEASED] > 40
