@@ -1,13 +1,13 @@
 """Were the promises kept? Reads the event log and tells every breach, in tests and in production.
 
 One pass, in stored order, with a small state per job. It knows nothing of how a store works: what
-it checks is what the events claim happened. Limits of tenants and queues are checked; those of
-groups are not, as events do not name the group of a job.
+it checks is what the events claim happened. Events do not name the group of a job: limits of groups
+are checked where the caller can tell it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -34,6 +34,10 @@ class _Seen:
         """The end of the lease that is open, if one is."""
 
 
+GroupOf = Callable[[str, str], str | None]
+"""The group of a job, from its tenant and id."""
+
+
 class Breach(msgspec.Struct, frozen=True):
     """A promise that an event breaks."""
 
@@ -47,33 +51,43 @@ class Breach(msgspec.Struct, frozen=True):
 class _Limits:
     """The running limits in force, and who holds a lease under them."""
 
-    def __init__(self) -> None:
+    def __init__(self, group_of: GroupOf) -> None:
+        self._group_of = group_of
         self._most: dict[Scope, int] = {}
         self._held: dict[Scope, dict[str, Micros]] = {}
 
     def configured(self, event: Event) -> None:
         """What was set counts from here on."""
         scope = scope_of(event.job_id)
-        if scope is None or scope.kind is ScopeKind.GROUP:
+        if scope is None:
             return
-        most = decode(event.job_id, event.note.encode()).max_running if event.note else None
         self._most.pop(scope, None)
-        if most is not None:
-            self._most[scope] = most
+        if event.note:
+            settings = decode(event.job_id, event.note.encode())
+            most = 1 if settings.ordered else settings.max_running
+            if most is not None:
+                self._most[scope] = most
 
     def held(self, event: Event) -> None:
         """A lease was taken or renewed."""
-        for scope in _scopes(event):
+        for scope in self._scopes(event):
             self._held.setdefault(scope, {})[event.job_id] = event.until or event.at
 
     def free(self, event: Event) -> None:
         """A lease has ended."""
-        for scope in _scopes(event):
+        for scope in self._scopes(event):
             self._held.get(scope, {}).pop(event.job_id, None)
+
+    def _scopes(self, event: Event) -> list[Scope]:
+        scopes = [Scope(event.tenant), Scope(event.tenant, ScopeKind.QUEUE, event.queue)]
+        group = self._group_of(event.tenant, event.job_id)
+        if group is not None:
+            scopes.append(Scope(event.tenant, ScopeKind.GROUP, group))
+        return scopes
 
     def exceeded(self, event: Event) -> str | None:
         """What a lease that was just taken exceeds, in words."""
-        for scope in _scopes(event):
+        for scope in self._scopes(event):
             most = self._most.get(scope)
             if most is None or len(self._held[scope]) <= most:
                 continue
@@ -84,20 +98,16 @@ class _Limits:
         return None
 
 
-def _scopes(event: Event) -> tuple[Scope, Scope]:
-    return Scope(event.tenant), Scope(event.tenant, ScopeKind.QUEUE, event.queue)
-
-
 class Audit:
     """Feed it pages of events, oldest first; ask it what it found at any time."""
 
-    def __init__(self) -> None:
+    def __init__(self, group_of: GroupOf = lambda tenant, job_id: None) -> None:
         self.breaches: list[Breach] = []
         self.counts: dict[EventKind, int] = {}
         self.latest_rescue_us: Micros = 0
         """The longest a lapsed lease waited past its deadline before its job was free again."""
         self._jobs: dict[tuple[str, str], _Seen] = {}
-        self._limits = _Limits()
+        self._limits = _Limits(group_of)
 
     def feed(self, events: Iterable[Event]) -> None:
         for event in events:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 import msgspec
 
 from holdfast import load as _load
-from holdfast.audit import Audit
+from holdfast.audit import Audit, GroupOf
 from holdfast.clock import Micros, micros
 from holdfast.codec import OBJECT, Codecs
 from holdfast.enqueue import Options, plan_with
@@ -222,9 +222,9 @@ async def reconcile(store: Store) -> int:
     return await recount(store)
 
 
-async def audit(store: Store) -> Audit:
+async def audit(store: Store, group_of: GroupOf = lambda tenant, job_id: None) -> Audit:
     """The whole event log, checked against the promises."""
-    found, after = Audit(), 0
+    found, after = Audit(group_of), 0
     while True:
         page = await store.events(None, after, PAGE_MAX)
         found.feed(page.events)
