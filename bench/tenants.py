@@ -29,6 +29,7 @@ def main() -> None:
     parser.add_argument("--part", action="append", choices=PARTS, help="repeat; all without")
     parser.add_argument("--scale", type=float, default=1.0, help="of all the numbers below")
     parser.add_argument("--loud", type=int, default=200_000, help="jobs of the loud tenant")
+    parser.add_argument("--batch", type=int, default=200, help="jobs of one call of the loud one")
     parser.add_argument("--others", type=int, default=200, help="tenants that send steadily")
     parser.add_argument("--per-s", type=int, default=1_000, help="jobs they send in all, a second")
     parser.add_argument("--seconds", type=float, default=6.0, help="length of a fairness run")
@@ -57,6 +58,7 @@ async def _measure(part: str, url: str, given: argparse.Namespace) -> Any:
             loud=max(1000, int(given.loud * given.scale)),
             others=max(2, int(given.others * min(1.0, given.scale * 10))),
             per_s=given.per_s,
+            batch=given.batch,
             seconds=max(0.5, given.seconds * min(1.0, given.scale * 2)),
         )
         return await fairness(url, mix)

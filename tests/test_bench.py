@@ -10,7 +10,7 @@ from bench.stores import fresh
 
 async def test_the_others_are_served_beside_a_loud_tenant_and_not_behind_it() -> None:
     """By tenants nearly all; first come first served over all, hardly any."""
-    mix = Mix(loud=20_000, others=5, per_s=200, seconds=0.5)
+    mix = Mix(loud=20_000, others=5, per_s=200, seconds=0.5, batch=100)
 
     quiet, fair, fifo = await fairness("memory://", mix)
 

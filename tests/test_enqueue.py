@@ -12,8 +12,8 @@ import pytest
 
 from holdfast import App, Context, InvalidInput, Job, PayloadTooLarge, RetryPolicy, State
 from holdfast.clock import micros
+from holdfast.enqueue import CHUNK_MAX
 from holdfast.errors import ConfigError, IdConflict, InvalidPayload, StoreUnavailable
-from holdfast.limits import BATCH_MAX
 from holdfast.store import Enqueued
 from holdfast.stores import open_store
 from holdfast.tenant import Tenant
@@ -285,7 +285,7 @@ async def test_a_stream_is_consumed_a_batch_at_a_time(desk: Desk) -> None:
 
     def stream() -> Iterator[Job]:
         nonlocal drawn
-        for n in range(5 * BATCH_MAX + 10):
+        for n in range(5 * CHUNK_MAX + 10):
             drawn += 1
             yield desk.send(to=str(n))
 
@@ -293,12 +293,12 @@ async def test_a_stream_is_consumed_a_batch_at_a_time(desk: Desk) -> None:
         nonlocal written
         written += len(batch)
         sizes.append(len(batch))
-        assert drawn - written <= BATCH_MAX
+        assert drawn - written <= CHUNK_MAX
 
     total = await desk.acme.enqueue_many(stream(), on_batch=on_batch)
 
-    assert sizes == [BATCH_MAX] * 5 + [10]
-    assert (total.created, total.existing) == (5 * BATCH_MAX + 10, 0)
+    assert sizes == [CHUNK_MAX] * 5 + [10]
+    assert (total.created, total.existing) == (5 * CHUNK_MAX + 10, 0)
 
 
 async def test_a_bad_job_in_a_stream_keeps_what_was_written_before(desk: Desk) -> None:
@@ -306,7 +306,7 @@ async def test_a_bad_job_in_a_stream_keeps_what_was_written_before(desk: Desk) -
     told: list[str] = []
 
     def stream() -> Iterator[Any]:
-        yield from (desk.send(to=str(n)) for n in range(BATCH_MAX))
+        yield from (desk.send(to=str(n)) for n in range(CHUNK_MAX))
         yield "no job"
 
     with pytest.raises(InvalidInput, match="must be a job"):
@@ -315,8 +315,8 @@ async def test_a_bad_job_in_a_stream_keeps_what_was_written_before(desk: Desk) -
         )
 
     [tally] = await desk.acme.counts()
-    assert tally.counts == {State.ENQUEUED: BATCH_MAX}
-    assert len(told) == BATCH_MAX
+    assert tally.counts == {State.ENQUEUED: CHUNK_MAX}
+    assert len(told) == CHUNK_MAX
 
 
 async def test_options_per_item_win_over_those_of_the_call(desk: Desk) -> None:

@@ -11,6 +11,7 @@ from holdfast.errors import (
     JobFailed,
     JobNotFound,
     PayloadTooLarge,
+    QueueFull,
     StoreError,
     WaitTimeout,
 )
@@ -36,6 +37,7 @@ __all__ = [
     "JobNotFound",
     "JobRecord",
     "PayloadTooLarge",
+    "QueueFull",
     "Reason",
     "Retry",
     "RetryPolicy",

@@ -31,6 +31,8 @@ from holdfast.typed import Job, JobType, Planned, Registry
 
 PENDING_MAX = 10_000
 """Single enqueues of one loop that may wait for a batch."""
+CHUNK_MAX = 200
+"""Jobs of one batch of `enqueue_many`: a short step, so that others' calls come in between."""
 CHUNK_BYTES_MAX = 8 * 1024 * 1024
 """Payload bytes of one batch of `enqueue_many`."""
 
@@ -272,7 +274,7 @@ def _chunks(jobs: Iterator[NewJob]) -> Iterator[list[NewJob]]:
         body = job.envelope.body
         size += len(body) if isinstance(body, bytes) else 0
         chunk.append(job)
-        if len(chunk) == BATCH_MAX or size >= CHUNK_BYTES_MAX:
+        if len(chunk) == CHUNK_MAX or size >= CHUNK_BYTES_MAX:
             yield chunk
             chunk, size = [], 0
     if chunk:

@@ -29,6 +29,7 @@ from holdfast.job import (
 )
 from holdfast.lifecycle import Transition, decide, lapse
 from holdfast.limits import EXPIRED_MAX, PRUNE_MAX
+from holdfast.scope import Scope, ScopeSettings
 from holdfast.store import Act, Claim, Extension, Ref, Store
 from holdfast.testing.contract.builders import RETRY, by_id, changing, job
 from holdfast.testing.contract.checks import (
@@ -38,15 +39,17 @@ from holdfast.testing.contract.checks import (
 )
 from holdfast.testing.contract.machine_scopes import ScopeRules
 from holdfast.testing.contract.machine_sight import SightRules
-from holdfast.testing.contract.model import Item, Line, lapse_answers
+from holdfast.testing.contract.model import Item, lapse_answers
 from holdfast.testing.contract.model_scopes import Places
 from holdfast.testing.contract.strategies import (
     QUEUES,
     TENANTS,
     lengths,
+    limits,
     options,
     outcomes,
     picks,
+    scopes,
     some_groups,
     some_queues,
     some_tenants,
@@ -55,6 +58,8 @@ from holdfast.testing.contract.strategies import (
 
 T = TypeVar("T")
 Names = tuple[str, ...] | None
+Some = tuple[str, str, tuple[str, ...]]
+"""A tenant, a queue of it, and types; none is all."""
 
 YEAR: Micros = 366 * 24 * 3600 * SECOND
 
@@ -74,12 +79,21 @@ class StoreMachine(ScopeRules, SightRules):
 
     # -- journey ---------------------------------------------------------------------------------
 
-    @initialize(many=st.lists(options, min_size=3, max_size=8), limit=st.integers(0, 4))
-    def begin(self, many: list[dict[str, Any]], limit: int) -> None:
+    @initialize(
+        many=st.lists(options, min_size=8, max_size=16),
+        limit=st.integers(0, 4),
+        said=st.lists(st.tuples(scopes, limits), max_size=4),
+    )
+    def begin(
+        self, many: list[dict[str, Any]], limit: int, said: list[tuple[Scope, ScopeSettings]]
+    ) -> None:
+        if self.store.capabilities.scopes:
+            for scope, settings in said:
+                self.say(scope, settings)
         self.enqueue(many)
         self.take(limit, 10 * SECOND)
 
-    @rule(many=st.lists(options, min_size=1, max_size=4))
+    @rule(many=st.lists(options, min_size=2, max_size=8))
     def enqueue(self, many: list[dict[str, Any]]) -> None:
         now = self.step()
         jobs = []
@@ -220,21 +234,26 @@ class StoreMachine(ScopeRules, SightRules):
 
     @rule(
         act=st.sampled_from(list(Act)),
-        line=st.tuples(tenants, st.sampled_from(QUEUES)),
+        of=st.tuples(tenants, st.sampled_from(QUEUES), st.sampled_from([(), ("send",)])),
         priority=st.integers(-2, 2),
         delay=lengths,
         limit=st.integers(1, 5),
     )
-    def change(self, act: Act, line: Line, priority: int, delay: Micros, limit: int) -> None:
+    def change(self, act: Act, of: Some, priority: int, delay: Micros, limit: int) -> None:
         now = self.step()
-        tenant, queue = line
-        items = [item for item in self.model.of(tenant) if item.new.queue == queue]
+        tenant, queue, types = of
+        items = [
+            item
+            for item in self.model.of(tenant)
+            if item.new.queue == queue and (not types or item.new.envelope.type in types)
+        ]
         must, may = self.model.changeable(act, items, now)
         done: dict[str, str] = {}
         after: int | None = 0
         while after is not None:
             new = {"priority": priority, "delay_us": delay, "limit": limit, "after": after}
-            changed = self.run(self.store.change(changing(act, tenant, queues=(queue,), **new)))
+            wish = changing(act, tenant, queues=(queue,), types=types, **new)
+            changed = self.run(self.store.change(wish))
             assert len(changed.done) <= limit
             assert not done.keys() & by_id(changed).keys()
             assert changed.cursor is None or changed.cursor > after

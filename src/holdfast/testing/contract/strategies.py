@@ -14,6 +14,7 @@ from holdfast.job import (
     Released,
     Snoozed,
 )
+from holdfast.scope import ScopeSettings
 from holdfast.testing.contract.builders import (
     ACME,
     AUDIO,
@@ -34,11 +35,16 @@ tenants = st.sampled_from(TENANTS)
 some_tenants = st.sampled_from([None, (ACME,), (GLOBEX,), TENANTS])
 some_queues = st.sampled_from([None, (MAIL,), (AUDIO,), QUEUES])
 some_groups = st.sampled_from([(), (), (), ("g1",), GROUPS])
-scopes = st.one_of(
-    st.builds(tenant_of, tenants),
-    st.builds(queue_of, st.sampled_from(QUEUES), tenants),
-    st.builds(group_of, st.sampled_from(GROUPS), tenants),
+scopes = st.sampled_from(
+    [
+        tenant_of(),
+        *(queue_of(queue) for queue in QUEUES),
+        *(group_of(group) for group in (*GROUPS, *GROUPS)),
+        queue_of(MAIL, GLOBEX),
+        group_of("g1", GLOBEX),
+    ]
 )
+limits = st.builds(ScopeSettings, max_running=st.sampled_from([None, 1, 1, 2, 3]))
 picks = st.integers(0, 1000)
 kept = st.sampled_from([0, 20 * SECOND, 3600 * SECOND, 3600 * SECOND])
 all_rules = st.builds(
@@ -50,15 +56,15 @@ all_rules = st.builds(
 )
 options = st.fixed_dictionaries(
     {
-        "tenant": tenants,
+        "tenant": st.sampled_from([ACME, ACME, ACME, GLOBEX]),
         "queue": st.sampled_from(QUEUES),
         "type": st.sampled_from(["send", "read"]),
         "rules": all_rules,
         "priority": st.integers(-2, 2),
         "delay_us": st.just(0) | lengths,
-        "ttl_us": st.sampled_from([None, None, None, 10 * SECOND, 40 * SECOND]),
-        "key": st.sampled_from([None, None, "k1", "k2"]),
-        "group": st.sampled_from([None, *GROUPS]),
+        "ttl_us": st.sampled_from([None, None, None, None, None, 10 * SECOND, 40 * SECOND]),
+        "key": st.sampled_from([None, None, None, None, "k1", "k2"]),
+        "group": st.sampled_from([None, "g1", "g1", "g2"]),
     }
 )
 outcomes: st.SearchStrategy[Outcome] = st.one_of(
