@@ -62,10 +62,13 @@ class Runner:
     ) -> Outcome | None:
         """Calls the handler within its time and reads what it meant."""
         timeout = record.rules.timeout_us
-        limit = asyncio.timeout(None if timeout is None else seconds(timeout))
+        limit = None if timeout is None else asyncio.timeout(seconds(timeout))
         try:
-            async with limit:
+            if limit is None:
                 result = await self._call(ctx, job)
+            else:
+                async with limit:
+                    result = await self._call(ctx, job)
             return self._completed(record, result)
         except Snooze as wish:
             return Snoozed(micros(wish.seconds))
@@ -77,7 +80,7 @@ class Runner:
         except asyncio.CancelledError:
             return self._cancelled(holding)
         except TimeoutError as error:
-            if limit.expired():
+            if limit is not None and limit.expired():
                 ctx.cancel()
                 why = f"not done within {limit_text(timeout)}"
                 return Failed(why, reason=Reason.TIMEOUT)

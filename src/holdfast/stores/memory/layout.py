@@ -98,9 +98,7 @@ class Tables(Keys, Log):
         if row.group is not None:
             self._ungrant(row)
         if state is State.ENQUEUED:
-            if row.line not in self.ages:
-                self.ages[row.line] = []
-            heapq.heappush(self.ages[row.line], (row.run_at, row.seq, row.stamp))
+            self._age(row)
             if row.new.group is None:
                 self.lines.push(row.line, row.rank)
             else:
@@ -115,6 +113,27 @@ class Tables(Keys, Log):
             heapq.heappush(self.due, (row.run_at, row.seq, row.stamp))
             self.lines.woken.add(row.line)  # It may be due before what a sleeper waits for.
         self._recount(row, state)
+
+    def _age(self, row: Row) -> None:
+        """Remembers since when the row could run; the line's stale entries are dropped in time."""
+        ages = self.ages.get(row.line)
+        if ages is None:
+            ages = self.ages[row.line] = []
+        elif len(ages) > 1024 and len(ages) > 4 * self.counts[row.line][State.ENQUEUED]:
+            ages[:] = [entry for entry in ages if self._aging(entry)]
+            heapq.heapify(ages)
+        heapq.heappush(ages, (row.run_at, row.seq, row.stamp))
+
+    def _aging(self, entry: Entry) -> bool:
+        row = self.by_seq.get(entry[1])
+        return row is not None and row.state is State.ENQUEUED and row.run_at == entry[0]
+
+    def forget(self) -> None:
+        """Drops the counters of lines, tenants and groups that have no jobs left."""
+        self.counts = {line: counts for line, counts in self.counts.items() if +counts}
+        self.tenants = {name: counts for name, counts in self.tenants.items() if +counts}
+        self.groups = {scope: group for scope, group in self.groups.items() if +group.counts}
+        self.ages = {line: ages for line, ages in self.ages.items() if line in self.counts}
 
     def leave(self, row: Row) -> None:
         """Takes a job out of its line that is past its time to live: upkeep will fail it."""
@@ -198,9 +217,8 @@ class Tables(Keys, Log):
         """Since when the longest-waiting ready job of a line could have run."""
         ages = self.ages.get(line, [])
         while ages:
-            row = self.by_seq.get(ages[0][1])
-            if row is not None and row.state is State.ENQUEUED and row.run_at == ages[0][0]:
-                return row.run_at
+            if self._aging(ages[0]):
+                return ages[0][0]
             heapq.heappop(ages)
         self.ages.pop(line, None)
         return None

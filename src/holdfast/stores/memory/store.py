@@ -352,6 +352,7 @@ class MemoryStore:
                 if tables.held_key(key, now) is None:
                     tables.keys.pop(key, None)
             self._names.prune()
+            tables.forget()
             horizon = now - events_keep_us
             while tables.events and tables.events[0].at <= horizon and events < limit:
                 tables.events_floor = tables.events.popleft().cursor
