@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast.clock import Micros
+from holdfast import gate
 from holdfast.job import TERMINAL, Event, JobRecord, State
 from holdfast.limits import AHEAD_MAX, HOLDERS_MAX
 from holdfast.scope import (
     Explanation,
     Gate,
-    GateKind,
     GroupGate,
     Scope,
     ScopeKind,
@@ -104,64 +103,36 @@ def explain(tables: Tables, row: Row) -> Explanation:
     """Every gate of the job, the outermost first."""
     now = tables.now
     if row.state in TERMINAL:
-        return Explanation(gates=(Gate(kind=GateKind.ENDED, words=f"it is {row.state.value}"),))
+        return gate.ended(row.state)
     if row.state is State.PROCESSING and (row.lease_until or 0) > now:
-        words = f"worker {row.worker} runs it, attempt {row.attempt}"
-        gate = Gate(kind=GateKind.RUNNING, words=words, until=row.lease_until)
-        return Explanation(gates=(gate,))
-    gates = list(_own_gates(row, now))
+        return gate.running(row.worker, row.attempt, row.lease_until)
+    gates = list(gate.own_gates(row, now))
     for scope in (tenant_scope(row.new.tenant), queue_scope(*row.line)):
         gates += _scope_gates(tables, scope, tables.gates.of(scope))
-    if (scope_of_group := row.group) is not None:
-        rules = tables.gates.group(scope_of_group, row.new.queue)
-        gates += _order_gates(tables, row, scope_of_group, rules)
-        gates += _scope_gates(tables, scope_of_group, rules)
-    ahead = None if gates else _ahead(tables, row)
-    if ahead:
-        gates.append(Gate(kind=GateKind.TURN, words=f"{ahead} ready jobs of its line come first"))
+    if row.group is not None:
+        rules = tables.gates.group(row.group, row.new.queue)
+        if rules.ordered:
+            gates += _order_gates(tables, row, row.group)
+        gates += _scope_gates(tables, row.group, rules)
     ring = tables.lines.rings.get(row.new.queue, ())
-    return Explanation(gates=tuple(gates), ahead=ahead, tenants=len(ring))
-
-
-def _own_gates(row: Row, now: Micros) -> Iterable[Gate]:
-    if row.expires_at is not None and row.expires_at <= now:
-        yield Gate(kind=GateKind.EXPIRED, words="its time to live has passed")
-    if row.state is State.PROCESSING:
-        words = "the lease of its last attempt has expired: upkeep will fail it"
-        yield Gate(kind=GateKind.EXPIRED, words=words)
-    elif row.state is State.WAITING:
-        yield Gate(kind=GateKind.ORDER, words="it waits for other jobs of its workflow")
-    elif row.state in (State.SCHEDULED, State.RETRYING) and row.run_at > now:
-        why = "its next attempt is due later" if row.state is State.RETRYING else "it is due later"
-        yield Gate(kind=GateKind.SCHEDULE, words=why, until=row.run_at)
+    return gate.explanation(gates, None if gates else _ahead(tables, row), len(ring))
 
 
 def _scope_gates(tables: Tables, scope: Scope, rules: ScopeSettings | GroupGate) -> Iterable[Gate]:
-    now, name = tables.now, f"{scope.kind.value} {scope.part or scope.tenant}"
-    if rules.paused is not None:
-        words = f"{name} is paused by {rules.paused.author}: {rules.paused.reason}"
-        yield Gate(kind=GateKind.PAUSE, words=words, scope=scope)
-    slots = tables.gates.live_slots(scope, now) if rules.slots_count else {}
-    running = tables.running(scope)
-    if rules.max_running is not None and running + len(slots) >= rules.max_running:
-        words = f"{name} runs {running} jobs"
-        words += f" and {len(slots)} slots are held" if slots else ""
-        holders = (*tables.holders(scope, HOLDERS_MAX), *slots)[:HOLDERS_MAX]
-        words += f", its limit is {rules.max_running}"
-        yield Gate(kind=GateKind.LIMIT, words=words, scope=scope, holders=holders)
-    at = tables.gates.next_token(scope, rules.rate, now)
-    if at is not None:
-        words = f"{name} has started as many as its rate allows"
-        yield Gate(kind=GateKind.RATE, words=words, scope=scope, until=at)
+    slots = tables.gates.live_slots(scope, tables.now) if rules.slots_count else {}
+    usage = gate.Usage(
+        running=tables.running(scope),
+        slots=len(slots),
+        holders=lambda: (*tables.holders(scope, HOLDERS_MAX), *slots)[:HOLDERS_MAX],
+        token_at=tables.gates.next_token(scope, rules.rate, tables.now),
+    )
+    return gate.scope_gates(scope, rules, usage)
 
 
-def _order_gates(tables: Tables, row: Row, scope: Scope, rules: GroupGate) -> Iterable[Gate]:
-    if rules.ordered:
-        head = tables.head(tables.groups[scope])
-        if head is not None and head != row.seq:
-            first = tables.by_seq[head].new.id
-            words = f"group {scope.part} is ordered, job {first} comes first"
-            yield Gate(kind=GateKind.ORDER, words=words, scope=scope, holders=(first,))
+def _order_gates(tables: Tables, row: Row, scope: Scope) -> Iterable[Gate]:
+    head = tables.head(tables.groups[scope])
+    if head is not None and head != row.seq:
+        yield gate.order_gate(scope, tables.by_seq[head].new.id)
 
 
 def _ahead(tables: Tables, row: Row) -> int:
