@@ -23,7 +23,7 @@ from holdfast.errors import (
 from holdfast.events import Gap, follow
 from holdfast.explain import Explained, explain
 from holdfast.job import TERMINAL, Event, JobRecord, Reason, State, check_seconds
-from holdfast.limits import SELECT_MAX, WAIT_S_MAX, within
+from holdfast.limits import WAIT_S_MAX
 from holdfast.scope import Scope, ScopeKind
 from holdfast.scopes import GroupHandle, ScopeHandle, supported, tallies
 from holdfast.store import (
@@ -113,8 +113,6 @@ class Tenant:
             reasons=tuple(_member("reasons", Reason, reason) for reason in reasons),
             key=key,
         )
-        for field in ("states", "queues", "types", "tags", "groups", "reasons"):
-            within(field, len(getattr(select, field)), SELECT_MAX)
         find = Find(select=select, after=after, limit=limit, newest_first=newest_first)
         return await self._store.find(find)
 
