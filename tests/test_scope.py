@@ -25,6 +25,7 @@ from holdfast.scope import (
     encode,
     group_gate,
     rate,
+    rounds,
     scope_of,
     slot_scope_of,
 )
@@ -359,3 +360,19 @@ def test_a_queue_pauses_no_group_but_itself() -> None:
     assert group_gate(NO_SETTINGS, queue).open
     paused = group_gate(ScopeSettings(paused=Pause("why", "ann")), NO_SETTINGS)
     assert not paused.open
+
+
+@pytest.mark.parametrize(
+    ("room", "weights", "expected"),
+    [
+        (1, [1, 1, 1], 1),
+        (7, [1] * 100, 1),
+        (100, [1] * 100, 12),
+        (100, [1, 1], 50),
+        (100, [1000, 1], 1),
+        (120, [1, 2, 3], 20),
+    ],
+)
+def test_a_visit_takes_its_part_of_a_claim(room: int, weights: list[int], expected: int) -> None:
+    """P9: all that fits when all fit, else an eighth; a heavy weight takes no other's turn."""
+    assert rounds(room, weights) == expected

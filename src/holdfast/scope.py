@@ -31,6 +31,10 @@ SLOTS = "slot/"
 """Names of slots that outsiders hold."""
 
 
+LINES_PER_CLAIM = 8
+"""How many waiting lines share a claim at least, if it is for that many jobs."""
+
+
 class ScopeKind(StrEnum):
     TENANT = "tenant"
     QUEUE = "queue"
@@ -171,6 +175,18 @@ class Bucket(msgspec.Struct, frozen=True):
         if self.tokens(rate, now) > 0:
             return now
         return self.full_at - (rate.burst - 1) * rate.price_us
+
+
+def rounds(room: int, weights: list[int]) -> int:
+    """How many times its weight a line may take in one visit, when a claim has room for so many
+    jobs and these lines to choose from.
+
+    As often as there is room for all. Where more lines wait than fit, a visit still takes an eighth
+    of the room: every visit costs writes of its own, and a large claim need not pay a hundred of
+    them to be fair. Claims for a few jobs go on one by one.
+    """
+    total = sum(weights)
+    return max(1, room // total, room * len(weights) // (total * LINES_PER_CLAIM))
 
 
 class Pause(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

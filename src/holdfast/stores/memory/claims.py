@@ -7,6 +7,7 @@ import heapq
 from holdfast.clock import Micros
 from holdfast.job import EventKind, Lease, State
 from holdfast.limits import REPAIR_MAX
+from holdfast.scope import rounds
 from holdfast.store import Claim
 from holdfast.stores.bell import Line
 from holdfast.stores.memory.gates import tenant_scope
@@ -78,13 +79,13 @@ def _round(
 ) -> None:
     """Gives each of the lines its turn, until the claim is full."""
     now = tables.now
-    weights = {line: tables.gates.of(tenant_scope(line[0])).weight for line in lines}
-    rounds = max(1, (claim.limit - len(leases)) // sum(weights.values()))
-    for line in lines:
+    weights = [tables.gates.of(tenant_scope(tenant)).weight for tenant, _ in lines]
+    times = rounds(claim.limit - len(leases), weights)
+    for line, weight in zip(lines, weights, strict=True):
         room = claim.limit - len(leases)
         if room == 0:
             return
-        allowed = tables.lines.allowance(line, weights[line], rounds)
+        allowed = tables.lines.allowance(line, weight * times)
         wanted = min(allowed, room, tables.gates.line_room(*line, now))
         taken = _take_line(tables, line, claim, wanted) if wanted else []
         leases += taken

@@ -6,7 +6,7 @@
     credit    line -> jobs              what a line may still take before its turn is over
 
 Weighted deficit round robin: in its turn a line takes as many jobs as its tenant's weight, or a
-multiple of it when there is room for all, and goes to the end. A turn that a full claim cut short
+multiple of it (`scope.rounds`), and goes to the end. A turn that a full claim cut short
 goes on with the next. Idle and resting lines are in no ring: they cost nothing.
 """
 
@@ -96,9 +96,9 @@ class Lines:
 
     # -- turns -----------------------------------------------------------------------------------
 
-    def allowance(self, line: Line, weight: int, rounds: int) -> int:
+    def allowance(self, line: Line, quota: int) -> int:
         """How many jobs the line may take in this turn."""
-        return self._credit.pop(line, weight * rounds)
+        return self._credit.pop(line, quota)
 
     def done(self, line: Line, left: int) -> None:
         """Ends the line's turn, or keeps what is left of it for the next claim."""

@@ -11,6 +11,7 @@ import msgspec
 from holdfast.clock import SECOND, Micros, seconds
 from holdfast.job import TERMINAL, EventKind, Lease
 from holdfast.limits import REPAIR_MAX, REPAIR_PASSES_MAX, WAIT_S_MAX
+from holdfast.scope import rounds
 from holdfast.store import Claim, Watch
 from holdfast.stores.sqlite import gates
 from holdfast.stores.sqlite import statements as sql
@@ -130,11 +131,11 @@ def _round(
     have.
     """
     weights = [transaction.rules.weight(tenant) for _, tenant in lines]
-    rounds = max(1, room // max(1, sum(weights)))
+    times = rounds(room, weights) if lines else 0
     for line, weight in zip(lines, weights, strict=True):
         if room == 0:
             return
-        allowed = turns.allowance(line, weight * rounds)
+        allowed = turns.allowance(line, weight * times)
         taken, wanted = _take_line(transaction, line, claim, min(allowed, room))
         full = len(taken) == room and len(taken) < allowed
         turns.served(transaction, line, allowed - len(taken) if full else 0)
@@ -148,21 +149,26 @@ def _take_line(
     """Up to so many jobs of a line, and how many its scopes let it have."""
     queue, tenant = line
     if tenant not in transaction.rules.tenants:
-        if not claim.exclude_groups:
-            values = (queue, tenant, transaction.now, wanted)
-            return _lease(transaction, line, claim, sql.TAKE, values), wanted
-        return _lease_these(transaction, line, claim, wanted), wanted
+        return _lease_first(transaction, line, claim, wanted), wanted
     # Each visit must see what those before it took: lines share their tenant, parts their group.
-    transaction.settle()
+    transaction.settle(tenant)
     rooms = gates.rooms(transaction, tenant, queue)
     wanted = min(wanted, *(room.left() for room in rooms))
     if wanted == 0:
         return [], 0
-    leases = _lease_these(transaction, line, claim, wanted)
+    leases = _lease_first(transaction, line, claim, wanted)
     for room in rooms:
         room.start(len(leases))
         room.save()
     return leases, wanted
+
+
+def _lease_first(transaction: Transaction, line: Place, claim: Claim, wanted: int) -> list[Lease]:
+    """Leases the first jobs of a line: in one statement where no group is in question."""
+    queue, tenant = line
+    if claim.exclude_groups or tenant in transaction.rules.grouping:
+        return _lease_these(transaction, line, claim, wanted)
+    return _lease(transaction, line, claim, sql.TAKE, (queue, tenant, transaction.now, wanted))
 
 
 def _lease_these(transaction: Transaction, line: Place, claim: Claim, wanted: int) -> list[Lease]:

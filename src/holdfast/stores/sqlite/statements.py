@@ -241,12 +241,20 @@ STATE_COLUMNS = (
     "waiting", "scheduled", "enqueued", "processing", "retrying", "completed", "failed", "canceled",
 )  # fmt: skip
 SUMMED = (*STATE_COLUMNS, "bytes", "blocked")
-COUNT_ADD = (
+_COUNTED = (
     f"INSERT INTO counts (kind, tenant, part, turn, {', '.join(SUMMED)})"
     f" VALUES (?, ?, ?, ?{', ?' * len(SUMMED)}) ON CONFLICT (kind, tenant, part) DO UPDATE SET "
-    + ", ".join(f"{name} = {name} + excluded.{name}" for name in SUMMED)
+)
+_ADD = {name: f"{name} = {name} + excluded.{name}" for name in SUMMED}
+COUNT_ADD = (
+    _COUNTED
+    + ", ".join(_ADD.values())
     # A line that comes up goes to the end.
     + ", turn = CASE WHEN enqueued > blocked THEN turn ELSE excluded.turn END"
+)
+# Where no job entered or left a line, its place in the indexes of lines is not written anew.
+COUNT_ADD_BESIDE = _COUNTED + ", ".join(
+    text for name, text in _ADD.items() if name not in ("enqueued", "blocked")
 )
 SLOT_ADD = (
     "INSERT INTO counts (kind, tenant, part, slots) VALUES (?, ?, ?, ?)"

@@ -40,6 +40,7 @@ class Transaction:
 
     __slots__ = (
         "_alive",
+        "_moved",
         "_moves",
         "_on",
         "_settled",
@@ -80,6 +81,8 @@ class Transaction:
         self._moves: list[Move] = []
         self._settled = 0
         """How many of the moves are in the counts already."""
+        self._moved: set[str] = set()
+        """The tenants of the other moves."""
         self._alive: dict[Group, int] = {}
         """Jobs that have not ended, of the groups that the present call ends jobs of."""
         self._on = events_on
@@ -111,10 +114,13 @@ class Transaction:
         """
         if before != after:
             self._moves.append((at, before, after, number, size))
+            self._moved.add(at[0])
 
-    def settle(self) -> None:
-        """Brings the counts in the database up to date with the moves."""
-        if self._settled == len(self._moves):
+    def settle(self, of: str | None = None) -> None:
+        """Brings the counts in the database up to date with the moves, if one concerns the tenant
+        (None is any): what a claim asks of one must not cost a write for each that it visits.
+        """
+        if self._settled == len(self._moves) or not (of is None or of in self._moved):
             return
         sums: dict[tuple[Where, str | None, str | None], int] = {}
         rows: dict[tuple[str, str, str], list[int]] = {}
@@ -137,13 +143,16 @@ class Transaction:
                     row[_COLUMN[before]] -= number
                 if after is not None:
                     row[_COLUMN[after]] += number
-        values = [
-            (*scope, turn, *numbers)
-            for turn, (scope, numbers) in enumerate(rows.items(), self.turn + 1)
-        ]
-        self.turn += len(values)
-        self.connection.executemany(sql.COUNT_ADD, values)
+        in_line: list[tuple[str | int, ...]] = []
+        beside: list[tuple[str | int, ...]] = []
+        for turn, (scope, numbers) in enumerate(rows.items(), self.turn + 1):
+            written = in_line if numbers[_ENQUEUED] or numbers[_BLOCKED] else beside
+            written.append((*scope, turn, *numbers))
+        self.turn += len(rows)
+        self.connection.executemany(sql.COUNT_ADD, in_line)
+        self.connection.executemany(sql.COUNT_ADD_BESIDE, beside)
         self._settled = len(self._moves)
+        self._moved.clear()
 
     def _look_later(self, tenant: str, group: str | None) -> None:
         if tenant in self.rules.tenants:
@@ -183,6 +192,7 @@ class Transaction:
         del self.events[events:]
         del self._moves[moves:]
         self._settled = settled  # What the call wrote of them was rolled back with it.
+        self._moved = {at[0] for at, *_ in self._moves[settled:]}
         if scopes != self.scopes:
             self.rules.clear()
             self.rules.sync(self.connection, self.scopes)

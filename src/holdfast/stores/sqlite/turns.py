@@ -1,7 +1,7 @@
 """The lines (queue, tenant) that can be claimed from, and whose turn it is.
 
 Weighted deficit round robin: in its turn a line takes as many jobs as its tenant's weight, or a
-multiple of it when there is room for all, and goes to the end. A turn that a full claim cut short
+multiple of it (`scope.rounds`), and goes to the end. A turn that a full claim cut short
 goes on with the next. All processes share the order of the turns; what is left of one that was cut
 short only the process knows that cut it. Idle and closed lines are in no index that is walked.
 """

@@ -231,3 +231,17 @@ async def test_a_queue_at_its_limit_rests_alone(bench: Bench) -> None:
 
     got = Counter((lease.job.tenant, lease.job.queue) for lease in leases)
     assert got == {(ACME, MAIL): 1, (ACME, AUDIO): 3, (GLOBEX, MAIL): 3, (GLOBEX, AUDIO): 3}
+
+
+async def test_a_large_claim_is_shared_by_many_lines(bench: Bench) -> None:
+    """P9: where more lines wait than fit, none takes more than its part, and the next come next."""
+    bench.needs("scopes")
+    names = [f"t{n:03}" for n in range(60)]
+    for name in names:
+        await fill(bench, name, 20)
+
+    first, second = shares(await bench.claim(48)), shares(await bench.claim(48))
+
+    assert len(first) >= 8
+    assert max(first.values()) <= 6
+    assert not first.keys() & second.keys()
