@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from bench.stores import KEPT, QUEUE, Cost, claim_cost, claim_of, fill, finish_all, job, opened
+from holdfast.clock import SECOND
 from holdfast.scope import Scope, ScopeKind
 from holdfast.scopes import ScopeHandle
+from holdfast.store import Store
 
 SAMPLES = 90
 FEW = 100
@@ -49,3 +51,37 @@ async def blocked_cost(url: str, blocked: int) -> list[Cost]:
         await fill(store, (job("acme", f"free{number}") for number in range(FEW)))
         found.append(await claim_cost(store, f"{blocked:,} of a queue at its limit", SAMPLES))
     return found
+
+
+DAY = 24 * 3600 * SECOND
+WIDE = 100
+SHALLOW = 1_000
+WIDE_SAMPLES = 20
+
+
+async def depth_cost(url: str, deep: int) -> list[Cost]:
+    """Claims of 100 with 1,000 jobs more queued, delayed or blocked, and with many more."""
+    found = []
+    for behind in (SHALLOW, deep):
+        async with opened(url, "queued") as store:
+            number = behind + WIDE * WIDE_SAMPLES
+            await fill(store, (job("acme", f"j{each}") for each in range(number)))
+            found.append(await _wide(store, f"{behind:,} queued"))
+    for behind in (SHALLOW, deep):
+        async with opened(url, "delayed") as store:
+            await fill(store, (job("acme", f"d{each}", delay_us=DAY) for each in range(behind)))
+            await fill(store, (job("acme", f"j{each}") for each in range(WIDE * WIDE_SAMPLES)))
+            found.append(await _wide(store, f"{behind:,} delayed"))
+    for behind in (SHALLOW, deep):
+        async with opened(url, "blocked") as store:
+            await fill(store, [job("acme", "runs", group="g")])
+            await ScopeHandle(store, Scope("acme", ScopeKind.GROUP, "g")).set(max_running=1)
+            assert len(await store.claim(claim_of(1))) == 1
+            await fill(store, (job("acme", f"b{each}", group="g") for each in range(behind)))
+            await fill(store, (job("acme", f"j{each}") for each in range(WIDE * WIDE_SAMPLES)))
+            found.append(await _wide(store, f"{behind:,} blocked"))
+    return found
+
+
+async def _wide(store: Store, case: str) -> Cost:
+    return await claim_cost(store, case, WIDE_SAMPLES, WIDE)

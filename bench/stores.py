@@ -12,7 +12,7 @@ from itertools import islice
 
 import msgspec
 
-from holdfast.clock import SECOND
+from holdfast.clock import SECOND, Micros
 from holdfast.job import Completed, Envelope, Lease, NewJob, Rules
 from holdfast.lifecycle import decide
 from holdfast.limits import BATCH_MAX, CLAIM_MAX
@@ -29,9 +29,14 @@ QUEUE = "work"
 
 def fresh(url: str, label: str) -> str:
     """The URL of a store that no other part of the benchmark has written to."""
-    if not url.startswith("sqlite:"):
-        return url
     path, mark, options = url.partition("?")
+    scheme, mine = path.partition(":")[0], f"bench_{label}_{secrets.token_hex(3)}"
+    if scheme in ("postgresql", "postgres"):
+        return f"{path}?schema={mine}{'&' if options else ''}{options}"
+    if scheme.startswith("redis"):
+        return f"{path}?prefix={mine}:{'&' if options else ''}{options}"
+    if scheme != "sqlite":
+        return url
     stem, _, _ = path.rpartition(".db")
     return f"{stem or path}-{label}-{secrets.token_hex(3)}.db{mark}{options}"
 
@@ -46,8 +51,18 @@ async def opened(url: str, label: str) -> AsyncIterator[Store]:
         await store.close()
 
 
-def job(tenant: str, id: str, rules: Rules = GONE, group: str | None = None) -> NewJob:
-    return NewJob(tenant=tenant, id=id, queue=QUEUE, envelope=ENVELOPE, rules=rules, group=group)
+def job(
+    tenant: str, id: str, rules: Rules = GONE, group: str | None = None, delay_us: Micros = 0
+) -> NewJob:
+    return NewJob(
+        tenant=tenant,
+        id=id,
+        queue=QUEUE,
+        envelope=ENVELOPE,
+        rules=rules,
+        group=group,
+        delay_us=delay_us,
+    )
 
 
 async def fill(store: Store, jobs: Iterable[NewJob]) -> None:
@@ -78,19 +93,19 @@ async def finish_all(store: Store) -> None:
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """What one claim of one job takes."""
+    """What one claim takes."""
 
     case: str
     us: float
     """Median, in microseconds."""
 
 
-async def claim_cost(store: Store, case: str, samples: int) -> Cost:
-    """The median of claims of one job each. There must be as many jobs that can run."""
+async def claim_cost(store: Store, case: str, samples: int, size: int = 1) -> Cost:
+    """The median of claims of so many jobs each. There must be as many jobs that can run."""
     took = []
     for _ in range(samples):
         started = time.perf_counter()
-        leases = await store.claim(claim_of(1))
+        leases = await store.claim(claim_of(size))
         took.append(time.perf_counter() - started)
-        assert len(leases) == 1, f"{case}: nothing to claim"
+        assert len(leases) == size, f"{case}: {len(leases)} to claim of {size}"
     return Cost(case, statistics.median(took) * 1e6)

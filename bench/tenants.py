@@ -14,13 +14,13 @@ from typing import Any
 
 import msgspec
 
-from bench.claims import blocked_cost, tenants_cost
+from bench.claims import blocked_cost, depth_cost, tenants_cost
 from bench.fairness import Mix, Waits, fairness
 from bench.rules import Drained, rules_cost
 from bench.stores import Cost
 from holdfast.stores import open_store
 
-PARTS = ("fairness", "tenants", "blocked", "rules")
+PARTS = ("fairness", "tenants", "blocked", "depth", "rules")
 
 
 def main() -> None:
@@ -34,6 +34,7 @@ def main() -> None:
     parser.add_argument("--per-s", type=int, default=1_000, help="jobs they send in all, a second")
     parser.add_argument("--seconds", type=float, default=6.0, help="length of a fairness run")
     parser.add_argument("--many", type=int, default=100_000, help="tenants, or jobs blocked")
+    parser.add_argument("--deep", type=int, default=1_000_000, help="jobs queued behind a claim")
     parser.add_argument("--jobs", type=int, default=15_000, help="of each drain")
     parser.add_argument("--rounds", type=int, default=5, help="of the drains; medians count")
     parser.add_argument("--json", action="store_true")
@@ -50,7 +51,7 @@ def main() -> None:
 
 async def _measure(part: str, url: str, given: argparse.Namespace) -> Any:
     print(f"measuring {part} on {url.partition('?')[0]} ...", file=sys.stderr)
-    if not open_store(url).capabilities.scopes and part in ("blocked", "rules"):
+    if not open_store(url).capabilities.scopes and part in ("blocked", "depth", "rules"):
         return []
     many = max(200, int(given.many * given.scale))
     if part == "fairness":
@@ -66,6 +67,8 @@ async def _measure(part: str, url: str, given: argparse.Namespace) -> Any:
         return await tenants_cost(url, many)
     if part == "blocked":
         return await blocked_cost(url, many)
+    if part == "depth":
+        return await depth_cost(url, max(2_000, int(given.deep * given.scale)))
     return await rules_cost(url, max(500, int(given.jobs * given.scale)), given.rounds)
 
 
@@ -100,10 +103,22 @@ def _show_rules(found: list[Drained]) -> None:
     _table("drain with a rule", ("rule", "jobs/s", "lost"), rows)
 
 
+def _show_depth(found: list[Cost]) -> None:
+    """Each deep case beside its shallow one."""
+    rows = []
+    for shallow, deep in zip(found[::2], found[1::2], strict=True):
+        rows += [
+            (shallow.case, f"{shallow.us:,.0f}", "1.00"),
+            (deep.case, f"{deep.us:,.0f}", f"{deep.us / shallow.us:.2f}"),
+        ]
+    _table("a claim of 100", ("jobs besides", "claim us", "ratio"), rows)
+
+
 _SHOW: dict[str, Any] = {
     "fairness": _show_waits,
     "tenants": _show_costs("a claim over many tenants"),
     "blocked": _show_costs("a claim behind blocked jobs"),
+    "depth": _show_depth,
     "rules": _show_rules,
 }
 

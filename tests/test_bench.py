@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.claims import blocked_cost, tenants_cost
+from bench.claims import blocked_cost, depth_cost, tenants_cost
 from bench.fairness import Mix, fairness
 from bench.rules import RULES, rules_cost
 from bench.stores import fresh
@@ -21,9 +21,13 @@ async def test_the_others_are_served_beside_a_loud_tenant_and_not_behind_it() ->
 
 async def test_the_costs_of_a_claim_are_measured_in_each_case() -> None:
     """Every case has had something to claim."""
-    costs = [*await tenants_cost("memory://", 200), *await blocked_cost("memory://", 200)]
+    costs = [
+        *await tenants_cost("memory://", 200),
+        *await blocked_cost("memory://", 200),
+        *await depth_cost("memory://", 2_000),
+    ]
 
-    assert len(costs) == 6
+    assert len(costs) == 12
     assert all(cost.us > 0 for cost in costs)
 
 

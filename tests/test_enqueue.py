@@ -13,7 +13,13 @@ import pytest
 from holdfast import App, Context, InvalidInput, Job, PayloadTooLarge, RetryPolicy, State
 from holdfast.clock import micros
 from holdfast.enqueue import CHUNK_MAX
-from holdfast.errors import ConfigError, IdConflict, InvalidPayload, StoreUnavailable
+from holdfast.errors import (
+    ConfigError,
+    IdConflict,
+    InvalidPayload,
+    StoreUnavailable,
+    StoreUnsupported,
+)
 from holdfast.store import Enqueued
 from holdfast.stores import open_store
 from holdfast.tenant import Tenant
@@ -239,6 +245,14 @@ async def test_a_store_that_is_away_fails_the_call(desk: Desk) -> None:
         await desk.acme.enqueue(desk.send(to="a"), id="j1")
 
     assert (await desk.acme.enqueue(desk.send(to="a"), id="j1")).created
+
+
+async def test_a_store_without_transactions_refuses_to_join_one(desk: Desk) -> None:
+    """Nothing is enqueued beside the transaction that was meant."""
+    with pytest.raises(StoreUnsupported, match="caller's transaction"):
+        await desk.acme.enqueue(desk.send(to="a"), using=object())
+
+    assert desk.faults.count("enqueue") == 0
 
 
 async def test_a_lost_reply_does_not_make_two_jobs(desk: Desk) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
-from typing import Any, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack, cast
 
 import msgspec
 import uuid_utils
@@ -14,7 +14,7 @@ from holdfast.clock import instant, micros
 from holdfast.coalesce import Coalescer
 from holdfast.codec import OBJECT, Codecs
 from holdfast.config import Config
-from holdfast.errors import InvalidInput, PayloadTooLarge, did_you_mean
+from holdfast.errors import InvalidInput, PayloadTooLarge, StoreUnsupported, did_you_mean
 from holdfast.job import (
     Envelope,
     NewJob,
@@ -26,7 +26,7 @@ from holdfast.job import (
 )
 from holdfast.limits import ATTEMPTS_MAX, BATCH_MAX, QUEUE_MAX
 from holdfast.retry import RetryPolicy, policy
-from holdfast.store import Enqueued, Store
+from holdfast.store import Enqueued, Store, Transactional
 from holdfast.typed import Job, JobType, Planned, Registry
 
 PENDING_MAX = 10_000
@@ -99,10 +99,19 @@ class Enqueuer:
 
     async def enqueue(self, tenant: str, job: Job | Planned, options: Options) -> Enqueued:
         """Raises what was wrong with the job; otherwise the answer says created or existing."""
-        result = await self._coalescer.submit(self.plan(tenant, job, options))
-        if result.error is not None:
-            raise result.error
-        return result
+        return _checked(await self._coalescer.submit(self.plan(tenant, job, options)))
+
+    async def enqueue_using(
+        self, connection: Any, tenant: str, job: Job | Planned, options: Options
+    ) -> Enqueued:
+        """The same in the caller's transaction: kept when it commits, gone when it does not."""
+        if not self._store.capabilities.transactional_enqueue:
+            raise StoreUnsupported(
+                store=type(self._store).__name__, feature="enqueue in the caller's transaction"
+            )
+        store = cast(Transactional, self._store)
+        [result] = await store.enqueue_using(connection, [self.plan(tenant, job, options)])
+        return _checked(result)
 
     async def enqueue_many(
         self,
@@ -162,6 +171,12 @@ class Enqueuer:
         if codec != OBJECT and len(sealed.body) > self._payload_max:
             raise PayloadTooLarge(field="payload", size=len(sealed.body), max=self._payload_max)
         return sealed
+
+
+def _checked(result: Enqueued) -> Enqueued:
+    if result.error is not None:
+        raise result.error
+    return result
 
 
 def plan_with(tenant: str, job_type: JobType, sealed: Envelope, options: Options) -> NewJob:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -135,9 +135,7 @@ class Act(StrEnum):
     """What `change` can do to jobs that nobody holds."""
 
     REPLAY = "replay"
-    """A new job with the same payload and rules, naming its origin; once per origin. For terminal
-    jobs.
-    """
+    """A new job like the terminal one, naming its origin; once per origin."""
     DELETE = "delete"
     REPRIORITISE = "reprioritise"
     RESCHEDULE = "reschedule"
@@ -289,6 +287,15 @@ class Finding(msgspec.Struct, frozen=True):
     words: str
 
 
+class Transactional(Protocol):
+    """What a store with `transactional_enqueue` can do besides."""
+
+    async def enqueue_using(self, connection: Any, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        """`enqueue` on the caller's own connection, in its transaction, without awaiting a
+        connection that blocks.
+        """
+
+
 class Store(Protocol):
     """The verbs, in the order a job meets them."""
 
@@ -302,10 +309,7 @@ class Store(Protocol):
         """Ends all waiting; what was confirmed is kept as `durable` says. May be called twice."""
 
     async def migrate(self) -> int:
-        """Brings the schema to the newest version and returns it.
-
-        Safe from many processes at once.
-        """
+        """Brings the schema to the newest version and returns it; safe from many processes."""
 
     # -- journey ---------------------------------------------------------------------------------
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
@@ -319,9 +323,7 @@ class Store(Protocol):
         """
 
     async def extend(self, extensions: Sequence[Extension]) -> list[Extended]:
-        """Renews leases and keeps progress; refuses as P3 says. The answer is how a holder hears of
-        a cancel.
-        """
+        """Renews leases and keeps progress; refuses as P3 says, which is how a cancel is heard."""
 
     async def ack(self, transitions: Sequence[Transition]) -> list[Acked]:
         """Applies each transition whose lease still holds (P3-P6, P11), by `lifecycle.refusal` and

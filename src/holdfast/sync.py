@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Protocol, TypeVar, Unpack
 
 from holdfast.enqueue import EnqueuedMany, Options
-from holdfast.errors import StoreUnavailable
+from holdfast.errors import InvalidInput, StoreUnavailable
 from holdfast.explain import Explained
 from holdfast.job import JobRecord
 from holdfast.scope import Scope
@@ -136,8 +136,12 @@ class SyncTenant:
         self._tenant = tenant
         self.name = tenant.name
 
-    def enqueue(self, job: Job | Planned, **options: Unpack[Options]) -> Enqueued:
-        return self._call(self._tenant.enqueue(job, **options))
+    def enqueue(
+        self, job: Job | Planned, *, using: Any = None, **options: Unpack[Options]
+    ) -> Enqueued:
+        work = self._tenant.enqueue(job, using=using, **options)
+        # A connection belongs to the thread that uses it, so such a call does not cross over.
+        return self._call(work) if using is None else _here(work)
 
     def enqueue_many(
         self,
@@ -234,6 +238,18 @@ class SyncGroup(SyncScope):
         steps = self._handle.cancel()
         while (step := self._call(_next(steps))) is not None:
             yield step
+
+
+def _here(work: Coroutine[Any, Any, T]) -> T:
+    """Runs a coroutine that awaits nothing, in this thread and without a loop."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    finally:
+        work.close()
+    raise InvalidInput(field="using", why="is an async connection: call app.tenant() and await it")
 
 
 async def _next(steps: AsyncIterator[T]) -> T | None:

@@ -55,8 +55,16 @@ class Tenant:
         self._enqueuer = enqueuer
         self._codecs = codecs
 
-    async def enqueue(self, job: Job | Planned, **options: Unpack[Options]) -> Enqueued:
-        """Keeps the job: when this returns, it will run. Safe to repeat with the same id or key."""
+    async def enqueue(
+        self, job: Job | Planned, *, using: Any = None, **options: Unpack[Options]
+    ) -> Enqueued:
+        """Keeps the job: when this returns, it will run. Safe to repeat with the same id or key.
+
+        `using` is a connection of the caller's to the store's own database: the job is then part of
+        its transaction, and runs when that commits.
+        """
+        if using is not None:
+            return await self._enqueuer.enqueue_using(using, self.name, job, checked(options))
         return await self._enqueuer.enqueue(self.name, job, checked(options))
 
     async def enqueue_many(

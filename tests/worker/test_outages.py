@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from holdfast import Context, State
+from holdfast.worker import Worker
 
 if TYPE_CHECKING:
     from tests.worker.conftest import MakeYard, Yard
@@ -85,3 +87,28 @@ async def test_presence_outlives_an_outage(yard: Yard) -> None:
 
     assert await yard.result(id) == "fine"
     assert len(await yard.app.store.hold(under="worker/")) == 1
+
+
+async def test_a_worker_is_ready_while_its_store_answers(make_yard: MakeYard) -> None:
+    """Not before its first claim, not during an outage, not while it drains."""
+    yard = make_yard(clock=None)
+
+    async def two_more_claims() -> None:
+        """The first of them was answered when the second comes."""
+        await yard.faults.arrived("claim", yard.faults.count("claim") + 2)
+
+    async with yard.app:
+        worker = Worker(yard.app, poll_s=0.02)
+        assert not worker.ready
+        working = asyncio.create_task(worker.run())
+        await two_more_claims()
+        assert worker.ready
+        yard.faults.fail("claim", times=10_000)
+        await two_more_claims()
+        assert not worker.ready
+        yard.faults.heal()
+        await two_more_claims()
+        assert worker.ready
+        worker.stop()
+        assert not worker.ready
+        await working

@@ -52,6 +52,8 @@ class Claimer:
         """Set by the worker whenever there may be room again."""
         self.polled_at = time.monotonic()
         """When the store last answered a claim: the sign that this worker still consumes."""
+        self.answering = False
+        """What the last claim was told: an answer, or that the store is away."""
 
     async def run(self, stop: asyncio.Event) -> None:
         pause, vain = FAULT_FIRST_S, VAIN_FIRST_S
@@ -73,6 +75,7 @@ class Claimer:
                     await sleep_unless(stop, vain)
                     vain = min(vain * 2, self._poll_s)
             except StoreError as error:
+                self.answering = False
                 logger.warning("claim failed, trying again in %.1f s: %s", pause, error)
                 await sleep_unless(stop, pause * (0.5 + random.random()))
                 pause = min(pause * 2, FAULT_MOST_S)
@@ -91,6 +94,7 @@ class Claimer:
             )
         )
         self.polled_at = time.monotonic()
+        self.answering = True
         self._take([Holding(lease, until_s) for lease in leases])
         return len(leases)
 

@@ -27,6 +27,8 @@ class Presence:
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
+        self.answering = True
+        """Whether the store answered the last word; also while no claim asks it."""
 
     async def run(self, stop: asyncio.Event) -> None:
         worker = self._worker
@@ -42,7 +44,9 @@ class Presence:
         try:
             note = msgspec.json.encode(self._present()).decode()
             await self._worker.app.store.hold([Take(PREFIX + name, name, length, note)])
+            self.answering = True
         except StoreError as error:
+            self.answering = False
             logger.warning("presence did not reach the store: %s", error)
         except Exception:
             # Nobody's leases may depend on whether this worker can be seen.

@@ -67,6 +67,8 @@ class Worker:
         self.why = "as set"
         """Why it is so many."""
         self._adapt = Adapt(self, self.config)
+        self._presence = Presence(self)
+        self._claimer = self._make_claimer()
         self._buffer: deque[Holding] = deque()
         self._suspects: deque[Holding] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -88,7 +90,6 @@ class Worker:
             self._threads = Threads(self.config.concurrency)
             self._runner = Runner(self.app, self._threads, self.config)
             self._acker = Acker(self.app.store, self.app.announcer)
-            self._claimer = self._make_claimer()
             attendant = Attendant(self._background(), died=self.stop)
             attendant.start()
             logger.info("worker %s: started on queues %s", self.name, ", ".join(self._queues()))
@@ -105,6 +106,12 @@ class Worker:
                 await attendant.stop()
                 self._threads.close()
                 logger.info("worker %s: stopped", self.name)
+
+    @property
+    def ready(self) -> bool:
+        """It works, and the store answers it: what a readiness probe asks."""
+        answering = self._claimer.answering and self._presence.answering
+        return answering and not self._stop.is_set()
 
     def _adapting(self) -> list[asyncio.Task[None]]:
         if not self._adapt.on:
@@ -135,7 +142,7 @@ class Worker:
         """What the attendant's thread does: heartbeats, presence and, if elected, the upkeep."""
         store, config = self.app.store, self.config
         heartbeat = Heartbeat(store, self.holdings, config.lease_s, config.beat_s)
-        presence = Presence(self)
+        presence = self._presence
         upkeep = Upkeep(store, config, self.name) if config.upkeep else None
 
         async def work(stop: asyncio.Event) -> None:
