@@ -116,7 +116,7 @@ async def test_a_handler_that_does_not_end_does_not_hold_the_worker(
     assert (job.state, job.attempt) == (State.ENQUEUED, 0)
     gate.set()
     thread_gate.set()
-    await asyncio.wait(worker._tasks, timeout=5)
+    await asyncio.wait(worker._lanes, timeout=5)
     assert (await yard.job(id)).state is State.ENQUEUED
 
 
