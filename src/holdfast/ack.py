@@ -29,7 +29,7 @@ RETRY_FIRST_S = 0.05
 RETRY_MOST_S = 2.0
 
 
-class Settlement(msgspec.Struct, frozen=True):
+class Settlement(msgspec.Struct, frozen=True, gc=False):
     """An outcome on its way to the store."""
 
     lease: Lease

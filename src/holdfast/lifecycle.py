@@ -62,7 +62,7 @@ MOVES: dict[State, frozenset[State]] = {
 }
 
 
-class Transition(msgspec.Struct, frozen=True, kw_only=True):
+class Transition(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The change a store must make, if the lease still holds."""
 
     tenant: str
@@ -100,7 +100,7 @@ class Held(Protocol):
     def max_attempts(self) -> int: ...
 
 
-class Settled(msgspec.Struct, frozen=True):
+class Settled(msgspec.Struct, frozen=True, gc=False):
     """What a store writes for a transition."""
 
     state: State

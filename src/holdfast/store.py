@@ -48,7 +48,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """Limits, rates, pauses, order and caps of scopes are kept; False refuses to store them."""
 
 
-class Enqueued(msgspec.Struct, frozen=True):
+class Enqueued(msgspec.Struct, frozen=True, gc=False):
     """The answer to one enqueue.
 
     `created` is False when the id or the key led to an earlier job.
@@ -75,7 +75,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     exclude_groups: tuple[str, ...] = ()
 
 
-class Extension(msgspec.Struct, frozen=True, kw_only=True):
+class Extension(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A heartbeat: the lease shall last for this long from now, never less than it does already."""
 
     tenant: str
@@ -85,13 +85,13 @@ class Extension(msgspec.Struct, frozen=True, kw_only=True):
     progress: str | None = None
 
 
-class Extended(msgspec.Struct, frozen=True):
+class Extended(msgspec.Struct, frozen=True, gc=False):
     id: str
     until: Micros = 0
     error: HoldfastError | None = None
 
 
-class Acked(msgspec.Struct, frozen=True):
+class Acked(msgspec.Struct, frozen=True, gc=False):
     """The answer to one transition: the state the job has now, or why it was refused."""
 
     id: str
@@ -99,7 +99,7 @@ class Acked(msgspec.Struct, frozen=True):
     error: HoldfastError | None = None
 
 
-class Ref(msgspec.Struct, frozen=True):
+class Ref(msgspec.Struct, frozen=True, gc=False):
     """The full name of a job."""
 
     tenant: str

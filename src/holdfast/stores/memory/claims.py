@@ -100,6 +100,7 @@ def _take_line(tables: Tables, line: Line, claim: Claim, room: int) -> list[Leas
     heap = tables.lines.heap(line)
     leases: list[Lease] = []
     aside = []
+    plain = 0
     while heap and len(leases) < room:
         entry = heapq.heappop(heap)
         row = tables.current(entry)
@@ -107,12 +108,19 @@ def _take_line(tables: Tables, line: Line, claim: Claim, room: int) -> list[Leas
             continue
         if row.expires_at is not None and row.expires_at <= tables.now:
             tables.leave(row)  # Upkeep's to expire.
+        elif row.group is None:
+            leases.append(_lease(tables, row, claim))
+            tables.hold(row)
+            plain += 1
         elif row.new.group in claim.exclude_groups:
             aside.append(entry)
         elif _may_start(tables, row):
-            leases.append(_lease(tables, row, claim, tables.now))
+            leases.append(_lease(tables, row, claim))
+            _start_in_group(tables, row)
     for entry in aside:
         heapq.heappush(heap, entry)
+    if plain:
+        tables.count_held(line, plain)
     return leases
 
 
@@ -124,18 +132,25 @@ def _may_start(tables: Tables, row: Row) -> bool:
     return False
 
 
-def _lease(tables: Tables, row: Row, claim: Claim, now: Micros) -> Lease:
-    tables.gates.spend(row.new.tenant, row.new.queue, row.new.group, now)
+def _lease(tables: Tables, row: Row, claim: Claim) -> Lease:
+    now = tables.now
     row.state = State.PROCESSING
     row.attempt += 1
     row.fence += 1
-    row.token = f"{claim.nonce}.{row.seq}"
-    row.lease_until = now + claim.lease_us
+    row.token = token = f"{claim.nonce}.{row.seq}"
+    row.lease_until = until = now + claim.lease_us
     row.worker = claim.worker
     row.updated_at = now
     row.progress = None
+    tables.note(EventKind.LEASED, row, now, until, claim.worker)
+    return Lease(row.record(now), token, until)
+
+
+def _start_in_group(tables: Tables, row: Row) -> None:
+    """Counts a started job of a group at once: the next may have to wait for its place."""
+    scope, queue = row.group, row.new.queue
+    assert scope is not None
+    tables.gates.spend(row.line, 1, tables.now)
+    tables.gates.spend_group(scope, queue, tables.now)
     tables.place(row)
-    tables.note(EventKind.LEASED, row, now, row.lease_until, claim.worker)
-    if (scope := row.group) is not None:
-        tables.grant(scope, row.new.queue)
-    return Lease(row.record(now), row.token, row.lease_until)
+    tables.grant(scope, queue)

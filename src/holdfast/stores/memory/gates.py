@@ -23,6 +23,7 @@ from holdfast.scope import (
     ScopeSettings,
     group_gate,
 )
+from holdfast.stores.bell import Line
 
 UNLIMITED = 1 << 60
 FULL = Bucket()
@@ -87,19 +88,19 @@ class Gates:
     def bucket(self, scope: Scope) -> Bucket:
         return self._buckets.get(scope, FULL)
 
-    def spend(self, tenant: str, queue: str, group: str | None, now: Micros) -> None:
-        """Takes a token of each rate that a starting job falls under."""
-        if not self.settings:
-            return
-        for scope in (tenant_scope(tenant), queue_scope(tenant, queue)):
-            self._spend(scope, self.of(scope).rate, now)
-        if group is not None:
-            scope = group_scope(tenant, group)
-            self._spend(scope, self.group(scope, queue).rate, now)
+    def spend(self, line: Line, number: int, now: Micros) -> None:
+        """Takes the tokens of jobs that start in a line."""
+        if self.settings:
+            for scope in (tenant_scope(line[0]), queue_scope(*line)):
+                self._spend(scope, self.of(scope).rate, number, now)
 
-    def _spend(self, scope: Scope, rate: Rate | None, now: Micros) -> None:
+    def spend_group(self, scope: Scope, queue: str, now: Micros) -> None:
+        if self.settings:
+            self._spend(scope, self.group(scope, queue).rate, 1, now)
+
+    def _spend(self, scope: Scope, rate: Rate | None, number: int, now: Micros) -> None:
         if rate is not None:
-            self._buckets[scope] = self.bucket(scope).take(rate, 1, now)
+            self._buckets[scope] = self.bucket(scope).take(rate, number, now)
 
     def bound(self, scope: Scope, rate: Rate | None, now: Micros) -> None:
         """Lets a new rate count from now: a bucket is never emptier than empty."""

@@ -29,6 +29,7 @@ from holdfast.clock import Micros
 from holdfast.job import TERMINAL, NewJob, State
 from holdfast.scope import Rate, Scope, ScopeKind
 from holdfast.stores.bell import Line
+from holdfast.stores.memory.ages import Ages
 from holdfast.stores.memory.gates import Gates, queue_scope, tenant_scope
 from holdfast.stores.memory.groups import Group
 from holdfast.stores.memory.keys import Keys
@@ -39,15 +40,15 @@ from holdfast.stores.memory.rows import Row, alive
 NONE: Counter[State] = Counter()
 
 
-class Tables(Keys, Log):
+class Tables(Ages, Keys, Log):
     """The rows and their indexes, kept in step."""
 
     def __init__(self) -> None:
+        Ages.__init__(self)
         Keys.__init__(self)
         Log.__init__(self)
         self.now: Micros = 0
         """The instant of the step that is under way."""
-        self.by_seq: dict[int, Row] = {}
         self.order: list[int] = []
         self.lines = Lines()
         self.groups: dict[Scope, Group] = {}
@@ -55,7 +56,6 @@ class Tables(Keys, Log):
         self.counts: dict[Line, Counter[State]] = {}
         self.tenants: dict[str, Counter[State]] = {}
         self.bytes: Counter[str] = Counter()
-        self.ages: dict[Line, list[Entry]] = {}
         self.reopen: list[tuple[Micros, Scope]] = []
         self._reopening: dict[Scope, Micros] = {}
         self.due: list[Entry] = []
@@ -98,7 +98,7 @@ class Tables(Keys, Log):
         if row.group is not None:
             self._ungrant(row)
         if state is State.ENQUEUED:
-            self._age(row)
+            self.age(row, self.counts[row.line][State.ENQUEUED])
             if row.new.group is None:
                 self.lines.push(row.line, row.rank)
             else:
@@ -114,19 +114,19 @@ class Tables(Keys, Log):
             self.lines.woken.add(row.line)  # It may be due before what a sleeper waits for.
         self._recount(row, state)
 
-    def _age(self, row: Row) -> None:
-        """Remembers since when the row could run; the line's stale entries are dropped in time."""
-        ages = self.ages.get(row.line)
-        if ages is None:
-            ages = self.ages[row.line] = []
-        elif len(ages) > 1024 and len(ages) > 4 * self.counts[row.line][State.ENQUEUED]:
-            ages[:] = [entry for entry in ages if self._aging(entry)]
-            heapq.heapify(ages)
-        heapq.heappush(ages, (row.run_at, row.seq, row.stamp))
+    def hold(self, row: Row) -> None:
+        """Places a row without a group that was leased; `count_held` counts it with the others."""
+        row.stamp += 1
+        row.counted = State.PROCESSING
+        assert row.lease_until is not None
+        heapq.heappush(self.leases, (row.lease_until, row.seq, row.stamp))
 
-    def _aging(self, entry: Entry) -> bool:
-        row = self.by_seq.get(entry[1])
-        return row is not None and row.state is State.ENQUEUED and row.run_at == entry[0]
+    def count_held(self, line: Line, number: int) -> None:
+        """Counts jobs without a group that were leased from a line."""
+        self.gates.spend(line, number, self.now)
+        for counter in (self.counts[line], self.tenants[line[0]]):
+            counter[State.ENQUEUED] -= number
+            counter[State.PROCESSING] += number
 
     def forget(self) -> None:
         """Drops the counters of lines, tenants and groups that have no jobs left."""
@@ -212,16 +212,6 @@ class Tables(Keys, Log):
                 counter[row.state] += 1
         after = {line: counts[State.PROCESSING] for line, counts in self.counts.items()}
         return sum(abs(after.get(line, 0) - before.get(line, 0)) for line in before | after)
-
-    def oldest(self, line: Line) -> Micros | None:
-        """Since when the longest-waiting ready job of a line could have run."""
-        ages = self.ages.get(line, [])
-        while ages:
-            if self._aging(ages[0]):
-                return ages[0][0]
-            heapq.heappop(ages)
-        self.ages.pop(line, None)
-        return None
 
     def alive(self, tenant: str) -> int:
         """The tenant's jobs that have not ended."""
