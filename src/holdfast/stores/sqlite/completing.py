@@ -8,6 +8,7 @@ from typing import Any
 from holdfast.job import EventKind, State
 from holdfast.lifecycle import Transition
 from holdfast.store import Ref
+from holdfast.stores.sqlite import chunks
 from holdfast.stores.sqlite import statements as sql
 from holdfast.stores.sqlite.transaction import Transaction
 
@@ -20,7 +21,7 @@ class Completing:
     def __init__(self, transaction: Transaction, transitions: Sequence[Transition]) -> None:
         self._transaction = transaction
         self._updates: list[tuple[Any, ...]] = []
-        self._removals: list[tuple[int]] = []
+        self._removals: list[int] = []
         self._keys: list[tuple[Any, ...]] = []
         seqs = [_seq(change) for change in transitions if _is_plain(change)]
         found: list[tuple[Any, ...]] = []
@@ -43,7 +44,7 @@ class Completing:
         if keep_us > 0:
             self._updates.append((change.result, now, now, now + keep_us, seq))
         else:
-            self._removals.append((seq,))
+            self._removals.append(seq)
         if key is not None:
             self._keys.append((tenant, queue, type, key, id, now))
         transaction.ended.append(Ref(tenant, id))
@@ -57,15 +58,14 @@ class Completing:
 
     def flush(self) -> None:
         """Writes what was taken."""
-        write = self._transaction.connection.executemany
-        for statement, values in (
-            (sql.COMPLETE, self._updates),
-            (sql.REMOVE, self._removals),
-            (sql.KEY_RELEASE, self._keys),
-        ):
+        connection = self._transaction.connection
+        for statement, values in ((sql.COMPLETE, self._updates), (sql.KEY_RELEASE, self._keys)):
             if values:
-                write(statement, values)
+                connection.executemany(statement, values)
                 values.clear()
+        if self._removals:
+            chunks.each_of(connection, sql.REMOVE_ALL, self._removals)
+            self._removals.clear()
 
 
 def _is_plain(change: Transition) -> bool:

@@ -43,7 +43,8 @@ ROW = (
 
 HEADS = "SELECT seq, cursor, scopes, turn FROM heads"
 HEADS_SAVE = "UPDATE heads SET seq = ?, cursor = ?, scopes = ?, turn = ?"
-EVENT_INSERT = "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+EVENT_INSERT = "INSERT INTO events VALUES "
+EVENT_MARKS = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 # -- enqueue ---------------------------------------------------------------------------------------
 
@@ -150,6 +151,7 @@ SAVE = (
     " updated_at = ?, finished_at = ?, keep_until = ?, gate = ? WHERE seq = ?"
 )
 REMOVE = "DELETE FROM jobs WHERE seq = ?"
+REMOVE_ALL = "DELETE FROM jobs WHERE seq IN "
 REPLAY = (
     f"INSERT INTO jobs ({_NEW})"
     " SELECT ?, tenant, ?, queue, type, codec, version, 'enqueued', priority, ?, max_attempts,"

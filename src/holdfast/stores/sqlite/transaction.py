@@ -8,6 +8,7 @@ from holdfast.clock import Micros
 from holdfast.job import EventKind
 from holdfast.store import Ref
 from holdfast.stores.bell import Line
+from holdfast.stores.sqlite import chunks
 from holdfast.stores.sqlite import statements as sql
 from holdfast.stores.sqlite.rows import BLOCKED
 from holdfast.stores.sqlite.rules import Rules
@@ -200,7 +201,7 @@ class Transaction:
     def flush(self) -> None:
         """Writes what was gathered; the commit follows."""
         if self.events:
-            self.connection.executemany(sql.EVENT_INSERT, self.events)
+            chunks.insert(self.connection, sql.EVENT_INSERT, sql.EVENT_MARKS, self.events)
         self.settle()
         self.execute(sql.HEADS_SAVE, (self.seq, self.cursor, self.scopes, self.turn))
 

