@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from tests.servers.kinds import Servers
 
 pytest.register_assert_rewrite("holdfast.testing.contract")
 
@@ -21,3 +26,12 @@ settings.register_profile(
     "explore", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )
 settings.load_profile(os.environ.get("HOLDFAST_HYPOTHESIS", "fixed"))
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[Servers]:
+    """The private servers of this run, started when asked for."""
+    from tests.servers.kinds import Servers
+
+    with Servers() as servers:
+        yield servers

@@ -112,16 +112,22 @@ def test_what_is_not_understood_is_a_usage_error(
     assert words in result.stderr
 
 
+KNOWN = (
+    "memory://, postgres://, postgresql://, redis://, redis+cluster://, rediss://,"
+    " rediss+cluster://, sqlite://"
+)
+
+
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
         (
             ("--store", "foo://x", "jobs"),
-            "holdfast: no store speaks 'foo' (known: memory://, sqlite://). [UNKNOWN_STORE]",
+            f"holdfast: no store speaks 'foo' (known: {KNOWN}). [UNKNOWN_STORE]",
         ),
         (
             ("jobs", "--store", "sqlit:///x"),
-            "holdfast: no store speaks 'sqlit' (known: memory://, sqlite://)."
+            f"holdfast: no store speaks 'sqlit' (known: {KNOWN})."
             " Did you mean 'sqlite'? [UNKNOWN_STORE]",
         ),
         (("jobs", "--tenant", ""), "holdfast: tenant: must not be empty [INVALID_INPUT]"),

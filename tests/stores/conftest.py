@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from tests.servers.kinds import KINDS, Missing
 
 from holdfast.clock import Clock
 from holdfast.store import Store
@@ -13,17 +16,33 @@ from holdfast.stores import open_store
 from holdfast.testing import ManualClock
 from holdfast.testing.contract.bench import Bench
 
-STORES = ["memory", "sqlite"]
+if TYPE_CHECKING:
+    from tests.servers.kinds import Kind, Servers
+
+STORES = ["memory", "sqlite", *KINDS]
 
 
 @pytest.fixture(params=STORES)
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], str]:
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[str], str]]:
     """For each store: the URL of the place with this name, new and empty for each test."""
-    urls: dict[str, Callable[[str], str]] = {
-        "memory": lambda name: "memory://",
-        "sqlite": lambda name: f"sqlite:///{tmp_path / name}.db",
-    }
-    return urls[request.param]
+    kind: str = request.param
+    if kind == "memory":
+        yield lambda name: "memory://"
+    elif kind == "sqlite":
+        yield lambda name: f"sqlite:///{tmp_path / name}.db"
+    else:
+        server = server_of(kind, request)
+        yield cache(server.fresh)
+        server.clear()
+
+
+def server_of(kind: str, request: pytest.FixtureRequest) -> Kind:
+    """The shared server of this kind; without its binaries the test is skipped, or fails."""
+    servers: Servers = request.getfixturevalue("servers")
+    try:
+        return servers.get(kind)
+    except Missing as missing:
+        missing.end_test()
 
 
 @pytest.fixture

@@ -14,6 +14,12 @@ from holdfast.store import Store
 STORES: dict[str, tuple[str, str, str | None]] = {
     "memory": ("holdfast.stores.memory.store", "MemoryStore", None),
     "sqlite": ("holdfast.stores.sqlite.store", "SqliteStore", None),
+    "postgresql": ("holdfast.stores.postgres.store", "PostgresStore", "postgres"),
+    "postgres": ("holdfast.stores.postgres.store", "PostgresStore", "postgres"),
+    "redis": ("holdfast.stores.redis.store", "RedisStore", "redis"),
+    "rediss": ("holdfast.stores.redis.store", "RedisStore", "redis"),
+    "redis+cluster": ("holdfast.stores.redis.store", "RedisStore", "redis"),
+    "rediss+cluster": ("holdfast.stores.redis.store", "RedisStore", "redis"),
 }
 
 

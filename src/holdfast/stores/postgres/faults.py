@@ -1,0 +1,85 @@
+"""The edge where errors of asyncpg become ours; nothing past it knows asyncpg's."""
+
+from __future__ import annotations
+
+import asyncpg
+
+from holdfast.errors import (
+    HoldfastError,
+    InvalidInput,
+    StoreCorrupt,
+    StoreError,
+    StoreFull,
+    StoreReadOnly,
+    StoreUnavailable,
+)
+
+# By SQLSTATE, or its class where all codes of a class mean the same to us.
+_KINDS: dict[str, tuple[type[StoreError], str]] = {
+    "28": (StoreUnavailable, "the server refuses this user: check user, password and pg_hba.conf"),
+    "3D": (StoreUnavailable, "there is no such database: create it, or correct the URL"),
+    "42501": (StoreReadOnly, "this user lacks rights: grant them on the schema and its tables"),
+    "25006": (StoreReadOnly, "the server takes no writes: is it a standby?"),
+    "53100": (StoreFull, "the server's disk is full"),
+    "53200": (StoreUnavailable, "the server is out of memory"),
+    "53300": (StoreUnavailable, "the server has no connection left: raise max_connections"),
+    "57014": (StoreUnavailable, "the statement took too long and was stopped"),
+    "57": (StoreUnavailable, "the server is shutting down or starting up"),
+    "08": (StoreUnavailable, "the connection was lost"),
+    "40": (StoreUnavailable, "other transactions kept it from going on"),
+    "55": (StoreUnavailable, "other transactions kept it locked"),
+    "XX001": (StoreCorrupt, "the server found damaged data; restore it from a backup"),
+    "XX002": (StoreCorrupt, "the server found a damaged index; rebuild it with REINDEX"),
+    "42P01": (StoreError, "a table is missing: was the schema dropped? open the store again"),
+    "42883": (StoreError, "a function is missing: was the schema dropped? open the store again"),
+    "3F": (StoreError, "the schema is missing: was it dropped? open the store again"),
+}
+
+# A value that PostgreSQL cannot hold: the caller's mistake, not the store's.
+_BAD_VALUES = (OverflowError, UnicodeEncodeError)
+_BAD_CODES = frozenset({"22000", "22003", "22021", "22P05"})
+
+# What the driver raises for a connection that has died, or dies under its hands.
+_UNREACHABLE = (OSError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+
+# Worth another try by themselves: nothing was done.
+_AGAIN = frozenset({"40001", "40P01", "55P03"})
+
+
+def ours(error: BaseException, place: str) -> BaseException:
+    """The error as one of our tree; those that already are, or are bugs, come back as they are."""
+    if isinstance(error, HoldfastError):
+        return error
+    code = getattr(error, "sqlstate", None) or ""
+    if isinstance(error, _BAD_VALUES) or code in _BAD_CODES:
+        return _caused(InvalidInput(field="value", why=f"cannot be stored: {error}"), error)
+    if isinstance(error, asyncpg.PostgresError):
+        kind, why = _KINDS.get(code) or _KINDS.get(code[:2]) or (StoreError, "postgresql")
+        return _caused(kind(store=place, why=f"{why} ({error})"), error)
+    if isinstance(error, TimeoutError):
+        why = "the server did not answer in time"
+        return _caused(StoreUnavailable(store=place, why=why), error)
+    if isinstance(error, _UNREACHABLE):
+        why = f"the server cannot be reached ({error})"
+        return _caused(StoreUnavailable(store=place, why=why), error)
+    return error
+
+
+def is_lost(error: BaseException) -> bool:
+    """The connection is of no use any more; another one may be."""
+    if isinstance(error, asyncpg.PostgresError):
+        code = error.sqlstate or ""
+        return code[:2] == "08" or code in ("57P01", "57P02", "57P03", "53300")
+    if isinstance(error, TimeoutError):
+        return False
+    return isinstance(error, _UNREACHABLE)
+
+
+def is_beaten(error: BaseException) -> bool:
+    """Another transaction was in the way: trying again helps."""
+    return isinstance(error, asyncpg.PostgresError) and error.sqlstate in _AGAIN
+
+
+def _caused(error: HoldfastError, cause: BaseException) -> HoldfastError:
+    error.__cause__ = cause
+    return error

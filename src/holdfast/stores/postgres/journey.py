@@ -1,0 +1,273 @@
+"""How jobs come in, are claimed, extended and settled."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.clock import Micros
+from holdfast.errors import HoldfastError, IdConflict, JobNotFound, QueueFull
+from holdfast.job import TERMINAL, Lease, NewJob, State
+from holdfast.lifecycle import Transition, apply, refusal, why
+from holdfast.limits import REPAIR_MAX, REPAIR_PASSES_MAX
+from holdfast.scope import LINES_PER_CLAIM
+from holdfast.store import Acked, Claim, Enqueued, Extended, Extension, Ref
+from holdfast.stores.bell import Line
+from holdfast.stores.postgres import statements as sql
+from holdfast.stores.postgres import using
+from holdfast.stores.postgres.options import Options
+from holdfast.stores.postgres.rows import (
+    TAGS_BETWEEN,
+    Columns,
+    Row,
+    lease,
+    plain,
+    rules_text,
+    seq_of,
+)
+from holdfast.stores.postgres.step import Step
+
+_PRIORITY, _SEQ = 9, 14  # Their places in `holdfast.lease`; the visit is the first.
+
+RETRY_AFTER_S = 1.0
+"""When a full tenant may try again."""
+
+HINT_MAX = 7900
+"""Bytes that a notification can carry."""
+
+
+def hint(sender: str, lines: set[Line]) -> str:
+    """What other processes are told: these lines, or that anything may have come up."""
+    text = msgspec.json.encode([sender, sorted(lines)]).decode()
+    return text if len(text.encode()) <= HINT_MAX else "*"
+
+
+# -- enqueue ---------------------------------------------------------------------------------------
+
+
+def _column(values: list[Any], empty: Any = None) -> list[Any] | None:
+    """The values of one field, or None where no job has any: then nothing needs to travel."""
+    return None if all(value == empty for value in values) else values
+
+
+async def enqueue(
+    step: Step, jobs: Sequence[NewJob], channel: str | None, sender: str
+) -> list[Enqueued]:
+    lines = {(job.tenant, job.queue) for job in jobs}
+    found = await step.rows(
+        sql.ENQUEUE,
+        [job.tenant for job in jobs],
+        [job.id for job in jobs],
+        [job.queue for job in jobs],
+        [job.envelope.type for job in jobs],
+        [job.envelope.codec for job in jobs],
+        [job.envelope.version for job in jobs],
+        [job.envelope.body for job in jobs],
+        [rules_text(job.rules) for job in jobs],
+        [job.priority for job in jobs],
+        _column([job.delay_us for job in jobs], 0),
+        _column([job.run_at for job in jobs]),
+        _column([job.ttl_us for job in jobs]),
+        _column([job.key for job in jobs]),
+        _column([job.rules.key_us for job in jobs]),
+        _column([job.group for job in jobs]),
+        _column([TAGS_BETWEEN.join(job.tags) if job.tags else None for job in jobs]),
+        _column([job.origin for job in jobs]),
+        [job.rules.max_attempts for job in jobs],
+        [job.rules.keep_us for job in jobs],
+        step.given,
+        step.events_on,
+        channel,
+        None if channel is None else hint(sender, lines),
+    )
+    step.lines |= lines
+    return answers(jobs, found)
+
+
+async def enqueue_using(
+    connection: Any, options: Options, now: Micros | None, jobs: Sequence[NewJob]
+) -> list[Enqueued]:
+    """On a connection of the caller's. The hint has no sender: when the transaction commits, this
+    process must be told as well.
+    """
+    told = hint("", {(job.tenant, job.queue) for job in jobs}) if options.notify else None
+    values = (using.document(jobs), now, options.events, options.channel, told)
+    return answers(jobs, await using.ask(connection, options.schema, values))
+
+
+def answers(jobs: Sequence[NewJob], found: Sequence[Columns]) -> list[Enqueued]:
+    """All were made but those that the rows name."""
+    made = [Enqueued(job.id, True) for job in jobs]
+    for ord, *answer in found:
+        made[ord - 1] = _not_made(jobs[ord - 1], answer)
+    return made
+
+
+def _not_made(job: NewJob, answer: Columns) -> Enqueued:
+    """What a row of `holdfast.answer` says."""
+    word, id, queue, type, has, most = answer
+    error: HoldfastError | None = None
+    if word == "conflict":
+        error = IdConflict(field="id", id=job.id, type=type, queue=queue)
+    elif word == "full":
+        what, retry = queue, RETRY_AFTER_S
+        error = QueueFull(tenant=job.tenant, what=what, queued=has, max=most, retry_after_s=retry)
+    return Enqueued(id, False, error)
+
+
+# -- claim -----------------------------------------------------------------------------------------
+
+
+async def claim(
+    step: Step, claim: Claim, probe: bool, channel: str | None
+) -> tuple[list[Lease], bool]:
+    """The leases, and whether sleepers must look again."""
+    rows = await step.rows(
+        sql.CLAIM,
+        claim.worker,
+        claim.nonce,
+        claim.limit,
+        claim.lease_us,
+        claim.tenants,
+        claim.queues,
+        claim.exclude_groups,
+        step.given,
+        probe,
+        step.events_on,
+        channel,
+        REPAIR_MAX,
+        REPAIR_PASSES_MAX,
+        LINES_PER_CLAIM,
+    )
+    taken = [row for row in rows if row[_SEQ] is not None]
+    taken.sort(key=lambda row: (row[0], -row[_PRIORITY], row[_SEQ]))
+    return [lease(row, claim) for row in taken], len(taken) < len(rows)
+
+
+# -- extend ----------------------------------------------------------------------------------------
+
+
+async def extend(step: Step, extensions: Sequence[Extension]) -> list[Extended]:
+    answers: dict[int, Extended] = {}
+    left = dict(enumerate(extensions))
+    while left:
+        # One after the other where a call names a job twice.
+        seen: set[tuple[str, str]] = set()
+        now: dict[int, Extension] = {}
+        for place, each in left.items():
+            if (each.tenant, each.id) not in seen:
+                seen.add((each.tenant, each.id))
+                now[place] = each
+        answers |= await _extend(step, now)
+        left = {place: each for place, each in left.items() if place not in now}
+    return [answers[place] for place in range(len(extensions))]
+
+
+async def _extend(step: Step, extensions: dict[int, Extension]) -> dict[int, Extended]:
+    places, asked = list(extensions), list(extensions.values())
+    renewed = await step.rows(
+        sql.EXTEND,
+        [seq_of(each.token) for each in asked],
+        [each.token for each in asked],
+        [each.tenant for each in asked],
+        [each.id for each in asked],
+        [each.lease_us for each in asked],
+        [plain(each.progress) for each in asked],
+        step.given,
+        step.events_on,
+    )
+    answers = {
+        places[ord - 1]: Extended(extensions[places[ord - 1]].id, until) for ord, until in renewed
+    }
+    refused = {place: each for place, each in extensions.items() if place not in answers}
+    if refused:
+        await step.begin()
+        rows = await step.look((each.tenant, each.id) for each in refused.values())
+        for place, each in refused.items():
+            row = rows.get((each.tenant, each.id))
+            error = JobNotFound if row is None else refusal(row, each.token, step.now)
+            answers[place] = Extended(each.id, error=(error or JobNotFound)(id=each.id))
+    return answers
+
+
+# -- ack -------------------------------------------------------------------------------------------
+
+
+def is_plain(change: Transition) -> bool:
+    return (
+        change.to is State.COMPLETED
+        and not (change.lapsed or change.give_back or change.miss)
+        and change.reason is None
+        and change.error is None
+    )
+
+
+def plain_ones(transitions: Sequence[Transition]) -> list[int]:
+    """The places of plain completions whose jobs the call names once: their order is no matter."""
+    times = Counter((change.tenant, change.id) for change in transitions)
+    return [
+        place
+        for place, change in enumerate(transitions)
+        if is_plain(change) and times[change.tenant, change.id] == 1
+    ]
+
+
+async def complete(
+    step: Step, changes: Sequence[Transition], channel: str | None, sender: str
+) -> set[int]:
+    """The places of those that are completed by this; the rules must look at the others."""
+    found = await step.rows(
+        sql.COMPLETE,
+        [seq_of(change.token) for change in changes],
+        [change.token for change in changes],
+        [change.tenant for change in changes],
+        [change.id for change in changes],
+        _column([change.result for change in changes]),
+        step.given,
+        step.events_on,
+        channel,
+        sender,
+    )
+    done: set[int] = set()
+    for ord, tenant, queue in found:
+        if ord is None:
+            step.lines.add((tenant, queue))
+        else:
+            done.add(ord - 1)
+            step.ended.append(Ref(tenant, changes[ord - 1].id))
+    return done
+
+
+async def settle(step: Step, transitions: Sequence[Transition]) -> list[Acked]:
+    """Applies transitions as the rules say, one after the other."""
+    await step.begin()
+    rows = await step.look((change.tenant, change.id) for change in transitions)
+    changed: dict[int, Row] = {}
+    acked = [_settle(step, rows, change, changed) for change in transitions]
+    await step.write(list(changed.values()))
+    await step.flush()
+    return acked
+
+
+def _settle(
+    step: Step,
+    rows: dict[tuple[str, str], Row],
+    change: Transition,
+    changed: dict[int, Row],
+) -> Acked:
+    now, row = step.now, rows.get((change.tenant, change.id))
+    refused = None if row is None else refusal(row, change.token, now, change.lapsed)
+    if row is None or refused is not None:
+        return Acked(change.id, error=(refused or JobNotFound)(id=change.id))
+    settled = apply(row, change, now)
+    changed[row.seq] = row
+    if row.state in TERMINAL:
+        row.finished_at = now
+        if row.keep_until() <= now:
+            del rows[change.tenant, change.id]  # Gone: whoever comes next does not find it.
+    until = settled.run_at if settled.run_at is not None and settled.run_at > now else None
+    step.note(settled.kind, row, until, why(row))
+    return Acked(change.id, row.state)

@@ -1,0 +1,99 @@
+"""Every table, column and index of the PostgreSQL store, and why each is there.
+
+    jobs      one row per job that has not ended
+      seq                     first-enqueue sequence: the order in a priority, the cursor of pages
+      tenant id queue type codec version payload rules priority key group_name tags origin
+                              what was enqueued; rules as JSON
+      state                   as in lifecycle.py; a due job may still say scheduled or retrying
+      late                    1: outlived its time to live while waiting, upkeep's to fail
+      gate                    1: enqueued, but its group has no place for it yet
+      run_at attempt fence lapses misses progress reason error
+      token lease_until worker    of the last lease; kept after it lapsed, so that a late ack hears
+                              that it expired
+      max_attempts keep_us    copied from the rules, for the indexes and for completions
+      size                    bytes of the payload, for the tenant's cap
+    history   the same for jobs that have ended, until keep_until; partitioned, so that a later
+              version can drop days at once: now all are in `history_rest`
+    counts    (kind, tenant, part) -> jobs in each state; a row for each tenant, queue and group
+      bytes                   of a tenant: the payloads of its jobs that have not ended
+      blocked                 of a queue: enqueued jobs that are in no line, gated or late
+      open turn credit        of a queue, which with its tenant is a line: whether its scopes let it
+                              run; its place among the lines that take turns; and what is left of a
+                              turn that a full claim cut short
+      floor_rank floor_seq    of a line: no ready job stands before it, but for what deltas say
+    deltas    what has changed since the counts were added up, by (tenant, queue, group)
+      id                      from `turns`: also the turn of a line that comes up or was served
+      txid                    who wrote it; the one index
+      served credit           a claim visited the line
+      head_rank head_seq due  the first of the jobs that came into the line (rank is -priority), and
+                              when the first of the others is due
+      mark                    without a tenant: the snapshot in which somebody looked at all scopes
+                              that deltas name
+    heads     one row: floor (no unfolded delta is below this txid), mark, folded_at, events_floor,
+              held_floor due_floor (no living lease, nothing due is below, but for what deltas say)
+    scopes    the settings of scopes in columns, for the functions; `settings` holds what was put
+    ruled     tenants for which anything was ever set: no other tenant costs a question
+    buckets   (kind, tenant, part) -> full_at     tokens of a rate; no row: full
+    reopen    (kind, tenant, part) -> at          when time alone may make room in a scope
+    keys      (tenant, queue, type, key) -> id, until     idempotency; until NULL: while it lives
+    events    cursor -> the fact              the log
+    settings  name -> value, version          holds     name -> owner, until, note; a slot's scope
+
+Challenge: PostgreSQL keeps every version of a row until nobody can see it. A counter that is
+updated with each job grows a chain of dead versions that everybody walks, and holds up whoever
+else wants to count; one long transaction of somebody else makes it endless.
+
+Pattern: **only claims touch what is shared.** Enqueue, ack and cancel insert, delete and append;
+they wait for nobody but those who change the same job. What they changed they append to `deltas`,
+one row for each line and group of a call. A count is the row of `counts` plus the deltas since,
+read in one snapshot, so it is exact at every instant. About once a second a claim adds the deltas
+to the counts (`fold`). Claims take one advisory lock, so they and changes of settings come one
+after the other and see one truth, as SQLite's writer does; the lock ends with the transaction, and
+no busy verb holds it over a round trip. A claim that would find nothing does not take it.
+
+An index holds the entries of dead rows too, until vacuum may take them away. So each fold notes
+where the living ones begin: of the ready jobs of a line, of leases, of what is due. Claims start
+there, or at what newer deltas say, and do not slow down under somebody's old snapshot. Should a
+line give fewer jobs than it counts, the claim looks once more from the very beginning.
+
+What ends a job frees a place: the claim that follows looks at the scopes that new deltas name, lets
+jobs of groups into their lines, opens and closes lines (`look`), and remembers by a mark which
+deltas it has seen. It asks again of each job whether its group has room, so that a job that came in
+while settings changed is neither started too early nor left behind.
+
+Pattern: each place where a job can stand is a partial index, so a job is in one of them.
+
+    jobs_ready  (queue, tenant, -priority, seq)       enqueued        claim: head of a line
+    jobs_gated  (tenant, group, gate, queue, priority desc, seq)      enqueued, of a group: granted
+                                                      a place when its group has one
+    jobs_order  (tenant, group, seq)     of a group                   head of an ordered group; none
+                                                      left: the group is drained
+    jobs_due    (run_at)                 scheduled, retrying          claim: made ready when due
+    jobs_held   (lease_until)            processing, attempts left    claim: made ready when lapsed
+    jobs_spent  (lease_until)            processing, none left        expired: upkeep fails them
+    jobs_ttl    (late, expires_at)       waiting in any way, with a time to live
+    jobs_ages   (tenant, queue, run_at)  enqueued                     how long the oldest waits
+    jobs_name   (tenant, id) unique      by name
+    jobs_key    (tenant, key)            where given
+    history_name, history_seq, history_done (keep_until), history_dead (tenant, seq) of failed ones
+    lines_turn  (turn), lines_open (queue, turn)      lines with work  claim: whose turn it is
+    deltas_txid (txid)                   from the floor on: dead entries below it are not walked
+
+Ordering: transactions commit in another order than they draw cursors. Before its first cursor a
+transaction takes a shared advisory lock whose number is the last cursor drawn so far; a reader of
+the log goes up to the lowest number that is held (`horizon`), so that it never passes over a fact
+that is still on its way.
+
+Ids: a job's name is unique among the living by its index; that no ended job has it is asked after
+the insert, when one that ended in between can be seen.
+
+Limits: numbers are 64 bits, times whole microseconds; a text cannot hold a zero character.
+"""
+
+from __future__ import annotations
+
+SCHEMA_VERSION = 10
+"""The number of the newest file in `migrations/`; the highest row of `schema_version`."""
+
+SERVER_VERSION_MIN = 13
+"""Transaction ids of 64 bits and their snapshots came with 13."""

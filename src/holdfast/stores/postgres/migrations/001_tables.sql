@@ -1,0 +1,269 @@
+-- The tables. holdfast/stores/postgres/layout.py draws them and says what each part is for.
+-- `holdfast.` stands for the schema that the store's URL names.
+
+CREATE SEQUENCE holdfast.seqs;
+CREATE SEQUENCE holdfast.cursors;
+CREATE SEQUENCE holdfast.turns;
+CREATE SEQUENCE holdfast.instants;
+
+CREATE TABLE holdfast.jobs (
+    seq          bigint   NOT NULL PRIMARY KEY,
+    priority     bigint   NOT NULL,
+    run_at       bigint   NOT NULL,
+    created_at   bigint   NOT NULL,
+    updated_at   bigint   NOT NULL,
+    expires_at   bigint,
+    lease_until  bigint,
+    keep_us      bigint   NOT NULL,
+    version      integer  NOT NULL,
+    attempt      integer  NOT NULL DEFAULT 0,
+    max_attempts integer  NOT NULL,
+    fence        integer  NOT NULL DEFAULT 0,
+    lapses       integer  NOT NULL DEFAULT 0,
+    misses       integer  NOT NULL DEFAULT 0,
+    size         integer  NOT NULL,
+    late         smallint NOT NULL DEFAULT 0,
+    gate         smallint NOT NULL DEFAULT 0,
+    state        text COLLATE "C" NOT NULL,
+    tenant       text COLLATE "C" NOT NULL,
+    id           text COLLATE "C" NOT NULL,
+    queue        text COLLATE "C" NOT NULL,
+    type         text COLLATE "C" NOT NULL,
+    codec        text COLLATE "C" NOT NULL,
+    token        text COLLATE "C",
+    worker       text COLLATE "C",
+    key          text COLLATE "C",
+    group_name   text COLLATE "C",
+    tags         text[],
+    origin       text COLLATE "C",
+    rules        text     NOT NULL,
+    reason       text,
+    error        text,
+    progress     text,
+    payload      bytea
+) WITH (
+    fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
+    autovacuum_vacuum_cost_delay = 0, autovacuum_vacuum_insert_scale_factor = 0,
+    autovacuum_vacuum_insert_threshold = 20000,
+    autovacuum_analyze_scale_factor = 0.2, autovacuum_analyze_threshold = 2000
+);
+ALTER TABLE holdfast.jobs ALTER COLUMN payload SET STORAGE EXTERNAL;
+
+CREATE UNIQUE INDEX jobs_name ON holdfast.jobs (tenant, id);
+CREATE INDEX jobs_ready ON holdfast.jobs (queue, tenant, (-priority), seq)
+    WHERE state = 'enqueued' AND late = 0 AND gate = 0;
+CREATE INDEX jobs_gated ON holdfast.jobs (tenant, group_name, gate, queue, priority DESC, seq)
+    WHERE group_name IS NOT NULL AND state = 'enqueued' AND late = 0;
+CREATE INDEX jobs_order ON holdfast.jobs (tenant, group_name, seq) WHERE group_name IS NOT NULL;
+CREATE INDEX jobs_ages ON holdfast.jobs (tenant, queue, run_at) WHERE state = 'enqueued';
+CREATE INDEX jobs_due ON holdfast.jobs (run_at)
+    WHERE state IN ('scheduled', 'retrying') AND late = 0;
+CREATE INDEX jobs_held ON holdfast.jobs (lease_until)
+    WHERE state = 'processing' AND attempt < max_attempts;
+CREATE INDEX jobs_spent ON holdfast.jobs (lease_until)
+    WHERE state = 'processing' AND attempt >= max_attempts;
+CREATE INDEX jobs_ttl ON holdfast.jobs (late, expires_at)
+    WHERE expires_at IS NOT NULL AND state IN ('waiting', 'scheduled', 'enqueued', 'retrying');
+CREATE INDEX jobs_key ON holdfast.jobs (tenant, key) WHERE key IS NOT NULL;
+
+CREATE TABLE holdfast.history (
+    seq          bigint   NOT NULL,
+    priority     bigint   NOT NULL,
+    run_at       bigint   NOT NULL,
+    created_at   bigint   NOT NULL,
+    updated_at   bigint   NOT NULL,
+    expires_at   bigint,
+    finished_at  bigint   NOT NULL,
+    keep_until   bigint   NOT NULL,
+    keep_us      bigint   NOT NULL,
+    version      integer  NOT NULL,
+    attempt      integer  NOT NULL,
+    max_attempts integer  NOT NULL,
+    fence        integer  NOT NULL,
+    lapses       integer  NOT NULL,
+    misses       integer  NOT NULL,
+    size         integer  NOT NULL,
+    state        text COLLATE "C" NOT NULL,
+    tenant       text COLLATE "C" NOT NULL,
+    id           text COLLATE "C" NOT NULL,
+    queue        text COLLATE "C" NOT NULL,
+    type         text COLLATE "C" NOT NULL,
+    codec        text COLLATE "C" NOT NULL,
+    key          text COLLATE "C",
+    group_name   text COLLATE "C",
+    tags         text[],
+    origin       text COLLATE "C",
+    replayed_as  text COLLATE "C",
+    rules        text     NOT NULL,
+    reason       text,
+    error        text,
+    progress     text,
+    payload      bytea,
+    result       bytea
+) PARTITION BY RANGE (keep_until);
+ALTER TABLE holdfast.history ALTER COLUMN payload SET STORAGE EXTERNAL;
+
+CREATE INDEX history_name ON holdfast.history (tenant, id);
+CREATE INDEX history_seq ON holdfast.history (seq);
+CREATE INDEX history_done ON holdfast.history (keep_until);
+CREATE INDEX history_dead ON holdfast.history (tenant, seq) WHERE state = 'failed';
+CREATE TABLE holdfast.history_rest PARTITION OF holdfast.history DEFAULT;
+
+CREATE TABLE holdfast.counts (
+    kind       text COLLATE "C" NOT NULL,
+    tenant     text COLLATE "C" NOT NULL,
+    part       text COLLATE "C" NOT NULL,
+    waiting    bigint  NOT NULL DEFAULT 0,
+    scheduled  bigint  NOT NULL DEFAULT 0,
+    enqueued   bigint  NOT NULL DEFAULT 0,
+    processing bigint  NOT NULL DEFAULT 0,
+    retrying   bigint  NOT NULL DEFAULT 0,
+    completed  bigint  NOT NULL DEFAULT 0,
+    failed     bigint  NOT NULL DEFAULT 0,
+    canceled   bigint  NOT NULL DEFAULT 0,
+    bytes      bigint  NOT NULL DEFAULT 0,
+    blocked    bigint  NOT NULL DEFAULT 0,
+    open       boolean NOT NULL DEFAULT true,
+    turn       bigint  NOT NULL DEFAULT 0,
+    credit     bigint  NOT NULL DEFAULT 0,
+    floor_rank bigint,
+    floor_seq  bigint,
+    PRIMARY KEY (kind, tenant, part)
+) WITH (
+    fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500,
+    autovacuum_vacuum_cost_delay = 0
+);
+CREATE INDEX lines_turn ON holdfast.counts (turn)
+    WHERE kind = 'queue' AND open AND enqueued > blocked;
+CREATE INDEX lines_open ON holdfast.counts (part, turn)
+    WHERE kind = 'queue' AND open AND enqueued > blocked;
+
+-- What has changed since the counts were last brought up to date; see layout.py.
+CREATE TABLE holdfast.deltas (
+    id         bigint  NOT NULL DEFAULT nextval('holdfast.turns'),
+    txid       xid8    NOT NULL DEFAULT pg_current_xact_id(),
+    tenant     text COLLATE "C",
+    queue      text COLLATE "C",
+    group_name text COLLATE "C",
+    waiting    integer NOT NULL DEFAULT 0,
+    scheduled  integer NOT NULL DEFAULT 0,
+    enqueued   integer NOT NULL DEFAULT 0,
+    processing integer NOT NULL DEFAULT 0,
+    retrying   integer NOT NULL DEFAULT 0,
+    completed  integer NOT NULL DEFAULT 0,
+    failed     integer NOT NULL DEFAULT 0,
+    canceled   integer NOT NULL DEFAULT 0,
+    blocked    integer NOT NULL DEFAULT 0,
+    bytes      bigint  NOT NULL DEFAULT 0,
+    served     boolean NOT NULL DEFAULT false,
+    credit     integer,
+    head_rank  bigint,
+    head_seq   bigint,
+    due        bigint,
+    mark       pg_snapshot
+) WITH (
+    autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
+    autovacuum_vacuum_cost_delay = 0
+);
+CREATE INDEX deltas_txid ON holdfast.deltas (txid);
+
+CREATE TABLE holdfast.heads (
+    one          boolean PRIMARY KEY CHECK (one),
+    floor        xid8        NOT NULL,
+    mark         pg_snapshot NOT NULL,
+    folded_at    timestamptz NOT NULL,
+    events_floor bigint      NOT NULL,
+    held_floor   bigint      NOT NULL,
+    due_floor    bigint      NOT NULL
+) WITH (fillfactor = 10);
+INSERT INTO holdfast.heads VALUES (true, '0', '1:1:', now(), 0, 0, 0);
+
+-- The settings of scopes, as the functions read them; `settings` holds what was put.
+CREATE TABLE holdfast.scopes (
+    kind          text COLLATE "C" NOT NULL,
+    tenant        text COLLATE "C" NOT NULL,
+    part          text COLLATE "C" NOT NULL,
+    max_running   bigint,
+    price_us      bigint,
+    burst         bigint,
+    paused        boolean NOT NULL,
+    slots_count   boolean NOT NULL,
+    weight        bigint  NOT NULL,
+    max_queued    bigint,
+    max_bytes     bigint,
+    ordered       boolean,
+    groups_max    bigint,
+    groups_price  bigint,
+    groups_burst  bigint,
+    groups_order  boolean,
+    PRIMARY KEY (kind, tenant, part)
+);
+
+-- Tenants for which anything was ever set. For all others nothing needs to be asked.
+CREATE TABLE holdfast.ruled (
+    tenant     text COLLATE "C" PRIMARY KEY,
+    grouped   boolean NOT NULL,
+    max_queued bigint,
+    max_bytes  bigint
+);
+
+CREATE TABLE holdfast.buckets (
+    kind    text COLLATE "C" NOT NULL,
+    tenant  text COLLATE "C" NOT NULL,
+    part    text COLLATE "C" NOT NULL,
+    full_at bigint NOT NULL,
+    PRIMARY KEY (kind, tenant, part)
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
+
+CREATE TABLE holdfast.reopen (
+    kind   text COLLATE "C" NOT NULL,
+    tenant text COLLATE "C" NOT NULL,
+    part   text COLLATE "C" NOT NULL,
+    at     bigint NOT NULL,
+    PRIMARY KEY (kind, tenant, part)
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
+CREATE INDEX reopen_at ON holdfast.reopen (at);
+
+CREATE TABLE holdfast.keys (
+    tenant text COLLATE "C" NOT NULL,
+    queue  text COLLATE "C" NOT NULL,
+    type   text COLLATE "C" NOT NULL,
+    key    text COLLATE "C" NOT NULL,
+    id     text COLLATE "C" NOT NULL,
+    until  bigint,
+    PRIMARY KEY (tenant, queue, type, key)
+);
+CREATE INDEX keys_until ON holdfast.keys (until) WHERE until IS NOT NULL;
+
+CREATE TABLE holdfast.events (
+    cursor  bigint  NOT NULL PRIMARY KEY,
+    at      bigint  NOT NULL,
+    kind    text COLLATE "C" NOT NULL,
+    tenant  text COLLATE "C" NOT NULL,
+    job_id  text COLLATE "C" NOT NULL,
+    queue   text COLLATE "C" NOT NULL,
+    type    text COLLATE "C" NOT NULL,
+    attempt integer NOT NULL,
+    fence   integer NOT NULL,
+    until   bigint,
+    note    text
+);
+CREATE INDEX events_job ON holdfast.events (tenant, job_id, cursor);
+
+CREATE TABLE holdfast.settings (
+    name    text COLLATE "C" PRIMARY KEY,
+    value   bytea,              -- NULL: deleted; the row keeps its version from being used again
+    version bigint NOT NULL
+);
+
+CREATE TABLE holdfast.holds (
+    name   text COLLATE "C" PRIMARY KEY,
+    owner  text   NOT NULL,
+    until  bigint NOT NULL,
+    note   text   NOT NULL,
+    kind   text COLLATE "C",    -- of a slot: its scope
+    tenant text COLLATE "C",
+    part   text COLLATE "C"
+) WITH (fillfactor = 50);
+CREATE INDEX holds_until ON holdfast.holds (until);
+CREATE INDEX holds_slots ON holdfast.holds (kind, tenant, part, until) WHERE kind IS NOT NULL;

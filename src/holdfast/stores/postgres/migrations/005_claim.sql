@@ -1,0 +1,192 @@
+-- Which jobs a claim takes: repair first, then the lines in turn. And what a sleeper waits for.
+
+CREATE TYPE holdfast.line AS (
+    tenant text, queue text, has bigint, turn bigint, credit bigint, low_rank bigint, low_seq bigint
+);
+
+-- The first of the lines that can be claimed from, in the order of their turns. Those that deltas
+-- name are worked out, all others are read by their index.
+CREATE FUNCTION holdfast.lines(
+    in_tenants text[], in_queues text[], most bigint, dry_tenants text[], dry_queues text[]
+) RETURNS SETOF holdfast.line LANGUAGE plpgsql AS $$
+DECLARE
+    low xid8;
+BEGIN
+    SELECT floor INTO low FROM holdfast.heads;
+    RETURN QUERY
+    WITH d AS MATERIALIZED (
+        SELECT x.tenant, x.queue, sum(x.enqueued - x.blocked) AS has,
+            min(x.id) FILTER (WHERE x.enqueued > x.blocked) AS came,
+            max(x.id) FILTER (WHERE x.served) AS turn,
+            (array_agg(x.credit ORDER BY x.id DESC) FILTER (WHERE x.credit IS NOT NULL))[1]
+                AS credit, min(x.head_rank) AS head_rank, min(x.head_seq) AS head_seq
+        FROM holdfast.deltas x WHERE x.txid >= low AND x.queue IS NOT NULL
+        GROUP BY x.tenant, x.queue
+    ), dry AS MATERIALIZED (
+        SELECT u.tenant, u.queue FROM unnest(dry_tenants, dry_queues) AS u(tenant, queue)
+    ), changed AS (
+        SELECT d.tenant, d.queue, coalesce(c.enqueued - c.blocked, 0) + d.has AS has,
+            CASE WHEN coalesce(c.enqueued > c.blocked, false) THEN greatest(c.turn, d.turn)
+                ELSE coalesce(greatest(d.turn, d.came), c.turn, 0) END AS turn,
+            coalesce(d.credit, c.credit, 0) AS credit, coalesce(c.open, true) AS open,
+            low.rank AS low_rank, low.seq AS low_seq
+        FROM d LEFT JOIN holdfast.counts c
+            ON c.kind = 'queue' AND c.tenant = d.tenant AND c.part = d.queue
+        CROSS JOIN LATERAL
+            holdfast.earlier_of(c.floor_rank, c.floor_seq, d.head_rank, d.head_seq) low
+        WHERE (in_tenants IS NULL OR d.tenant = ANY (in_tenants))
+            AND (in_queues IS NULL OR d.queue = ANY (in_queues))
+    ), found AS (
+        SELECT x.tenant, x.queue, x.has, x.turn, x.credit, x.low_rank, x.low_seq
+        FROM changed x WHERE x.open AND x.has > 0
+        UNION ALL
+        (
+            SELECT c.tenant, c.part, c.enqueued - c.blocked, c.turn, c.credit, c.floor_rank,
+                c.floor_seq
+            FROM holdfast.counts c
+            WHERE in_tenants IS NULL AND in_queues IS NULL
+                AND c.kind = 'queue' AND c.open AND c.enqueued > c.blocked
+                AND NOT EXISTS (SELECT FROM d WHERE d.tenant = c.tenant AND d.queue = c.part)
+                AND NOT EXISTS (SELECT FROM dry WHERE dry.tenant = c.tenant AND dry.queue = c.part)
+            ORDER BY c.turn LIMIT most
+        )
+        UNION ALL
+        SELECT l.tenant, l.part, l.has, l.turn, l.credit, l.floor_rank, l.floor_seq
+        FROM (SELECT DISTINCT u.queue FROM unnest(in_queues) AS u(queue)) q
+        CROSS JOIN LATERAL (
+            SELECT c.tenant, c.part, c.enqueued - c.blocked AS has, c.turn, c.credit,
+                c.floor_rank, c.floor_seq
+            FROM holdfast.counts c
+            WHERE c.kind = 'queue' AND c.open AND c.enqueued > c.blocked AND c.part = q.queue
+                AND NOT EXISTS (SELECT FROM d WHERE d.tenant = c.tenant AND d.queue = c.part)
+                AND NOT EXISTS (SELECT FROM dry WHERE dry.tenant = c.tenant AND dry.queue = c.part)
+            ORDER BY c.turn LIMIT most
+        ) l
+        WHERE in_tenants IS NULL AND in_queues IS NOT NULL
+        UNION ALL
+        -- By the key, not by the indexes of lines: of one tenant there are few.
+        SELECT c.tenant, c.part, c.enqueued - c.blocked, c.turn, c.credit, c.floor_rank, c.floor_seq
+        FROM (SELECT DISTINCT u.tenant FROM unnest(in_tenants) AS u(tenant)) t
+        JOIN holdfast.counts c ON c.kind = 'queue' AND c.tenant = t.tenant
+        WHERE in_tenants IS NOT NULL AND (in_queues IS NULL OR c.part = ANY (in_queues))
+            AND c.open AND c.enqueued - c.blocked > 0
+            AND NOT EXISTS (SELECT FROM d WHERE d.tenant = c.tenant AND d.queue = c.part)
+    )
+    SELECT f.tenant, f.queue, f.has::bigint, f.turn, f.credit::bigint,
+        coalesce(f.low_rank, -9223372036854775808), coalesce(f.low_seq, 0)
+    FROM found f
+    WHERE NOT EXISTS (SELECT FROM dry WHERE dry.tenant = f.tenant AND dry.queue = f.queue)
+    ORDER BY f.turn LIMIT most;
+END
+$$;
+
+-- Seconds until something known will be worth a look, as microseconds; 0 when it already is.
+CREATE FUNCTION holdfast.soonest(
+    in_tenants text[], in_queues text[], given_now bigint
+) RETURNS bigint LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off
+SET enable_sort = off SET enable_bitmapscan = off AS $$
+DECLARE
+    now bigint := holdfast.instant(given_now);
+    head bigint;
+    low record;
+BEGIN
+    IF EXISTS (SELECT FROM holdfast.lines(in_tenants, in_queues, 1, '{}', '{}'))
+        OR holdfast.unlooked()
+    THEN
+        RETURN 0;
+    END IF;
+    SELECT * INTO low FROM holdfast.floors();
+    SELECT least(
+        (
+            SELECT run_at FROM holdfast.jobs
+            WHERE state IN ('scheduled', 'retrying') AND late = 0 AND run_at >= low.due
+            ORDER BY run_at LIMIT 1
+        ),
+        (
+            SELECT lease_until FROM holdfast.jobs
+            WHERE state = 'processing' AND attempt < max_attempts AND lease_until >= low.held
+            ORDER BY lease_until LIMIT 1
+        ),
+        (SELECT at FROM holdfast.reopen ORDER BY at LIMIT 1)
+    ) INTO head;
+    RETURN CASE WHEN head IS NULL THEN 3600000000 ELSE greatest(0, head - now) END;
+END
+$$;
+
+-- The first jobs of a line whose tenant has settings: within the room of its scopes. Jobs whose
+-- groups have none after all step back.
+CREATE FUNCTION holdfast.pick_ruled(
+    of_tenant text, of_queue text, wanted bigint, low_rank bigint, low_seq bigint,
+    excluded text[], now bigint, INOUT more jsonb, OUT picked bigint[], OUT allowed bigint
+) LANGUAGE plpgsql AS $$
+DECLARE
+    grouped boolean;
+    gate record;
+    job record;
+    back bigint[];
+    starts boolean;
+BEGIN
+    picked := '{}';
+    SELECT least(
+        wanted,
+        (SELECT r.room FROM holdfast.scope_room('tenant', of_tenant, '', now, more) r),
+        (SELECT r.room FROM holdfast.scope_room('queue', of_tenant, of_queue, now, more) r)
+    ), coalesce((SELECT r.grouped FROM holdfast.ruled r WHERE r.tenant = of_tenant), false)
+    INTO allowed, grouped;
+    WHILE cardinality(picked) < allowed LOOP
+        back := '{}';
+        FOR job IN
+            SELECT j.seq, j.group_name FROM holdfast.jobs j
+            WHERE j.state = 'enqueued' AND j.late = 0 AND j.gate = 0
+                AND j.queue = of_queue AND j.tenant = of_tenant
+                AND (j.expires_at IS NULL OR j.expires_at > now)
+                AND (j.group_name IS NULL OR NOT j.group_name = ANY (excluded))
+                AND NOT j.seq = ANY (picked) AND (-j.priority, j.seq) >= (low_rank, low_seq)
+            ORDER BY -j.priority, j.seq LIMIT allowed - cardinality(picked)
+            FOR UPDATE SKIP LOCKED
+        LOOP
+            IF NOT grouped OR job.group_name IS NULL THEN
+                picked := picked || job.seq;
+                CONTINUE;
+            END IF;
+            SELECT * INTO gate FROM holdfast.group_gate(of_tenant, job.group_name, of_queue);
+            starts := gate.open;
+            IF NOT starts THEN
+                SELECT r.room > 0 INTO starts FROM holdfast.room(
+                    'group', of_tenant, job.group_name, gate.max_running, gate.price_us, gate.burst,
+                    gate.paused, gate.slots_count, now, more
+                ) r;
+            END IF;
+            IF starts THEN
+                picked := picked || job.seq;
+                PERFORM holdfast.spend('group', of_tenant, job.group_name, gate.price_us, 1, now);
+                more := holdfast.started(
+                    more, holdfast.scope_key('group', of_tenant, job.group_name), 1
+                );
+            ELSE
+                back := back || job.seq;
+            END IF;
+        END LOOP;
+        PERFORM holdfast.put_gate(back, 1::smallint);
+        CONTINUE WHEN cardinality(back) > 0 OR cardinality(picked) = allowed;
+        -- Fewer than there should be: once more from the very beginning, lest one be forgotten.
+        EXIT WHEN low_rank = -9223372036854775808;
+        low_rank := -9223372036854775808;
+        low_seq := 0;
+    END LOOP;
+    IF cardinality(picked) > 0 THEN
+        more := holdfast.started(
+            more, holdfast.scope_key('tenant', of_tenant, ''), cardinality(picked)
+        );
+        more := holdfast.started(
+            more, holdfast.scope_key('queue', of_tenant, of_queue), cardinality(picked)
+        );
+        PERFORM holdfast.spend('tenant', of_tenant, '', s.price_us, cardinality(picked), now)
+        FROM holdfast.scopes s WHERE s.kind = 'tenant' AND s.tenant = of_tenant AND s.part = '';
+        PERFORM holdfast.spend('queue', of_tenant, of_queue, s.price_us, cardinality(picked), now)
+        FROM holdfast.scopes s
+        WHERE s.kind = 'queue' AND s.tenant = of_tenant AND s.part = of_queue;
+    END IF;
+END
+$$;

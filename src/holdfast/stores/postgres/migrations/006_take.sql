@@ -1,0 +1,240 @@
+-- The claim itself.
+--
+-- The busy functions fix how they are planned: their tables are empty one moment and full the next,
+-- so statistics mislead, and planning anew would cost more than the work.
+
+CREATE TYPE holdfast.lease AS (
+    visit integer, tenant text, id text, queue text, type text, codec text, version integer,
+    payload bytea, rules text, priority bigint, key text, group_name text, tags text[], origin text,
+    seq bigint, attempt integer, fence integer, lapses integer, misses integer, created_at bigint,
+    updated_at bigint, run_at bigint, expires_at bigint, lease_until bigint, reason text, error text
+);
+
+-- The first jobs of each of these lines, as many as it may take; of tenants without settings.
+CREATE FUNCTION holdfast.pick_plain(
+    tenants text[], queues text[], quotas bigint[], visits integer[], low_ranks bigint[],
+    low_seqs bigint[], excluded text[], now bigint,
+    OUT seqs bigint[], OUT places integer[]
+) LANGUAGE plpgsql AS $$
+BEGIN
+    SELECT array_agg(first.seq), array_agg(line.visit) INTO seqs, places
+    FROM unnest(tenants, queues, quotas, visits, low_ranks, low_seqs)
+        AS line(tenant, queue, quota, visit, low_rank, low_seq)
+    CROSS JOIN LATERAL (
+        SELECT j.seq FROM holdfast.jobs j
+        WHERE j.state = 'enqueued' AND j.late = 0 AND j.gate = 0
+            AND j.queue = line.queue AND j.tenant = line.tenant
+            AND (j.expires_at IS NULL OR j.expires_at > now)
+            AND (j.group_name IS NULL OR NOT j.group_name = ANY (excluded))
+            AND (-j.priority, j.seq) >= (line.low_rank, line.low_seq)
+        ORDER BY -j.priority, j.seq LIMIT line.quota FOR UPDATE SKIP LOCKED
+    ) first;
+END
+$$;
+
+-- Leases these jobs, and counts and records it; the lines' turns end, or what is left of them is
+-- kept (`credits`).
+CREATE FUNCTION holdfast.take(
+    seqs bigint[], places integer[], tenants text[], queues text[], credits bigint[],
+    for_worker text, nonce text, lease_us bigint, now bigint, events boolean
+) RETURNS SETOF holdfast.lease LANGUAGE plpgsql AS $$
+BEGIN
+    IF events AND cardinality(seqs) > 0 THEN
+        PERFORM holdfast.announce();
+    END IF;
+    RETURN QUERY
+    WITH picked AS MATERIALIZED (
+        SELECT p.seq, p.visit FROM unnest(seqs, places) AS p(seq, visit)
+    ), taken AS (
+        UPDATE holdfast.jobs j SET state = 'processing', attempt = j.attempt + 1,
+            fence = j.fence + 1, token = nonce || '.' || j.seq, lease_until = now + lease_us,
+            worker = for_worker, updated_at = now, progress = NULL
+        FROM picked p WHERE j.seq = p.seq
+        RETURNING p.visit, j.tenant, j.id, j.queue, j.type, j.codec, j.version, j.payload, j.rules,
+            j.priority, j.key, j.group_name, j.tags, j.origin, j.seq, j.attempt, j.fence, j.lapses,
+            j.misses, j.created_at, j.updated_at, j.run_at, j.expires_at, j.lease_until, j.reason,
+            j.error
+    ), noted AS (
+        INSERT INTO holdfast.events
+        SELECT nextval('holdfast.cursors'), now, 'leased', t.tenant, t.id, t.queue, t.type,
+            t.attempt, t.fence, now + lease_us, for_worker
+        FROM (SELECT * FROM taken ORDER BY visit, priority DESC, seq) t WHERE events
+    ), summed AS (
+        SELECT t.tenant, t.queue, t.group_name, count(*)::integer AS number,
+            row_number() OVER (PARTITION BY t.tenant, t.queue ORDER BY t.group_name) AS place
+        FROM taken t GROUP BY t.tenant, t.queue, t.group_name
+    ), told AS (
+        INSERT INTO holdfast.deltas
+            (tenant, queue, group_name, enqueued, processing, served, credit)
+        SELECT l.tenant, l.queue, s.group_name, -coalesce(s.number, 0), coalesce(s.number, 0),
+            coalesce(s.place, 1) = 1 AND l.credit = 0,
+            CASE WHEN coalesce(s.place, 1) = 1 THEN l.credit END
+        FROM unnest(tenants, queues, credits) WITH ORDINALITY AS l(tenant, queue, credit, n)
+        LEFT JOIN summed s ON s.tenant = l.tenant AND s.queue = l.queue
+        ORDER BY l.n, s.place
+    )
+    SELECT * FROM taken;
+END
+$$;
+
+-- Leases up to so many jobs. A row without a seq says that sleepers must look again.
+CREATE FUNCTION holdfast.claim(
+    for_worker text, nonce text, most integer, lease_us bigint, in_tenants text[],
+    in_queues text[], excluded text[], given_now bigint, probe boolean, events boolean,
+    channel text, repair_most integer, repair_passes integer, lines_per_claim integer
+) RETURNS SETOF holdfast.lease LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off
+SET enable_sort = off SET enable_bitmapscan = off AS $$
+DECLARE
+    now bigint;
+    room bigint := most;
+    before bigint;
+    times bigint;
+    more jsonb;
+    found holdfast.line[];
+    line record;
+    weights bigint[];
+    pick record;
+    -- Of this round: each line with what it may take, what it was asked for, and what it gave.
+    tenants text[];
+    queues text[];
+    allowed bigint[];
+    left_at bigint[];
+    wanted bigint[];
+    gave bigint[];
+    seqs bigint[];
+    places integer[];
+    plain_tenants text[];
+    plain_queues text[];
+    plain_quotas bigint[];
+    plain_places integer[];
+    plain_ranks bigint[];
+    plain_seqs bigint[];
+    dry_tenants text[] := '{}';
+    dry_queues text[] := '{}';
+    quota bigint;
+    n integer;
+    visit integer := 0;
+BEGIN
+    now := holdfast.instant(given_now);
+    IF probe AND NOT EXISTS (SELECT FROM holdfast.lines(in_tenants, in_queues, 1, '{}', '{}'))
+        AND NOT holdfast.overdue(now) AND NOT holdfast.unlooked()
+    THEN
+        RETURN;
+    END IF;
+    PERFORM holdfast.lock_claims();
+    now := holdfast.instant_in_order(given_now);
+    IF holdfast.repair(now, events, repair_most, repair_passes) THEN
+        RETURN NEXT NULL::holdfast.lease;
+        IF channel IS NOT NULL THEN
+            PERFORM pg_notify(channel, '*');
+        END IF;
+    END IF;
+    PERFORM holdfast.fold_in_time();
+    WHILE room > 0 LOOP
+        found := ARRAY(
+            SELECT l FROM holdfast.lines(in_tenants, in_queues, room, dry_tenants, dry_queues) l
+            ORDER BY l.turn
+        );
+        EXIT WHEN cardinality(found) = 0;
+        SELECT greatest(
+            1, room / sum(w.weight)::bigint,
+            room * count(*) / (sum(w.weight)::bigint * lines_per_claim)
+        ), array_agg(w.weight ORDER BY w.n) INTO times, weights FROM (
+            SELECT u.n, coalesce(s.weight, 1) AS weight
+            FROM unnest(found) WITH ORDINALITY
+                AS u(tenant, queue, has, turn, credit, low_rank, low_seq, n)
+            LEFT JOIN holdfast.scopes s ON s.kind = 'tenant' AND s.tenant = u.tenant AND s.part = ''
+        ) w;
+        tenants := '{}'; queues := '{}'; allowed := '{}'; left_at := '{}'; wanted := '{}';
+        gave := '{}'; seqs := '{}'; places := '{}';
+        plain_tenants := '{}'; plain_queues := '{}'; plain_quotas := '{}'; plain_places := '{}';
+        plain_ranks := '{}'; plain_seqs := '{}';
+        n := 0;
+        FOR line IN
+            SELECT u.tenant, u.queue, u.has, u.credit, u.low_rank, u.low_seq, u.n,
+                r.tenant IS NOT NULL AS is_ruled
+            FROM unnest(found) WITH ORDINALITY
+                AS u(tenant, queue, has, turn, credit, low_rank, low_seq, n)
+            LEFT JOIN holdfast.ruled r ON r.tenant = u.tenant ORDER BY u.n
+        LOOP
+            EXIT WHEN room = 0;
+            n := n + 1;
+            quota := CASE WHEN line.credit > 0 THEN line.credit ELSE weights[line.n] * times END;
+            tenants := tenants || line.tenant;
+            queues := queues || line.queue;
+            allowed := allowed || quota;
+            left_at := left_at || room;
+            IF line.is_ruled THEN
+                more := coalesce(more, holdfast.running_more());
+                SELECT * INTO pick FROM holdfast.pick_ruled(
+                    line.tenant, line.queue, least(quota, room), line.low_rank, line.low_seq,
+                    excluded, now, more
+                );
+                more := pick.more;
+                wanted := wanted || pick.allowed;
+                gave := gave || cardinality(pick.picked)::bigint;
+                seqs := seqs || pick.picked;
+                places := places || array_fill(visit + n, ARRAY[cardinality(pick.picked)]);
+                room := room - cardinality(pick.picked);
+            ELSE
+                before := least(quota, room, line.has);
+                wanted := wanted || least(quota, room);
+                gave := gave || 0::bigint;
+                plain_tenants := plain_tenants || line.tenant;
+                plain_queues := plain_queues || line.queue;
+                plain_quotas := plain_quotas || before;
+                plain_places := plain_places || visit + n;
+                plain_ranks := plain_ranks || line.low_rank;
+                plain_seqs := plain_seqs || line.low_seq;
+                room := room - before;
+            END IF;
+        END LOOP;
+        IF cardinality(plain_tenants) > 0 THEN
+            SELECT * INTO pick FROM holdfast.pick_plain(
+                plain_tenants, plain_queues, plain_quotas, plain_places, plain_ranks, plain_seqs,
+                excluded, now
+            );
+            IF coalesce(cardinality(pick.seqs), 0)
+                < (SELECT sum(q) FROM unnest(plain_quotas) q)
+            THEN
+                -- Fewer than there should be: once more from the very beginning, lest one be
+                -- forgotten. What was picked is locked by us and is picked again.
+                SELECT * INTO pick FROM holdfast.pick_plain(
+                    plain_tenants, plain_queues, plain_quotas, plain_places,
+                    array_fill((-9223372036854775808)::bigint, ARRAY[cardinality(plain_ranks)]),
+                    array_fill(0::bigint, ARRAY[cardinality(plain_ranks)]), excluded, now
+                );
+            END IF;
+            seqs := seqs || pick.seqs;
+            places := places || pick.places;
+            SELECT array_agg(CASE WHEN c.place IS NULL THEN gave[i] ELSE c.number END ORDER BY i)
+            INTO gave FROM generate_series(1, n) i LEFT JOIN (
+                SELECT u.place - visit AS place, count(p.place) AS number
+                FROM unnest(plain_places) AS u(place)
+                LEFT JOIN unnest(pick.places) AS p(place) ON p.place = u.place GROUP BY u.place
+            ) c ON c.place = i;
+            room := room + (SELECT coalesce(sum(q), 0) FROM unnest(plain_quotas) q)
+                - coalesce(cardinality(pick.seqs), 0);
+        END IF;
+        RETURN QUERY SELECT * FROM holdfast.take(
+            seqs, places, tenants, queues,
+            -- A turn that a full claim cut short goes on with the next.
+            ARRAY(
+                SELECT CASE WHEN gave[i] = left_at[i] AND gave[i] < allowed[i]
+                    THEN allowed[i] - gave[i] ELSE 0 END FROM generate_series(1, n) i ORDER BY i
+            ),
+            for_worker, nonce, lease_us, now, events
+        );
+        dry_tenants := dry_tenants || ARRAY(
+            SELECT tenants[i] FROM generate_series(1, n) i
+            WHERE gave[i] < wanted[i] OR wanted[i] = 0 ORDER BY i
+        );
+        dry_queues := dry_queues || ARRAY(
+            SELECT queues[i] FROM generate_series(1, n) i
+            WHERE gave[i] < wanted[i] OR wanted[i] = 0 ORDER BY i
+        );
+        visit := visit + n;
+    END LOOP;
+END
+$$;

@@ -1,0 +1,310 @@
+-- How jobs come in. May run in anybody's transaction: nothing here waits for a claim.
+
+-- What was not made, and why: known (by id or key), conflict (the id is another job's), full.
+CREATE TYPE holdfast.answer AS (
+    ord integer, why text, id text, queue text, type text, has bigint, most bigint
+);
+
+-- One job after the other: those with keys, and of tenants with a cap. Gives the seqs of those that
+-- were made, NULL for others.
+CREATE FUNCTION holdfast.enqueue_each(
+    tenants text[], ids text[], queues text[], types text[], codecs text[], versions integer[],
+    payloads bytea[], rules text[], priorities bigint[], run_ats bigint[], expires bigint[],
+    keys text[], key_untils bigint[], groups text[], tags text[], origins text[],
+    attempts integer[], keeps bigint[], grouped text[], seqs bigint[], now bigint,
+    OUT made bigint[], OUT answers holdfast.answer[]
+) LANGUAGE plpgsql AS $$
+DECLARE
+    capped holdfast.ruled[];
+    cap holdfast.ruled;
+    usage jsonb := '{}';
+    tenant text;
+    i integer;
+    earlier record;
+    holder record;
+    has record;
+    size bigint;
+    gate smallint;
+BEGIN
+    made := array_fill(NULL::bigint, ARRAY[cardinality(ids)]);
+    answers := '{}';
+    FOR cap IN
+        SELECT * FROM holdfast.ruled r WHERE r.tenant = ANY (tenants)
+            AND (r.max_queued IS NOT NULL OR r.max_bytes IS NOT NULL) ORDER BY r.tenant
+    LOOP
+        PERFORM pg_advisory_xact_lock(hashtextextended('holdfast.caps/' || cap.tenant, 0));
+    END LOOP;
+    -- After the lock, for the cap may have changed while we waited.
+    capped := ARRAY(
+        SELECT r FROM holdfast.ruled r WHERE r.tenant = ANY (tenants)
+            AND (r.max_queued IS NOT NULL OR r.max_bytes IS NOT NULL)
+    );
+    FOREACH cap IN ARRAY capped LOOP
+        SELECT * INTO has FROM holdfast.tally('tenant', cap.tenant, '');
+        usage := usage || jsonb_build_object(
+            cap.tenant, jsonb_build_object(
+                'jobs', has.alive, 'bytes', has.bytes,
+                'most_jobs', cap.max_queued, 'most_bytes', cap.max_bytes
+            )
+        );
+    END LOOP;
+    -- In the order of keys, so that two calls never wait for each other; a tenant with a cap has a
+    -- lock of its own, and fills up in the order of the call.
+    FOR i IN
+        SELECT u.ord FROM unnest(tenants, queues, types, keys) WITH ORDINALITY
+            AS u(tenant, queue, type, key, ord)
+        ORDER BY u.tenant COLLATE "C", CASE WHEN usage ? u.tenant THEN u.ord END,
+            u.queue COLLATE "C", u.type COLLATE "C", u.key COLLATE "C", u.ord
+    LOOP
+        tenant := tenants[i];
+        size := coalesce(octet_length(payloads[i]), 0);
+        SELECT j.queue, j.type INTO earlier FROM holdfast.jobs j
+        WHERE j.tenant = tenants[i] AND j.id = ids[i];
+        IF NOT FOUND THEN
+            SELECT h.queue, h.type INTO earlier FROM holdfast.history h
+            WHERE h.tenant = tenants[i] AND h.id = ids[i] LIMIT 1;
+        END IF;
+        IF FOUND THEN
+            answers := answers || holdfast.earlier(
+                i, ids[i], queues[i], types[i], earlier.queue, earlier.type
+            );
+            CONTINUE;
+        END IF;
+        IF keys[i] IS NOT NULL THEN
+            holder := holdfast.key_holder(tenant, queues[i], types[i], keys[i], now);
+            IF holder.id IS NOT NULL AND holder.holds THEN
+                answers := answers
+                    || ROW(i, 'known', holder.id, NULL, NULL, NULL, NULL)::holdfast.answer;
+                CONTINUE;
+            END IF;
+        END IF;
+        IF usage ? tenant THEN
+            SELECT c.what, c.has, c.most INTO has FROM (VALUES
+                (1, 'jobs', (usage #>> ARRAY[tenant, 'jobs'])::bigint, 1::bigint,
+                    (usage #>> ARRAY[tenant, 'most_jobs'])::bigint),
+                (2, 'bytes', (usage #>> ARRAY[tenant, 'bytes'])::bigint, size,
+                    (usage #>> ARRAY[tenant, 'most_bytes'])::bigint)
+            ) AS c(n, what, has, more, most) WHERE c.has + c.more > c.most ORDER BY c.n LIMIT 1;
+            IF FOUND THEN
+                answers := answers
+                    || ROW(i, 'full', ids[i], has.what, NULL, has.has, has.most)::holdfast.answer;
+                CONTINUE;
+            END IF;
+        END IF;
+        IF keys[i] IS NOT NULL THEN
+            INSERT INTO holdfast.keys AS k
+            VALUES (tenant, queues[i], types[i], keys[i], ids[i], key_untils[i])
+            ON CONFLICT ON CONSTRAINT keys_pkey
+            DO UPDATE SET id = excluded.id, until = excluded.until WHERE k.id = holder.id;
+            IF NOT FOUND THEN  -- Somebody took it in between, and has committed by now.
+                holder := holdfast.key_holder(tenant, queues[i], types[i], keys[i], now);
+                answers := answers
+                    || ROW(i, 'known', holder.id, NULL, NULL, NULL, NULL)::holdfast.answer;
+                CONTINUE;
+            END IF;
+        END IF;
+        gate := CASE WHEN groups[i] IS NOT NULL AND run_ats[i] <= now AND tenant = ANY (grouped)
+            THEN 1 ELSE 0 END;
+        INSERT INTO holdfast.jobs (
+            seq, tenant, id, queue, type, codec, version, payload, rules, priority, run_at, state,
+            created_at, updated_at, expires_at, key, group_name, tags, origin, max_attempts,
+            keep_us, size, gate
+        ) VALUES (
+            seqs[i], tenant, ids[i], queues[i], types[i], codecs[i], versions[i], payloads[i],
+            rules[i], priorities[i], run_ats[i],
+            CASE WHEN run_ats[i] > now THEN 'scheduled' ELSE 'enqueued' END, now, now, expires[i],
+            keys[i], groups[i], string_to_array(tags[i], E'\x1f'), origins[i], attempts[i],
+            keeps[i], size, gate
+        ) ON CONFLICT DO NOTHING;
+        IF NOT FOUND THEN
+            SELECT j.queue, j.type INTO earlier FROM holdfast.jobs j
+            WHERE j.tenant = tenants[i] AND j.id = ids[i];
+            answers := answers || holdfast.earlier(
+                i, ids[i], queues[i], types[i], earlier.queue, earlier.type
+            );
+            CONTINUE;
+        END IF;
+        made[i] := seqs[i];
+        IF usage ? tenant THEN
+            usage := jsonb_set(usage, ARRAY[tenant, 'jobs'],
+                to_jsonb((usage #>> ARRAY[tenant, 'jobs'])::bigint + 1));
+            usage := jsonb_set(usage, ARRAY[tenant, 'bytes'],
+                to_jsonb((usage #>> ARRAY[tenant, 'bytes'])::bigint + size));
+        END IF;
+    END LOOP;
+END
+$$;
+
+-- The answer for an id that is known already.
+CREATE FUNCTION holdfast.earlier(
+    ord integer, id text, queue text, type text, its_queue text, its_type text
+) RETURNS holdfast.answer LANGUAGE sql IMMUTABLE AS $$
+    SELECT ROW(
+        ord, CASE WHEN its_queue <> queue OR its_type <> type THEN 'conflict' ELSE 'known' END, id,
+        its_queue, its_type, NULL, NULL
+    )::holdfast.answer
+$$;
+
+-- Which job took a key last, and whether it holds it still.
+CREATE FUNCTION holdfast.key_holder(
+    of_tenant text, of_queue text, of_type text, of_key text, now bigint, OUT id text,
+    OUT holds boolean
+) LANGUAGE plpgsql AS $$
+DECLARE
+    held_until bigint;
+BEGIN
+    SELECT k.id, k.until INTO id, held_until FROM holdfast.keys k
+    WHERE k.tenant = of_tenant AND k.queue = of_queue AND k.type = of_type AND k.key = of_key
+    FOR UPDATE;
+    -- The id may have been pruned and used again, for a job without this key.
+    holds := coalesce(held_until > now, false) OR EXISTS (
+        SELECT FROM holdfast.jobs j
+        WHERE j.tenant = of_tenant AND j.id = key_holder.id AND j.queue = of_queue
+            AND j.type = of_type AND j.key = of_key
+    );
+END
+$$;
+
+-- Keeps the jobs. Arrays of one length, one place for each job (NULL: for none of them), and the
+-- caller's instant or NULL. Gives a row for each that was not made.
+CREATE FUNCTION holdfast.enqueue(
+    tenants text[], ids text[], queues text[], types text[], codecs text[], versions integer[],
+    payloads bytea[], rules text[], priorities bigint[], delays bigint[], run_at_givens bigint[],
+    ttls bigint[], keys text[], key_lengths bigint[], groups text[], tags text[], origins text[],
+    attempts integer[], keeps bigint[], given_now bigint, events boolean, channel text, hint text
+) RETURNS SETOF holdfast.answer LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off
+SET enable_sort = off SET enable_bitmapscan = off AS $$
+DECLARE
+    now bigint := holdfast.instant(given_now);
+    number integer := cardinality(ids);
+    seqs bigint[] := ARRAY(SELECT nextval('holdfast.seqs') FROM generate_series(1, number));
+    grouped text[];
+    run_ats bigint[];
+    made bigint[];
+    again bigint[];
+    each record;
+BEGIN
+    run_ats := ARRAY(
+        SELECT coalesce(u.given, now + coalesce(u.delay, 0))
+        FROM unnest(run_at_givens, delays, seqs) WITH ORDINALITY AS u(given, delay, seq, ord)
+        ORDER BY u.ord
+    );
+    grouped := ARRAY(
+        SELECT r.tenant FROM holdfast.ruled r WHERE r.grouped AND r.tenant = ANY (tenants)
+    );
+    IF keys IS NOT NULL OR EXISTS (
+        SELECT FROM holdfast.ruled r WHERE r.tenant = ANY (tenants)
+            AND (r.max_queued IS NOT NULL OR r.max_bytes IS NOT NULL)
+    ) THEN
+        SELECT * INTO each FROM holdfast.enqueue_each(
+            tenants, ids, queues, types, codecs, versions, payloads, rules, priorities, run_ats,
+            ARRAY(SELECT now + t FROM unnest(ttls, ids) WITH ORDINALITY AS u(t, x, n) ORDER BY n),
+            keys,
+            ARRAY(
+                SELECT now + t FROM unnest(key_lengths, ids) WITH ORDINALITY AS u(t, x, n)
+                ORDER BY n
+            ),
+            groups, tags, origins, attempts, keeps, grouped, seqs, now
+        );
+        made := each.made;
+        RETURN QUERY SELECT * FROM unnest(each.answers);
+    ELSE
+        WITH new AS (
+            INSERT INTO holdfast.jobs (
+                seq, tenant, id, queue, type, codec, version, payload, rules, priority, run_at,
+                state, created_at, updated_at, expires_at, group_name, tags, origin, max_attempts,
+                keep_us, size, gate
+            )
+            SELECT u.seq, u.tenant, u.id, u.queue, u.type, u.codec, u.version, u.payload, u.rules,
+                coalesce(u.priority, 0), u.run_at,
+                CASE WHEN u.run_at > now THEN 'scheduled' ELSE 'enqueued' END, now, now,
+                now + u.ttl, u.group_name, string_to_array(u.tags, E'\x1f'), u.origin, u.attempts,
+                u.keep_us, coalesce(octet_length(u.payload), 0),
+                CASE WHEN u.group_name IS NOT NULL AND u.run_at <= now AND u.tenant = ANY (grouped)
+                    THEN 1 ELSE 0 END
+            FROM unnest(
+                seqs, tenants, ids, queues, types, codecs, versions, payloads, rules, priorities,
+                run_ats, ttls, groups, tags, origins, attempts, keeps
+            ) AS u(
+                seq, tenant, id, queue, type, codec, version, payload, rules, priority, run_at, ttl,
+                group_name, tags, origin, attempts, keep_us
+            )
+            -- In one order, so that two calls with the same ids never wait for each other.
+            ORDER BY u.tenant COLLATE "C", u.id COLLATE "C", u.seq
+            ON CONFLICT DO NOTHING RETURNING seq
+        )
+        SELECT array_agg(new.seq) INTO made FROM new;
+        -- After the insert: a job of this id that ended just now is in the history by now.
+        again := ARRAY(
+            SELECT u.seq FROM unnest(tenants, ids, seqs) AS u(tenant, id, seq)
+            WHERE EXISTS (
+                SELECT FROM holdfast.history h WHERE h.tenant = u.tenant AND h.id = u.id
+            )
+        );
+        IF cardinality(again) > 0 THEN
+            DELETE FROM holdfast.jobs j WHERE j.seq = ANY (again);
+        END IF;
+        IF coalesce(cardinality(made), 0) < number OR cardinality(again) > 0 THEN
+            made := ARRAY(
+                SELECT m.seq FROM unnest(seqs) WITH ORDINALITY AS u(seq, ord)
+                LEFT JOIN unnest(made) AS m(seq)
+                    ON m.seq = u.seq AND NOT m.seq = ANY (again) ORDER BY u.ord
+            );
+            RETURN QUERY
+            SELECT (holdfast.earlier(u.ord::integer, u.id, u.queue, u.type, e.queue, e.type)).*
+            FROM unnest(ids, tenants, queues, types, made) WITH ORDINALITY
+                AS u(id, tenant, queue, type, seq, ord)
+            CROSS JOIN LATERAL (
+                SELECT j.queue, j.type FROM holdfast.jobs j
+                WHERE j.tenant = u.tenant AND j.id = u.id
+                UNION ALL
+                SELECT h.queue, h.type FROM holdfast.history h
+                WHERE h.tenant = u.tenant AND h.id = u.id LIMIT 1
+            ) e WHERE u.seq IS NULL;
+        ELSE
+            made := seqs;
+        END IF;
+    END IF;
+    PERFORM holdfast.tell_new(
+        tenants, ids, queues, types, groups, priorities, run_ats,
+        ARRAY(
+            SELECT coalesce(octet_length(u.payload), 0)
+            FROM unnest(payloads, ids) WITH ORDINALITY AS u(payload, id, ord) ORDER BY u.ord
+        ),
+        grouped, made, now, events
+    );
+    IF channel IS NOT NULL THEN
+        PERFORM pg_notify(channel, hint);
+    END IF;
+END
+$$;
+
+-- Counts and records new jobs.
+CREATE FUNCTION holdfast.tell_new(
+    tenants text[], ids text[], queues text[], types text[], groups text[], priorities bigint[],
+    run_ats bigint[], sizes integer[], grouped text[], made bigint[], now bigint, events boolean
+) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO holdfast.deltas
+        (tenant, queue, group_name, scheduled, enqueued, blocked, bytes, head_rank, head_seq, due)
+    SELECT u.tenant, u.queue, u.group_name, count(*) FILTER (WHERE u.run_at > now),
+        count(*) FILTER (WHERE u.run_at <= now),
+        count(*) FILTER (
+            WHERE u.run_at <= now AND u.group_name IS NOT NULL AND u.tenant = ANY (grouped)
+        ), sum(u.size), min(-coalesce(u.priority, 0)) FILTER (WHERE u.run_at <= now),
+        min(u.seq) FILTER (WHERE u.run_at <= now), min(u.run_at) FILTER (WHERE u.run_at > now)
+    FROM unnest(tenants, queues, groups, priorities, run_ats, sizes, made)
+        AS u(tenant, queue, group_name, priority, run_at, size, seq)
+    WHERE u.seq IS NOT NULL GROUP BY u.tenant, u.queue, u.group_name ORDER BY min(u.seq);
+    IF events THEN
+        PERFORM holdfast.announce();
+        INSERT INTO holdfast.events
+        SELECT nextval('holdfast.cursors'), now, 'enqueued', u.tenant, u.id, u.queue, u.type, 0, 0,
+            CASE WHEN u.run_at > now THEN u.run_at END
+        FROM unnest(tenants, ids, queues, types, run_ats, made)
+            AS u(tenant, id, queue, type, run_at, seq)
+        WHERE u.seq IS NOT NULL;
+    END IF;
+END
+$$;

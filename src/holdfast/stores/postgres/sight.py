@@ -1,0 +1,113 @@
+"""What operators and tenants see: pages and facts. Reads only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast.job import State
+from holdfast.limits import BATCH_MAX, SELECT_MAX, within
+from holdfast.store import EventPage, Find, Page, Selection
+from holdfast.stores.postgres import statements as sql
+from holdfast.stores.postgres.rows import event, record
+from holdfast.stores.postgres.step import Step
+
+
+async def find(step: Step, find: Find) -> Page:
+    if find.limit == 0:
+        return Page([], find.after)
+    await step.begin()
+    condition, values = where(find.select, step.now)
+    way = "DESC" if find.newest_first else "ASC"
+    if find.after is not None:
+        values.append(find.after)
+        condition += f" AND seq {'<' if find.newest_first else '>'} ${len(values)}"
+    values.append(find.limit + 1)
+    tail = f"WHERE {condition} ORDER BY seq {way} LIMIT ${len(values)}"
+    # Live and ended jobs of one snapshot, so that one that ends just now is seen once.
+    rows = await step.rows(
+        f"SELECT * FROM ((SELECT {sql.LIVE} FROM holdfast.jobs {tail}) UNION ALL"
+        f" (SELECT {sql.DONE} FROM holdfast.history {tail})) found"
+        f" ORDER BY seq {way} LIMIT ${len(values)}",
+        *values,
+    )
+    jobs = [record(row, step.now) for row in rows[: find.limit]]
+    return Page(jobs, jobs[-1].seq if len(rows) > find.limit else None)
+
+
+async def events(
+    step: Step, tenant: str | None, after: int, limit: int, job_id: str | None
+) -> EventPage:
+    # The horizon first: what is below it is there for every later look.
+    head = await step.value(sql.HORIZON)
+    if after < 0:
+        return EventPage([], head, False)
+    floor = await step.value(sql.EVENT_FLOOR)
+    conditions, values = ["cursor > $1", "cursor <= $2"], list[Any]([after, head])
+    for column, value in (("tenant", tenant), ("job_id", job_id)):
+        if value is not None:
+            values.append(value)
+            conditions.append(f"{column} = ${len(values)}")
+    values.append(limit + 1)
+    query = sql.EVENTS.format(where=" AND ".join(conditions), limit=f"${len(values)}")
+    rows = await step.rows(query, *values)
+    page = [event(row) for row in rows[:limit]]
+    reached = page[-1].cursor if page else after
+    return EventPage(page, reached if len(rows) > limit else max(head, after), after < floor)
+
+
+# -- selections ------------------------------------------------------------------------------------
+
+
+def bounded(select: Selection) -> None:
+    """Refuses a selection that names more of one thing than its limit."""
+    within("ids", len(select.ids), BATCH_MAX)
+    for field in ("queues", "types", "states", "groups", "tags", "reasons"):
+        within(field, len(getattr(select, field)), SELECT_MAX)
+
+
+def where(select: Selection, now: int) -> tuple[str, list[Any]]:
+    """The selection as a condition and its values."""
+    conditions: list[str] = []
+    values: list[Any] = []
+
+    def narrow(condition: str, value: Any) -> None:
+        values.append(value)
+        conditions.append(condition.format(f"${len(values)}"))
+
+    if select.tenant is not None:
+        narrow("tenant = {}", select.tenant)
+    for column, names in (
+        ("id", select.ids),
+        ("queue", select.queues),
+        ("type", select.types),
+        ("group_name", select.groups),
+        ("reason", [reason.value for reason in select.reasons]),
+    ):
+        if names:
+            narrow(f"{column} = ANY ({{}}::text[])", list(names))
+    if select.key is not None:
+        narrow("key = {}", select.key)
+    if select.created_from is not None:
+        narrow("created_at >= {}::bigint", select.created_from)
+    if select.created_before is not None:
+        narrow("created_at < {}::bigint", select.created_before)
+    if select.tags:
+        narrow("tags @> {}::text[]", list(select.tags))
+    if select.states:
+        narrow(_in_states(select.states), now)
+    return " AND ".join(conditions) or "true", values
+
+
+def _in_states(states: Sequence[State]) -> str:
+    """`lifecycle.seen` as a condition: a due job counts as enqueued, moved yet or not."""
+    # Written out, not bound: only so can an index over one state be used.
+    fixed = sorted({state.value for state in states} - {"scheduled", "retrying"})
+    ways = [f"state IN ({', '.join(map(repr, fixed))})"] if fixed else []
+    for state in (State.SCHEDULED, State.RETRYING):
+        if state in states:
+            ways.append(f"(state = '{state.value}' AND run_at > {{0}}::bigint)")
+    if State.ENQUEUED in states:
+        ways.append("(state IN ('scheduled', 'retrying') AND run_at <= {0}::bigint)")
+    ways.append("({0}::bigint IS NULL)")  # The instant is bound, also where nothing asks for it.
+    return f"({' OR '.join(ways)})"

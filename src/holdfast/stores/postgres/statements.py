@@ -1,0 +1,290 @@
+"""The statements that Python sends by itself; the busy verbs are functions of `migrations/`.
+
+`holdfast.` stands for the schema that the store's URL names.
+"""
+
+from __future__ import annotations
+
+# What `rows.record` reads, in its order.
+_RECORD = (
+    "tenant, id, queue, type, codec, version, payload, rules, priority, key, group_name, tags,"
+    " origin, seq, state, attempt, fence, lapses, misses, created_at, updated_at, run_at,"
+    " expires_at, {lease_until}, {worker}, {finished_at}, reason, error, {result}, progress,"
+    " {replayed_as}"
+)
+LIVE = _RECORD.format(
+    lease_until="lease_until",
+    worker="worker",
+    finished_at="NULL::bigint AS finished_at",
+    result="NULL::bytea AS result",
+    replayed_as="NULL::text AS replayed_as",
+)
+DONE = _RECORD.format(
+    lease_until="NULL::bigint AS lease_until",
+    worker="NULL::text AS worker",
+    finished_at="finished_at",
+    result="result",
+    replayed_as="replayed_as",
+)
+
+# What `rows.Row` reads, in its order.
+_ROW = (
+    "seq, tenant, id, queue, type, key, rules, state, priority, run_at, attempt, max_attempts,"
+    " fence, lapses, misses, {token}, {lease_until}, expires_at, {finished_at}, reason, error,"
+    " progress, group_name, size, {late}, {gate}"
+)
+ROW_LIVE = _ROW.format(
+    token="token", lease_until="lease_until", finished_at="NULL::bigint", late="late", gate="gate"
+)
+ROW_DONE = _ROW.format(
+    token="NULL::text", lease_until="NULL::bigint", finished_at="finished_at", late="0", gate="0"
+)
+
+STATE_COLUMNS = (
+    "waiting", "scheduled", "enqueued", "processing", "retrying", "completed", "failed", "canceled",
+)  # fmt: skip
+
+NOW = "SELECT holdfast.instant($1)"
+LOCK_CLAIMS = "SELECT holdfast.lock_claims()"
+REPAIR = "SELECT holdfast.repair($1, $2, $3, $4)"
+FOLD = "SELECT holdfast.fold($1)"
+NOTIFY = "SELECT pg_notify($1, $2)"
+
+# -- the busy verbs --------------------------------------------------------------------------------
+
+ENQUEUE = (
+    "SELECT ord, why, id, queue, type, has, most FROM holdfast.enqueue($1, $2, $3, $4, $5, $6, $7,"
+    " $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23)"
+)
+CLAIM = "SELECT * FROM holdfast.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)"
+COMPLETE = "SELECT ord, tenant, queue FROM holdfast.complete($1, $2, $3, $4, $5, $6, $7, $8, $9)"
+EXTEND = "SELECT ord, until FROM holdfast.extend($1, $2, $3, $4, $5, $6, $7, $8)"
+CANCEL = "SELECT ord, state, tenant, queue FROM holdfast.cancel($1, $2, $3, $4, $5, $6)"
+SOONEST = "SELECT holdfast.soonest($1, $2, $3)"
+
+# -- acts that the rules decide --------------------------------------------------------------------
+
+_NAMES = "(SELECT DISTINCT u.t, u.i FROM unnest($1::text[], $2::text[]) AS u(t, i)) w"
+LOOK_LIVE = (
+    f"SELECT {ROW_LIVE} FROM holdfast.jobs JOIN {_NAMES} ON tenant = w.t AND id = w.i"
+    " ORDER BY seq FOR UPDATE OF jobs"
+)
+LOOK_DONE = f"SELECT {ROW_DONE} FROM holdfast.history JOIN {_NAMES} ON tenant = w.t AND id = w.i"
+GROUPED = "SELECT tenant FROM holdfast.ruled WHERE grouped AND tenant = ANY ($1)"
+SAVE = (
+    "UPDATE holdfast.jobs j SET state = u.state, priority = u.priority, run_at = u.run_at,"
+    " attempt = u.attempt, lapses = u.lapses, misses = u.misses, token = u.token,"
+    " lease_until = u.lease_until, reason = u.reason, error = u.error, progress = u.progress,"
+    " gate = u.gate, updated_at = $14"
+    " FROM unnest($1::bigint[], $2::text[], $3::bigint[], $4::bigint[], $5::integer[],"
+    " $6::integer[], $7::integer[], $8::text[], $9::bigint[], $10::text[], $11::text[],"
+    " $12::text[], $13::smallint[])"
+    " AS u(seq, state, priority, run_at, attempt, lapses, misses, token, lease_until, reason,"
+    " error, progress, gate) WHERE j.seq = u.seq"
+)
+_MOVED = (
+    "seq, priority, created_at, expires_at, keep_us, version, max_attempts, fence, size, tenant,"
+    " id, queue, type, codec, key, group_name, tags, origin, rules, payload"
+)
+FINISH = (
+    "WITH gone AS (DELETE FROM holdfast.jobs WHERE seq = ANY ($1) RETURNING *)"
+    f" INSERT INTO holdfast.history ({_MOVED}, state, run_at, attempt, lapses, misses, reason,"
+    " error, progress, result, keep_until, updated_at, finished_at)"
+    f" SELECT {', '.join(f'g.{name}' for name in _MOVED.split(', '))},"
+    " u.state, u.run_at, u.attempt, u.lapses, u.misses, u.reason, u.error, u.progress, u.result,"
+    " u.keep_until, $12, $12 FROM gone g JOIN"
+    " unnest($1::bigint[], $2::text[], $3::bigint[], $4::integer[], $5::integer[], $6::integer[],"
+    " $7::text[], $8::text[], $9::text[], $10::bytea[], $11::bigint[])"
+    " AS u(seq, state, run_at, attempt, lapses, misses, reason, error, progress, result,"
+    " keep_until) ON u.seq = g.seq"
+)
+REMOVE = "DELETE FROM holdfast.jobs WHERE seq = ANY ($1)"
+FORGET = "DELETE FROM holdfast.history WHERE seq = ANY ($1)"
+KEYS_RELEASE = (
+    "DELETE FROM holdfast.keys k USING unnest($1::text[], $2::text[], $3::text[], $4::text[],"
+    " $5::text[]) AS u(tenant, queue, type, key, id)"
+    " WHERE k.tenant = u.tenant AND k.queue = u.queue AND k.type = u.type AND k.key = u.key"
+    " AND k.id = u.id AND coalesce(k.until, 0) <= $6"
+)
+DELTAS = (
+    "INSERT INTO holdfast.deltas (tenant, queue, group_name, waiting, scheduled, enqueued,"
+    " processing, retrying, completed, failed, canceled, blocked, bytes, head_rank, head_seq, due)"
+    " SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::integer[], $5::integer[],"
+    " $6::integer[], $7::integer[], $8::integer[], $9::integer[], $10::integer[], $11::integer[],"
+    " $12::integer[], $13::bigint[], $14::bigint[], $15::bigint[], $16::bigint[])"
+)
+ANNOUNCE = "SELECT holdfast.announce()"
+EVENTS_INSERT = (
+    "INSERT INTO holdfast.events SELECT nextval('holdfast.cursors'), $1::bigint, u.* FROM"
+    " unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::integer[],"
+    " $8::integer[], $9::bigint[], $10::text[]) u"
+)
+DRAINED = "SELECT holdfast.tell_drained($1, $2, $3, $4, $5, $6, $7, $8)"
+FREED = "SELECT tenant, queue FROM holdfast.freed($1)"
+
+REPLAY = (
+    "INSERT INTO holdfast.jobs (seq, tenant, id, queue, type, codec, version, payload, rules,"
+    " priority, run_at, state, created_at, updated_at, expires_at, group_name, tags, origin,"
+    " max_attempts, keep_us, size, gate)"
+    " SELECT nextval('holdfast.seqs'), tenant, $2, queue, type, codec, version, payload, rules,"
+    " priority, $3, 'enqueued', $3, $3, $3 + expires_at - created_at, group_name, tags, id,"
+    " max_attempts, keep_us, size, $4 FROM holdfast.history h WHERE seq = $1 AND NOT EXISTS"
+    " (SELECT FROM holdfast.history o WHERE o.tenant = h.tenant AND o.id = $2)"
+    " ON CONFLICT DO NOTHING RETURNING seq"
+)
+REPLAYED = "UPDATE holdfast.history SET replayed_as = $2 WHERE seq = $1"
+KNOWN = (
+    "SELECT EXISTS (SELECT FROM holdfast.jobs WHERE tenant = $1 AND id = $2)"
+    " OR EXISTS (SELECT FROM holdfast.history WHERE tenant = $1 AND id = $2)"
+)
+CAPPED = (
+    "SELECT tenant, max_queued, max_bytes FROM holdfast.ruled WHERE tenant = ANY ($1)"
+    " AND (max_queued IS NOT NULL OR max_bytes IS NOT NULL) ORDER BY tenant"
+)
+CAP_LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('holdfast.caps/' || $1, 0))"
+TALLY = "SELECT processing, alive, bytes FROM holdfast.tally($1, $2, $3)"
+
+# -- upkeep ----------------------------------------------------------------------------------------
+
+_WITH_TTL = "expires_at IS NOT NULL AND state IN ('waiting', 'scheduled', 'enqueued', 'retrying')"
+LAPSED = tuple(
+    f"SELECT {deadline}, {token}, {LIVE} FROM holdfast.jobs WHERE {place} AND {deadline} <= $1"
+    f" ORDER BY {deadline}, seq LIMIT $2"
+    for deadline, token, place in (
+        ("lease_until", "token", "state = 'processing' AND attempt >= max_attempts"),
+        ("lease_until", "token", "state = 'processing' AND attempt < max_attempts"),
+        ("expires_at", "NULL", f"{_WITH_TTL} AND late = 1"),
+        ("expires_at", "NULL", f"{_WITH_TTL} AND late = 0"),
+    )
+)
+PRUNE_JOBS = (
+    "DELETE FROM holdfast.history h USING (SELECT seq, keep_until FROM holdfast.history"
+    " WHERE keep_until <= $1 ORDER BY keep_until LIMIT $2) d"
+    " WHERE h.seq = d.seq AND h.keep_until = d.keep_until"
+    " RETURNING h.tenant, h.queue, h.type, h.key, h.id, h.state, h.group_name"
+)
+# From its instant on, the key of a job that still runs is held by the job alone.
+PRUNE_KEYS = (
+    "WITH past AS (SELECT k.tenant, k.queue, k.type, k.key, EXISTS (SELECT FROM holdfast.jobs j"
+    " WHERE j.tenant = k.tenant AND j.id = k.id AND j.queue = k.queue AND j.type = k.type"
+    " AND j.key = k.key) AS alive FROM holdfast.keys k WHERE k.until IS NOT NULL AND k.until <= $1"
+    " ORDER BY k.until LIMIT $2 FOR UPDATE),"
+    " untimed AS (UPDATE holdfast.keys k SET until = NULL FROM past p WHERE p.alive"
+    " AND k.tenant = p.tenant AND k.queue = p.queue AND k.type = p.type AND k.key = p.key),"
+    " gone AS (DELETE FROM holdfast.keys k USING past p WHERE NOT p.alive"
+    " AND k.tenant = p.tenant AND k.queue = p.queue AND k.type = p.type AND k.key = p.key)"
+    " SELECT count(*) FROM past"
+)
+HORIZON = "SELECT holdfast.horizon()"
+# The log is nearly in order of time, so its head is its past; `at` needs no index.
+PRUNE_EVENTS_TO = (
+    "SELECT max(cursor), count(*) FROM (SELECT cursor, at FROM holdfast.events"
+    " WHERE cursor > (SELECT events_floor FROM holdfast.heads) AND cursor <= $3"
+    " ORDER BY cursor LIMIT $1) head WHERE at <= $2"
+)
+PRUNE_EVENTS = (
+    "DELETE FROM holdfast.events"
+    " WHERE cursor > (SELECT events_floor FROM holdfast.heads) AND cursor <= $1"
+)
+FLOOR_SAVE = "UPDATE holdfast.heads SET events_floor = greatest(events_floor, $1)"
+PRUNE_HOLDS = (
+    "WITH gone AS (DELETE FROM holdfast.holds WHERE name IN"
+    " (SELECT name FROM holdfast.holds WHERE until <= $1 ORDER BY until LIMIT $2"
+    " FOR UPDATE SKIP LOCKED) RETURNING kind, tenant, part)"
+    " INSERT INTO holdfast.deltas (tenant, group_name)"
+    " SELECT DISTINCT g.tenant, CASE WHEN g.kind = 'group' THEN g.part END"
+    " FROM gone g JOIN holdfast.ruled r ON r.tenant = g.tenant"
+)
+PRUNE_COUNTS = (
+    "DELETE FROM holdfast.counts WHERE (kind, tenant, part) IN (SELECT kind, tenant, part"
+    " FROM holdfast.counts WHERE waiting = 0 AND scheduled = 0 AND enqueued = 0 AND processing = 0"
+    " AND retrying = 0 AND completed = 0 AND failed = 0 AND canceled = 0 LIMIT $1)"
+)
+PRUNE_BUCKETS = (
+    "DELETE FROM holdfast.buckets WHERE (kind, tenant, part) IN"
+    " (SELECT kind, tenant, part FROM holdfast.buckets WHERE full_at <= $1 LIMIT $2)"
+)
+RECOUNT = "SELECT holdfast.recount()"
+
+# -- sight -----------------------------------------------------------------------------------------
+
+EVENT_FLOOR = "SELECT events_floor FROM holdfast.heads"
+EVENTS = "SELECT * FROM holdfast.events WHERE {where} ORDER BY cursor LIMIT {limit}"
+ENDED = "SELECT NOT EXISTS (SELECT FROM holdfast.jobs WHERE tenant = $1 AND id = $2)"
+WORKER = "SELECT worker FROM holdfast.jobs WHERE seq = $1"
+OLDEST = (
+    "SELECT run_at FROM holdfast.jobs WHERE state = 'enqueued' AND tenant = $1 AND queue = $2"
+    " ORDER BY run_at LIMIT 1"
+)
+# Due jobs are enqueued for who looks, moved yet or not. Claims leave few of them here.
+COUNT_DUE = " UNION ALL ".join(
+    "(SELECT tenant, {part}, state, count(*), min(run_at) FROM holdfast.jobs"
+    f" WHERE state IN ('scheduled', 'retrying') AND run_at <= $1 AND {place} GROUP BY 1, 2, 3)"
+    for place in ("late = 0", "late = 1 AND expires_at IS NOT NULL")
+)
+AHEAD = (
+    "SELECT count(*) FROM (SELECT 1 FROM holdfast.jobs"
+    " WHERE state = 'enqueued' AND late = 0 AND gate = 0 AND queue = $1 AND tenant = $2"
+    " AND (-priority, seq) < (-$3::bigint, $4::bigint) ORDER BY -priority, seq LIMIT $5) a"
+)
+HOLDERS = "SELECT id FROM holdfast.jobs WHERE state = 'processing' AND {inside} LIMIT $3"
+HEAD = (
+    "SELECT seq, id FROM holdfast.jobs WHERE group_name IS NOT NULL AND tenant = $1"
+    " AND group_name = $2 ORDER BY seq LIMIT 1"
+)
+LINES_OF_QUEUE = "SELECT count(*) FROM holdfast.lines(NULL, ARRAY[$1::text], 1000000, '{}', '{}')"
+BUCKET = "SELECT full_at FROM holdfast.buckets WHERE kind = $1 AND tenant = $2 AND part = $3"
+SLOTS = (
+    "SELECT count(*) FROM holdfast.holds"
+    " WHERE kind = $1 AND tenant = $2 AND part = $3 AND until > $4"
+)
+SLOT_NAMES = (
+    "SELECT name FROM holdfast.holds WHERE kind = $1 AND tenant = $2 AND part = $3 AND until > $4"
+    " ORDER BY until LIMIT $5"
+)
+
+# -- names -----------------------------------------------------------------------------------------
+
+SETTING = "SELECT name, value, version FROM holdfast.settings WHERE name = $1"
+SETTING_PUT = (
+    "INSERT INTO holdfast.settings (name, value, version) VALUES ($1, $2, $3) ON CONFLICT (name)"
+    " DO UPDATE SET value = excluded.value, version = excluded.version"
+)
+SETTINGS_UNDER = (
+    "SELECT name, value, version FROM holdfast.settings WHERE value IS NOT NULL"
+    " AND name >= $1 AND starts_with(name, $1) ORDER BY name"
+)
+SETTINGS_LOCK = "SELECT pg_advisory_xact_lock(hashtext('holdfast.settings'), 0)"
+SCOPE = "SELECT value FROM holdfast.settings WHERE name = $1"
+SCOPE_DROP = "DELETE FROM holdfast.scopes WHERE kind = $1 AND tenant = $2 AND part = $3"
+SCOPE_PUT = (
+    "INSERT INTO holdfast.scopes VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13,"
+    " $14, $15, $16)"
+)
+RULED = (
+    "INSERT INTO holdfast.ruled AS r (tenant, grouped, max_queued, max_bytes)"
+    " VALUES ($1, $2, (SELECT max_queued FROM holdfast.scopes WHERE kind = 'tenant'"
+    " AND tenant = $1 AND part = ''), (SELECT max_bytes FROM holdfast.scopes WHERE kind = 'tenant'"
+    " AND tenant = $1 AND part = '')) ON CONFLICT (tenant) DO UPDATE SET"
+    " grouped = r.grouped OR excluded.grouped, max_queued = excluded.max_queued,"
+    " max_bytes = excluded.max_bytes"
+)
+BOUND_BUCKET = "SELECT holdfast.bound_bucket($1, $2, $3, $4)"
+BOUND_GROUPS = "SELECT holdfast.bound_groups($1, $2, $3)"
+REGRANT = "SELECT holdfast.regrant($1, $2)"
+TOUCH = "INSERT INTO holdfast.deltas (tenant, group_name) VALUES ($1, $2)"
+TOUCH_RULED = (
+    "INSERT INTO holdfast.deltas (tenant, group_name)"
+    " SELECT $1, $2 FROM holdfast.ruled WHERE tenant = $1"
+)
+HOLD_TAKE = (
+    "INSERT INTO holdfast.holds AS h VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (name)"
+    " DO UPDATE SET owner = excluded.owner, until = excluded.until, note = excluded.note"
+    " WHERE h.until <= $8 OR h.owner = excluded.owner RETURNING name"
+)
+HOLD_DROP = "DELETE FROM holdfast.holds WHERE name = $1 AND (until <= $3 OR owner = $2)"
+HOLD = "SELECT name, owner, until, note FROM holdfast.holds WHERE name = $1"
+HOLDS_UNDER = (
+    "SELECT name, owner, until, note FROM holdfast.holds"
+    " WHERE name >= $1 AND starts_with(name, $1) AND until > $2 ORDER BY name"
+)

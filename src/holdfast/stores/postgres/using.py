@@ -1,0 +1,142 @@
+"""Enqueue on the caller's own connection, in its transaction, whatever driver it came from.
+
+All that a driver must do is call one function with one text: that is what they all do alike. How a
+connection wants to be asked is told by the package it is from; none of them is imported here
+unless the caller has it already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import InvalidInput
+from holdfast.job import NewJob
+from holdfast.stores.postgres.rows import TAGS_BETWEEN, rules_text
+
+Rows = Sequence[Sequence[Any]]
+
+_CALL = (
+    "SELECT ord, why, id, queue, type, has, most FROM holdfast.enqueue_json(CAST({} AS jsonb),"
+    " CAST({} AS bigint), CAST({} AS boolean), CAST({} AS text), CAST({} AS text))"
+)
+_NAMES = ("jobs", "given_now", "events", "channel", "hint")
+BY_NUMBER = _CALL.format("$1", "$2", "$3", "$4", "$5")
+BY_FORMAT = _CALL.format("%s", "%s", "%s", "%s", "%s")
+BY_NAME = _CALL.format(*(f":{name}" for name in _NAMES))
+
+
+def document(jobs: Sequence[NewJob]) -> str:
+    """The jobs as the function reads them."""
+    return msgspec.json.encode([_plain(job) for job in jobs]).decode()
+
+
+def _plain(job: NewJob) -> dict[str, Any]:
+    envelope, rules = job.envelope, job.rules
+    return {
+        "tenant": job.tenant,
+        "id": job.id,
+        "queue": job.queue,
+        "type": envelope.type,
+        "codec": envelope.codec,
+        "version": envelope.version,
+        "payload": base64.b64encode(envelope.body).decode(),
+        "rules": rules_text(rules),
+        "priority": job.priority,
+        "delay_us": job.delay_us,
+        "run_at": job.run_at,
+        "ttl_us": job.ttl_us,
+        "key": job.key,
+        "key_us": rules.key_us,
+        "group_name": job.group,
+        "tags": TAGS_BETWEEN.join(job.tags) if job.tags else None,
+        "origin": job.origin,
+        "max_attempts": rules.max_attempts,
+        "keep_us": rules.keep_us,
+    }
+
+
+async def ask(connection: Any, schema: str, values: tuple[Any, ...]) -> Rows:
+    """What the function answers. Awaits nothing where the connection blocks."""
+    package = type(connection).__module__.partition(".")[0]
+    way = _WAYS.get(package)
+    if way is None:
+        kind = f"{type(connection).__module__}.{type(connection).__qualname__}"
+        known = ", ".join(sorted(_WAYS))
+        raise InvalidInput(field="using", why=f"is a {kind}; must be a connection of {known}")
+    answer = way(connection, lambda text: text.replace("holdfast.", f'"{schema}".'), values)
+    return await answer if isinstance(answer, Awaitable) else answer
+
+
+Named = Callable[[str], str]
+
+
+def _looped(connection: Any, work: Callable[[], Awaitable[Rows]]) -> Awaitable[Rows]:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        kind = type(connection).__qualname__
+        why = f"is an async connection ({kind}): enqueue with await, not by app.sync"
+        raise InvalidInput(field="using", why=why) from None
+    return work()
+
+
+def _asyncpg(connection: Any, named: Named, values: tuple[Any, ...]) -> Awaitable[Rows]:
+    if not hasattr(connection, "transaction"):
+        raise InvalidInput(field="using", why="is a pool; give the connection with the transaction")
+    return _looped(connection, lambda: connection.fetch(named(BY_NUMBER), *values))
+
+
+def _psycopg(connection: Any, named: Named, values: tuple[Any, ...]) -> Rows | Awaitable[Rows]:
+    from psycopg import AsyncConnection, Connection
+    from psycopg.rows import tuple_row
+
+    if isinstance(connection, AsyncConnection):
+
+        async def work() -> Rows:
+            async with connection.cursor(row_factory=tuple_row) as cursor:
+                await cursor.execute(named(BY_FORMAT).encode(), values)
+                return await cursor.fetchall()
+
+        return _looped(connection, work)
+    if not isinstance(connection, Connection):
+        raise InvalidInput(field="using", why="is not a connection; give the one of your cursor")
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        cursor.execute(named(BY_FORMAT).encode(), values)
+        return cursor.fetchall()
+
+
+def _sqlalchemy(connection: Any, named: Named, values: tuple[Any, ...]) -> Rows | Awaitable[Rows]:
+    from sqlalchemy import text
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+
+    if not hasattr(connection, "execute"):
+        raise InvalidInput(field="using", why="is an engine; give a connection or a session")
+    query, named_values = text(named(BY_NAME)), dict(zip(_NAMES, values, strict=True))
+    if isinstance(connection, AsyncConnection | AsyncSession):
+
+        async def work() -> Rows:
+            return (await connection.execute(query, named_values)).all()
+
+        return _looped(connection, work)
+    return list(connection.execute(query, named_values).all())
+
+
+def _django(connection: Any, named: Named, values: tuple[Any, ...]) -> Rows:
+    if connection.vendor != "postgresql":
+        raise InvalidInput(field="using", why=f"is a connection to {connection.vendor}")
+    with connection.cursor() as cursor:
+        cursor.execute(named(BY_FORMAT), values)
+        return list(cursor.fetchall())
+
+
+_WAYS: dict[str, Callable[[Any, Named, tuple[Any, ...]], Rows | Awaitable[Rows]]] = {
+    "asyncpg": _asyncpg,
+    "psycopg": _psycopg,
+    "sqlalchemy": _sqlalchemy,
+    "django": _django,
+}

@@ -1,0 +1,102 @@
+"""How sleepers of other processes are told: one connection of a process listens. Hints only."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import uuid
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import asyncpg
+import msgspec
+
+from holdfast.stores.bell import Bell, Line
+from holdfast.stores.postgres.connection import CLOSE_S, Connection, connect
+from holdfast.stores.postgres.options import Options
+
+Told = tuple[str, list[Line]]
+"""Who tells, and where work may have come up."""
+
+AGAIN_S = 5.0
+"""How long to wait before a listener that was cut off tries again."""
+
+
+class Doorbell:
+    """Rings the bell for what other processes tell."""
+
+    def __init__(self, options: Options, bell: Bell) -> None:
+        self._options = options
+        self._bell = bell
+        self._lock = threading.Lock()
+        self._task: asyncio.Task[None] | None = None
+        self._up = False
+        self.sender = f"{os.getpid()}.{uuid.uuid4().hex[:8]}"
+        self.channel = options.channel
+
+    @property
+    def hears(self) -> bool:
+        """Whether other processes can wake sleepers of this one, as far as is known."""
+        return self._up
+
+    def listen(self) -> None:
+        """Starts to listen, on this event loop, unless another one does already."""
+        if self.channel is None or self._alive():
+            return
+        with self._lock:
+            if not self._alive():
+                self._task = asyncio.create_task(self._listen())
+
+    def _alive(self) -> bool:
+        task = self._task
+        return task is not None and not task.done() and not task.get_loop().is_closed()
+
+    async def close(self) -> None:
+        with self._lock:
+            task, self._task = self._task, None
+        if task is None or task.done():
+            return
+        loop = task.get_loop()
+        if loop is asyncio.get_running_loop():
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+        else:
+            with suppress(RuntimeError):  # The loop has closed, and the task with it.
+                loop.call_soon_threadsafe(task.cancel)
+
+    async def _listen(self) -> None:
+        while True:
+            connection: Connection | None = None
+            try:
+                connection = await connect(self._options)
+                ended = asyncio.Event()
+                connection.add_termination_listener(partial(_set, ended))
+                assert self.channel is not None, "only who has a channel listens"
+                await connection.add_listener(self.channel, self._heard)
+                self._up = True
+                self._bell.ring_all()  # What was told before is lost.
+                await ended.wait()
+            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+                pass
+            finally:
+                self._up = False
+                if connection is not None:
+                    with suppress(Exception):
+                        await connection.close(timeout=CLOSE_S)
+            await asyncio.sleep(AGAIN_S)
+
+    def _heard(self, _connection: Any, _pid: int, _channel: str, payload: object) -> None:
+        try:
+            sender, lines = msgspec.json.decode(str(payload), type=Told)
+        except msgspec.MsgspecError:
+            self._bell.ring_all()
+            return
+        if sender != self.sender:
+            self._bell.ring(lines)
+
+
+def _set(event: asyncio.Event, _connection: Any) -> None:
+    event.set()

@@ -1,0 +1,234 @@
+"""How the servers are called: clients for each event loop, time-outs on every call, and patience.
+
+Any thread that runs an event loop may call. Connections belong to the loop they were made in, so
+each loop has clients of its own, closed with it. A call that meets a lost connection, a server that
+is loading or a cluster that is between two masters is made again, a little later each time, for
+`retry_s` in all: every script is safe to repeat.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+from redis import exceptions
+from redis.asyncio import BlockingConnectionPool, Connection, Redis, SSLConnection
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from holdfast.errors import StoreUnavailable
+from holdfast.stores.redis.faults import ours, passing
+from holdfast.stores.redis.options import Options
+from holdfast.stores.redis.routes import Place, Routes
+from holdfast.stores.redis.scripts import script
+
+NAP_S_MIN = 0.02
+NAP_S_MAX = 1.0
+HEALTH_S = 30.0
+"""A connection that was idle this long is tried before it is used."""
+REDIRECTS_MAX = 5
+
+Args = tuple[Any, ...]
+
+
+class Links:
+    """The clients of one store in one process."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self._lock = threading.Lock()
+        self._links: dict[asyncio.AbstractEventLoop, _Link] = {}
+        self._routes = Routes(options)
+        self._closed = False
+
+    async def script(
+        self, name: str, tag: str, control: Callable[[bool], bytes], args: bytes, replicas: int
+    ) -> Any:
+        """What the script of a verb answers for one shard, once so many replicas have it.
+
+        `control` is told whether the script may have run already, and its answer was lost.
+        """
+        one = script(name)
+
+        async def run(link: _Link, again: bool) -> Any:
+            # Two keys, one of which is never there: while a slot moves from one server to another,
+            # that makes both refuse (TRYAGAIN) what would see only a part of the shard.
+            call = (2, tag, f"{tag}:heads", control(again), args)
+            try:
+                return await link.call(("EVALSHA", one.sha, *call), tag, replicas=replicas)
+            except exceptions.NoScriptError:
+                return await link.call(("EVAL", one.text, *call), tag, replicas=replicas)
+
+        return await self._patiently(run)
+
+    async def command(self, *args: Any, key: str = "", place: Place | None = None) -> Any:
+        """What a command answers; asked of the server of this key, or of this place."""
+        return await self._patiently(lambda link, _: link.call(args, key, place))
+
+    async def _patiently(self, act: Callable[[_Link, bool], Awaitable[Any]]) -> Any:
+        """What it gives, tried again while that may help. Raises errors of our tree."""
+        deadline = time.monotonic() + self.options.retry_s
+        nap_s = NAP_S_MIN
+        again = False
+        while True:
+            try:
+                return await act(self._link(), again)
+            except (exceptions.RedisError, OSError) as error:
+                if self._closed or not passing(error) or time.monotonic() >= deadline:
+                    raise ours(error, self.options.name) from error
+                self._routes.forget()
+            # Chance keeps the clients of a server that came back from knocking in step.
+            await asyncio.sleep(nap_s * (0.5 + random.random()))
+            nap_s = min(nap_s * 2, NAP_S_MAX)
+            again = True
+
+    async def masters(self) -> list[Place]:
+        """The servers that take writes."""
+        if self.options.cluster and not self._routes.known:
+            await self.command("PING", key="any")  # Finds the way first.
+        return self._routes.masters()
+
+    def places(self) -> list[Place]:
+        """Where servers are, as far as is known."""
+        return list(dict.fromkeys([*self._routes.masters(), *self.options.nodes]))
+
+    async def close(self) -> None:
+        """Closes the clients of all loops; those of other threads as soon as they can."""
+        with self._lock:
+            self._closed = True
+            links, self._links = self._links, {}
+        for loop, link in links.items():
+            if loop is asyncio.get_running_loop():
+                await link.close()
+            else:
+                link.close_from_outside(loop)
+
+    def _link(self) -> _Link:
+        loop = asyncio.get_running_loop()
+        link = self._links.get(loop)
+        if link is None:
+            with self._lock:
+                if self._closed:
+                    raise StoreUnavailable(store=self.options.name, why="it is not open")
+                for old in [old for old in self._links if old.is_closed()]:
+                    del self._links[old]
+                link = self._links[loop] = _Link(self.options, self._routes)
+        return link
+
+
+class _Link:
+    """The clients of one event loop, one for each server."""
+
+    def __init__(self, options: Options, routes: Routes) -> None:
+        self._options = options
+        self._routes = routes
+        self._clients: dict[Place, Redis] = {}
+        # Ends with the loop: asyncio.run cancels what is left, and that closes the connections.
+        self._keeper = asyncio.get_running_loop().create_task(self._keep(), name="holdfast-redis")
+
+    async def call(
+        self, args: Args, key: str, place: Place | None = None, replicas: int = 0
+    ) -> Any:
+        if not self._options.cluster:
+            return await self._at(self._options.nodes[0], args, replicas)
+        if not self._routes.known:
+            await self._routes.find(lambda place: self._at(place, ("CLUSTER SLOTS",)))
+        if place is not None:
+            return await self._at(place, args)
+        return await self._follow(args, key, replicas)
+
+    async def _follow(self, args: Args, key: str, replicas: int) -> Any:
+        """Asks the server that has the key, wherever it has gone."""
+        place = self._routes.of(key)
+        for _ in range(REDIRECTS_MAX):
+            try:
+                return await self._at(place, args, replicas)
+            except exceptions.MovedError as moved:
+                place = self._routes.moved(key, place, moved)
+            except exceptions.AskError as asked:
+                # The server that a slot is moving to must be told that it was named.
+                return await self._at(
+                    self._routes.beside(place, asked), args, replicas, asking=True
+                )
+        raise exceptions.TryAgainError(f"TRYAGAIN the slot of {key} moves too fast")
+
+    async def _at(
+        self, place: Place, args: Args, replicas: int = 0, *, asking: bool = False
+    ) -> Any:
+        client: Any = self._client(place)
+        if not replicas and not asking:
+            return await client.execute_command(*args)
+        # On one connection: both words are about what it says before or after.
+        async with client.pipeline(transaction=False) as pipe:
+            if asking:
+                pipe.execute_command("ASKING")
+            pipe.execute_command(*args)
+            if replicas:
+                pipe.execute_command("WAIT", replicas, int(self._options.wait_s * 1000))
+            answers = await pipe.execute()
+        if replicas and answers[-1] < replicas:
+            why = (
+                f"{answers[-1]} of {replicas} replicas had it after {self._options.wait_s:g} s; "
+                "it may be kept all the same: it is safe to repeat with the same id"
+            )
+            raise StoreUnavailable(store=self._options.name, why=why)
+        return answers[1 if asking else 0]
+
+    def _client(self, place: Place) -> Redis:
+        client = self._clients.get(place)
+        if client is None:
+            client = self._clients[place] = _open(self._options, place)
+        return client
+
+    async def close(self) -> None:
+        self._keeper.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._keeper
+
+    def close_from_outside(self, loop: asyncio.AbstractEventLoop) -> None:
+        with suppress(RuntimeError):  # The loop has closed: its connections went with it.
+            loop.call_soon_threadsafe(self._keeper.cancel)
+
+    async def _keep(self) -> None:
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            for client in self._clients.values():
+                with suppress(exceptions.RedisError, OSError):
+                    await client.aclose()
+                    await client.connection_pool.disconnect()
+
+
+def _open(options: Options, place: Place) -> Redis:
+    host, port = place
+    tls: dict[str, Any] = {}
+    if options.tls:
+        tls = {
+            "ssl_ca_certs": options.ca,
+            "ssl_cert_reqs": "required" if options.verify else "none",
+            "ssl_check_hostname": options.verify,
+        }
+    pool = BlockingConnectionPool(
+        max_connections=options.pool,
+        timeout=options.timeout_s,
+        connection_class=SSLConnection if options.tls else Connection,
+        host=host,
+        port=port,
+        db=options.db,
+        username=options.username,
+        password=options.password,
+        socket_timeout=options.timeout_s,
+        socket_connect_timeout=options.connect_s,
+        socket_keepalive=True,
+        health_check_interval=HEALTH_S,
+        client_name="holdfast",
+        retry=Retry(NoBackoff(), 0),
+        protocol=2,
+        **tls,
+    )
+    return Redis(connection_pool=pool)

@@ -1,0 +1,81 @@
+"""The edge where errors of redis-py become ours; nothing past it knows redis-py's."""
+
+from __future__ import annotations
+
+from redis import exceptions as redis
+
+from holdfast.errors import (
+    ConfigError,
+    HoldfastError,
+    StoreCorrupt,
+    StoreError,
+    StoreFull,
+    StoreReadOnly,
+    StoreUnavailable,
+)
+
+_PASSING = ("LOADING", "BUSY ", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "READONLY", "UNBLOCKED")
+"""Answers that another try, a little later, may not get. A killed or read-only server among them:
+after a failover the old one says so until the new one is known."""
+
+_PASSING_KINDS = (
+    redis.ConnectionError,
+    redis.TimeoutError,
+    redis.TryAgainError,
+    redis.ClusterDownError,
+    redis.ClusterError,
+    redis.RedisClusterException,
+    redis.MovedError,
+    redis.AskError,
+    redis.MasterDownError,
+    redis.ReadOnlyError,
+    OSError,
+)
+
+_FINAL_KINDS = (redis.AuthenticationError, redis.AuthorizationError)
+"""Subclasses of ConnectionError that no second try makes better."""
+
+
+def passing(error: BaseException) -> bool:
+    """Whether trying again may help."""
+    if isinstance(error, _FINAL_KINDS):
+        return False
+    return isinstance(error, _PASSING_KINDS) or str(error).startswith(_PASSING)
+
+
+def ours(error: BaseException, store: str) -> BaseException:
+    """The error as one of our tree; those that already are, or are bugs, come back as they are."""
+    if isinstance(error, HoldfastError) or not isinstance(error, (redis.RedisError, OSError)):
+        return error
+    found = _ours(error, store)
+    found.__cause__ = error
+    return found
+
+
+def _ours(error: BaseException, store: str) -> HoldfastError:
+    text = str(error) or type(error).__name__
+    if isinstance(error, _FINAL_KINDS) or text.startswith(("WRONGPASS", "NOAUTH")):
+        why = f"the user name or the password is wrong ({text})"
+        return StoreUnavailable(store=store, why=why)
+    if isinstance(error, redis.NoPermissionError) or text.startswith("NOPERM"):
+        why = f"this user may not do all that is needed: give it +@all on the prefix ({text})"
+        return StoreReadOnly(store=store, why=why)
+    if isinstance(error, redis.OutOfMemoryError) or "OOM command not allowed" in text:
+        why = f"its maxmemory is reached: raise it, or let workers catch up ({text})"
+        return StoreFull(store=store, why=why)
+    if isinstance(error, redis.ReadOnlyError) or text.startswith("READONLY"):
+        why = f"it is a read-only replica: name the master, or use redis+cluster:// ({text})"
+        return StoreReadOnly(store=store, why=why)
+    if text.startswith("MISCONF"):
+        return StoreUnavailable(store=store, why=f"it cannot write to its disk ({text})")
+    if text.startswith("CLUSTERDOWN") or isinstance(error, redis.ClusterDownError):
+        return StoreUnavailable(store=store, why=f"a part of the cluster is down ({text})")
+    if "cluster support disabled" in text:
+        why = f"{store} is not a cluster: write redis:// instead of redis+cluster://"
+        return ConfigError(field="store", why=why)
+    if "WRONGTYPE" in text:
+        why = f"its keys are another application's: choose another prefix= ({text})"
+        return StoreCorrupt(store=store, why=why)
+    if passing(error):
+        return StoreUnavailable(store=store, why=f"it cannot be reached or is not ready ({text})")
+    return StoreError(store=store, why=f"redis ({text})")

@@ -1,0 +1,157 @@
+"""What goes to the scripts of enqueue, extend, ack and cancel, and what their answers mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from holdfast.clock import Micros
+from holdfast.errors import REFUSALS, IdConflict, JobNotFound, QueueFull
+from holdfast.job import NewJob, Reason
+from holdfast.lifecycle import Transition
+from holdfast.store import Acked, Canceled, Enqueued, Extended, Extension, Ref
+from holdfast.stores.redis.rows import REASON_CODES, STATE_CODES, STATES, exact, new_row, plain, raw
+from holdfast.stores.redis.shards import Shards, together
+
+RETRY_AFTER_S = 1.0
+"""When a full tenant may try again."""
+
+CALL_BYTES_MAX = 4 * 1024 * 1024
+"""Payloads of one call: a script holds up the server while it copies them."""
+
+CREATED = 1
+KNOWN, CONFLICT, FULL = 0, 2, 3
+
+
+async def enqueue(shards: Shards, jobs: Sequence[NewJob], now: Micros | None) -> list[Enqueued]:
+    rows = [new_row(job) for job in jobs]
+    spread = shards.spread(jobs, (job.tenant for job in jobs))
+    found: list[Any] = [None] * len(jobs)
+
+    async def call(shard: int, places: list[int], base: int | None) -> int:
+        at = 0
+        for part in _parts(jobs, places):
+            args = ([rows[place] for place in part], part if len(spread) > 1 else None)
+            *answers, at = await shards.call("enqueue", shard, args, now, base=base, wait=True)
+            for place, answer in zip(part, answers, strict=True):
+                found[place] = answer
+        return int(at)
+
+    if spread:
+        # The first shard's clock numbers the whole batch, so that its jobs keep their order.
+        (first, places), *others = spread.items()
+        base = await call(first, places, None)
+        await together(call(shard, places, base) for shard, places in others)
+    return [_enqueued(*each) for each in zip(jobs, found, strict=True)]
+
+
+def _parts(jobs: Sequence[NewJob], places: list[int]) -> Iterator[list[int]]:
+    """The places, in parts whose payloads are small enough for one call."""
+    part: list[int] = []
+    size = 0
+    for place in places:
+        size += len(jobs[place].envelope.body or b"")
+        if part and size > CALL_BYTES_MAX:
+            yield part
+            part, size = [], len(jobs[place].envelope.body or b"")
+        part.append(place)
+    yield part
+
+
+def _enqueued(job: NewJob, answer: Any) -> Enqueued:
+    if answer == CREATED:
+        return Enqueued(job.id, True)
+    code, *facts = answer
+    if code == KNOWN:
+        return Enqueued(facts[0].decode(), False)
+    if code == CONFLICT:
+        type, queue = (fact.decode() for fact in facts)
+        return Enqueued(job.id, False, IdConflict(field="id", id=job.id, type=type, queue=queue))
+    what, has, most = facts
+    full = QueueFull(
+        tenant=job.tenant,
+        what=what.decode(),
+        queued=int(has),
+        max=int(most),
+        retry_after_s=RETRY_AFTER_S,
+    )
+    return Enqueued(job.id, False, full)
+
+
+async def ack(shards: Shards, transitions: Sequence[Transition], now: Micros | None) -> list[Acked]:
+    items = [_change(change) for change in transitions]
+    tenants = (change.tenant for change in transitions)
+    answers = await _each(shards, "ack", items, tenants, now)
+    return [_acked(*each) for each in zip(transitions, answers, strict=True)]
+
+
+def _change(change: Transition) -> tuple[Any, ...]:
+    return (
+        change.tenant,
+        change.id,
+        _seq(change.token),
+        change.token,
+        STATE_CODES[change.to],
+        change.delay_us,
+        exact("run_at", change.run_at),
+        change.give_back,
+        change.miss,
+        change.lapsed,
+        0 if change.reason is None else REASON_CODES[Reason(change.reason)],
+        plain(change.error),
+        raw(change.result),
+    )
+
+
+def _seq(token: str | None) -> str | None:
+    """The job's sequence, which our tokens end with; None for a token that is not ours."""
+    digits = (token or "").rpartition(".")[2]
+    return digits.zfill(16) if digits.isdecimal() and digits.isascii() else None
+
+
+def _acked(change: Transition, answer: Any) -> Acked:
+    if isinstance(answer, int):
+        return Acked(change.id, STATES[answer - 1])
+    return Acked(change.id, error=REFUSALS[answer.decode()](id=change.id))
+
+
+async def extend(
+    shards: Shards, extensions: Sequence[Extension], now: Micros | None
+) -> list[Extended]:
+    items = [
+        (one.tenant, one.id, one.token, one.lease_us, plain(one.progress)) for one in extensions
+    ]
+    tenants = (one.tenant for one in extensions)
+    answers = await _each(shards, "extend", items, tenants, now)
+    return [_extended(*each) for each in zip(extensions, answers, strict=True)]
+
+
+def _extended(one: Extension, answer: Any) -> Extended:
+    if isinstance(answer, list):
+        return Extended(one.id, int(answer[0]))
+    return Extended(one.id, error=REFUSALS[answer.decode()](id=one.id))
+
+
+async def cancel(shards: Shards, refs: Sequence[Ref], now: Micros | None) -> list[Canceled]:
+    items = [(ref.tenant, ref.id) for ref in refs]
+    answers = await _each(shards, "cancel", items, (ref.tenant for ref in refs), now)
+    return [
+        Canceled(ref.id, answer == 1, JobNotFound(id=ref.id) if answer < 0 else None)
+        for ref, answer in zip(refs, answers, strict=True)
+    ]
+
+
+async def _each(
+    shards: Shards, name: str, items: list[Any], tenants: Any, now: Micros | None
+) -> list[Any]:
+    """One answer per item, from the shards they live in."""
+    spread = shards.spread(items, tenants)
+    found: list[Any] = [None] * len(items)
+    answers = await together(
+        shards.call(name, shard, [items[place] for place in places], now, wait=name == "ack")
+        for shard, places in spread.items()
+    )
+    for places, answer in zip(spread.values(), answers, strict=True):
+        for place, one in zip(places, answer, strict=True):
+            found[place] = one
+    return found

@@ -1,0 +1,92 @@
+"""Every key of the Redis store, its type, and why it is there.
+
+A shard is a hash tag, `{<prefix><number>}`: all its keys are in one slot, and one script sees all
+of it at one instant. A tenant lives in one shard (`shards.py`). Names below follow `<tag>:`; parts
+of a name are apart by a zero byte, which no name holds.
+
+    meta           hash    of shard 0: format, shards; written once
+    heads          hash    seq, cursor, turn: the last ones given out; floor: the last pruned
+                           cursor; rules: how many scopes have settings; now: of a clock that is not
+                           the server's; sweep:*: how far prune has looked at the counts
+
+    rows           hash    seq -> row: what changes of a job, packed, then what never does
+    bodies         hash    seq -> {codec, version, rules, payload}: packed by Python, never unpacked
+                           by a script, and not written again at each step of its job
+    names          hash    tenant, id -> seq
+    errors, results, progress, replays
+                   hash    seq -> the text: most jobs have none, and flags of the row say which
+    of:<tenant>    zset    its jobs by seq: pages
+    dead:<tenant>  zset    its failed ones: the dead letters among millions
+    keys           hash    tenant, queue, type, key -> until, id: idempotency
+    key_ends       zset    timed ones by their end: prune
+
+A job stands in exactly one place, and leaves it in the step that changes its state:
+
+    line:<tenant, queue>    zset   enqueued: by -priority, then seq (equal scores sort by name)
+    wait:<tenant, group, queue>    zset   enqueued, but its group has no place for it yet
+    due            zset    scheduled, retrying: by run_at
+    held, spent    zset    processing, with attempts left or without: by the lease's deadline
+    done           zset    ended: by the end of its keeping
+
+and, where it applies, in these besides:
+
+    granted:<tenant, group, queue> zset   jobs of a gated group that stand in their line
+    order:<tenant, group>   zset   jobs of a group that have not ended, by seq: who is its head
+    parts:<tenant, group>   set    queues in which a gated group has waiting or granted jobs
+    ttl, late      zset    waiting, with a time to live: not past it; past it, so in no line
+    ages:<tenant, queue>    zset   enqueued jobs whose run_at is not that of their enqueue: with the
+                           head of the line they say how long the oldest waits
+
+Lines take turns. Those without jobs, and those that rest, are in none of the first two:
+
+    turns          zset    lines that can be claimed from, by turn
+    ring:<queue>   zset    the same by queue
+    lines:<tenant> set     queues of a tenant that have ready jobs
+    credit         hash    line -> what is left of a turn that a full claim cut short
+
+Scopes are named by kind (t, q, g), tenant and part:
+
+    counts         hash    scope -> jobs in each state, bytes of live payloads
+    scopes:<kind>  zset    scopes that have counts, by name: pages of tallies
+    settings       hash    name -> version, value; a deleted one keeps its version
+    setting_names  zset    those that are there, by name
+    rules          hash    scope -> its settings
+    ruled          hash    tenant -> how many of its scopes have settings; 0: nothing is asked
+    buckets        hash    scope -> when its rate's bucket is full again
+    slots:<scope>  zset    places that outsiders hold, by their end
+    reopen         zset    scopes by the instant at which time alone may make room in them
+    holds          hash    name -> owner, until, note
+    hold_names, hold_ends   zset   the same by name and by end
+
+    events         stream  one entry for all the facts of a call; its id is the last one's cursor
+    tails          zset    names without a row -> the cursor of their last fact (see lib_log.lua)
+
+Row (`rows.py` and lib_rows.lua read it): state flags reason (a byte each), attempt fence lapses
+misses (4 bytes each), priority created updated run_at expires lease last (doubles; `last` is the
+cursor of its last fact), nonce and worker; then what never changes: max_attempts (4 bytes), keep
+keep_failed key_us size (doubles), tenant id queue type group key, and in msgpack {tags, origin}
+where it has any. Texts follow their length in 2 bytes. A job that ended was updated last when it
+ended.
+
+Challenge: a claim of many jobs must be a handful of commands, for each costs more than the work it
+does; so jobs are fields of few large hashes, read and written a batch at a time, and not keys of
+their own. Scripts gather their writes and make them at their end.
+
+Sequences, cursors and turns are numbers of the server's clock in microseconds, rounded so that each
+shard has its own: unique over all shards, growing in each, and about in the order of time over all.
+
+Out of memory: Redis asks for memory before the first write of a script. Enqueue writes nothing
+before it is allowed to, so a full server refuses it whole (StoreFull). All other verbs begin with a
+write that needs none (`core.insist`), so claims, acks, extensions and cancels go on, and prune can
+make room.
+
+Limits: numbers are doubles, exact to 2^53 (the year 2255 in microseconds). A script holds up its
+server while it runs, so all are bounded by `limits.py`; what walks over many rows stops after some
+thousands and is called again. New settings of a group are the exception: they walk over its live
+jobs in one step.
+"""
+
+from __future__ import annotations
+
+FORMAT = 1
+"""Of the keys and their values; a store of a newer one is not touched."""

@@ -1,0 +1,70 @@
+-- The event log: a stream with one entry for all the facts of a call.
+--
+-- The id of an entry is the cursor of its last fact; those before it are SHARDS apart. A fact names
+-- the cursor of the one before it about the same job, so that a history is found by following them
+-- back from the row (`last`), or from `tails` once there is none.
+
+local FACT_SIZE = 10 -- Values of a fact; all facts of an entry are one flat list.
+
+local facts, facts_count = {}, 0
+
+-- A fact about a name; `previous` is the cursor of the last one. Returns its own.
+function log.fact(kind, tenant, id, queue, type, attempt, fence, untill, note, previous)
+  if not EVENTS then return 0 end
+  local cursor
+  if facts_count > 0 then
+    cursor = heads.cursor + SHARDS
+    heads.cursor = cursor
+  else
+    cursor = core.tick('cursor')
+  end
+  local at = facts_count * FACT_SIZE
+  facts[at + 1], facts[at + 2], facts[at + 3], facts[at + 4] = kind, tenant, id, queue
+  facts[at + 5], facts[at + 6], facts[at + 7] = type, attempt, fence
+  facts[at + 8], facts[at + 9], facts[at + 10] = untill or false, note or false, previous
+  facts_count = facts_count + 1
+  return cursor
+end
+
+local ENDS = {completed = true, failed = true, canceled = true, deleted = true}
+
+local function tell(kind, row, untill, note)
+  row.last = log.fact(kind, row.tenant, row.id, row.queue, row.type, row.attempt, row.fence, untill,
+    note, row.last)
+end
+
+-- A fact about a job. `lived`: it had not ended before.
+function log.note(kind, row, untill, note, lived)
+  tell(kind, row, untill, note)
+  if row.group and lived and ENDS[kind]
+    and counts.alive(counts.of('g', row.tenant, row.group)) == 0
+  then
+    tell('drained', row, nil, row.group)
+  end
+  if row.gone then
+    log.tail(rows.name_of(row), row.last)
+  else
+    row.dirty = true
+  end
+end
+
+-- Remembers the last fact about a name that has no row.
+function log.tail(name, cursor)
+  if EVENTS and cursor > heads.floor then zput(TAILS, name, cursor) end
+end
+
+-- The last fact about a name that has no row now, which a new one goes on from.
+function log.untail(name)
+  if not EVENTS then return 0 end
+  zsettle(TAILS)
+  local found = call('ZSCORE', TAILS, name)
+  if not found then return 0 end
+  zdrop(TAILS, name)
+  return tonumber(found)
+end
+
+function log.save()
+  if facts_count == 0 then return end
+  call('XADD', key('events'), whole(heads.cursor) .. '-0',
+    'a', whole(NOW), 'n', facts_count, 'e', cmsgpack.pack(facts))
+end

@@ -1,0 +1,117 @@
+-- Take: which jobs a claim leases, line by line.
+--
+-- A claim is {worker, nonce, limit, lease_us, tenants or nil, queues or nil, excluded groups or nil}.
+
+local ASIDE_MAX = 10000 -- Jobs of excluded groups that one claim looks past.
+
+local take = {leases = {}}
+
+local function lease(row, claim)
+  gates.spend(row)
+  row.left = ENQUEUED
+  if row.group then groups.forget(row) end
+  if has(row, AGED) then
+    unmark(row, AGED)
+    zdrop(key('ages:' .. row.tenant .. '\0' .. row.queue), row.seq)
+  end
+  if row.expires > 0 then zdrop(TTL, row.seq) end
+  row.state, row.attempt, row.fence = PROCESSING, row.attempt + 1, row.fence + 1
+  row.nonce, row.worker = claim.nonce, claim.worker
+  row.lease, row.updated = NOW + claim.lease_us, NOW
+  if has(row, PROGRESS) then rows.keep(row, PROGRESS, nil) end
+  jobs.enter(row)
+  log.note('leased', row, row.lease, claim.worker)
+  take.leases[#take.leases + 1] = row
+end
+
+local function may_start(row)
+  if not gates.gated(row.tenant, row.group, row.queue) then return true end
+  if gates.group_room(row.tenant, row.group, row.queue) > 0 then return true end
+  groups.wait_again(row)
+  return false
+end
+
+-- Leases a job, if it may start now. Returns 'leased', 'aside' (its group is excluded) or 'back'.
+local function try(row, claim)
+  if row.expires > 0 and row.expires <= NOW then
+    jobs.retire(row)
+    return 'back'
+  end
+  if row.group and claim.excluded and claim.excluded[row.group] then return 'aside' end
+  if not may_start(row) then return 'back' end
+  lease(row, claim)
+  return 'leased'
+end
+
+-- Leases up to so many jobs of a line; returns how many.
+local function take_line(tenant, queue, claim, wanted)
+  local got, aside, easy = 0, {}, not gates.ruled(tenant)
+  while got < wanted and #aside < ASIDE_MAX do
+    local seqs, again = lines.pop(tenant, queue, wanted - got), false
+    if #seqs == 0 then break end
+    local texts = core.values(ROWS, seqs)
+    for index, seq in ipairs(seqs) do
+      local told = easy and texts[index] and not rows.known(seq)
+        and plain.lease(seq, texts[index], claim)
+      if told then
+        take.leases[#take.leases + 1] = told
+        got = got + 1
+      elseif texts[index] or rows.known(seq) then -- Else a place without a row, which is dropped.
+        local row = rows.adopt(seq, texts[index])
+        local word = try(row, claim)
+        if word == 'leased' then got = got + 1 end
+        if word == 'aside' then aside[#aside + 1] = {seq, -row.priority} end
+        again = again or word == 'back'
+      end
+    end
+    if again then groups.open_up() end
+  end
+  for _, one in ipairs(aside) do zput(key('line:' .. tenant .. '\0' .. queue), one[1], one[2]) end
+  return got
+end
+
+-- Gives a line its turn. Returns how many it took, of how many it could have.
+function take.visit(tenant, queue, claim, allowed, room)
+  local wanted = math.min(allowed, room, gates.line_room(tenant, queue))
+  local got = wanted > 0 and take_line(tenant, queue, claim, wanted) or 0
+  local full = got == room and got < allowed
+  lines.done(tenant, queue, full and allowed - got or 0)
+  return got, wanted
+end
+
+function take.claim_of(list)
+  return {
+    worker = list[1], nonce = list[2], limit = list[3], lease_us = list[4],
+    tenants = set_of(list[5]), queues = set_of(list[6]), excluded = set_of(list[7]),
+  }
+end
+
+local AGAIN_MAX = 5000
+
+-- Finds what this very claim has leased already, when its answer was lost on the way: nobody else
+-- knows the nonce, so the jobs would stay held for nothing. Of one line, if that is named; returns
+-- how many.
+function take.again(claim, tenant, queue)
+  if not CONTROL[7] then return 0 end
+  local before = #take.leases
+  for _, name in ipairs({HELD, SPENT}) do
+    local seqs = call('ZRANGEBYSCORE', name, '(' .. whole(NOW), whole(NOW + claim.lease_us),
+      'LIMIT', 0, AGAIN_MAX)
+    rows.load(seqs)
+    for _, seq in ipairs(seqs) do
+      local row = rows.get(seq)
+      if row and row.nonce == claim.nonce
+        and (not tenant or (row.tenant == tenant and row.queue == queue))
+      then
+        take.leases[#take.leases + 1] = row
+      end
+    end
+  end
+  return #take.leases - before
+end
+
+-- What the leases are told as.
+function take.answer()
+  core.finish()
+  return rows.told(take.leases)
+end

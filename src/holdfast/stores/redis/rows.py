@@ -1,0 +1,207 @@
+"""Rows as the scripts keep and tell them, as the values of the contract, and back."""
+
+from __future__ import annotations
+
+import struct
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from holdfast.clock import Micros
+from holdfast.errors import InvalidInput
+from holdfast.job import Envelope, Event, EventKind, JobRecord, NewJob, Reason, Rules, State
+from holdfast.lifecycle import seen
+
+STATES = (
+    State.WAITING,
+    State.SCHEDULED,
+    State.ENQUEUED,
+    State.PROCESSING,
+    State.RETRYING,
+    State.COMPLETED,
+    State.FAILED,
+    State.CANCELED,
+)
+"""A state's number in the scripts is its place here, from 1."""
+STATE_CODES = {state: code for code, state in enumerate(STATES, 1)}
+REASONS = (
+    Reason.MAX_ATTEMPTS,
+    Reason.LEASE_EXPIRED,
+    Reason.PERMANENT,
+    Reason.TIMEOUT,
+    Reason.DECODE,
+    Reason.UNKNOWN_TYPE,
+    Reason.EXPIRED,
+    Reason.PARENT_FAILED,
+)
+REASON_CODES = {reason: code for code, reason in enumerate(REASONS, 1)}
+KINDS = {kind.value: kind for kind in EventKind}
+
+EXACT_MAX = 2**53
+"""Numbers of the scripts are doubles: whole ones are exact up to here."""
+
+RULES_CACHE_MAX = 1024
+"""Most jobs of a type share their rules; few types are alive at a time."""
+
+_HEAD = struct.Struct(">BBBIIII7dH")
+_FIXED = struct.Struct(">I4d")
+_LENGTH = struct.Struct(">H")
+
+pack = msgspec.msgpack.Encoder().encode
+unpack = msgspec.msgpack.Decoder().decode
+_encode_rules = lru_cache(RULES_CACHE_MAX)(msgspec.json.Encoder().encode)
+
+
+@lru_cache(RULES_CACHE_MAX)
+def _rules_of(text: bytes) -> Rules:
+    return msgspec.json.decode(text, type=Rules)
+
+
+def raw(value: bytes | None) -> msgspec.Raw | None:
+    """Bytes as msgpack text: the scripts' reader knows no other kind."""
+    if value is None:
+        return None
+    size = len(value)
+    if size < 32:
+        return msgspec.Raw(bytes((0xA0 | size,)) + value)
+    if size < 65536:
+        return msgspec.Raw(b"\xda" + _LENGTH.pack(size) + value)
+    return msgspec.Raw(b"\xdb" + size.to_bytes(4) + value)
+
+
+def new_row(job: NewJob) -> tuple[Any, ...]:
+    """A job as enqueue.lua takes it."""
+    envelope, rules, body = job.envelope, job.rules, job.envelope.body
+    if body is not None and not isinstance(body, bytes):
+        why = f"cannot be stored: must be bytes, not {type(body).__name__}"
+        raise InvalidInput(field="value", why=why)
+    fixed = [
+        _FIXED.pack(
+            rules.max_attempts,
+            rules.keep_us,
+            rules.keep_failed_us,
+            -1 if rules.key_us is None else rules.key_us,
+            0 if body is None else len(body),
+        )
+    ]
+    for text in (job.tenant, job.id, job.queue, envelope.type, job.group or "", job.key or ""):
+        encoded = text.encode()
+        fixed += (_LENGTH.pack(len(encoded)), encoded)
+    if job.tags or job.origin is not None:
+        fixed.append(pack((job.tags or None, job.origin)))
+    kept = pack((envelope.codec, envelope.version, _encode_rules(rules), body))
+    run_at = exact("run_at", job.run_at)
+    return raw(b"".join(fixed)), raw(kept), job.priority, job.delay_us, run_at, job.ttl_us
+
+
+def exact(field: str, number: int | None) -> int | None:
+    """The number, if the scripts can count to it."""
+    if number is not None and abs(number) >= EXACT_MAX:
+        raise InvalidInput(field=field, why=f"is {number}, must be within {EXACT_MAX}")
+    return number
+
+
+def record(told: list[Any], now: Micros) -> JobRecord:
+    """The job of a row as told, as a reader sees it now."""
+    return _read(told, now)[0]
+
+
+def token(told: list[Any], now: Micros) -> tuple[JobRecord, str]:
+    """The same with the token of its lease."""
+    job, nonce = _read(told, now)
+    return job, f"{nonce}.{job.seq}"
+
+
+def _read(told: list[Any], now: Micros) -> tuple[JobRecord, str]:
+    row: bytes = told[1]
+    (
+        state, _, reason, attempt, fence, lapses, misses, priority, created, updated, run_at,
+        expires, lease, _, length,
+    ) = _HEAD.unpack_from(row)  # fmt: skip
+    at = _HEAD.size + length
+    nonce = row[_HEAD.size : at].decode()
+    worker, at = _text_at(row, at)
+    at += _FIXED.size
+    tenant, at = _text_at(row, at)
+    id, at = _text_at(row, at)
+    queue, at = _text_at(row, at)
+    type, at = _text_at(row, at)
+    group, at = _text_at(row, at)
+    key, at = _text_at(row, at)
+    tags, origin = unpack(row[at:]) if at < len(row) else (None, None)
+    codec, version, rules, body = unpack(told[2])
+    error, result, progress, replayed = told[3:7] if len(told) > 3 else (None, None, None, None)
+    kind, run_at = STATES[state - 1], int(run_at)
+    held = state == _PROCESSING
+    job = JobRecord(
+        tenant=tenant,
+        id=id,
+        queue=queue,
+        envelope=Envelope(type, codec, version, body),
+        rules=_rules_of(rules),
+        priority=int(priority),
+        key=key or None,
+        group=group or None,
+        tags=tuple(tags) if tags else (),
+        origin=origin,
+        seq=int(told[0]),
+        state=seen(kind, run_at, now),
+        attempt=attempt,
+        fence=fence,
+        lapses=lapses,
+        misses=misses,
+        created_at=int(created),
+        updated_at=int(updated),
+        run_at=run_at,
+        expires_at=int(expires) or None,
+        lease_until=int(lease) if held else None,
+        worker=worker if held else None,
+        finished_at=int(updated) if state >= _ENDED else None,
+        reason=REASONS[reason - 1] if reason else None,
+        error=_text(error),
+        result=result,
+        progress=_text(progress),
+        replayed_as=_text(replayed),
+    )
+    return job, nonce
+
+
+_PROCESSING = STATE_CODES[State.PROCESSING]
+_ENDED = STATE_CODES[State.COMPLETED]
+
+
+def _text_at(row: bytes, at: int) -> tuple[str, int]:
+    """The text that begins there with its length, and where it ends."""
+    end = at + 2 + (row[at] << 8 | row[at + 1])
+    return row[at + 2 : end].decode(), end
+
+
+def event(cursor: int, at: int, fact: list[Any]) -> Event:
+    kind, tenant, id, queue, type, attempt, fence, until, note, _ = fact
+    return Event(
+        cursor,
+        at,
+        KINDS[kind],
+        tenant,
+        id,
+        queue,
+        type,
+        attempt,
+        fence,
+        until or None,
+        None if note is False else note,
+    )
+
+
+def plain(text: str | None) -> str | None:
+    """The text with lone surrogates spelled out: error texts have them when they quote file names,
+    and an error text must never fail an ack.
+    """
+    if text is None or text.isascii():
+        return text
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode()

@@ -1,0 +1,95 @@
+"""Which shard a tenant lives in, and the calls that concern several of them.
+
+A shard is a hash tag: all its keys are in one slot, so that a script sees all of it. A tenant lives
+in one shard; so do the settings and slots of its scopes. All other names live in shard 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
+
+from holdfast.clock import Clock, Micros
+from holdfast.stores.redis.client import Links
+from holdfast.stores.redis.rows import pack
+
+T = TypeVar("T")
+
+
+class Shards:
+    """The scripts, for each shard that a call concerns."""
+
+    def __init__(self, links: Links, clock: Clock | None, number: int, events: bool) -> None:
+        self._links = links
+        self._clock = clock
+        self.number = number
+        self._events = events
+        self._prefix = links.options.prefix
+        self.channel = f"{self._prefix}bell"
+
+    def of(self, tenant: str) -> int:
+        return zlib.crc32(tenant.encode()) % self.number
+
+    def all(self) -> list[int]:
+        return list(range(self.number))
+
+    def concerned(self, tenants: Iterable[str] | None) -> list[int]:
+        """The shards that these tenants live in; None is every tenant."""
+        return self.all() if tenants is None else sorted({self.of(tenant) for tenant in tenants})
+
+    def spread(self, items: Sequence[T], tenants: Iterable[str]) -> dict[int, list[int]]:
+        """For each shard the places of its items in a batch."""
+        if self.number == 1:
+            return {0: list(range(len(items)))} if items else {}
+        places: dict[int, list[int]] = {}
+        for place, tenant in enumerate(tenants):
+            places.setdefault(self.of(tenant), []).append(place)
+        return places
+
+    def now(self) -> Micros | None:
+        """The instant of a call; None lets the server's clock say."""
+        return None if self._clock is None else self._clock.now()
+
+    async def call(
+        self,
+        name: str,
+        shard: int,
+        args: Any,
+        now: Micros | None,
+        *,
+        base: int | None = None,
+        wait: bool = False,
+    ) -> Any:
+        """What a script answers for one shard; `wait` until replicas have it, if that is asked."""
+
+        def control(again: bool) -> bytes:
+            return pack((now, self.number, shard, self._events, base, self.channel, again))
+
+        replicas = self._links.options.wait_replicas if wait else 0
+        return await self._links.script(name, self.tag(shard), control, pack(args), replicas)
+
+    async def each(self, name: str, shards: Iterable[int], args: Any, now: Micros | None) -> Any:
+        """What it answers for each of them, asked at the same time."""
+        return await together(self.call(name, shard, args, now) for shard in shards)
+
+    async def waiting_lines(self, queue: str) -> int:
+        """How many tenants take turns in a queue."""
+        keys = (f"{self.tag(shard)}:ring:{queue}" for shard in self.all())
+        return sum(await together(self._links.command("ZCARD", key, key=key) for key in keys))
+
+    def tag(self, shard: int) -> str:
+        return f"{{{self._prefix}{shard}}}"
+
+
+async def together(calls: Iterable[Any]) -> list[Any]:
+    """The answers of calls made at the same time; all have ended when one of them fails."""
+    found = list(calls)
+    if len(found) == 1:
+        return [await found[0]]
+    answers = await asyncio.gather(*found, return_exceptions=True)
+    for answer in answers:
+        if isinstance(answer, BaseException):
+            raise answer
+    return answers
