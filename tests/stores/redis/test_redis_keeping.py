@@ -1,0 +1,149 @@
+"""Memory that runs out, servers that go, answers that are lost: nothing half done, nothing lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from tests.servers.redis_node import RedisNode
+
+from holdfast.errors import StoreFull, StoreUnavailable
+from holdfast.job import Completed, State
+from holdfast.lifecycle import decide
+from holdfast.store import Claim, Ref
+from holdfast.stores.redis.claims import wish
+from holdfast.stores.redis.options import parse
+from holdfast.stores.redis.rows import pack
+from holdfast.stores.redis.store import RedisStore
+from holdfast.testing.contract.builders import ACME, LEASE, finding, job
+
+Open = Callable[..., Awaitable[RedisStore]]
+
+
+def claim(limit: int, nonce: str = "n") -> Claim:
+    return Claim(worker="w", nonce=nonce, limit=limit, lease_us=LEASE)
+
+
+async def keys(node: RedisNode, url: str) -> dict[bytes, bytes]:
+    """Every key of a store and what it holds."""
+    prefix = parse(url).prefix
+    found = node.ask("KEYS", f"{{{prefix}*")
+    return {key: node.ask("DUMP", key) for key in found}
+
+
+async def test_a_full_server_refuses_a_new_job_whole(own_node: RedisNode, opened: Open) -> None:
+    """P1: StoreFull, and not one key has changed."""
+    url = own_node.fresh()
+    store = await opened(url)
+    await store.enqueue([job("a", key="k1", group="g"), job("b")])
+    before = await keys(own_node, url)
+    own_node.ask("CONFIG", "SET", "maxmemory", "1")
+
+    with pytest.raises(StoreFull):
+        await store.enqueue([job("c", key="k2", group="g"), job("d", delay_us=LEASE)])
+
+    assert await keys(own_node, url) == before
+    assert len((await store.find(finding())).jobs) == 2
+
+
+async def test_a_full_server_lets_the_work_go_on(own_node: RedisNode, opened: Open) -> None:
+    """P1: claims, heartbeats, acks and cancels make room; none of them may be refused."""
+    store = await opened(own_node.fresh())
+    await store.enqueue([job(id) for id in ("a", "b", "c")])
+    own_node.ask("CONFIG", "SET", "maxmemory", "1")
+
+    leases = await store.claim(claim(2))
+    [acked] = await store.ack([decide(Completed(b"x"), leases[0].job, leases[0].token, 0.0)])
+    [canceled] = await store.cancel([Ref(ACME, "c")])
+    await store.prune(100, 0)
+
+    assert len(leases) == 2
+    assert acked.state is State.COMPLETED
+    assert canceled.canceled
+    own_node.ask("CONFIG", "SET", "maxmemory", "0")
+    assert (await store.enqueue([job("d")]))[0].created
+
+
+async def test_scripts_that_the_server_forgot_are_sent_again(node: RedisNode, opened: Open) -> None:
+    """P15: after a restart or SCRIPT FLUSH nobody notices."""
+    store = await opened(node.fresh())
+    await store.enqueue([job("a")])
+    node.ask("SCRIPT", "FLUSH")
+
+    assert (await store.enqueue([job("b")]))[0].created
+    assert len(await store.claim(claim(5))) == 2
+
+
+async def test_cut_connections_are_made_anew(node: RedisNode, opened: Open) -> None:
+    """P15: verbs go on by themselves."""
+    store = await opened(node.fresh())
+    for n in range(5):
+        await asyncio.to_thread(node.cut)
+        assert (await store.enqueue([job(f"j{n}")]))[0].id == f"j{n}"
+
+    assert len((await store.find(finding())).jobs) == 5
+
+
+async def test_what_was_confirmed_outlives_a_killed_server(
+    own_node: RedisNode, opened: Open
+) -> None:
+    """P1: with appendfsync always, kill -9 loses nothing, and the store goes on."""
+    store = await opened(own_node.fresh())
+    await store.enqueue([job(f"j{n}") for n in range(50)])
+    leases = await store.claim(claim(10))
+
+    own_node.kill()
+    restarting = asyncio.create_task(asyncio.to_thread(own_node.start))
+    acked = await store.ack([decide(Completed(), each.job, each.token, 0.0) for each in leases])
+    await restarting
+
+    assert {answer.state for answer in acked} == {State.COMPLETED}
+    states = [each.state for each in (await store.find(finding(limit=100))).jobs]
+    assert states.count(State.COMPLETED) == 10
+    assert states.count(State.ENQUEUED) == 40
+
+
+async def test_a_server_that_stays_away_is_told_in_time(own_node: RedisNode) -> None:
+    """P15: after `retry_s`, naming the place."""
+    store = RedisStore.from_url(f"{own_node.fresh()}&retry_s=0.2")
+    await store.open()
+    own_node.kill()
+
+    with pytest.raises(StoreUnavailable) as caught:
+        await store.enqueue([job("a")])
+
+    assert str(own_node.port) in str(caught.value)
+    await store.close()
+
+
+async def test_a_claim_whose_answer_was_lost_finds_its_leases(
+    node: RedisNode, opened: Open
+) -> None:
+    """P2: the same claim sent again gets the same leases, and no others beyond its limit."""
+    store = await opened(node.fresh())
+    await store.enqueue([job(f"j{n}") for n in range(8)])
+    first = await store.claim(claim(3, "lost"))
+
+    shards = store._mine()
+    control = pack((None, 1, 0, True, None, shards.channel, True))
+    args = pack(wish(claim(3, "lost")))
+    told = await store.links.script("claim", shards.tag(0), lambda _: control, args, 0)
+
+    assert [int(one[0]) for one in told] == [lease.job.seq for lease in first]
+    assert len(await store.claim(claim(10))) == 5
+
+
+async def test_replicas_that_are_missing_are_told(node: RedisNode) -> None:
+    """P1: with wait_replicas an enqueue is confirmed only when they have it; repeat it then."""
+    url = node.fresh()
+    store = RedisStore.from_url(f"{url}&wait_replicas=1&wait_s=0.05")
+    await store.open()
+
+    with pytest.raises(StoreUnavailable) as caught:
+        await store.enqueue([job("a")])
+
+    assert "0 of 1 replicas" in str(caught.value)
+    assert "safe to repeat" in str(caught.value)
+    assert len((await store.find(finding())).jobs) == 1
+    await store.close()
