@@ -86,7 +86,7 @@ $$;
 -- Adds what has changed to the counts. The caller has the lock of claims.
 CREATE FUNCTION holdfast.fold(most integer) RETURNS bigint LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off
-SET enable_sort = off SET enable_bitmapscan = off AS $$
+SET enable_sort = off SET enable_bitmapscan = off SET enable_material = off AS $$
 DECLARE
     low xid8;
     lines record;
@@ -122,30 +122,27 @@ BEGIN
             (array_agg(credit ORDER BY id DESC) FILTER (WHERE credit IS NOT NULL))[1] AS credit,
             min(head_rank) AS head_rank, min(head_seq) AS head_seq
         FROM scoped GROUP BY kind, tenant, part
+    -- Not one upsert: what it needs besides the new row it would have to search for, row by row.
+    ), changed AS (
+        UPDATE holdfast.counts c SET
+            waiting = c.waiting + s.waiting, scheduled = c.scheduled + s.scheduled,
+            enqueued = c.enqueued + s.enqueued, processing = c.processing + s.processing,
+            retrying = c.retrying + s.retrying, completed = c.completed + s.completed,
+            failed = c.failed + s.failed, canceled = c.canceled + s.canceled,
+            bytes = c.bytes + s.bytes, blocked = c.blocked + s.blocked,
+            -- A line that comes up goes to the end; so does one that was served.
+            turn = CASE WHEN c.enqueued > c.blocked THEN greatest(c.turn, s.turn)
+                ELSE coalesce(greatest(s.turn, s.came), c.turn) END,
+            credit = coalesce(s.credit, c.credit)
+        FROM summed s WHERE c.kind = s.kind AND c.tenant = s.tenant AND c.part = s.part
+        RETURNING c.kind, c.tenant, c.part
     ), written AS (
-        INSERT INTO holdfast.counts AS c
+        INSERT INTO holdfast.counts
         SELECT kind, tenant, part, waiting, scheduled, enqueued, processing, retrying, completed,
             failed, canceled, bytes, blocked, true, coalesce(greatest(turn, came), 0),
             coalesce(credit, 0)
-        FROM summed ORDER BY kind, tenant, part
-        ON CONFLICT (kind, tenant, part) DO UPDATE SET
-            waiting = c.waiting + excluded.waiting, scheduled = c.scheduled + excluded.scheduled,
-            enqueued = c.enqueued + excluded.enqueued,
-            processing = c.processing + excluded.processing,
-            retrying = c.retrying + excluded.retrying,
-            completed = c.completed + excluded.completed, failed = c.failed + excluded.failed,
-            canceled = c.canceled + excluded.canceled, bytes = c.bytes + excluded.bytes,
-            blocked = c.blocked + excluded.blocked,
-            -- A line that comes up goes to the end; so does one that was served.
-            turn = (
-                SELECT CASE WHEN c.enqueued > c.blocked THEN greatest(c.turn, s.turn)
-                    ELSE coalesce(greatest(s.turn, s.came), c.turn) END
-                FROM summed s WHERE (s.kind, s.tenant, s.part) = (c.kind, c.tenant, c.part)
-            ),
-            credit = (
-                SELECT coalesce(s.credit, c.credit) FROM summed s
-                WHERE (s.kind, s.tenant, s.part) = (c.kind, c.tenant, c.part)
-            )
+        FROM summed s
+        WHERE (s.kind, s.tenant, s.part) NOT IN (SELECT x.kind, x.tenant, x.part FROM changed x)
     ), touched AS (
         -- Who looks at scopes must hear of these still.
         INSERT INTO holdfast.deltas (tenant, group_name)
@@ -159,6 +156,9 @@ BEGIN
         array_agg(s.head_rank) AS ranks, array_agg(s.head_seq) AS seqs
     INTO lines FROM summed s WHERE s.kind = 'queue';
     number := lines.number;
+    IF number >= 10000 THEN
+        ANALYZE holdfast.counts;  -- So that the planner knows before autovacuum comes around.
+    END IF;
     UPDATE holdfast.heads SET mark = seen, folded_at = clock_timestamp(),
         floor = CASE WHEN number < most THEN lines.horizon ELSE floor END;
     PERFORM holdfast.raise_floors(lines.tenants, lines.queues, lines.ranks, lines.seqs, lines.due);
@@ -240,6 +240,7 @@ CREATE FUNCTION holdfast.fold_in_time() RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     number bigint;
     old boolean;
+    began timestamptz := clock_timestamp();
 BEGIN
     SELECT h.folded_at < clock_timestamp() - interval '1 second', (
         SELECT count(*) FROM (
@@ -247,7 +248,12 @@ BEGIN
         ) unfolded
     ) INTO old, number FROM holdfast.heads h;
     IF number > 1000 OR (old AND number > 0) THEN
-        PERFORM holdfast.fold(50000);
+        -- All of them, for what is left costs every look at the lines; but no claim shall take so
+        -- long that its caller gives up, which would undo it.
+        FOR pass IN 1..100 LOOP
+            EXIT WHEN holdfast.fold(10000) < 10000
+                OR clock_timestamp() > began + interval '2 seconds';
+        END LOOP;
     END IF;
 END
 $$;

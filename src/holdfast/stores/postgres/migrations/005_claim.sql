@@ -8,7 +8,9 @@ CREATE TYPE holdfast.line AS (
 -- name are worked out, all others are read by their index.
 CREATE FUNCTION holdfast.lines(
     in_tenants text[], in_queues text[], most bigint, dry_tenants text[], dry_queues text[]
-) RETURNS SETOF holdfast.line LANGUAGE plpgsql AS $$
+) RETURNS SETOF holdfast.line LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off
+SET enable_sort = off SET enable_bitmapscan = off AS $$
 DECLARE
     low xid8;
 BEGIN
@@ -24,14 +26,19 @@ BEGIN
         GROUP BY x.tenant, x.queue
     ), dry AS MATERIALIZED (
         SELECT u.tenant, u.queue FROM unnest(dry_tenants, dry_queues) AS u(tenant, queue)
+    -- NOT IN, which is looked up by hash whatever the planner thinks of how many there are.
     ), changed AS (
         SELECT d.tenant, d.queue, coalesce(c.enqueued - c.blocked, 0) + d.has AS has,
             CASE WHEN coalesce(c.enqueued > c.blocked, false) THEN greatest(c.turn, d.turn)
                 ELSE coalesce(greatest(d.turn, d.came), c.turn, 0) END AS turn,
             coalesce(d.credit, c.credit, 0) AS credit, coalesce(c.open, true) AS open,
             low.rank AS low_rank, low.seq AS low_seq
-        FROM d LEFT JOIN holdfast.counts c
-            ON c.kind = 'queue' AND c.tenant = d.tenant AND c.part = d.queue
+        FROM d
+        -- Looked up one by one, by the key, whatever the planner thinks of the size of the counts.
+        LEFT JOIN LATERAL (
+            SELECT * FROM holdfast.counts x
+            WHERE x.kind = 'queue' AND x.tenant = d.tenant AND x.part = d.queue LIMIT 1
+        ) c ON true
         CROSS JOIN LATERAL
             holdfast.earlier_of(c.floor_rank, c.floor_seq, d.head_rank, d.head_seq) low
         WHERE (in_tenants IS NULL OR d.tenant = ANY (in_tenants))
@@ -46,8 +53,8 @@ BEGIN
             FROM holdfast.counts c
             WHERE in_tenants IS NULL AND in_queues IS NULL
                 AND c.kind = 'queue' AND c.open AND c.enqueued > c.blocked
-                AND NOT EXISTS (SELECT FROM d WHERE d.tenant = c.tenant AND d.queue = c.part)
-                AND NOT EXISTS (SELECT FROM dry WHERE dry.tenant = c.tenant AND dry.queue = c.part)
+                AND (c.tenant, c.part) NOT IN (SELECT d.tenant, d.queue FROM d)
+                AND (c.tenant, c.part) NOT IN (SELECT dry.tenant, dry.queue FROM dry)
             ORDER BY c.turn LIMIT most
         )
         UNION ALL
@@ -58,8 +65,8 @@ BEGIN
                 c.floor_rank, c.floor_seq
             FROM holdfast.counts c
             WHERE c.kind = 'queue' AND c.open AND c.enqueued > c.blocked AND c.part = q.queue
-                AND NOT EXISTS (SELECT FROM d WHERE d.tenant = c.tenant AND d.queue = c.part)
-                AND NOT EXISTS (SELECT FROM dry WHERE dry.tenant = c.tenant AND dry.queue = c.part)
+                AND (c.tenant, c.part) NOT IN (SELECT d.tenant, d.queue FROM d)
+                AND (c.tenant, c.part) NOT IN (SELECT dry.tenant, dry.queue FROM dry)
             ORDER BY c.turn LIMIT most
         ) l
         WHERE in_tenants IS NULL AND in_queues IS NOT NULL
@@ -70,12 +77,12 @@ BEGIN
         JOIN holdfast.counts c ON c.kind = 'queue' AND c.tenant = t.tenant
         WHERE in_tenants IS NOT NULL AND (in_queues IS NULL OR c.part = ANY (in_queues))
             AND c.open AND c.enqueued - c.blocked > 0
-            AND NOT EXISTS (SELECT FROM d WHERE d.tenant = c.tenant AND d.queue = c.part)
+            AND (c.tenant, c.part) NOT IN (SELECT d.tenant, d.queue FROM d)
     )
     SELECT f.tenant, f.queue, f.has::bigint, f.turn, f.credit::bigint,
         coalesce(f.low_rank, -9223372036854775808), coalesce(f.low_seq, 0)
     FROM found f
-    WHERE NOT EXISTS (SELECT FROM dry WHERE dry.tenant = f.tenant AND dry.queue = f.queue)
+    WHERE (f.tenant, f.queue) NOT IN (SELECT dry.tenant, dry.queue FROM dry)
     ORDER BY f.turn LIMIT most;
 END
 $$;
