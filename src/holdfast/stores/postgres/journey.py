@@ -16,8 +16,9 @@ from holdfast.limits import REPAIR_MAX, REPAIR_PASSES_MAX
 from holdfast.scope import LINES_PER_CLAIM
 from holdfast.store import Acked, Claim, Enqueued, Extended, Extension, Ref
 from holdfast.stores.bell import Line
+from holdfast.stores.postgres import bloom, using
 from holdfast.stores.postgres import statements as sql
-from holdfast.stores.postgres import using
+from holdfast.stores.postgres.bloom import Seen
 from holdfast.stores.postgres.options import Options
 from holdfast.stores.postgres.rows import (
     TAGS_BETWEEN,
@@ -54,11 +55,17 @@ def _column(values: list[Any], empty: Any = None) -> list[Any] | None:
 
 
 async def enqueue(
-    step: Step, jobs: Sequence[NewJob], channel: str | None, sender: str
+    step: Step,
+    jobs: Sequence[NewJob],
+    channel: str | None,
+    sender: str,
+    seen: Seen | None = None,
 ) -> list[Enqueued]:
+    """With `seen`: keys that were certainly not seen here are taken without a look before."""
+    fresh = seen is not None and seen.none_of(jobs)
     lines = {(job.tenant, job.queue) for job in jobs}
     found = await step.rows(
-        sql.ENQUEUE,
+        bloom.ENQUEUE_FRESH if fresh else sql.ENQUEUE,
         [job.tenant for job in jobs],
         [job.id for job in jobs],
         [job.queue for job in jobs],
@@ -84,7 +91,10 @@ async def enqueue(
         None if channel is None else hint(sender, lines),
     )
     step.lines |= lines
-    return answers(jobs, found)
+    made = answers(jobs, found)
+    if seen is not None:
+        seen.add(job for job, answer in zip(jobs, made, strict=True) if answer.error is None)
+    return made
 
 
 async def enqueue_using(

@@ -40,6 +40,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     prepared: bool = True
     """Off behind a pooler that gives out connections by transaction."""
     events: bool = True
+    bloom: bool = False
+    """Whether the process remembers which keys it has seen, and takes others without a look."""
     timeout_s: float = 15.0
     """How long one statement may take."""
     retry_s: float = 5.0
@@ -117,6 +119,7 @@ _READERS: dict[str, Callable[[str, str], Any]] = {
     "notify": _switch,
     "prepared": _switch,
     "events": _switch,
+    "bloom": _switch,
     "timeout_s": _seconds,
     "retry_s": _seconds,
 }

@@ -64,6 +64,7 @@ from holdfast.stores.postgres import (
     will,
 )
 from holdfast.stores.postgres import statements as sql
+from holdfast.stores.postgres.bloom import Seen
 from holdfast.stores.postgres.connection import Lanes
 from holdfast.stores.postgres.faults import is_beaten, is_lost, ours
 from holdfast.stores.postgres.layout import SCHEMA_VERSION
@@ -95,6 +96,7 @@ class PostgresStore:
         self._doorbell = Doorbell(options, self._bell)
         self._lanes: Lanes | None = None
         self._owner = 0
+        self._seen = Seen() if options.bloom else None
         self._busy = False
         """The last claim found something, so that the next need not look before it locks."""
         self.capabilities = Capabilities(
@@ -122,6 +124,7 @@ class PostgresStore:
         self._owner = os.getpid()
         self._bell = Bell()  # A new one: after a fork the old one's lock may be held for ever.
         self._doorbell = Doorbell(self.options, self._bell)
+        self._seen = Seen() if self.options.bloom else None  # Its lock, too.
         self._lanes = Lanes(self.options)
         try:
             await self._call(lambda step: prepare(step.connection, self.options))
@@ -150,8 +153,10 @@ class PostgresStore:
         within("jobs", len(jobs), BATCH_MAX)
         if not jobs:
             return []
-        bell = self._doorbell
-        return await self._call(lambda step: journey.enqueue(step, jobs, bell.channel, bell.sender))
+        bell, seen = self._doorbell, self._seen
+        return await self._call(
+            lambda step: journey.enqueue(step, jobs, bell.channel, bell.sender, seen)
+        )
 
     async def enqueue_using(self, connection: Any, jobs: Sequence[NewJob]) -> list[Enqueued]:
         within("jobs", len(jobs), BATCH_MAX)

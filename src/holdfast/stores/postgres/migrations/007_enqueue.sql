@@ -165,13 +165,74 @@ BEGIN
 END
 $$;
 
+-- All jobs at once, where the caller believes that nobody has taken any of their keys: no look-ups
+-- before the inserts. Gives false, with nothing done, if there is anything to look up after all: a
+-- key or an id that is known, or one that the call names twice. Undone as a subtransaction, so that
+-- no lock of the attempt is left and the keys can be taken in their order once more.
+CREATE FUNCTION holdfast.enqueue_fresh(
+    tenants text[], ids text[], queues text[], types text[], codecs text[], versions integer[],
+    payloads bytea[], rules text[], priorities bigint[], run_ats bigint[], ttls bigint[],
+    keys text[], key_lengths bigint[], groups text[], tags text[], origins text[],
+    attempts integer[], keeps bigint[], grouped text[], seqs bigint[], now bigint
+) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    number bigint;
+BEGIN
+    INSERT INTO holdfast.keys
+    SELECT u.tenant, u.queue, u.type, u.key, u.id, now + u.length
+    FROM unnest(tenants, queues, types, keys, ids, key_lengths)
+        AS u(tenant, queue, type, key, id, length)
+    WHERE u.key IS NOT NULL
+    ORDER BY u.tenant COLLATE "C", u.queue COLLATE "C", u.type COLLATE "C", u.key COLLATE "C"
+    ON CONFLICT DO NOTHING;
+    GET DIAGNOSTICS number = ROW_COUNT;
+    IF number < cardinality(array_remove(keys, NULL)) THEN
+        RAISE SQLSTATE 'HF001';
+    END IF;
+    INSERT INTO holdfast.jobs (
+        seq, tenant, id, queue, type, codec, version, payload, rules, priority, run_at, state,
+        created_at, updated_at, expires_at, key, group_name, tags, origin, max_attempts, keep_us,
+        size, gate
+    )
+    SELECT u.seq, u.tenant, u.id, u.queue, u.type, u.codec, u.version, u.payload, u.rules,
+        coalesce(u.priority, 0), u.run_at,
+        CASE WHEN u.run_at > now THEN 'scheduled' ELSE 'enqueued' END, now, now, now + u.ttl, u.key,
+        u.group_name, string_to_array(u.tags, E'\x1f'), u.origin, u.attempts, u.keep_us,
+        coalesce(octet_length(u.payload), 0),
+        CASE WHEN u.group_name IS NOT NULL AND u.run_at <= now AND u.tenant = ANY (grouped)
+            THEN 1 ELSE 0 END
+    FROM unnest(
+        seqs, tenants, ids, queues, types, codecs, versions, payloads, rules, priorities, run_ats,
+        ttls, keys, groups, tags, origins, attempts, keeps
+    ) AS u(
+        seq, tenant, id, queue, type, codec, version, payload, rules, priority, run_at, ttl, key,
+        group_name, tags, origin, attempts, keep_us
+    )
+    ORDER BY u.tenant COLLATE "C", u.id COLLATE "C", u.seq
+    ON CONFLICT DO NOTHING;
+    GET DIAGNOSTICS number = ROW_COUNT;
+    -- After the insert: a job of this id that ended just now is in the history by now.
+    IF number < cardinality(ids) OR EXISTS (
+        SELECT FROM unnest(tenants, ids) AS u(tenant, id)
+        JOIN holdfast.history h ON h.tenant = u.tenant AND h.id = u.id
+    ) THEN
+        RAISE SQLSTATE 'HF001';
+    END IF;
+    RETURN true;
+EXCEPTION WHEN SQLSTATE 'HF001' THEN
+    RETURN false;
+END
+$$;
+
 -- Keeps the jobs. Arrays of one length, one place for each job (NULL: for none of them), and the
--- caller's instant or NULL. Gives a row for each that was not made.
+-- caller's instant or NULL. Gives a row for each that was not made. Fresh: the caller believes that
+-- no key was taken; it may be wrong.
 CREATE FUNCTION holdfast.enqueue(
     tenants text[], ids text[], queues text[], types text[], codecs text[], versions integer[],
     payloads bytea[], rules text[], priorities bigint[], delays bigint[], run_at_givens bigint[],
     ttls bigint[], keys text[], key_lengths bigint[], groups text[], tags text[], origins text[],
-    attempts integer[], keeps bigint[], given_now bigint, events boolean, channel text, hint text
+    attempts integer[], keeps bigint[], given_now bigint, events boolean, channel text, hint text,
+    fresh boolean DEFAULT false
 ) RETURNS SETOF holdfast.answer LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off
 SET enable_sort = off SET enable_bitmapscan = off AS $$
@@ -184,6 +245,7 @@ DECLARE
     made bigint[];
     again bigint[];
     each record;
+    all_new boolean := false;
 BEGIN
     run_ats := ARRAY(
         SELECT coalesce(u.given, now + coalesce(u.delay, 0))
@@ -193,7 +255,19 @@ BEGIN
     grouped := ARRAY(
         SELECT r.tenant FROM holdfast.ruled r WHERE r.grouped AND r.tenant = ANY (tenants)
     );
-    IF keys IS NOT NULL OR EXISTS (
+    -- A tenant with a cap is counted before anything is inserted.
+    IF fresh AND NOT EXISTS (
+        SELECT FROM holdfast.ruled r WHERE r.tenant = ANY (tenants)
+            AND (r.max_queued IS NOT NULL OR r.max_bytes IS NOT NULL)
+    ) THEN
+        all_new := holdfast.enqueue_fresh(
+            tenants, ids, queues, types, codecs, versions, payloads, rules, priorities, run_ats,
+            ttls, keys, key_lengths, groups, tags, origins, attempts, keeps, grouped, seqs, now
+        );
+    END IF;
+    IF all_new THEN
+        made := seqs;
+    ELSIF keys IS NOT NULL OR EXISTS (
         SELECT FROM holdfast.ruled r WHERE r.tenant = ANY (tenants)
             AND (r.max_queued IS NOT NULL OR r.max_bytes IS NOT NULL)
     ) THEN
