@@ -30,6 +30,11 @@ RIGHTS = (
     " AND NOT (has_table_privilege(c.oid, 'SELECT') AND has_table_privilege(c.oid, 'INSERT')"
     " AND has_table_privilege(c.oid, 'UPDATE') AND has_table_privilege(c.oid, 'DELETE')) ORDER BY 1"
 )
+EMPTYING = (
+    "SELECT c.relname::text FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid"
+    " WHERE i.inhparent = 'holdfast.history'::regclass"
+    " AND NOT has_table_privilege(c.oid, 'TRUNCATE') AND c.relname <> 'history_rest' ORDER BY 1"
+)
 CLOCK = "SELECT extract(epoch FROM clock_timestamp())::double precision"
 OLDEST = (
     "SELECT extract(epoch FROM max(clock_timestamp() - xact_start))::double precision"
@@ -84,10 +89,14 @@ async def _durability(step: Step) -> Finding:
 
 async def _rights(step: Step) -> Finding:
     missing = [name for (name,) in await step.rows(RIGHTS, step.schema)]
-    if not missing:
-        return Finding(Level.OK, "rights", "this user may read and write all tables")
-    words = f"this user may not read and write: {', '.join(missing)}; grant it"
-    return Finding(Level.BAD, "rights", words)
+    if missing:
+        words = f"this user may not read and write: {', '.join(missing)}; grant it"
+        return Finding(Level.BAD, "rights", words)
+    slow = [name for (name,) in await step.rows(EMPTYING)]
+    if slow:
+        words = f"no TRUNCATE on {', '.join(slow)}: old jobs are deleted one by one; grant it"
+        return Finding(Level.WARNING, "rights", words)
+    return Finding(Level.OK, "rights", "this user may read and write all tables")
 
 
 async def _clock(step: Step) -> Finding:

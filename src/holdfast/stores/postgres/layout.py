@@ -12,8 +12,9 @@
                               that it expired
       max_attempts keep_us    copied from the rules, for the indexes and for completions
       size                    bytes of the payload, for the tenant's cap
-    history   the same for jobs that have ended, until keep_until; partitioned, so that a later
-              version can drop days at once: now all are in `history_rest`
+    history   the same for jobs that have ended, until keep_until; in ten parts
+      history_0 ... history_8   jobs kept for one to seven days: the day of keep_until, modulo nine
+      history_rest            jobs kept for less or for longer
     counts    (kind, tenant, part) -> jobs in each state; a row for each tenant, queue and group
       bytes                   of a tenant: the payloads of its jobs that have not ended
       blocked                 of a queue: enqueued jobs that are in no line, gated or late
@@ -78,6 +79,22 @@ Pattern: each place where a job can stand is a partial index, so a job is in one
     history_name, history_seq, history_done (keep_until), history_dead (tenant, seq) of failed ones
     lines_turn  (turn), lines_open (queue, turn)      lines with work  claim: whose turn it is
     deltas_txid (txid)                   from the floor on: dead entries below it are not walked
+
+Challenge: to delete a million ended jobs one by one costs as much as it did to write them, and
+leaves as many dead rows behind.
+
+Pattern: **days take turns.** A day's jobs are in one table, which is emptied at once (TRUNCATE)
+when the day is over. Kept for a day at least, none comes into the part of today any more; kept for
+a week at most, none comes into that of yesterday before tomorrow: nine parts are enough. They
+follow from the jobs' own times, so nothing is made ahead, and no table is made or dropped while the
+store works, which would lock the whole history. Before a part is emptied its jobs are counted off
+as single ones are, while others may read it; then it is locked for an instant, or another time if
+somebody uses it for long. A day of few jobs (`WHOLE_MIN` of upkeep.py) is pruned job by job and in
+time, as is what is in `history_rest`; the jobs of a large one stay up to a day longer. Where upkeep
+did not run for days, two of them may meet in one part: it is then pruned job by job.
+
+To ask for an id in ten parts costs ten look-ups. Ids that were not chosen by the caller grow with
+time, so none that has ended is between those of one call: that is asked first (`ended_between`).
 
 Ordering: transactions commit in another order than they draw cursors. Before its first cursor a
 transaction takes a shared advisory lock whose number is the last cursor drawn so far; a reader of

@@ -157,12 +157,51 @@ LAPSED = tuple(
         ("expires_at", "NULL", f"{_WITH_TTL} AND late = 0"),
     )
 )
-PRUNE_JOBS = (
-    "DELETE FROM holdfast.history h USING (SELECT seq, keep_until FROM holdfast.history"
-    " WHERE keep_until <= $1 ORDER BY keep_until LIMIT $2) d"
+# The parts of the history that have anything past its keeping: from when to when their jobs are
+# kept, and whether this user may empty them at once.
+DAYS = tuple(range(9))
+DAYS_PAST = (
+    "SELECT * FROM ("
+    + " UNION ALL ".join(
+        f"SELECT {day} AS day,"
+        f" (SELECT keep_until FROM holdfast.history_{day} ORDER BY keep_until LIMIT 1) AS first,"
+        f" (SELECT keep_until FROM holdfast.history_{day} ORDER BY keep_until DESC LIMIT 1),"
+        f" has_table_privilege('holdfast.history_{day}', 'TRUNCATE')"
+        for day in DAYS
+    )
+    + ") days WHERE first <= $1 ORDER BY first"
+)
+DAY_SIZE = {
+    day: "SELECT count(*) FROM"
+    f" (SELECT keep_until FROM holdfast.history_{day} ORDER BY keep_until LIMIT $1) kept"
+    for day in DAYS
+}
+DAY_LAST = {day: f"SELECT max(keep_until) FROM holdfast.history_{day}" for day in DAYS}
+LOCK_DAY = "SELECT holdfast.lock_day($1, $2)"
+# Counts jobs of a day as gone, which then goes at once; keys are freed as with each single job.
+DAY_UNCOUNT = {
+    day: "WITH past AS MATERIALIZED (SELECT tenant, queue, type, key, id, state, group_name,"
+    f" keep_until FROM holdfast.history_{day} WHERE keep_until > $1 ORDER BY keep_until"
+    " FETCH FIRST ($2::bigint) ROWS WITH TIES),"
+    " freed AS (DELETE FROM holdfast.keys k USING past p WHERE p.key IS NOT NULL"
+    " AND k.tenant = p.tenant AND k.queue = p.queue AND k.type = p.type AND k.key = p.key"
+    " AND k.id = p.id AND coalesce(k.until, 0) <= $3),"
+    " told AS (INSERT INTO holdfast.deltas (tenant, queue, group_name, completed, failed, canceled)"
+    " SELECT tenant, queue, group_name, -count(*) FILTER (WHERE state = 'completed'),"
+    " -count(*) FILTER (WHERE state = 'failed'), -count(*) FILTER (WHERE state = 'canceled')"
+    " FROM past GROUP BY tenant, queue, group_name)"
+    " SELECT count(*), max(keep_until) FROM past"
+    for day in DAYS
+}
+DAY_EMPTY = {day: f"TRUNCATE holdfast.history_{day}" for day in DAYS}
+REST = "rest"
+PRUNE_JOBS = {
+    place: f"DELETE FROM holdfast.history_{place} h USING (SELECT seq, keep_until"
+    f" FROM holdfast.history_{place} WHERE keep_until <= $1 ORDER BY keep_until LIMIT $2) d"
     " WHERE h.seq = d.seq AND h.keep_until = d.keep_until"
     " RETURNING h.tenant, h.queue, h.type, h.key, h.id, h.state, h.group_name"
-)
+    for place in (REST, *map(str, DAYS))
+}
 # From its instant on, the key of a job that still runs is held by the job alone.
 PRUNE_KEYS = (
     "WITH past AS (SELECT k.tenant, k.queue, k.type, k.key, EXISTS (SELECT FROM holdfast.jobs j"

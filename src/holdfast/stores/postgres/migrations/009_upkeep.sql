@@ -1,4 +1,4 @@
--- Sleepers to wake, and counts made right.
+-- Sleepers to wake, counts made right, and the parts of the history.
 
 -- The lines that may have come up because something ended, of tenants with settings.
 CREATE FUNCTION holdfast.freed(
@@ -78,4 +78,42 @@ CREATE FUNCTION holdfast.recount() RETURNS bigint LANGUAGE sql VOLATILE SET jit 
         SELECT DISTINCT w.tenant FROM wrong w JOIN holdfast.ruled r ON r.tenant = w.tenant
     )
     SELECT coalesce(sum(abs(processing)) FILTER (WHERE kind = 'queue'), 0)::bigint FROM wrong
+$$;
+
+-- Whether a day of the history could be locked; who waits for us meanwhile does not wait for long.
+-- `writers` keeps those who change it out until the transaction ends, `all` readers too, and `probe`
+-- only tells whether `all` would work.
+CREATE FUNCTION holdfast.lock_day(day integer, whom text) RETURNS boolean LANGUAGE plpgsql
+SET lock_timeout = '100ms' AS $$
+BEGIN
+    EXECUTE format(
+        'LOCK TABLE holdfast.%I IN %s MODE', 'history_' || day,
+        CASE whom WHEN 'writers' THEN 'SHARE ROW EXCLUSIVE' ELSE 'ACCESS EXCLUSIVE' END
+    );
+    IF whom = 'probe' THEN
+        RAISE SQLSTATE 'HFDAY';  -- What the block did is undone: the lock is given back.
+    END IF;
+    RETURN true;
+EXCEPTION
+    WHEN SQLSTATE 'HFDAY' THEN
+        RETURN true;
+    WHEN lock_not_available OR deadlock_detected THEN
+        RETURN false;
+END
+$$;
+
+-- Whether an ended job of these tenants has an id between the lowest and the highest of these. One
+-- look into each part of the history, where asking for each id would be one for every job. Ids that
+-- were made, not chosen, grow with time: between those of one call there is hardly ever another.
+CREATE FUNCTION holdfast.ended_between(tenants text[], ids text[]) RETURNS boolean
+LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN EXISTS (
+        SELECT FROM (
+            SELECT u.tenant, min(u.id COLLATE "C") AS low, max(u.id COLLATE "C") AS high
+            FROM unnest(tenants, ids) AS u(tenant, id) GROUP BY u.tenant
+        ) asked
+        JOIN holdfast.history h ON h.tenant = asked.tenant AND h.id BETWEEN asked.low AND asked.high
+    );
+END
 $$;
