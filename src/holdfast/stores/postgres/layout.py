@@ -28,6 +28,7 @@
       served credit           a claim visited the line
       head_rank head_seq due  the first of the jobs that came into the line (rank is -priority), and
                               when the first of the others is due
+      held                    of a claim: when its leases end
       mark                    without a tenant: the snapshot in which somebody looked at all scopes
                               that deltas name
     heads     one row: floor (no unfolded delta is below this txid), mark, folded_at, events_floor,

@@ -174,6 +174,7 @@ CREATE TABLE holdfast.deltas (
     head_rank  bigint,
     head_seq   bigint,
     due        bigint,
+    held       bigint,
     mark       pg_snapshot
 ) WITH (
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,

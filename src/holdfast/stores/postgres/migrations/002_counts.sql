@@ -140,7 +140,7 @@ BEGIN
         INSERT INTO holdfast.counts
         SELECT kind, tenant, part, waiting, scheduled, enqueued, processing, retrying, completed,
             failed, canceled, bytes, blocked, true, coalesce(greatest(turn, came), 0),
-            coalesce(credit, 0)
+            coalesce(credit, 0), 9223372036854775807, 9223372036854775807
         FROM summed s
         WHERE (s.kind, s.tenant, s.part) NOT IN (SELECT x.kind, x.tenant, x.part FROM changed x)
     ), touched AS (
@@ -152,6 +152,7 @@ BEGIN
     )
     SELECT (SELECT count(*) FROM gone) AS number,
         pg_snapshot_xmin(pg_current_snapshot()) AS horizon, (SELECT min(due) FROM gone) AS due,
+        (SELECT min(held) FROM gone) AS held,
         array_agg(s.tenant) AS tenants, array_agg(s.part) AS queues,
         array_agg(s.head_rank) AS ranks, array_agg(s.head_seq) AS seqs
     INTO lines FROM summed s WHERE s.kind = 'queue';
@@ -161,7 +162,9 @@ BEGIN
     END IF;
     UPDATE holdfast.heads SET mark = seen, folded_at = clock_timestamp(),
         floor = CASE WHEN number < most THEN lines.horizon ELSE floor END;
-    PERFORM holdfast.raise_floors(lines.tenants, lines.queues, lines.ranks, lines.seqs, lines.due);
+    PERFORM holdfast.raise_floors(
+        lines.tenants, lines.queues, lines.ranks, lines.seqs, lines.due, lines.held
+    );
     RETURN number;
 END
 $$;
@@ -170,11 +173,12 @@ $$;
 -- ones are given), of leases, and of what is due. An old snapshot keeps dead entries in place, and
 -- claims must not walk over them. What comes in later says so in its delta.
 CREATE FUNCTION holdfast.raise_floors(
-    tenants text[], queues text[], ranks bigint[], seqs bigint[], new_due bigint
+    tenants text[], queues text[], ranks bigint[], seqs bigint[], new_due bigint, new_held bigint
 ) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     last bigint;
     past bigint;
+    held bigint;
 BEGIN
     UPDATE holdfast.counts c SET floor_rank = coalesce(f.rank, 9223372036854775807),
         floor_seq = coalesce(f.seq, 9223372036854775807)
@@ -193,13 +197,13 @@ BEGIN
     ) f
     WHERE c.kind = 'queue' AND c.tenant = f.tenant AND c.part = f.queue;
     SELECT last_value INTO last FROM holdfast.instants;
-    SELECT least(due_floor, new_due) INTO past FROM holdfast.heads;
-    UPDATE holdfast.heads h SET held_floor = least(last, (
+    SELECT least(due_floor, new_due), least(held_floor, new_held) INTO past, held
+    FROM holdfast.heads;
+    UPDATE holdfast.heads h SET held_floor = coalesce((
         SELECT j.lease_until FROM holdfast.jobs j
-        WHERE j.state = 'processing' AND j.attempt < j.max_attempts
-            AND j.lease_until >= h.held_floor
+        WHERE j.state = 'processing' AND j.attempt < j.max_attempts AND j.lease_until >= held
         ORDER BY j.lease_until LIMIT 1
-    )), due_floor = least(last, (
+    ), 9223372036854775807), due_floor = least(last, (
         SELECT j.run_at FROM holdfast.jobs j
         WHERE j.state IN ('scheduled', 'retrying') AND j.late = 0 AND j.run_at >= past
         ORDER BY j.run_at LIMIT 1
@@ -229,9 +233,10 @@ $$;
 -- From where on leases and due jobs are to be looked at.
 CREATE FUNCTION holdfast.floors(OUT held bigint, OUT due bigint) LANGUAGE plpgsql AS $$
 BEGIN
-    SELECT h.held_floor, least(
-        h.due_floor, (SELECT min(d.due) FROM holdfast.deltas d WHERE d.txid >= h.floor)
-    ) INTO held, due FROM holdfast.heads h;
+    SELECT least(h.held_floor, new.held), least(h.due_floor, new.due) INTO held, due
+    FROM holdfast.heads h CROSS JOIN LATERAL (
+        SELECT min(d.held) AS held, min(d.due) AS due FROM holdfast.deltas d WHERE d.txid >= h.floor
+    ) new;
 END
 $$;
 

@@ -223,11 +223,11 @@ $$;
 CREATE FUNCTION holdfast.put_gate(seqs bigint[], value smallint) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    WITH free AS (
-        SELECT j.seq FROM holdfast.jobs j WHERE j.seq = ANY (seqs) FOR UPDATE SKIP LOCKED
-    ), moved AS (
-        UPDATE holdfast.jobs j SET gate = value FROM free
-        WHERE j.seq = free.seq AND j.state = 'enqueued' AND j.gate = 1 - value
+    WITH moved AS (
+        UPDATE holdfast.jobs j SET gate = value
+        WHERE j.ctid = ANY (ARRAY(
+            SELECT f.ctid FROM holdfast.jobs f WHERE f.seq = ANY (seqs) FOR UPDATE SKIP LOCKED
+        )) AND j.state = 'enqueued' AND j.gate = 1 - value
         RETURNING j.tenant, j.queue, j.group_name, j.priority, j.seq
     )
     INSERT INTO holdfast.deltas (tenant, queue, group_name, blocked, head_rank, head_seq)
@@ -270,8 +270,9 @@ BEGIN
         END IF;
         is_open := whole.room > 0 AND its.room > 0;
         IF is_open <> line.open THEN
-            INSERT INTO holdfast.counts (kind, tenant, part, open, turn)
-            VALUES ('queue', of_tenant, line.queue, is_open, nextval('holdfast.turns'))
+            INSERT INTO holdfast.counts (kind, tenant, part, open, turn, floor_rank, floor_seq)
+            VALUES ('queue', of_tenant, line.queue, is_open, nextval('holdfast.turns'),
+                9223372036854775807, 9223372036854775807)
             ON CONFLICT (kind, tenant, part)
             DO UPDATE SET open = excluded.open, turn = excluded.turn;
         END IF;

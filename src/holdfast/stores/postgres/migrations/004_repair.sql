@@ -24,7 +24,7 @@ DECLARE
     number bigint;
 BEGIN
     WITH due AS (
-        SELECT j.seq, j.state FROM holdfast.jobs j
+        SELECT j.ctid, j.seq, j.state FROM holdfast.jobs j
         WHERE j.state IN ('scheduled', 'retrying') AND j.late = 0
             AND j.run_at >= low AND j.run_at <= now
         ORDER BY j.run_at LIMIT most FOR UPDATE SKIP LOCKED
@@ -33,15 +33,16 @@ BEGIN
             WHEN j.group_name IS NOT NULL
                 AND EXISTS (SELECT FROM holdfast.ruled r WHERE r.tenant = j.tenant AND r.grouped)
             THEN 1 ELSE 0 END
-        FROM due WHERE j.seq = due.seq
-        RETURNING j.seq, j.tenant, j.queue, j.group_name, j.gate, j.priority, due.state AS was
+        WHERE j.ctid = ANY (ARRAY(SELECT due.ctid FROM due))
+        RETURNING j.seq, j.tenant, j.queue, j.group_name, j.gate, j.priority
     ), told AS (
         INSERT INTO holdfast.deltas
             (tenant, queue, group_name, scheduled, retrying, enqueued, blocked, head_rank, head_seq)
-        SELECT tenant, queue, group_name, -count(*) FILTER (WHERE was = 'scheduled'),
-            -count(*) FILTER (WHERE was = 'retrying'), count(*), sum(gate),
-            min(-priority) FILTER (WHERE gate = 0), min(seq) FILTER (WHERE gate = 0)
-        FROM moved GROUP BY tenant, queue, group_name ORDER BY min(seq)
+        SELECT m.tenant, m.queue, m.group_name, -count(*) FILTER (WHERE due.state = 'scheduled'),
+            -count(*) FILTER (WHERE due.state = 'retrying'), count(*), sum(m.gate),
+            min(-m.priority) FILTER (WHERE m.gate = 0), min(m.seq) FILTER (WHERE m.gate = 0)
+        FROM moved m JOIN due ON due.seq = m.seq
+        GROUP BY m.tenant, m.queue, m.group_name ORDER BY min(m.seq)
     )
     SELECT count(*) INTO number FROM moved;
     RETURN number;
@@ -57,7 +58,7 @@ BEGIN
         PERFORM holdfast.announce();
     END IF;
     WITH lapsed AS (
-        SELECT j.seq, j.lease_until FROM holdfast.jobs j
+        SELECT j.ctid FROM holdfast.jobs j
         WHERE j.state = 'processing' AND j.attempt < j.max_attempts
             AND j.lease_until >= low AND j.lease_until <= now
         ORDER BY j.lease_until LIMIT most FOR UPDATE SKIP LOCKED
@@ -66,9 +67,9 @@ BEGIN
             gate = CASE WHEN j.group_name IS NOT NULL
                 AND EXISTS (SELECT FROM holdfast.ruled r WHERE r.tenant = j.tenant AND r.grouped)
             THEN 1 ELSE 0 END
-        FROM lapsed WHERE j.seq = lapsed.seq
+        WHERE j.ctid = ANY (ARRAY(SELECT lapsed.ctid FROM lapsed))
         RETURNING j.seq, j.tenant, j.id, j.queue, j.type, j.attempt, j.fence, j.group_name, j.gate,
-            j.priority, lapsed.lease_until
+            j.priority, j.lease_until
     ), told AS (
         INSERT INTO holdfast.deltas
             (tenant, queue, group_name, processing, enqueued, blocked, head_rank, head_seq)
@@ -92,12 +93,13 @@ DECLARE
     number bigint;
 BEGIN
     WITH past AS (
-        SELECT j.seq FROM holdfast.jobs j
+        SELECT j.ctid FROM holdfast.jobs j
         WHERE j.expires_at IS NOT NULL
             AND j.state IN ('waiting', 'scheduled', 'enqueued', 'retrying')
             AND j.late = 0 AND j.expires_at <= now LIMIT most FOR UPDATE SKIP LOCKED
     ), moved AS (
-        UPDATE holdfast.jobs j SET late = 1 FROM past WHERE j.seq = past.seq
+        UPDATE holdfast.jobs j SET late = 1
+        WHERE j.ctid = ANY (ARRAY(SELECT past.ctid FROM past))
         RETURNING j.tenant, j.queue, j.group_name, (j.state = 'enqueued' AND j.gate = 0) AS stood
     ), told AS (
         INSERT INTO holdfast.deltas (tenant, queue, group_name, blocked)

@@ -39,8 +39,12 @@ BEGIN
             SELECT * FROM holdfast.counts x
             WHERE x.kind = 'queue' AND x.tenant = d.tenant AND x.part = d.queue LIMIT 1
         ) c ON true
-        CROSS JOIN LATERAL
-            holdfast.earlier_of(c.floor_rank, c.floor_seq, d.head_rank, d.head_seq) low
+        -- Without a row of counts, all of the line's jobs are in deltas.
+        CROSS JOIN LATERAL holdfast.earlier_of(
+            CASE WHEN c.tenant IS NULL THEN 9223372036854775807 ELSE c.floor_rank END,
+            CASE WHEN c.tenant IS NULL THEN 9223372036854775807 ELSE c.floor_seq END,
+            d.head_rank, d.head_seq
+        ) low
         WHERE (in_tenants IS NULL OR d.tenant = ANY (in_tenants))
             AND (in_queues IS NULL OR d.queue = ANY (in_queues))
     ), found AS (
@@ -125,7 +129,7 @@ $$;
 -- groups have none after all step back.
 CREATE FUNCTION holdfast.pick_ruled(
     of_tenant text, of_queue text, wanted bigint, low_rank bigint, low_seq bigint,
-    excluded text[], now bigint, INOUT more jsonb, OUT picked bigint[], OUT allowed bigint
+    excluded text[], now bigint, INOUT more jsonb, OUT picked tid[], OUT allowed bigint
 ) LANGUAGE plpgsql AS $$
 DECLARE
     grouped boolean;
@@ -144,17 +148,17 @@ BEGIN
     WHILE cardinality(picked) < allowed LOOP
         back := '{}';
         FOR job IN
-            SELECT j.seq, j.group_name FROM holdfast.jobs j
+            SELECT j.ctid, j.seq, j.group_name FROM holdfast.jobs j
             WHERE j.state = 'enqueued' AND j.late = 0 AND j.gate = 0
                 AND j.queue = of_queue AND j.tenant = of_tenant
                 AND (j.expires_at IS NULL OR j.expires_at > now)
                 AND (j.group_name IS NULL OR NOT j.group_name = ANY (excluded))
-                AND NOT j.seq = ANY (picked) AND (-j.priority, j.seq) >= (low_rank, low_seq)
+                AND NOT j.ctid = ANY (picked) AND (-j.priority, j.seq) >= (low_rank, low_seq)
             ORDER BY -j.priority, j.seq LIMIT allowed - cardinality(picked)
             FOR UPDATE SKIP LOCKED
         LOOP
             IF NOT grouped OR job.group_name IS NULL THEN
-                picked := picked || job.seq;
+                picked := picked || job.ctid;
                 CONTINUE;
             END IF;
             SELECT * INTO gate FROM holdfast.group_gate(of_tenant, job.group_name, of_queue);
@@ -166,7 +170,7 @@ BEGIN
                 ) r;
             END IF;
             IF starts THEN
-                picked := picked || job.seq;
+                picked := picked || job.ctid;
                 PERFORM holdfast.spend('group', of_tenant, job.group_name, gate.price_us, 1, now);
                 more := holdfast.started(
                     more, holdfast.scope_key('group', of_tenant, job.group_name), 1

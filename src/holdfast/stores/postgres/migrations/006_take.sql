@@ -14,14 +14,14 @@ CREATE TYPE holdfast.lease AS (
 CREATE FUNCTION holdfast.pick_plain(
     tenants text[], queues text[], quotas bigint[], visits integer[], low_ranks bigint[],
     low_seqs bigint[], excluded text[], now bigint,
-    OUT seqs bigint[], OUT places integer[]
+    OUT tids tid[], OUT places integer[]
 ) LANGUAGE plpgsql AS $$
 BEGIN
-    SELECT array_agg(first.seq), array_agg(line.visit) INTO seqs, places
+    SELECT array_agg(first.ctid), array_agg(line.visit) INTO tids, places
     FROM unnest(tenants, queues, quotas, visits, low_ranks, low_seqs)
         AS line(tenant, queue, quota, visit, low_rank, low_seq)
     CROSS JOIN LATERAL (
-        SELECT j.seq FROM holdfast.jobs j
+        SELECT j.ctid FROM holdfast.jobs j
         WHERE j.state = 'enqueued' AND j.late = 0 AND j.gate = 0
             AND j.queue = line.queue AND j.tenant = line.tenant
             AND (j.expires_at IS NULL OR j.expires_at > now)
@@ -35,22 +35,25 @@ $$;
 -- Leases these jobs, and counts and records it; the lines' turns end, or what is left of them is
 -- kept (`credits`).
 CREATE FUNCTION holdfast.take(
-    seqs bigint[], places integer[], tenants text[], queues text[], credits bigint[],
+    tids tid[], visit integer, tenants text[], queues text[], credits bigint[],
     for_worker text, nonce text, lease_us bigint, now bigint, events boolean
 ) RETURNS SETOF holdfast.lease LANGUAGE plpgsql AS $$
 BEGIN
-    IF events AND cardinality(seqs) > 0 THEN
+    IF events AND cardinality(tids) > 0 THEN
         PERFORM holdfast.announce();
     END IF;
+    -- By their places in the table, never by a join: a plan made while the table was empty may read
+    -- an index from end to end, dead entries and all.
     RETURN QUERY
-    WITH picked AS MATERIALIZED (
-        SELECT p.seq, p.visit FROM unnest(seqs, places) AS p(seq, visit)
+    WITH lines AS MATERIALIZED (
+        SELECT u.tenant, u.queue, u.credit, u.n::integer AS n
+        FROM unnest(tenants, queues, credits) WITH ORDINALITY AS u(tenant, queue, credit, n)
     ), taken AS (
         UPDATE holdfast.jobs j SET state = 'processing', attempt = j.attempt + 1,
             fence = j.fence + 1, token = nonce || '.' || j.seq, lease_until = now + lease_us,
             worker = for_worker, updated_at = now, progress = NULL
-        FROM picked p WHERE j.seq = p.seq
-        RETURNING p.visit, j.tenant, j.id, j.queue, j.type, j.codec, j.version, j.payload, j.rules,
+        WHERE j.ctid = ANY (tids)
+        RETURNING j.tenant, j.id, j.queue, j.type, j.codec, j.version, j.payload, j.rules,
             j.priority, j.key, j.group_name, j.tags, j.origin, j.seq, j.attempt, j.fence, j.lapses,
             j.misses, j.created_at, j.updated_at, j.run_at, j.expires_at, j.lease_until, j.reason,
             j.error
@@ -58,22 +61,25 @@ BEGIN
         INSERT INTO holdfast.events
         SELECT nextval('holdfast.cursors'), now, 'leased', t.tenant, t.id, t.queue, t.type,
             t.attempt, t.fence, now + lease_us, for_worker
-        FROM (SELECT * FROM taken ORDER BY visit, priority DESC, seq) t WHERE events
+        FROM (
+            SELECT x.* FROM taken x JOIN lines l ON l.tenant = x.tenant AND l.queue = x.queue
+            ORDER BY l.n, x.priority DESC, x.seq
+        ) t WHERE events
     ), summed AS (
         SELECT t.tenant, t.queue, t.group_name, count(*)::integer AS number,
             row_number() OVER (PARTITION BY t.tenant, t.queue ORDER BY t.group_name) AS place
         FROM taken t GROUP BY t.tenant, t.queue, t.group_name
     ), told AS (
         INSERT INTO holdfast.deltas
-            (tenant, queue, group_name, enqueued, processing, served, credit)
+            (tenant, queue, group_name, enqueued, processing, served, credit, held)
         SELECT l.tenant, l.queue, s.group_name, -coalesce(s.number, 0), coalesce(s.number, 0),
             coalesce(s.place, 1) = 1 AND l.credit = 0,
-            CASE WHEN coalesce(s.place, 1) = 1 THEN l.credit END
-        FROM unnest(tenants, queues, credits) WITH ORDINALITY AS l(tenant, queue, credit, n)
-        LEFT JOIN summed s ON s.tenant = l.tenant AND s.queue = l.queue
+            CASE WHEN coalesce(s.place, 1) = 1 THEN l.credit END, now + lease_us
+        FROM lines l LEFT JOIN summed s ON s.tenant = l.tenant AND s.queue = l.queue
         ORDER BY l.n, s.place
     )
-    SELECT * FROM taken;
+    SELECT visit + l.n, t.* FROM taken t
+    JOIN lines l ON l.tenant = t.tenant AND l.queue = t.queue;
 END
 $$;
 
@@ -102,8 +108,7 @@ DECLARE
     left_at bigint[];
     wanted bigint[];
     gave bigint[];
-    seqs bigint[];
-    places integer[];
+    tids tid[];
     plain_tenants text[];
     plain_queues text[];
     plain_quotas bigint[];
@@ -147,7 +152,7 @@ BEGIN
             LEFT JOIN holdfast.scopes s ON s.kind = 'tenant' AND s.tenant = u.tenant AND s.part = ''
         ) w;
         tenants := '{}'; queues := '{}'; allowed := '{}'; left_at := '{}'; wanted := '{}';
-        gave := '{}'; seqs := '{}'; places := '{}';
+        gave := '{}'; tids := '{}';
         plain_tenants := '{}'; plain_queues := '{}'; plain_quotas := '{}'; plain_places := '{}';
         plain_ranks := '{}'; plain_seqs := '{}';
         n := 0;
@@ -174,8 +179,7 @@ BEGIN
                 more := pick.more;
                 wanted := wanted || pick.allowed;
                 gave := gave || cardinality(pick.picked)::bigint;
-                seqs := seqs || pick.picked;
-                places := places || array_fill(visit + n, ARRAY[cardinality(pick.picked)]);
+                tids := tids || pick.picked;
                 room := room - cardinality(pick.picked);
             ELSE
                 before := least(quota, room, line.has);
@@ -184,7 +188,7 @@ BEGIN
                 plain_tenants := plain_tenants || line.tenant;
                 plain_queues := plain_queues || line.queue;
                 plain_quotas := plain_quotas || before;
-                plain_places := plain_places || visit + n;
+                plain_places := plain_places || n;
                 plain_ranks := plain_ranks || line.low_rank;
                 plain_seqs := plain_seqs || line.low_seq;
                 room := room - before;
@@ -195,7 +199,7 @@ BEGIN
                 plain_tenants, plain_queues, plain_quotas, plain_places, plain_ranks, plain_seqs,
                 excluded, now
             );
-            IF coalesce(cardinality(pick.seqs), 0)
+            IF coalesce(cardinality(pick.tids), 0)
                 < (SELECT sum(q) FROM unnest(plain_quotas) q)
             THEN
                 -- Fewer than there should be: once more from the very beginning, lest one be
@@ -206,19 +210,18 @@ BEGIN
                     array_fill(0::bigint, ARRAY[cardinality(plain_ranks)]), excluded, now
                 );
             END IF;
-            seqs := seqs || pick.seqs;
-            places := places || pick.places;
+            tids := tids || pick.tids;
             SELECT array_agg(CASE WHEN c.place IS NULL THEN gave[i] ELSE c.number END ORDER BY i)
             INTO gave FROM generate_series(1, n) i LEFT JOIN (
-                SELECT u.place - visit AS place, count(p.place) AS number
+                SELECT u.place, count(p.place) AS number
                 FROM unnest(plain_places) AS u(place)
                 LEFT JOIN unnest(pick.places) AS p(place) ON p.place = u.place GROUP BY u.place
             ) c ON c.place = i;
             room := room + (SELECT coalesce(sum(q), 0) FROM unnest(plain_quotas) q)
-                - coalesce(cardinality(pick.seqs), 0);
+                - coalesce(cardinality(pick.tids), 0);
         END IF;
         RETURN QUERY SELECT * FROM holdfast.take(
-            seqs, places, tenants, queues,
+            tids, visit, tenants, queues,
             -- A turn that a full claim cut short goes on with the next.
             ARRAY(
                 SELECT CASE WHEN gave[i] = left_at[i] AND gave[i] < allowed[i]

@@ -67,13 +67,20 @@ BEGIN
     IF events THEN
         PERFORM holdfast.announce();
     END IF;
-    WITH gone AS (
-        DELETE FROM holdfast.jobs j
-        USING unnest(seqs, tokens, tenants, ids, results) WITH ORDINALITY
+    -- Looked up one by one and taken by their places, never by a join with the table; see `take`.
+    WITH named AS MATERIALIZED (
+        SELECT u.token, u.result, u.ord, found.ctid AS place
+        FROM unnest(seqs, tokens, tenants, ids, results) WITH ORDINALITY
             AS u(seq, token, tenant, id, result, ord)
-        WHERE j.seq = u.seq AND j.token = u.token AND j.tenant = u.tenant AND j.id = u.id
-            AND j.state = 'processing' AND j.lease_until > now
-        RETURNING j.*, u.ord, u.result
+        CROSS JOIN LATERAL (
+            SELECT j.ctid FROM holdfast.jobs j
+            WHERE j.seq = u.seq AND j.token = u.token AND j.tenant = u.tenant AND j.id = u.id LIMIT 1
+        ) found
+    ), gone AS (
+        DELETE FROM holdfast.jobs j USING named n
+        WHERE j.ctid = n.place AND j.token = n.token AND j.state = 'processing'
+            AND j.lease_until > now
+        RETURNING j.*, n.ord, n.result
     ), kept AS (
         INSERT INTO holdfast.history (
             seq, priority, run_at, created_at, updated_at, expires_at, finished_at, keep_until,
@@ -132,14 +139,21 @@ BEGIN
         PERFORM holdfast.announce();
     END IF;
     RETURN QUERY
-    WITH renewed AS (
-        UPDATE holdfast.jobs j SET lease_until = greatest(j.lease_until, now + u.length),
-            progress = coalesce(u.progress, j.progress), updated_at = now
+    WITH named AS MATERIALIZED (
+        SELECT u.token, u.length, u.progress, u.ord, found.ctid AS place
         FROM unnest(seqs, tokens, tenants, ids, lengths, progresses) WITH ORDINALITY
             AS u(seq, token, tenant, id, length, progress, ord)
-        WHERE j.seq = u.seq AND j.token = u.token AND j.tenant = u.tenant AND j.id = u.id
-            AND j.state = 'processing' AND j.lease_until > now
-        RETURNING u.ord, j.tenant, j.id, j.queue, j.type, j.attempt, j.fence, j.lease_until
+        CROSS JOIN LATERAL (
+            SELECT j.ctid FROM holdfast.jobs j
+            WHERE j.seq = u.seq AND j.token = u.token AND j.tenant = u.tenant AND j.id = u.id LIMIT 1
+        ) found
+    ), renewed AS (
+        UPDATE holdfast.jobs j SET lease_until = greatest(j.lease_until, now + n.length),
+            progress = coalesce(n.progress, j.progress), updated_at = now
+        FROM named n
+        WHERE j.ctid = n.place AND j.token = n.token AND j.state = 'processing'
+            AND j.lease_until > now
+        RETURNING n.ord, j.tenant, j.id, j.queue, j.type, j.attempt, j.fence, j.lease_until
     ), noted AS (
         INSERT INTO holdfast.events
         SELECT nextval('holdfast.cursors'), now, 'extended', r.tenant, r.id, r.queue, r.type,
@@ -171,7 +185,7 @@ BEGIN
             ON j.tenant = w.t AND j.id = w.i
         ORDER BY j.seq FOR UPDATE OF j
     ), gone AS (
-        DELETE FROM holdfast.jobs j USING held WHERE j.seq = held.seq RETURNING j.*
+        DELETE FROM holdfast.jobs j WHERE j.seq = ANY (ARRAY(SELECT held.seq FROM held)) RETURNING j.*
     ), kept AS (
         INSERT INTO holdfast.history (
             seq, priority, run_at, created_at, updated_at, expires_at, finished_at, keep_until,
