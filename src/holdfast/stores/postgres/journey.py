@@ -217,6 +217,8 @@ def is_plain(change: Transition) -> bool:
 
 def plain_ones(transitions: Sequence[Transition]) -> list[int]:
     """The places of plain completions whose jobs the call names once: their order is no matter."""
+    if len({(change.tenant, change.id) for change in transitions}) == len(transitions):
+        return [place for place, change in enumerate(transitions) if is_plain(change)]
     times = Counter((change.tenant, change.id) for change in transitions)
     return [
         place
@@ -229,7 +231,7 @@ async def complete(
     step: Step, changes: Sequence[Transition], channel: str | None, sender: str
 ) -> set[int]:
     """The places of those that are completed by this; the rules must look at the others."""
-    found = await step.rows(
+    found = await step.row(
         sql.COMPLETE,
         [seq_of(change.token) for change in changes],
         [change.token for change in changes],
@@ -241,13 +243,12 @@ async def complete(
         channel,
         sender,
     )
-    done: set[int] = set()
-    for ord, tenant, queue in found:
-        if ord is None:
-            step.lines.add((tenant, queue))
-        else:
-            done.add(ord - 1)
-            step.ended.append(Ref(tenant, changes[ord - 1].id))
+    assert found is not None
+    places, tenants, queues = found
+    done = set(range(len(changes))) if places is None else {place - 1 for place in places}
+    step.ended += [Ref(changes[place].tenant, changes[place].id) for place in done]
+    if tenants is not None:
+        step.lines |= set(zip(tenants, queues, strict=True))
     return done
 
 

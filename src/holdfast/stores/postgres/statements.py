@@ -57,7 +57,9 @@ ENQUEUE = (
     " $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23)"
 )
 CLAIM = "SELECT * FROM holdfast.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)"
-COMPLETE = "SELECT ord, tenant, queue FROM holdfast.complete($1, $2, $3, $4, $5, $6, $7, $8, $9)"
+COMPLETE = (
+    "SELECT places, tenants, queues FROM holdfast.complete($1, $2, $3, $4, $5, $6, $7, $8, $9)"
+)
 EXTEND = "SELECT ord, until FROM holdfast.extend($1, $2, $3, $4, $5, $6, $7, $8)"
 CANCEL = "SELECT ord, state, tenant, queue FROM holdfast.cancel($1, $2, $3, $4, $5, $6)"
 SOONEST = "SELECT holdfast.soonest($1, $2, $3)"

@@ -52,12 +52,13 @@ BEGIN
 END
 $$;
 
--- Plain completions, nearly every ack. Gives the places of those that were completed (whatever it
--- leaves, the rules must look at), and, without a place, the lines that may have come up.
+-- Plain completions, nearly every ack. Gives the places of those that were completed, NULL if all
+-- were (whatever it leaves, the rules must look at), and the lines that may have come up.
 CREATE FUNCTION holdfast.complete(
-    seqs bigint[], tokens text[], tenants text[], ids text[], results bytea[], given_now bigint,
-    events boolean, channel text, sender text, OUT ord integer, OUT tenant text, OUT queue text
-) RETURNS SETOF record LANGUAGE plpgsql
+    seqs bigint[], tokens text[], of_tenants text[], of_ids text[], results bytea[],
+    given_now bigint, events boolean, channel text, sender text,
+    OUT places integer[], OUT tenants text[], OUT queues text[]
+) LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off
 SET enable_sort = off SET enable_bitmapscan = off AS $$
 DECLARE
@@ -70,7 +71,7 @@ BEGIN
     -- Looked up one by one and taken by their places, never by a join with the table; see `take`.
     WITH named AS MATERIALIZED (
         SELECT u.token, u.result, u.ord, found.ctid AS place
-        FROM unnest(seqs, tokens, tenants, ids, results) WITH ORDINALITY
+        FROM unnest(seqs, tokens, of_tenants, of_ids, results) WITH ORDINALITY
             AS u(seq, token, tenant, id, result, ord)
         CROSS JOIN LATERAL (
             SELECT j.ctid FROM holdfast.jobs j
@@ -80,7 +81,10 @@ BEGIN
         DELETE FROM holdfast.jobs j USING named n
         WHERE j.ctid = n.place AND j.token = n.token AND j.state = 'processing'
             AND j.lease_until > now
-        RETURNING j.*, n.ord, n.result
+        -- The whole row only where it is kept: it is wide.
+        RETURNING n.ord, n.result, j.tenant, j.id, j.queue, j.type, j.attempt, j.fence,
+            j.group_name, j.key, j.size, j.keep_us > 0 AS keeps,
+            CASE WHEN j.keep_us > 0 THEN j END AS job
     ), kept AS (
         INSERT INTO holdfast.history (
             seq, priority, run_at, created_at, updated_at, expires_at, finished_at, keep_until,
@@ -88,11 +92,11 @@ BEGIN
             queue, type, codec, key, group_name, tags, origin, rules, error, progress, payload,
             result
         )
-        SELECT g.seq, g.priority, g.run_at, g.created_at, now, g.expires_at, now, now + g.keep_us,
-            g.keep_us, g.version, g.attempt, g.max_attempts, g.fence, g.lapses, g.misses, g.size,
-            'completed', g.tenant, g.id, g.queue, g.type, g.codec, g.key, g.group_name, g.tags,
-            g.origin, g.rules, g.error, g.progress, g.payload, g.result
-        FROM gone g WHERE g.keep_us > 0
+        SELECT k.seq, k.priority, k.run_at, k.created_at, now, k.expires_at, now, now + k.keep_us,
+            k.keep_us, k.version, k.attempt, k.max_attempts, k.fence, k.lapses, k.misses, k.size,
+            'completed', k.tenant, k.id, k.queue, k.type, k.codec, k.key, k.group_name, k.tags,
+            k.origin, k.rules, k.error, k.progress, k.payload, k.result
+        FROM (SELECT (g.job).*, g.result FROM gone g WHERE g.keeps) k
     ), freed AS (
         DELETE FROM holdfast.keys k USING gone g
         WHERE g.key IS NOT NULL AND k.tenant = g.tenant AND k.queue = g.queue AND k.type = g.type
@@ -104,24 +108,29 @@ BEGIN
         FROM (SELECT * FROM gone x ORDER BY x.ord) g WHERE events
     ), told AS (
         INSERT INTO holdfast.deltas (tenant, queue, group_name, processing, completed, bytes)
-        SELECT g.tenant, g.queue, g.group_name, -count(*), count(*) FILTER (WHERE g.keep_us > 0),
+        SELECT g.tenant, g.queue, g.group_name, -count(*), count(*) FILTER (WHERE g.keeps),
             -sum(g.size)
         FROM gone g GROUP BY g.tenant, g.queue, g.group_name
+        RETURNING tenant
+    ), last AS (
+        SELECT g.* FROM gone g WHERE g.group_name IS NOT NULL ORDER BY g.ord
     )
-    SELECT array_agg(g.ord) AS ords, array_agg(g.tenant) AS tenants, array_agg(g.queue) AS queues,
-        array_agg(g.group_name) AS groups, array_agg(g.id) AS ids, array_agg(g.type) AS types,
-        array_agg(g.attempt) AS attempts, array_agg(g.fence) AS fences,
-        count(g.group_name) AS grouped
-    INTO done FROM (SELECT * FROM gone x ORDER BY x.ord) g;
-    IF events AND done.grouped > 0 THEN
+    SELECT (SELECT array_agg(t.tenant) FROM told t) AS tenants, array_agg(l.tenant) AS of_tenants,
+        array_agg(l.group_name) AS groups, array_agg(l.id) AS ids, array_agg(l.queue) AS queues,
+        array_agg(l.type) AS types, array_agg(l.attempt) AS attempts, array_agg(l.fence) AS fences,
+        (
+            SELECT array_agg(g.ord::integer) FROM gone g HAVING count(*) < cardinality(seqs)
+        ) AS ords, (SELECT count(*) FROM gone) AS number
+    INTO done FROM last l;
+    IF events AND done.groups IS NOT NULL THEN
         PERFORM holdfast.tell_drained(
-            done.tenants, done.groups, done.ids, done.queues, done.types, done.attempts,
+            done.of_tenants, done.groups, done.ids, done.queues, done.types, done.attempts,
             done.fences, now
         );
     END IF;
-    RETURN QUERY SELECT u.o::integer, u.t, u.q
-    FROM unnest(done.ords, done.tenants, done.queues) AS u(o, t, q)
-    UNION ALL SELECT NULL, f.t, f.q FROM holdfast.tell_freed(done.tenants, channel, sender) f;
+    places := CASE WHEN done.number < cardinality(seqs) THEN coalesce(done.ords, '{}') END;
+    SELECT array_agg(f.t), array_agg(f.q) INTO tenants, queues
+    FROM holdfast.tell_freed(done.tenants, channel, sender) f;
 END
 $$;
 
