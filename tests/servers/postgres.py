@@ -9,6 +9,7 @@ from typing import ClassVar
 import psycopg
 from tests.servers.binaries import Install
 from tests.servers.process import Server
+from tests.servers.spare import Spare
 
 ADMIN = "postgres"
 """The superuser, for faults and cleaning."""
@@ -48,6 +49,9 @@ class Postgres(Server):
         self._settings = {"fsync": "on" if fsync else "off", **(settings or {})}
         self._numbers = itertools.count(1)
         self._schemas: list[str] = []
+        self._lent: list[str] = []
+        self._spare = Spare()
+        self._kept: Connection | None = None
 
     @property
     def url(self) -> str:
@@ -66,21 +70,54 @@ class Postgres(Server):
         self._schemas.append(schema)
         return f"{self.url}?schema={schema}"
 
+    def lend(self, name: str = "jobs") -> str:
+        """As `fresh`, but an earlier test may have used the schema: it exists, as if just made."""
+        schema = self._spare.take(self._admin())
+        if schema is None:
+            url = self.fresh(name)
+            schema = self._schemas.pop()
+        else:
+            url = f"{self.url}?schema={schema}"
+        self._lent.append(schema)
+        return url
+
     def clear(self) -> None:
-        """Drops all that `fresh` gave."""
+        """Drops all that `fresh` gave, and takes back what `lend` gave."""
         self.ensure()
-        with self.connect() as connection:
-            connection.execute("SET lock_timeout = '1s'")
-            while self._schemas:
-                names = self._schemas[:DROPS_EACH]
-                listed = psycopg.sql.SQL(", ").join(map(psycopg.sql.Identifier, names))
-                drop = psycopg.sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(listed)
-                try:
-                    connection.execute(drop)
-                except psycopg.errors.LockNotAvailable:  # somebody left a transaction open
-                    _cut(connection)
-                    connection.execute(drop)
-                del self._schemas[:DROPS_EACH]
+        connection = self._admin()
+        self._schemas += self._spare.keep(self._lent, connection, self.url)
+        self._lent.clear()
+        while self._schemas:
+            names = self._schemas[:DROPS_EACH]
+            listed = psycopg.sql.SQL(", ").join(map(psycopg.sql.Identifier, names))
+            drop = psycopg.sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(listed)
+            try:
+                connection.execute(drop)
+            except psycopg.errors.LockNotAvailable:  # somebody left a transaction open
+                _cut(connection)
+                connection.execute(drop)
+            del self._schemas[:DROPS_EACH]
+
+    def _admin(self) -> Connection:
+        """One that stays, so that a test does not wait for a new backend twice."""
+        try:
+            if self._kept is not None:
+                self._kept.execute("SELECT")
+        except psycopg.OperationalError:  # a test cut it
+            self._forget()
+        if self._kept is None:
+            self._kept = self.connect()
+            self._kept.execute("SET lock_timeout = '1s'")
+        return self._kept
+
+    def _forget(self) -> None:
+        if self._kept is not None:
+            self._kept.close()
+            self._kept = None
+
+    def _end(self) -> None:
+        self._forget()
+        super()._end()
 
     def connect(self, database: str = DATABASE) -> Connection:
         """As the superuser; each statement commits by itself."""

@@ -41,6 +41,7 @@ class RedisNode(Server):
         }
         self._numbers = itertools.count(1)
         self._prefixes: list[str] = []
+        self._kept: redis.Redis | None = None
 
     @property
     def url(self) -> str:
@@ -51,6 +52,10 @@ class RedisNode(Server):
         """The URL of a prefix that no key has yet, until `clear`."""
         self._prefixes.append(f"hf{next(self._numbers)}:")
         return f"{self.url}?prefix={self._prefixes[-1]}"
+
+    def lend(self, name: str = "jobs") -> str:
+        """The same: a prefix costs nothing to make."""
+        return self.fresh(name)
 
     def clear(self) -> None:
         """Deletes all keys of what `fresh` gave."""
@@ -64,17 +69,16 @@ class RedisNode(Server):
         Contain, not begin with: a hash tag may stand before it.
         """
         wanted = {prefix.encode() for prefix in prefixes}
-        with self.connect() as client:
-            cursor = 0
-            while wanted:
-                cursor, keys = client.execute_command("SCAN", cursor, "COUNT", UNLINKS_EACH)
-                with client.pipeline(transaction=False) as pipe:
-                    for key in keys:
-                        if any(prefix in key for prefix in wanted):
-                            pipe.execute_command("UNLINK", key)  # one each: slots differ
-                    pipe.execute()
-                if int(cursor) == 0:
-                    return
+        cursor = 0
+        while wanted:
+            cursor, keys = self.ask("SCAN", cursor, "COUNT", UNLINKS_EACH)
+            with self._control().pipeline(transaction=False) as pipe:
+                for key in keys:
+                    if any(prefix in key for prefix in wanted):
+                        pipe.execute_command("UNLINK", key)  # one each: slots differ
+                pipe.execute()
+            if int(cursor) == 0:
+                return
 
     def connect(self, timeout_s: float = 10.0) -> redis.Redis:
         """For control; does not try again."""
@@ -87,9 +91,23 @@ class RedisNode(Server):
         )
 
     def ask(self, *words: Any) -> Any:
-        """One command on a connection of its own."""
-        with self.connect() as client:
-            return client.execute_command(*words)
+        """One command."""
+        return self._control().execute_command(*words)
+
+    def _control(self) -> Any:
+        """One that stays: a test of a cluster asks a dozen times.
+
+        It notices by itself that its connection has ended, and makes another.
+        """
+        if self._kept is None:
+            self._kept = self.connect()
+        return self._kept
+
+    def _end(self) -> None:
+        if self._kept is not None:
+            self._kept.close()
+            self._kept = None
+        super()._end()
 
     def cut(self) -> None:
         with self.connect() as client:

@@ -23,16 +23,13 @@ STORES = ["memory", "sqlite", *KINDS]
 
 
 @pytest.fixture(params=STORES)
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[str], str]]:
-    """For each store: the URL of the place with this name, new and empty for each test."""
-    kind: str = request.param
-    if kind == "memory":
-        yield lambda name: "memory://"
-    elif kind == "sqlite":
-        yield lambda name: f"sqlite:///{tmp_path / name}.db"
+def server(request: pytest.FixtureRequest) -> Iterator[Kind | None]:
+    """For each store: its shared server, if it has one."""
+    if request.param in ("memory", "sqlite"):
+        yield None
     else:
-        server = server_of(kind, request)
-        yield cache(server.fresh)
+        server = server_of(request.param, request)
+        yield server
         server.clear()
 
 
@@ -43,6 +40,24 @@ def server_of(kind: str, request: pytest.FixtureRequest) -> Kind:
         return servers.get(kind)
     except Missing as missing:
         missing.end_test()
+
+
+@pytest.fixture
+def url(
+    request: pytest.FixtureRequest, server: Kind | None, tmp_path: Path
+) -> Callable[[str], str]:
+    """For each store: the URL of the place with this name, empty for each test."""
+    if server is None:
+        kind = request.node.callspec.params["server"]
+        file = "" if kind == "memory" else f"/{tmp_path}/{{}}.db"
+        return lambda name: f"{kind}://{file.format(name)}"
+    return cache(server.lend)
+
+
+@pytest.fixture
+def done(server: Kind | None) -> Callable[[], None]:
+    """Says that no place of this test so far is used any more; the next ones cost less then."""
+    return server.clear if server is not None else lambda: None
 
 
 @pytest.fixture

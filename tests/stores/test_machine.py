@@ -18,11 +18,18 @@ STEPS_LEAST = 10_000
 
 
 def test_a_store_does_what_the_model_says(
-    make: Callable[[str, Clock | None], Store], record_property: Callable[[str, object], None]
+    make: Callable[[str, Clock | None], Store],
+    done: Callable[[], None],
+    record_property: Callable[[str, object], None],
 ) -> None:
     """P1-P14: no sequence of verbs makes a store and the promises disagree."""
     numbers = itertools.count()
-    machine = machine_for(lambda clock: make(f"machine{next(numbers)}", clock))
+
+    def anew(clock: Clock) -> Store:
+        done()
+        return make(f"machine{next(numbers)}", clock)
+
+    machine = machine_for(anew)
 
     run_state_machine_as_test(
         machine, settings=settings(max_examples=EXAMPLES, stateful_step_count=STEPS_EACH)

@@ -54,7 +54,7 @@ async def test_a_killed_connection_is_made_anew(store: PostgresStore, connect: C
     for _ in range(3):
         await connection.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-            " WHERE pid <> pg_backend_pid() AND datname = current_database()"
+            " WHERE pid <> pg_backend_pid() AND usename = current_user"
         )
         [answer] = await store.enqueue([job("a")])
         assert answer.error is None

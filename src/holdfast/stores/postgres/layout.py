@@ -12,6 +12,13 @@
                               that it expired
       max_attempts keep_us    copied from the rules, for the indexes and for completions
       size                    bytes of the payload, for the tenant's cap
+    ready     seq -> rank (-priority), queue, tenant, group_name, run_at, expires_at, gate
+                              the enqueued jobs; a claim takes the row away. gate: 0 it stands in
+                              its line, 1 as above, 2 it is late
+    due       seq -> run_at   the scheduled and retrying ones that are not late
+    leases    until, spent, seqs    a row for each claim: the jobs that it leased, and until when;
+                              spent: those on their last attempt. Not touched when a job ends: a row
+                              whose time has come names jobs to look at, no more
     history   the same for jobs that have ended, until keep_until; in ten parts
       history_0 ... history_8   jobs kept for one to seven days: the day of keep_until, modulo nine
       history_rest            jobs kept for less or for longer
@@ -63,18 +70,25 @@ jobs of groups into their lines, opens and closes lines (`look`), and remembers 
 deltas it has seen. It asks again of each job whether its group has room, so that a job that came in
 while settings changed is neither started too early nor left behind.
 
-Pattern: each place where a job can stand is a partial index, so a job is in one of them.
+Challenge: a new version of a row is a new entry in each index of its table, unless no index names a
+column that has changed; and the rows of jobs are wide.
 
-    jobs_ready  (queue, tenant, -priority, seq)       enqueued        claim: head of a line
-    jobs_gated  (tenant, group, gate, queue, priority desc, seq)      enqueued, of a group: granted
-                                                      a place when its group has one
+Pattern: **the places where jobs stand are tables of their own.** The indexes of `jobs` name only
+what never changes (and `late`), so a claim writes the new version beside the old one, into the room
+that the fillfactor leaves in each page, and touches no index: it takes 7 us less for each job, of
+about 19. Places are narrow and are not updated, only left and entered. The lock of a job's own row
+is the lock of its places as well.
+
+    ready_line  (queue, tenant, rank, seq)            gate = 0        claim: head of a line
+    ready_group (tenant, group, gate, queue, rank, seq)     of a group: granted a place when its
+                                                      group has one
+    ready_ages  (tenant, queue, run_at)                               how long the oldest waits
+    due_at      (run_at)                                              claim: made ready when due
+    leases_until (spent, until)          attempts left: claim, made ready when lapsed; none left:
+                                         expired, upkeep fails them
     jobs_order  (tenant, group, seq)     of a group                   head of an ordered group; none
                                                       left: the group is drained
-    jobs_due    (run_at)                 scheduled, retrying          claim: made ready when due
-    jobs_held   (lease_until)            processing, attempts left    claim: made ready when lapsed
-    jobs_spent  (lease_until)            processing, none left        expired: upkeep fails them
-    jobs_ttl    (late, expires_at)       waiting in any way, with a time to live
-    jobs_ages   (tenant, queue, run_at)  enqueued                     how long the oldest waits
+    jobs_ttl    (late, expires_at)       with a time to live
     jobs_name   (tenant, id) unique      by name
     jobs_key    (tenant, key)            where given
     history_name, history_seq, history_done (keep_until), history_dead (tenant, seq) of failed ones

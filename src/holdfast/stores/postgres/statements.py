@@ -101,6 +101,11 @@ FINISH = (
     " keep_until) ON u.seq = g.seq"
 )
 REMOVE = "DELETE FROM holdfast.jobs WHERE seq = ANY ($1)"
+LEAVE = (
+    "WITH out_of_line AS (DELETE FROM holdfast.ready WHERE seq = ANY ($1))"
+    " DELETE FROM holdfast.due WHERE seq = ANY ($1)"
+)
+STAND = "SELECT holdfast.stand($1)"
 FORGET = "DELETE FROM holdfast.history WHERE seq = ANY ($1)"
 KEYS_RELEASE = (
     "DELETE FROM holdfast.keys k USING unnest($1::text[], $2::text[], $3::text[], $4::text[],"
@@ -149,15 +154,31 @@ TALLY = "SELECT processing, alive, bytes FROM holdfast.tally($1, $2, $3)"
 # -- upkeep ----------------------------------------------------------------------------------------
 
 _WITH_TTL = "expires_at IS NOT NULL AND state IN ('waiting', 'scheduled', 'enqueued', 'retrying')"
-LAPSED = tuple(
-    f"SELECT {deadline}, {token}, {LIVE} FROM holdfast.jobs WHERE {place} AND {deadline} <= $1"
-    f" ORDER BY {deadline}, seq LIMIT $2"
-    for deadline, token, place in (
-        ("lease_until", "token", "state = 'processing' AND attempt >= max_attempts"),
-        ("lease_until", "token", "state = 'processing' AND attempt < max_attempts"),
-        ("expires_at", "NULL", f"{_WITH_TTL} AND late = 1"),
-        ("expires_at", "NULL", f"{_WITH_TTL} AND late = 0"),
-    )
+LAPSED = (
+    *(
+        f"SELECT lease_until, token, {LIVE} FROM (SELECT DISTINCT u.seq AS named FROM"
+        f" holdfast.leases l CROSS JOIN LATERAL unnest(l.seqs) AS u(seq)"
+        f" WHERE {given} AND l.until <= $1) n"
+        " CROSS JOIN LATERAL (SELECT * FROM holdfast.jobs j WHERE j.seq = n.named"
+        f" AND j.state = 'processing' AND {left} AND j.lease_until <= $1 LIMIT 1) job"
+        " ORDER BY lease_until, seq LIMIT $2"
+        for given, left in (
+            ("l.spent", "j.attempt >= j.max_attempts"),
+            ("NOT l.spent", "j.attempt < j.max_attempts"),
+        )
+    ),
+    *(
+        f"SELECT expires_at, NULL, {LIVE} FROM holdfast.jobs WHERE {_WITH_TTL} AND late = {late}"
+        " AND expires_at <= $1 ORDER BY expires_at, seq LIMIT $2"
+        for late in (1, 0)
+    ),
+)
+# Of leases that ended well, once their time has come.
+PRUNE_LEASES = (
+    "DELETE FROM holdfast.leases WHERE ctid = ANY (ARRAY(SELECT l.ctid FROM holdfast.leases l"
+    " WHERE l.spent AND l.until <= $1 AND NOT EXISTS (SELECT FROM holdfast.jobs j"
+    " WHERE j.seq = ANY (l.seqs) AND j.state = 'processing' AND j.lease_until <= $1)"
+    " ORDER BY l.until LIMIT $2))"
 )
 # The parts of the history that have anything past its keeping: from when to when their jobs are
 # kept, and whether this user may empty them at once.
@@ -254,21 +275,28 @@ EVENTS = "SELECT * FROM holdfast.events WHERE {where} ORDER BY cursor LIMIT {lim
 ENDED = "SELECT NOT EXISTS (SELECT FROM holdfast.jobs WHERE tenant = $1 AND id = $2)"
 WORKER = "SELECT worker FROM holdfast.jobs WHERE seq = $1"
 OLDEST = (
-    "SELECT run_at FROM holdfast.jobs WHERE state = 'enqueued' AND tenant = $1 AND queue = $2"
-    " ORDER BY run_at LIMIT 1"
+    "SELECT run_at FROM holdfast.ready WHERE tenant = $1 AND queue = $2 ORDER BY run_at LIMIT 1"
 )
 # Due jobs are enqueued for who looks, moved yet or not. Claims leave few of them here.
-COUNT_DUE = " UNION ALL ".join(
-    "(SELECT tenant, {part}, state, count(*), min(run_at) FROM holdfast.jobs"
-    f" WHERE state IN ('scheduled', 'retrying') AND run_at <= $1 AND {place} GROUP BY 1, 2, 3)"
-    for place in ("late = 0", "late = 1 AND expires_at IS NOT NULL")
+COUNT_DUE = (
+    "(SELECT tenant, {part}, state, count(*), min(run_at) FROM (SELECT seq AS named"
+    " FROM holdfast.due WHERE run_at <= $1) d CROSS JOIN LATERAL (SELECT * FROM holdfast.jobs j"
+    " WHERE j.seq = d.named AND j.state IN ('scheduled', 'retrying') LIMIT 1) job"
+    " GROUP BY 1, 2, 3) UNION ALL"
+    " (SELECT tenant, {part}, state, count(*), min(run_at) FROM holdfast.jobs"
+    " WHERE state IN ('scheduled', 'retrying') AND run_at <= $1 AND late = 1"
+    " AND expires_at IS NOT NULL GROUP BY 1, 2, 3)"
 )
 AHEAD = (
-    "SELECT count(*) FROM (SELECT 1 FROM holdfast.jobs"
-    " WHERE state = 'enqueued' AND late = 0 AND gate = 0 AND queue = $1 AND tenant = $2"
-    " AND (-priority, seq) < (-$3::bigint, $4::bigint) ORDER BY -priority, seq LIMIT $5) a"
+    "SELECT count(*) FROM (SELECT 1 FROM holdfast.ready"
+    " WHERE gate = 0 AND queue = $1 AND tenant = $2"
+    " AND (rank, seq) < (-$3::bigint, $4::bigint) ORDER BY rank, seq LIMIT $5) a"
 )
-HOLDERS = "SELECT id FROM holdfast.jobs WHERE state = 'processing' AND {inside} LIMIT $3"
+HOLDERS = (
+    "SELECT DISTINCT id FROM holdfast.leases l CROSS JOIN LATERAL unnest(l.seqs) AS u(seq)"
+    " CROSS JOIN LATERAL (SELECT * FROM holdfast.jobs j WHERE j.seq = u.seq"
+    " AND j.state = 'processing' AND {inside} LIMIT 1) job LIMIT $3"
+)
 HEAD = (
     "SELECT seq, id FROM holdfast.jobs WHERE group_name IS NOT NULL AND tenant = $1"
     " AND group_name = $2 ORDER BY seq LIMIT 1"

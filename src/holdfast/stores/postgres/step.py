@@ -133,8 +133,12 @@ class Step:
             else:
                 gone.append(row.seq)
                 self.move(row, None)
+        placed = [row.seq for row in rows if row.was != State.PROCESSING.value]
+        if placed:
+            await self.run(sql.LEAVE, placed)
         if kept:
             await self.run(sql.SAVE, *_saved(kept), self.now)
+            await self.run(sql.STAND, [row.seq for row in kept])
         if ended:
             await self.run(sql.FINISH, *_finished(ended), self.now)
         if gone:

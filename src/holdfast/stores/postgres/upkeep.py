@@ -49,6 +49,7 @@ async def prune(step: Step, limit: int, events_keep_us: Micros) -> Pruned:
     keys = await step.value(sql.PRUNE_KEYS, now, limit)
     events = await _prune_events(step, limit, now - events_keep_us)
     await step.run(sql.PRUNE_HOLDS, now, limit)
+    await step.run(sql.PRUNE_LEASES, now, limit)
     await step.flush()
     await step.run(sql.LOCK_CLAIMS)
     await step.run(sql.FOLD, FOLD_MAX)

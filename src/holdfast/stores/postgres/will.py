@@ -120,7 +120,9 @@ async def _delete(step: Step, rows: list[Row], done: dict[Ref, str]) -> None:
         step.move(row, None)
         step.note(EventKind.DELETED, row)
         done[Ref(row.tenant, row.id)] = row.id
-    await step.run(sql.REMOVE, [row.seq for row in rows if row.lived])
+    living = [row.seq for row in rows if row.lived]
+    await step.run(sql.LEAVE, living)
+    await step.run(sql.REMOVE, living)
     await step.run(sql.FORGET, [row.seq for row in rows if not row.lived])
     await step.release_keys(rows)
 
@@ -165,6 +167,7 @@ class _Replays:
         # The payload is copied inside the database and never travels.
         seq = await step.value(sql.REPLAY, row.seq, id, now, int(gated))
         if seq is not None:
+            await step.run(sql.STAND, [seq])
             at = (row.tenant, row.queue, row.group)
             step.count(at, None, BLOCKED if gated else "enqueued", size=row.size)
             step.stands(at, row.priority, seq)

@@ -42,29 +42,58 @@ CREATE TABLE holdfast.jobs (
     progress     text,
     payload      bytea
 ) WITH (
-    fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
+    fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
     autovacuum_vacuum_cost_delay = 0, autovacuum_vacuum_insert_scale_factor = 0,
     autovacuum_vacuum_insert_threshold = 20000,
     autovacuum_analyze_scale_factor = 0.2, autovacuum_analyze_threshold = 2000
 );
 ALTER TABLE holdfast.jobs ALTER COLUMN payload SET STORAGE EXTERNAL;
 
+-- No index here names what a claim changes, so that it need not write to any of them; see layout.py.
 CREATE UNIQUE INDEX jobs_name ON holdfast.jobs (tenant, id);
-CREATE INDEX jobs_ready ON holdfast.jobs (queue, tenant, (-priority), seq)
-    WHERE state = 'enqueued' AND late = 0 AND gate = 0;
-CREATE INDEX jobs_gated ON holdfast.jobs (tenant, group_name, gate, queue, priority DESC, seq)
-    WHERE group_name IS NOT NULL AND state = 'enqueued' AND late = 0;
 CREATE INDEX jobs_order ON holdfast.jobs (tenant, group_name, seq) WHERE group_name IS NOT NULL;
-CREATE INDEX jobs_ages ON holdfast.jobs (tenant, queue, run_at) WHERE state = 'enqueued';
-CREATE INDEX jobs_due ON holdfast.jobs (run_at)
-    WHERE state IN ('scheduled', 'retrying') AND late = 0;
-CREATE INDEX jobs_held ON holdfast.jobs (lease_until)
-    WHERE state = 'processing' AND attempt < max_attempts;
-CREATE INDEX jobs_spent ON holdfast.jobs (lease_until)
-    WHERE state = 'processing' AND attempt >= max_attempts;
-CREATE INDEX jobs_ttl ON holdfast.jobs (late, expires_at)
-    WHERE expires_at IS NOT NULL AND state IN ('waiting', 'scheduled', 'enqueued', 'retrying');
+CREATE INDEX jobs_ttl ON holdfast.jobs (late, expires_at) WHERE expires_at IS NOT NULL;
 CREATE INDEX jobs_key ON holdfast.jobs (tenant, key) WHERE key IS NOT NULL;
+
+-- Where the living stand: an enqueued job in `ready`, one with an instant in `due` unless it is late;
+-- and what leases were given. Who changes a place has the lock of the job's own row.
+CREATE TABLE holdfast.ready (
+    seq        bigint   NOT NULL PRIMARY KEY,
+    rank       bigint   NOT NULL,
+    run_at     bigint   NOT NULL,
+    expires_at bigint,
+    gate       smallint NOT NULL,
+    tenant     text COLLATE "C" NOT NULL,
+    queue      text COLLATE "C" NOT NULL,
+    group_name text COLLATE "C"
+) WITH (
+    autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
+    autovacuum_vacuum_cost_delay = 0, autovacuum_vacuum_insert_scale_factor = 0,
+    autovacuum_vacuum_insert_threshold = 20000
+);
+CREATE INDEX ready_line ON holdfast.ready (queue, tenant, rank, seq) WHERE gate = 0;
+CREATE INDEX ready_group ON holdfast.ready (tenant, group_name, gate, queue, rank, seq)
+    WHERE group_name IS NOT NULL;
+CREATE INDEX ready_ages ON holdfast.ready (tenant, queue, run_at);
+
+CREATE TABLE holdfast.due (
+    seq    bigint NOT NULL PRIMARY KEY,
+    run_at bigint NOT NULL
+) WITH (
+    autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
+    autovacuum_vacuum_cost_delay = 0
+);
+CREATE INDEX due_at ON holdfast.due (run_at);
+
+CREATE TABLE holdfast.leases (
+    until bigint   NOT NULL,
+    spent boolean  NOT NULL,
+    seqs  bigint[] NOT NULL
+) WITH (
+    autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500,
+    autovacuum_vacuum_cost_delay = 0
+);
+CREATE INDEX leases_until ON holdfast.leases (spent, until);
 
 -- Who is kept for one to seven days is in the part of the day on which that ends, of nine that take
 -- turns; all others are in `history_rest`. layout.py says why.

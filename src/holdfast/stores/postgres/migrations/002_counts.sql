@@ -188,11 +188,10 @@ BEGIN
         JOIN holdfast.counts k ON k.kind = 'queue' AND k.tenant = u.tenant AND k.part = u.queue
         CROSS JOIN LATERAL holdfast.earlier_of(k.floor_rank, k.floor_seq, u.rank, u.seq) low
         LEFT JOIN LATERAL (
-            SELECT -j.priority AS rank, j.seq FROM holdfast.jobs j
-            WHERE j.state = 'enqueued' AND j.late = 0 AND j.gate = 0
-                AND j.queue = u.queue AND j.tenant = u.tenant
-                AND (-j.priority, j.seq) >= (low.rank, low.seq)
-            ORDER BY -j.priority, j.seq LIMIT 1
+            SELECT r.rank, r.seq FROM holdfast.ready r
+            WHERE r.gate = 0 AND r.queue = u.queue AND r.tenant = u.tenant
+                AND (r.rank, r.seq) >= (low.rank, low.seq)
+            ORDER BY r.rank, r.seq LIMIT 1
         ) first ON true
     ) f
     WHERE c.kind = 'queue' AND c.tenant = f.tenant AND c.part = f.queue;
@@ -200,13 +199,10 @@ BEGIN
     SELECT least(due_floor, new_due), least(held_floor, new_held) INTO past, held
     FROM holdfast.heads;
     UPDATE holdfast.heads h SET held_floor = coalesce((
-        SELECT j.lease_until FROM holdfast.jobs j
-        WHERE j.state = 'processing' AND j.attempt < j.max_attempts AND j.lease_until >= held
-        ORDER BY j.lease_until LIMIT 1
+        SELECT l.until FROM holdfast.leases l WHERE NOT l.spent AND l.until >= held
+        ORDER BY l.until LIMIT 1
     ), 9223372036854775807), due_floor = least(last, (
-        SELECT j.run_at FROM holdfast.jobs j
-        WHERE j.state IN ('scheduled', 'retrying') AND j.late = 0 AND j.run_at >= past
-        ORDER BY j.run_at LIMIT 1
+        SELECT d.run_at FROM holdfast.due d WHERE d.run_at >= past ORDER BY d.run_at LIMIT 1
     ));
 END
 $$;

@@ -132,19 +132,17 @@ DECLARE
     rings boolean := false;
 BEGIN
     LOOP
-        SELECT j.queue INTO que FROM holdfast.jobs j
-        WHERE j.group_name IS NOT NULL AND j.state = 'enqueued' AND j.late = 0
-            AND j.tenant = of_tenant AND j.group_name = of_group AND j.gate = 1 AND j.queue > que
-        ORDER BY j.queue LIMIT 1;
+        SELECT r.queue INTO que FROM holdfast.ready r
+        WHERE r.group_name IS NOT NULL AND r.tenant = of_tenant AND r.group_name = of_group
+            AND r.gate = 1 AND r.queue > que
+        ORDER BY r.queue LIMIT 1;
         EXIT WHEN NOT FOUND;
         SELECT * INTO gate FROM holdfast.group_gate(of_tenant, of_group, que);
         IF gate.open THEN
             wanted := ARRAY(
-                SELECT j.seq FROM holdfast.jobs j
-                WHERE j.group_name IS NOT NULL AND j.state = 'enqueued' AND j.late = 0
-                    AND j.tenant = of_tenant AND j.group_name = of_group AND j.gate = 1
-                    AND j.queue = que
-                FOR UPDATE SKIP LOCKED
+                SELECT r.seq FROM holdfast.ready r
+                WHERE r.group_name IS NOT NULL AND r.tenant = of_tenant
+                    AND r.group_name = of_group AND r.gate = 1 AND r.queue = que
             );
         ELSE
             SELECT * INTO has FROM holdfast.room(
@@ -189,31 +187,27 @@ CREATE FUNCTION holdfast.first_of(
 ) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
     granted bigint;
-    last_priority bigint;
+    last_rank bigint;
     last_seq bigint;
 BEGIN
     SELECT count(*) INTO granted FROM (
-        SELECT 1 FROM holdfast.jobs j
-        WHERE j.group_name IS NOT NULL AND j.state = 'enqueued' AND j.late = 0
-            AND j.tenant = of_tenant AND j.group_name = of_group AND j.gate = 0
-            AND j.queue = of_queue LIMIT room
+        SELECT 1 FROM holdfast.ready r
+        WHERE r.group_name IS NOT NULL AND r.tenant = of_tenant AND r.group_name = of_group
+            AND r.gate = 0 AND r.queue = of_queue LIMIT room
     ) g;
     IF granted > 0 THEN
-        SELECT j.priority, j.seq INTO last_priority, last_seq FROM holdfast.jobs j
-        WHERE j.group_name IS NOT NULL AND j.state = 'enqueued' AND j.late = 0
-            AND j.tenant = of_tenant AND j.group_name = of_group AND j.gate = 0
-            AND j.queue = of_queue ORDER BY j.priority, j.seq DESC LIMIT 1;
+        SELECT r.rank, r.seq INTO last_rank, last_seq FROM holdfast.ready r
+        WHERE r.group_name IS NOT NULL AND r.tenant = of_tenant AND r.group_name = of_group
+            AND r.gate = 0 AND r.queue = of_queue ORDER BY r.rank DESC, r.seq DESC LIMIT 1;
     END IF;
     RETURN ARRAY(
         SELECT w.seq FROM (
-            SELECT j.priority, j.seq, row_number() OVER (ORDER BY j.priority DESC, j.seq) AS place
-            FROM holdfast.jobs j
-            WHERE j.group_name IS NOT NULL AND j.state = 'enqueued' AND j.late = 0
-                AND j.tenant = of_tenant AND j.group_name = of_group AND j.gate = 1
-                AND j.queue = of_queue ORDER BY j.priority DESC, j.seq LIMIT room
+            SELECT r.rank, r.seq, row_number() OVER (ORDER BY r.rank, r.seq) AS place
+            FROM holdfast.ready r
+            WHERE r.group_name IS NOT NULL AND r.tenant = of_tenant AND r.group_name = of_group
+                AND r.gate = 1 AND r.queue = of_queue ORDER BY r.rank, r.seq LIMIT room
         ) w
-        WHERE w.place <= room - granted OR w.priority > last_priority
-            OR (w.priority = last_priority AND w.seq < last_seq)
+        WHERE w.place <= room - granted OR (w.rank, w.seq) < (last_rank, last_seq)
     );
 END
 $$;
@@ -227,8 +221,11 @@ BEGIN
         UPDATE holdfast.jobs j SET gate = value
         WHERE j.ctid = ANY (ARRAY(
             SELECT f.ctid FROM holdfast.jobs f WHERE f.seq = ANY (seqs) FOR UPDATE SKIP LOCKED
-        )) AND j.state = 'enqueued' AND j.gate = 1 - value
+        )) AND j.state = 'enqueued' AND j.late = 0 AND j.gate = 1 - value
         RETURNING j.tenant, j.queue, j.group_name, j.priority, j.seq
+    ), placed AS (
+        UPDATE holdfast.ready r SET gate = value
+        WHERE r.seq = ANY (ARRAY(SELECT moved.seq FROM moved))
     )
     INSERT INTO holdfast.deltas (tenant, queue, group_name, blocked, head_rank, head_seq)
     SELECT tenant, queue, group_name, count(*) * (2 * value - 1),
@@ -332,21 +329,19 @@ CREATE FUNCTION holdfast.regrant(of_tenant text, of_group text) RETURNS void LAN
 BEGIN
     PERFORM holdfast.put_gate(ARRAY(
         SELECT j.seq FROM (
-            SELECT DISTINCT g.group_name, g.queue FROM holdfast.jobs g
-            WHERE g.group_name IS NOT NULL AND g.state = 'enqueued' AND g.late = 0
-                AND g.tenant = of_tenant AND (of_group IS NULL OR g.group_name = of_group)
-                AND g.gate = 0
+            SELECT DISTINCT g.group_name, g.queue FROM holdfast.ready g
+            WHERE g.group_name IS NOT NULL AND g.tenant = of_tenant
+                AND (of_group IS NULL OR g.group_name = of_group) AND g.gate = 0
         ) part
         CROSS JOIN LATERAL holdfast.group_gate(of_tenant, part.group_name, part.queue) rules
-        JOIN holdfast.jobs j ON j.group_name IS NOT NULL AND j.state = 'enqueued' AND j.late = 0
-            AND j.tenant = of_tenant AND j.group_name = part.group_name AND j.gate = 0
-            AND j.queue = part.queue
+        JOIN holdfast.ready j ON j.group_name IS NOT NULL AND j.tenant = of_tenant
+            AND j.group_name = part.group_name AND j.gate = 0 AND j.queue = part.queue
         WHERE NOT rules.open
     ), 1::smallint);
     INSERT INTO holdfast.deltas (tenant, group_name)
-    SELECT DISTINCT j.tenant, j.group_name FROM holdfast.jobs j
-    WHERE j.group_name IS NOT NULL AND j.state = 'enqueued' AND j.late = 0
-        AND j.tenant = of_tenant AND (of_group IS NULL OR j.group_name = of_group);
+    SELECT DISTINCT j.tenant, j.group_name FROM holdfast.ready j
+    WHERE j.group_name IS NOT NULL AND j.tenant = of_tenant
+        AND (of_group IS NULL OR j.group_name = of_group);
 END
 $$;
 

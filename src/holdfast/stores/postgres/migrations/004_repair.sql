@@ -6,68 +6,95 @@ DECLARE
     low record;
 BEGIN
     SELECT * INTO low FROM holdfast.floors();
-    RETURN EXISTS (
-        SELECT FROM holdfast.jobs
-        WHERE state IN ('scheduled', 'retrying') AND late = 0
-            AND run_at >= low.due AND run_at <= now
-    ) OR EXISTS (
-        SELECT FROM holdfast.jobs
-        WHERE state = 'processing' AND attempt < max_attempts
-            AND lease_until >= low.held AND lease_until <= now
-    ) OR EXISTS (SELECT FROM holdfast.reopen WHERE at <= now);
+    RETURN EXISTS (SELECT FROM holdfast.due WHERE run_at >= low.due AND run_at <= now)
+        OR EXISTS (
+            SELECT FROM holdfast.leases WHERE NOT spent AND until >= low.held AND until <= now
+        ) OR EXISTS (SELECT FROM holdfast.reopen WHERE at <= now);
+END
+$$;
+
+-- Puts jobs where their states say. The caller has their locks, and they stand nowhere.
+CREATE FUNCTION holdfast.stand(of_seqs bigint[]) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO holdfast.ready
+    SELECT j.seq, -j.priority, j.run_at, j.expires_at, CASE j.late WHEN 1 THEN 2 ELSE j.gate END,
+        j.tenant, j.queue, j.group_name
+    FROM holdfast.jobs j WHERE j.seq = ANY (of_seqs) AND j.state = 'enqueued';
+    INSERT INTO holdfast.due
+    SELECT j.seq, j.run_at FROM holdfast.jobs j
+    WHERE j.seq = ANY (of_seqs) AND j.state IN ('scheduled', 'retrying') AND j.late = 0;
 END
 $$;
 
 CREATE FUNCTION holdfast.promote(now bigint, low bigint, most integer) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
-    number bigint;
+    moved bigint[];
 BEGIN
-    WITH due AS (
-        SELECT j.ctid, j.seq, j.state FROM holdfast.jobs j
-        WHERE j.state IN ('scheduled', 'retrying') AND j.late = 0
-            AND j.run_at >= low AND j.run_at <= now
-        ORDER BY j.run_at LIMIT most FOR UPDATE SKIP LOCKED
+    WITH found AS MATERIALIZED (
+        SELECT job.ctid, job.seq, job.state
+        FROM (
+            SELECT d.seq FROM holdfast.due d WHERE d.run_at >= low AND d.run_at <= now
+            ORDER BY d.run_at LIMIT most
+        ) d CROSS JOIN LATERAL (
+            SELECT j.ctid, j.seq, j.state FROM holdfast.jobs j
+            WHERE j.seq = d.seq AND j.state IN ('scheduled', 'retrying') AND j.run_at <= now
+            LIMIT 1 FOR UPDATE SKIP LOCKED
+        ) job
     ), moved AS (
         UPDATE holdfast.jobs j SET state = 'enqueued', gate = CASE
             WHEN j.group_name IS NOT NULL
                 AND EXISTS (SELECT FROM holdfast.ruled r WHERE r.tenant = j.tenant AND r.grouped)
             THEN 1 ELSE 0 END
-        WHERE j.ctid = ANY (ARRAY(SELECT due.ctid FROM due))
+        WHERE j.ctid = ANY (ARRAY(SELECT found.ctid FROM found))
         RETURNING j.seq, j.tenant, j.queue, j.group_name, j.gate, j.priority
+    ), left_ AS (
+        DELETE FROM holdfast.due WHERE seq = ANY (ARRAY(SELECT m.seq FROM moved m))
     ), told AS (
         INSERT INTO holdfast.deltas
             (tenant, queue, group_name, scheduled, retrying, enqueued, blocked, head_rank, head_seq)
-        SELECT m.tenant, m.queue, m.group_name, -count(*) FILTER (WHERE due.state = 'scheduled'),
-            -count(*) FILTER (WHERE due.state = 'retrying'), count(*), sum(m.gate),
+        SELECT m.tenant, m.queue, m.group_name,
+            -count(*) FILTER (WHERE found.state = 'scheduled'),
+            -count(*) FILTER (WHERE found.state = 'retrying'), count(*), sum(m.gate),
             min(-m.priority) FILTER (WHERE m.gate = 0), min(m.seq) FILTER (WHERE m.gate = 0)
-        FROM moved m JOIN due ON due.seq = m.seq
+        FROM moved m JOIN found ON found.seq = m.seq
         GROUP BY m.tenant, m.queue, m.group_name ORDER BY min(m.seq)
     )
-    SELECT count(*) INTO number FROM moved;
-    RETURN number;
+    SELECT array_agg(m.seq) INTO moved FROM moved m;
+    PERFORM holdfast.stand(moved);
+    RETURN coalesce(cardinality(moved), 0);
 END
 $$;
 
+-- Leases that have lapsed; and what `leases` knows of those that ended in time is forgotten.
 CREATE FUNCTION holdfast.rescue(now bigint, low bigint, most integer, events boolean) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
-    number bigint;
+    given tid[];
+    moved bigint[];
 BEGIN
     IF events THEN
         PERFORM holdfast.announce();
     END IF;
-    WITH lapsed AS (
-        SELECT j.ctid FROM holdfast.jobs j
-        WHERE j.state = 'processing' AND j.attempt < j.max_attempts
-            AND j.lease_until >= low AND j.lease_until <= now
-        ORDER BY j.lease_until LIMIT most FOR UPDATE SKIP LOCKED
+    given := ARRAY(
+        SELECT l.ctid FROM holdfast.leases l
+        WHERE NOT l.spent AND l.until >= low AND l.until <= now ORDER BY l.until LIMIT 20
+    );
+    WITH found AS MATERIALIZED (
+        SELECT job.ctid FROM (
+            SELECT l.seqs FROM holdfast.leases l WHERE l.ctid = ANY (given)
+        ) g CROSS JOIN LATERAL unnest(g.seqs) AS u(seq) CROSS JOIN LATERAL (
+            SELECT j.ctid FROM holdfast.jobs j
+            WHERE j.seq = u.seq AND j.state = 'processing' AND j.attempt < j.max_attempts
+                AND j.lease_until <= now
+            LIMIT 1 FOR UPDATE SKIP LOCKED
+        ) job LIMIT most
     ), moved AS (
         UPDATE holdfast.jobs j SET state = 'enqueued', lapses = j.lapses + 1, updated_at = now,
             gate = CASE WHEN j.group_name IS NOT NULL
                 AND EXISTS (SELECT FROM holdfast.ruled r WHERE r.tenant = j.tenant AND r.grouped)
             THEN 1 ELSE 0 END
-        WHERE j.ctid = ANY (ARRAY(SELECT lapsed.ctid FROM lapsed))
+        WHERE j.ctid = ANY (ARRAY(SELECT found.ctid FROM found))
         RETURNING j.seq, j.tenant, j.id, j.queue, j.type, j.attempt, j.fence, j.group_name, j.gate,
             j.priority, j.lease_until
     ), told AS (
@@ -82,8 +109,16 @@ BEGIN
             m.attempt, m.fence
         FROM (SELECT * FROM moved ORDER BY lease_until, seq) m WHERE events
     )
-    SELECT count(*) INTO number FROM moved;
-    RETURN number;
+    SELECT array_agg(m.seq) INTO moved FROM moved m;
+    PERFORM holdfast.stand(moved);
+    -- A job that somebody has the lock of just now stays named, for that may come to nothing.
+    DELETE FROM holdfast.leases l WHERE l.ctid = ANY (given) AND NOT EXISTS (
+        SELECT FROM holdfast.jobs j
+        WHERE j.seq = ANY (l.seqs) AND j.state = 'processing' AND j.attempt < j.max_attempts
+            AND j.lease_until <= now
+    );
+    -- There may be more where so many leases were looked at.
+    RETURN CASE cardinality(given) WHEN 20 THEN most ELSE coalesce(cardinality(moved), 0) END;
 END
 $$;
 
@@ -100,7 +135,12 @@ BEGIN
     ), moved AS (
         UPDATE holdfast.jobs j SET late = 1
         WHERE j.ctid = ANY (ARRAY(SELECT past.ctid FROM past))
-        RETURNING j.tenant, j.queue, j.group_name, (j.state = 'enqueued' AND j.gate = 0) AS stood
+        RETURNING j.seq, j.tenant, j.queue, j.group_name,
+            (j.state = 'enqueued' AND j.gate = 0) AS stood
+    ), out_of_line AS (
+        UPDATE holdfast.ready SET gate = 2 WHERE seq = ANY (ARRAY(SELECT m.seq FROM moved m))
+    ), not_due AS (
+        DELETE FROM holdfast.due WHERE seq = ANY (ARRAY(SELECT m.seq FROM moved m))
     ), told AS (
         INSERT INTO holdfast.deltas (tenant, queue, group_name, blocked)
         SELECT tenant, queue, group_name, count(*) FROM moved WHERE stood
@@ -149,14 +189,8 @@ BEGIN
     SELECT * INTO low FROM holdfast.floors();
     FOR pass IN 1..passes LOOP
         moved := 0;
-        SELECT EXISTS (
-            SELECT FROM holdfast.jobs
-            WHERE state IN ('scheduled', 'retrying') AND late = 0
-                AND run_at >= low.due AND run_at <= now
-        ), EXISTS (
-            SELECT FROM holdfast.jobs
-            WHERE state = 'processing' AND attempt < max_attempts
-                AND lease_until >= low.held AND lease_until <= now
+        SELECT EXISTS (SELECT FROM holdfast.due WHERE run_at >= low.due AND run_at <= now), EXISTS (
+            SELECT FROM holdfast.leases WHERE NOT spent AND until >= low.held AND until <= now
         ), EXISTS (SELECT FROM holdfast.reopen WHERE at <= now), EXISTS (
             SELECT FROM holdfast.jobs
             WHERE expires_at IS NOT NULL

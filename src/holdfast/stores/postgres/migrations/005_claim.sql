@@ -109,15 +109,10 @@ BEGIN
     END IF;
     SELECT * INTO low FROM holdfast.floors();
     SELECT least(
+        (SELECT run_at FROM holdfast.due WHERE run_at >= low.due ORDER BY run_at LIMIT 1),
         (
-            SELECT run_at FROM holdfast.jobs
-            WHERE state IN ('scheduled', 'retrying') AND late = 0 AND run_at >= low.due
-            ORDER BY run_at LIMIT 1
-        ),
-        (
-            SELECT lease_until FROM holdfast.jobs
-            WHERE state = 'processing' AND attempt < max_attempts AND lease_until >= low.held
-            ORDER BY lease_until LIMIT 1
+            SELECT until FROM holdfast.leases WHERE NOT spent AND until >= low.held
+            ORDER BY until LIMIT 1
         ),
         (SELECT at FROM holdfast.reopen ORDER BY at LIMIT 1)
     ) INTO head;
@@ -129,7 +124,7 @@ $$;
 -- groups have none after all step back.
 CREATE FUNCTION holdfast.pick_ruled(
     of_tenant text, of_queue text, wanted bigint, low_rank bigint, low_seq bigint,
-    excluded text[], now bigint, INOUT more jsonb, OUT picked tid[], OUT allowed bigint
+    excluded text[], now bigint, INOUT more jsonb, OUT picked bigint[], OUT allowed bigint
 ) LANGUAGE plpgsql AS $$
 DECLARE
     grouped boolean;
@@ -148,17 +143,19 @@ BEGIN
     WHILE cardinality(picked) < allowed LOOP
         back := '{}';
         FOR job IN
-            SELECT j.ctid, j.seq, j.group_name FROM holdfast.jobs j
-            WHERE j.state = 'enqueued' AND j.late = 0 AND j.gate = 0
-                AND j.queue = of_queue AND j.tenant = of_tenant
-                AND (j.expires_at IS NULL OR j.expires_at > now)
-                AND (j.group_name IS NULL OR NOT j.group_name = ANY (excluded))
-                AND NOT j.ctid = ANY (picked) AND (-j.priority, j.seq) >= (low_rank, low_seq)
-            ORDER BY -j.priority, j.seq LIMIT allowed - cardinality(picked)
-            FOR UPDATE SKIP LOCKED
+            SELECT r.seq, r.group_name FROM holdfast.ready r CROSS JOIN LATERAL (
+                SELECT FROM holdfast.jobs j
+                WHERE j.seq = r.seq AND j.state = 'enqueued' AND j.late = 0
+                LIMIT 1 FOR UPDATE SKIP LOCKED
+            ) job
+            WHERE r.gate = 0 AND r.queue = of_queue AND r.tenant = of_tenant
+                AND (r.expires_at IS NULL OR r.expires_at > now)
+                AND (r.group_name IS NULL OR NOT r.group_name = ANY (excluded))
+                AND NOT r.seq = ANY (picked) AND (r.rank, r.seq) >= (low_rank, low_seq)
+            ORDER BY r.rank, r.seq LIMIT allowed - cardinality(picked)
         LOOP
             IF NOT grouped OR job.group_name IS NULL THEN
-                picked := picked || job.ctid;
+                picked := picked || job.seq;
                 CONTINUE;
             END IF;
             SELECT * INTO gate FROM holdfast.group_gate(of_tenant, job.group_name, of_queue);
@@ -170,7 +167,7 @@ BEGIN
                 ) r;
             END IF;
             IF starts THEN
-                picked := picked || job.ctid;
+                picked := picked || job.seq;
                 PERFORM holdfast.spend('group', of_tenant, job.group_name, gate.price_us, 1, now);
                 more := holdfast.started(
                     more, holdfast.scope_key('group', of_tenant, job.group_name), 1

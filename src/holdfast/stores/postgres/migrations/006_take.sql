@@ -14,20 +14,23 @@ CREATE TYPE holdfast.lease AS (
 CREATE FUNCTION holdfast.pick_plain(
     tenants text[], queues text[], quotas bigint[], visits integer[], low_ranks bigint[],
     low_seqs bigint[], excluded text[], now bigint,
-    OUT tids tid[], OUT places integer[]
+    OUT seqs bigint[], OUT places integer[]
 ) LANGUAGE plpgsql AS $$
 BEGIN
-    SELECT array_agg(first.ctid), array_agg(line.visit) INTO tids, places
+    SELECT array_agg(first.seq), array_agg(line.visit) INTO seqs, places
     FROM unnest(tenants, queues, quotas, visits, low_ranks, low_seqs)
         AS line(tenant, queue, quota, visit, low_rank, low_seq)
     CROSS JOIN LATERAL (
-        SELECT j.ctid FROM holdfast.jobs j
-        WHERE j.state = 'enqueued' AND j.late = 0 AND j.gate = 0
-            AND j.queue = line.queue AND j.tenant = line.tenant
-            AND (j.expires_at IS NULL OR j.expires_at > now)
-            AND (j.group_name IS NULL OR NOT j.group_name = ANY (excluded))
-            AND (-j.priority, j.seq) >= (line.low_rank, line.low_seq)
-        ORDER BY -j.priority, j.seq LIMIT line.quota FOR UPDATE SKIP LOCKED
+        SELECT r.seq FROM holdfast.ready r CROSS JOIN LATERAL (
+            SELECT FROM holdfast.jobs j
+            WHERE j.seq = r.seq AND j.state = 'enqueued' AND j.late = 0
+            LIMIT 1 FOR UPDATE SKIP LOCKED
+        ) job
+        WHERE r.gate = 0 AND r.queue = line.queue AND r.tenant = line.tenant
+            AND (r.expires_at IS NULL OR r.expires_at > now)
+            AND (r.group_name IS NULL OR NOT r.group_name = ANY (excluded))
+            AND (r.rank, r.seq) >= (line.low_rank, line.low_seq)
+        ORDER BY r.rank, r.seq LIMIT line.quota
     ) first;
 END
 $$;
@@ -35,15 +38,15 @@ $$;
 -- Leases these jobs, and counts and records it; the lines' turns end, or what is left of them is
 -- kept (`credits`).
 CREATE FUNCTION holdfast.take(
-    tids tid[], visit integer, tenants text[], queues text[], credits bigint[],
+    seqs bigint[], visit integer, tenants text[], queues text[], credits bigint[],
     for_worker text, nonce text, lease_us bigint, now bigint, events boolean
 ) RETURNS SETOF holdfast.lease LANGUAGE plpgsql AS $$
 BEGIN
-    IF events AND cardinality(tids) > 0 THEN
+    IF events AND cardinality(seqs) > 0 THEN
         PERFORM holdfast.announce();
     END IF;
-    -- By their places in the table, never by a join: a plan made while the table was empty may read
-    -- an index from end to end, dead entries and all.
+    -- By the array, never by a join with it: a plan made while the table was empty may read an index
+    -- from end to end, dead entries and all.
     RETURN QUERY
     WITH lines AS MATERIALIZED (
         SELECT u.tenant, u.queue, u.credit, u.n::integer AS n
@@ -52,11 +55,16 @@ BEGIN
         UPDATE holdfast.jobs j SET state = 'processing', attempt = j.attempt + 1,
             fence = j.fence + 1, token = nonce || '.' || j.seq, lease_until = now + lease_us,
             worker = for_worker, updated_at = now, progress = NULL
-        WHERE j.ctid = ANY (tids)
+        WHERE j.seq = ANY (seqs)
         RETURNING j.tenant, j.id, j.queue, j.type, j.codec, j.version, j.payload, j.rules,
             j.priority, j.key, j.group_name, j.tags, j.origin, j.seq, j.attempt, j.fence, j.lapses,
             j.misses, j.created_at, j.updated_at, j.run_at, j.expires_at, j.lease_until, j.reason,
-            j.error
+            j.error, j.attempt < j.max_attempts AS again
+    ), out_of_line AS (
+        DELETE FROM holdfast.ready r WHERE r.seq = ANY (seqs)
+    ), held AS (
+        INSERT INTO holdfast.leases (until, spent, seqs)
+        SELECT now + lease_us, NOT t.again, array_agg(t.seq) FROM taken t GROUP BY t.again
     ), noted AS (
         INSERT INTO holdfast.events
         SELECT nextval('holdfast.cursors'), now, 'leased', t.tenant, t.id, t.queue, t.type,
@@ -78,7 +86,10 @@ BEGIN
         FROM lines l LEFT JOIN summed s ON s.tenant = l.tenant AND s.queue = l.queue
         ORDER BY l.n, s.place
     )
-    SELECT visit + l.n, t.* FROM taken t
+    SELECT visit + l.n, t.tenant, t.id, t.queue, t.type, t.codec, t.version, t.payload, t.rules,
+        t.priority, t.key, t.group_name, t.tags, t.origin, t.seq, t.attempt, t.fence, t.lapses,
+        t.misses, t.created_at, t.updated_at, t.run_at, t.expires_at, t.lease_until, t.reason, t.error
+    FROM taken t
     JOIN lines l ON l.tenant = t.tenant AND l.queue = t.queue;
 END
 $$;
@@ -108,7 +119,7 @@ DECLARE
     left_at bigint[];
     wanted bigint[];
     gave bigint[];
-    tids tid[];
+    seqs bigint[];
     plain_tenants text[];
     plain_queues text[];
     plain_quotas bigint[];
@@ -152,7 +163,7 @@ BEGIN
             LEFT JOIN holdfast.scopes s ON s.kind = 'tenant' AND s.tenant = u.tenant AND s.part = ''
         ) w;
         tenants := '{}'; queues := '{}'; allowed := '{}'; left_at := '{}'; wanted := '{}';
-        gave := '{}'; tids := '{}';
+        gave := '{}'; seqs := '{}';
         plain_tenants := '{}'; plain_queues := '{}'; plain_quotas := '{}'; plain_places := '{}';
         plain_ranks := '{}'; plain_seqs := '{}';
         n := 0;
@@ -179,7 +190,7 @@ BEGIN
                 more := pick.more;
                 wanted := wanted || pick.allowed;
                 gave := gave || cardinality(pick.picked)::bigint;
-                tids := tids || pick.picked;
+                seqs := seqs || pick.picked;
                 room := room - cardinality(pick.picked);
             ELSE
                 before := least(quota, room, line.has);
@@ -199,7 +210,7 @@ BEGIN
                 plain_tenants, plain_queues, plain_quotas, plain_places, plain_ranks, plain_seqs,
                 excluded, now
             );
-            IF coalesce(cardinality(pick.tids), 0)
+            IF coalesce(cardinality(pick.seqs), 0)
                 < (SELECT sum(q) FROM unnest(plain_quotas) q)
             THEN
                 -- Fewer than there should be: once more from the very beginning, lest one be
@@ -210,7 +221,7 @@ BEGIN
                     array_fill(0::bigint, ARRAY[cardinality(plain_ranks)]), excluded, now
                 );
             END IF;
-            tids := tids || pick.tids;
+            seqs := seqs || pick.seqs;
             SELECT array_agg(CASE WHEN c.place IS NULL THEN gave[i] ELSE c.number END ORDER BY i)
             INTO gave FROM generate_series(1, n) i LEFT JOIN (
                 SELECT u.place, count(p.place) AS number
@@ -218,10 +229,10 @@ BEGIN
                 LEFT JOIN unnest(pick.places) AS p(place) ON p.place = u.place GROUP BY u.place
             ) c ON c.place = i;
             room := room + (SELECT coalesce(sum(q), 0) FROM unnest(plain_quotas) q)
-                - coalesce(cardinality(pick.tids), 0);
+                - coalesce(cardinality(pick.seqs), 0);
         END IF;
         RETURN QUERY SELECT * FROM holdfast.take(
-            tids, visit, tenants, queues,
+            seqs, visit, tenants, queues,
             -- A turn that a full claim cut short goes on with the next.
             ARRAY(
                 SELECT CASE WHEN gave[i] = left_at[i] AND gave[i] < allowed[i]

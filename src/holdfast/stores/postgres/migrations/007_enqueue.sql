@@ -127,6 +127,7 @@ BEGIN
             CONTINUE;
         END IF;
         made[i] := seqs[i];
+        PERFORM holdfast.stand(ARRAY[seqs[i]]);
         IF usage ? tenant THEN
             usage := jsonb_set(usage, ARRAY[tenant, 'jobs'],
                 to_jsonb((usage #>> ARRAY[tenant, 'jobs'])::bigint + 1));
@@ -227,6 +228,7 @@ BEGIN
     ) THEN
         RAISE SQLSTATE 'HF001';
     END IF;
+    PERFORM holdfast.stand(seqs);
     RETURN true;
 EXCEPTION WHEN SQLSTATE 'HF001' THEN
     RETURN false;
@@ -315,7 +317,15 @@ BEGIN
             )
             -- In one order, so that two calls with the same ids never wait for each other.
             ORDER BY u.tenant COLLATE "C", u.id COLLATE "C", u.seq
-            ON CONFLICT DO NOTHING RETURNING seq
+            ON CONFLICT DO NOTHING
+            RETURNING seq, priority, run_at, expires_at, gate, state, tenant, queue, group_name
+        -- As `stand` would do, which had to read them again.
+        ), stands AS (
+            INSERT INTO holdfast.ready
+            SELECT n.seq, -n.priority, n.run_at, n.expires_at, n.gate, n.tenant, n.queue,
+                n.group_name FROM new n WHERE n.state = 'enqueued'
+        ), comes_due AS (
+            INSERT INTO holdfast.due SELECT n.seq, n.run_at FROM new n WHERE n.state = 'scheduled'
         )
         SELECT array_agg(new.seq) INTO made FROM new;
         -- After the insert: a job of this id that ended just now is in the history by now.
@@ -330,6 +340,8 @@ BEGIN
         END IF;
         IF cardinality(again) > 0 THEN
             DELETE FROM holdfast.jobs j WHERE j.seq = ANY (again);
+            DELETE FROM holdfast.ready r WHERE r.seq = ANY (again);
+            DELETE FROM holdfast.due d WHERE d.seq = ANY (again);
         END IF;
         IF coalesce(cardinality(made), 0) < number OR cardinality(again) > 0 THEN
             made := ARRAY(

@@ -162,7 +162,12 @@ BEGIN
         FROM named n
         WHERE j.ctid = n.place AND j.token = n.token AND j.state = 'processing'
             AND j.lease_until > now
-        RETURNING n.ord, j.tenant, j.id, j.queue, j.type, j.attempt, j.fence, j.lease_until
+        RETURNING n.ord, j.tenant, j.id, j.queue, j.type, j.attempt, j.fence, j.lease_until, j.seq,
+            j.attempt >= j.max_attempts AS spent
+    ), held AS (
+        INSERT INTO holdfast.leases (until, spent, seqs)
+        SELECT r.lease_until, r.spent, array_agg(r.seq) FROM renewed r
+        GROUP BY r.lease_until, r.spent
     ), noted AS (
         INSERT INTO holdfast.events
         SELECT nextval('holdfast.cursors'), now, 'extended', r.tenant, r.id, r.queue, r.type,
@@ -194,7 +199,12 @@ BEGIN
             ON j.tenant = w.t AND j.id = w.i
         ORDER BY j.seq FOR UPDATE OF j
     ), gone AS (
-        DELETE FROM holdfast.jobs j WHERE j.seq = ANY (ARRAY(SELECT held.seq FROM held)) RETURNING j.*
+        DELETE FROM holdfast.jobs j WHERE j.seq = ANY (ARRAY(SELECT held.seq FROM held))
+        RETURNING j.*
+    ), out_of_line AS (
+        DELETE FROM holdfast.ready r WHERE r.seq = ANY (ARRAY(SELECT g.seq FROM gone g))
+    ), not_due AS (
+        DELETE FROM holdfast.due d WHERE d.seq = ANY (ARRAY(SELECT g.seq FROM gone g))
     ), kept AS (
         INSERT INTO holdfast.history (
             seq, priority, run_at, created_at, updated_at, expires_at, finished_at, keep_until,
