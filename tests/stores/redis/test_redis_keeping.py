@@ -14,7 +14,7 @@ from holdfast.lifecycle import decide
 from holdfast.store import Claim, Ref
 from holdfast.stores.redis.claims import wish
 from holdfast.stores.redis.options import parse
-from holdfast.stores.redis.rows import pack
+from holdfast.stores.redis.rows import leased, pack
 from holdfast.stores.redis.store import RedisStore
 from holdfast.testing.contract.builders import ACME, LEASE, finding, job
 
@@ -130,7 +130,7 @@ async def test_a_claim_whose_answer_was_lost_finds_its_leases(
     args = pack(wish(claim(3, "lost")))
     told = await store.links.script("claim", shards.tag(0), lambda _: control, args, 0)
 
-    assert [int(one[0]) for one in told] == [lease.job.seq for lease in first]
+    assert [int(one[0]) for one in leased(told)] == [lease.job.seq for lease in first]
     assert len(await store.claim(claim(10))) == 5
 
 

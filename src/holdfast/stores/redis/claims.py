@@ -15,6 +15,7 @@ import msgspec
 from holdfast.clock import Micros
 from holdfast.scope import rounds
 from holdfast.store import Claim
+from holdfast.stores.redis.rows import leased
 from holdfast.stores.redis.shards import Shards, together
 
 ROUNDS_MAX = 20
@@ -138,7 +139,7 @@ class Claiming:
         )
         taken: dict[int, list[Any]] = {}
         for places, (told, numbers) in zip(by_shard.values(), answers, strict=True):
-            rest = iter(told)
+            rest = iter(leased(told))
             for place, number in zip(places, numbers, strict=True):
                 line = lines[place]
                 taken[place] = [next(rest) for _ in range(number)]

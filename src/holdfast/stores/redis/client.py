@@ -12,7 +12,7 @@ import asyncio
 import random
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -26,12 +26,15 @@ from holdfast.stores.redis.faults import ours, passing
 from holdfast.stores.redis.options import Options
 from holdfast.stores.redis.routes import Place, Routes
 from holdfast.stores.redis.scripts import script
+from holdfast.stores.redis.wire import Wire
 
 NAP_S_MIN = 0.02
 NAP_S_MAX = 1.0
 HEALTH_S = 30.0
 """A connection that was idle this long is tried before it is used."""
 REDIRECTS_MAX = 5
+SCRIPTS = ("EVALSHA", "EVAL")
+"""What goes over the wire; redis-py's client does the rest, and knows what all else answers."""
 
 Args = tuple[Any, ...]
 
@@ -47,7 +50,14 @@ class Links:
         self._closed = False
 
     async def script(
-        self, name: str, tag: str, control: Callable[[bool], bytes], args: bytes, replicas: int
+        self,
+        name: str,
+        tag: str,
+        control: Callable[[bool], bytes],
+        args: bytes,
+        replicas: int,
+        *,
+        texts: Sequence[str | bytes] = (),
     ) -> Any:
         """What the script of a verb answers for one shard, once so many replicas have it.
 
@@ -58,7 +68,7 @@ class Links:
         async def run(link: _Link, again: bool) -> Any:
             # Two keys, one of which is never there: while a slot moves from one server to another,
             # that makes both refuse (TRYAGAIN) what would see only a part of the shard.
-            call = (2, tag, f"{tag}:heads", control(again), args)
+            call = (2, tag, f"{tag}:heads", control(again), args, *texts)
             try:
                 return await link.call(("EVALSHA", one.sha, *call), tag, replicas=replicas)
             except exceptions.NoScriptError:
@@ -128,6 +138,8 @@ class _Link:
         self._options = options
         self._routes = routes
         self._clients: dict[Place, Redis] = {}
+        self._wires: dict[Place, Wire] = {}
+        self._opening = asyncio.Lock()
         # Ends with the loop: asyncio.run cancels what is left, and that closes the connections.
         self._keeper = asyncio.get_running_loop().create_task(self._keep(), name="holdfast-redis")
 
@@ -160,6 +172,8 @@ class _Link:
     async def _at(
         self, place: Place, args: Args, replicas: int = 0, *, asking: bool = False
     ) -> Any:
+        if not replicas and not asking and args[0] in SCRIPTS:
+            return await (await self._wire(place)).call(*args)
         client: Any = self._client(place)
         if not replicas and not asking:
             return await client.execute_command(*args)
@@ -185,6 +199,16 @@ class _Link:
             client = self._clients[place] = _open(self._options, place)
         return client
 
+    async def _wire(self, place: Place) -> Wire:
+        wire = self._wires.get(place)
+        if wire is not None and not wire.lost:
+            return wire
+        async with self._opening:
+            wire = self._wires.get(place)
+            if wire is None or wire.lost:  # Nobody has opened it meanwhile.
+                wire = self._wires[place] = await Wire.open(self._options, *place)
+        return wire
+
     async def close(self) -> None:
         self._keeper.cancel()
         with suppress(asyncio.CancelledError):
@@ -198,6 +222,8 @@ class _Link:
         try:
             await asyncio.get_running_loop().create_future()
         finally:
+            for wire in self._wires.values():
+                wire.close()
             for client in self._clients.values():
                 with suppress(exceptions.RedisError, OSError):
                     await client.aclose()

@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast.clock import Micros
 from holdfast.errors import REFUSALS, IdConflict, JobNotFound, QueueFull
-from holdfast.job import NewJob, Reason
+from holdfast.job import NewJob, Reason, State
 from holdfast.lifecycle import Transition
 from holdfast.store import Acked, Canceled, Enqueued, Extended, Extension, Ref
 from holdfast.stores.redis.rows import REASON_CODES, STATE_CODES, STATES, exact, new_row, plain, raw
@@ -31,8 +31,16 @@ async def enqueue(shards: Shards, jobs: Sequence[NewJob], now: Micros | None) ->
     async def call(shard: int, places: list[int], base: int | None) -> int:
         at = 0
         for part in _parts(jobs, places):
-            args = ([rows[place] for place in part], part if len(spread) > 1 else None)
-            *answers, at = await shards.call("enqueue", shard, args, now, base=base, wait=True)
+            names, fixed, bodies, options = zip(*(rows[place] for place in part), strict=True)
+            *answers, at = await shards.call(
+                "enqueue",
+                shard,
+                (options, part if len(spread) > 1 else None),
+                now,
+                texts=(*names, *fixed, *bodies),
+                base=base,
+                wait=True,
+            )
             for place, answer in zip(part, answers, strict=True):
                 found[place] = answer
         return int(at)
@@ -79,18 +87,47 @@ def _enqueued(job: NewJob, answer: Any) -> Enqueued:
 
 
 async def ack(shards: Shards, transitions: Sequence[Transition], now: Micros | None) -> list[Acked]:
-    items = [_change(change) for change in transitions]
-    tenants = (change.tenant for change in transitions)
-    answers = await _each(shards, "ack", items, tenants, now)
-    return [_acked(*each) for each in zip(transitions, answers, strict=True)]
+    # Completions go first, which only a job that is named twice would notice.
+    once = len({change.id for change in transitions}) == len(transitions)
+    found: list[Any] = [None] * len(transitions)
+
+    async def call(shard: int, places: list[int]) -> None:
+        flat: list[Any] = []
+        changes, completed, changed = [], [], []
+        for place in places:
+            change = transitions[place]
+            seq, nonce = _token(change.token)
+            if once and seq is not None and _only_completes(change):
+                flat += (change.tenant, change.id, seq, nonce, raw(change.result) or False)
+                completed.append(place)
+            else:
+                changes.append(_change(change, seq, nonce))
+                changed.append(place)
+        answers = await shards.call("ack", shard, (flat, changes), now, wait=True)
+        for place, answer in zip(completed + changed, answers, strict=True):
+            found[place] = answer
+
+    spread = shards.spread(transitions, (change.tenant for change in transitions))
+    await together(call(shard, places) for shard, places in spread.items())
+    return [_acked(*each) for each in zip(transitions, found, strict=True)]
 
 
-def _change(change: Transition) -> tuple[Any, ...]:
+def _only_completes(change: Transition) -> bool:
+    return (
+        change.to is State.COMPLETED
+        and change.reason is None
+        and change.error is None
+        and not (change.lapsed or change.give_back or change.miss)
+    )
+
+
+def _change(change: Transition, seq: str | None, nonce: str | None) -> tuple[Any, ...]:
     return (
         change.tenant,
         change.id,
-        _seq(change.token),
-        change.token,
+        seq,
+        nonce,
+        raw(change.result),
         STATE_CODES[change.to],
         change.delay_us,
         exact("run_at", change.run_at),
@@ -99,14 +136,15 @@ def _change(change: Transition) -> tuple[Any, ...]:
         change.lapsed,
         0 if change.reason is None else REASON_CODES[Reason(change.reason)],
         plain(change.error),
-        raw(change.result),
     )
 
 
-def _seq(token: str | None) -> str | None:
-    """The job's sequence, which our tokens end with; None for a token that is not ours."""
-    digits = (token or "").rpartition(".")[2]
-    return digits.zfill(16) if digits.isdecimal() and digits.isascii() else None
+def _token(token: str | None) -> tuple[str | None, str | None]:
+    """The job's sequence and the claim's nonce; no sequence, where it is none of our tokens."""
+    nonce, _, digits = (token or "").rpartition(".")
+    if digits.isdecimal() and digits.isascii() and digits[0] != "0":
+        return digits.zfill(16), nonce
+    return None, token
 
 
 def _acked(change: Transition, answer: Any) -> Acked:
@@ -119,7 +157,8 @@ async def extend(
     shards: Shards, extensions: Sequence[Extension], now: Micros | None
 ) -> list[Extended]:
     items = [
-        (one.tenant, one.id, one.token, one.lease_us, plain(one.progress)) for one in extensions
+        (one.tenant, one.id, *_token(one.token), one.lease_us, plain(one.progress))
+        for one in extensions
     ]
     tenants = (one.tenant for one in extensions)
     answers = await _each(shards, "extend", items, tenants, now)
@@ -148,7 +187,7 @@ async def _each(
     spread = shards.spread(items, tenants)
     found: list[Any] = [None] * len(items)
     answers = await together(
-        shards.call(name, shard, [items[place] for place in places], now, wait=name == "ack")
+        shards.call(name, shard, [items[place] for place in places], now)
         for shard, places in spread.items()
     )
     for places, answer in zip(spread.values(), answers, strict=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -44,6 +45,9 @@ EXACT_MAX = 2**53
 RULES_CACHE_MAX = 1024
 """Most jobs of a type share their rules; few types are alive at a time."""
 
+TEXT_CACHE_MAX = 1024
+"""Names of tenants, queues and types come again and again."""
+
 _HEAD = struct.Struct(">BBBIIII7dH")
 _FIXED = struct.Struct(">I4d")
 _LENGTH = struct.Struct(">H")
@@ -70,12 +74,13 @@ def raw(value: bytes | None) -> msgspec.Raw | None:
     return msgspec.Raw(b"\xdb" + size.to_bytes(4) + value)
 
 
-def new_row(job: NewJob) -> tuple[Any, ...]:
-    """A job as enqueue.lua takes it."""
+def new_row(job: NewJob) -> tuple[str, bytes, bytes, Any]:
+    """A job as enqueue.lua takes it: its name, the fixed part of its row, its body, its options."""
     envelope, rules, body = job.envelope, job.rules, job.envelope.body
     if body is not None and not isinstance(body, bytes):
         why = f"cannot be stored: must be bytes, not {type(body).__name__}"
         raise InvalidInput(field="value", why=why)
+    id = job.id.encode()
     fixed = [
         _FIXED.pack(
             rules.max_attempts,
@@ -83,16 +88,35 @@ def new_row(job: NewJob) -> tuple[Any, ...]:
             rules.keep_failed_us,
             -1 if rules.key_us is None else rules.key_us,
             0 if body is None else len(body),
-        )
+        ),
+        _sized(job.tenant),
+        _LENGTH.pack(len(id)),
+        id,
+        _sized(job.queue),
+        _sized(envelope.type),
+        _sized(job.group or ""),
+        _sized(job.key or ""),
     ]
-    for text in (job.tenant, job.id, job.queue, envelope.type, job.group or "", job.key or ""):
-        encoded = text.encode()
-        fixed += (_LENGTH.pack(len(encoded)), encoded)
     if job.tags or job.origin is not None:
         fixed.append(pack((job.tags or None, job.origin)))
     kept = pack((envelope.codec, envelope.version, _encode_rules(rules), body))
-    run_at = exact("run_at", job.run_at)
-    return raw(b"".join(fixed)), raw(kept), job.priority, job.delay_us, run_at, job.ttl_us
+    options: Any = job.priority
+    if job.delay_us or job.run_at is not None or job.ttl_us is not None:
+        options = (job.priority, job.delay_us, exact("run_at", job.run_at), job.ttl_us)
+    return _start(job.tenant) + job.id, b"".join(fixed), kept, options
+
+
+@lru_cache(TEXT_CACHE_MAX)
+def _sized(text: str) -> bytes:
+    """A text after its length, as rows hold it."""
+    encoded = text.encode()
+    return _LENGTH.pack(len(encoded)) + encoded
+
+
+@lru_cache(TEXT_CACHE_MAX)
+def _start(tenant: str) -> str:
+    """What the names of a tenant's jobs begin with; as `rows.name` of the scripts."""
+    return f"{len(tenant.encode())}:{tenant}"
 
 
 def exact(field: str, number: int | None) -> int | None:
@@ -102,18 +126,28 @@ def exact(field: str, number: int | None) -> int | None:
     return number
 
 
-def record(told: list[Any], now: Micros) -> JobRecord:
+def leased(answer: list[Any]) -> list[Sequence[Any]]:
+    """Rows as told, of the answer to a claim."""
+    flat, more = answer
+    each = iter(flat)
+    told: list[Sequence[Any]] = list(zip(each, each, each, strict=True))
+    for place, *seldom in more:
+        told[place - 1] = (*told[place - 1], *seldom)
+    return told
+
+
+def record(told: Sequence[Any], now: Micros) -> JobRecord:
     """The job of a row as told, as a reader sees it now."""
     return _read(told, now)[0]
 
 
-def token(told: list[Any], now: Micros) -> tuple[JobRecord, str]:
+def token(told: Sequence[Any], now: Micros) -> tuple[JobRecord, str]:
     """The same with the token of its lease."""
     job, nonce = _read(told, now)
     return job, f"{nonce}.{job.seq}"
 
 
-def _read(told: list[Any], now: Micros) -> tuple[JobRecord, str]:
+def _read(told: Sequence[Any], now: Micros) -> tuple[JobRecord, str]:
     row: bytes = told[1]
     (
         state, _, reason, attempt, fence, lapses, misses, priority, created, updated, run_at,

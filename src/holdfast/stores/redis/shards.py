@@ -59,16 +59,22 @@ class Shards:
         args: Any,
         now: Micros | None,
         *,
+        texts: Sequence[str | bytes] = (),
         base: int | None = None,
         wait: bool = False,
     ) -> Any:
-        """What a script answers for one shard; `wait` until replicas have it, if that is asked."""
+        """What a script answers for one shard; `wait` until replicas have it, if that is asked.
+
+        `texts` follow the arguments as they are: packed, each byte would be copied twice more.
+        """
 
         def control(again: bool) -> bytes:
             return pack((now, self.number, shard, self._events, base, self.channel, again))
 
         replicas = self._links.options.wait_replicas if wait else 0
-        return await self._links.script(name, self.tag(shard), control, pack(args), replicas)
+        return await self._links.script(
+            name, self.tag(shard), control, pack(args), replicas, texts=texts
+        )
 
     async def each(self, name: str, shards: Iterable[int], args: Any, now: Micros | None) -> Any:
         """What it answers for each of them, asked at the same time."""

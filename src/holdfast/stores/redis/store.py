@@ -55,7 +55,7 @@ from holdfast.stores.redis import claims, explain, facts, journey, names, openin
 from holdfast.stores.redis.client import Links
 from holdfast.stores.redis.layout import FORMAT
 from holdfast.stores.redis.options import Options, parse
-from holdfast.stores.redis.rows import token
+from holdfast.stores.redis.rows import leased, token
 from holdfast.stores.redis.shards import Shards, together
 from holdfast.stores.redis.wakeup import Ear
 
@@ -148,7 +148,7 @@ class RedisStore:
         if not concerned or claim.limit == 0:
             return []
         if len(concerned) == 1:
-            told = await shards.call("claim", concerned[0], claims.wish(claim), now)
+            told = leased(await shards.call("claim", concerned[0], claims.wish(claim), now))
         else:
             told = await claims.Claiming(shards, claim, concerned, now).told()
         leases = []

@@ -252,36 +252,36 @@ DECLARE
     number integer := cardinality(ids);
     seqs bigint[] := ARRAY(SELECT nextval('holdfast.seqs') FROM generate_series(1, number));
     grouped text[];
+    capped boolean;
     run_ats bigint[];
     made bigint[];
     again bigint[];
     each record;
-    all_new boolean := false;
+    last_cursor bigint;
 BEGIN
     run_ats := ARRAY(
         SELECT coalesce(u.given, now + coalesce(u.delay, 0))
         FROM unnest(run_at_givens, delays, seqs) WITH ORDINALITY AS u(given, delay, seq, ord)
         ORDER BY u.ord
     );
-    grouped := ARRAY(
-        SELECT r.tenant FROM holdfast.ruled r WHERE r.grouped AND r.tenant = ANY (tenants)
-    );
-    -- A tenant with a cap is counted before anything is inserted.
-    IF fresh AND NOT EXISTS (
-        SELECT FROM holdfast.ruled r WHERE r.tenant = ANY (tenants)
-            AND (r.max_queued IS NOT NULL OR r.max_bytes IS NOT NULL)
-    ) THEN
-        all_new := holdfast.enqueue_fresh(
+    SELECT coalesce(array_agg(r.tenant) FILTER (WHERE r.grouped), '{}'),
+        count(r.max_queued) + count(r.max_bytes) > 0
+    INTO grouped, capped FROM holdfast.ruled r WHERE r.tenant = ANY (tenants);
+    IF channel IS NOT NULL THEN
+        PERFORM pg_notify(channel, hint);
+    END IF;
+    IF keys IS NOT NULL OR capped THEN
+        -- A tenant with a cap is counted before anything is inserted.
+        IF fresh AND NOT capped AND holdfast.enqueue_fresh(
             tenants, ids, queues, types, codecs, versions, payloads, rules, priorities, run_ats,
             ttls, keys, key_lengths, groups, tags, origins, attempts, keeps, grouped, seqs, now
-        );
-    END IF;
-    IF all_new THEN
-        made := seqs;
-    ELSIF keys IS NOT NULL OR EXISTS (
-        SELECT FROM holdfast.ruled r WHERE r.tenant = ANY (tenants)
-            AND (r.max_queued IS NOT NULL OR r.max_bytes IS NOT NULL)
-    ) THEN
+        ) THEN
+            PERFORM holdfast.tell_new(
+                tenants, ids, queues, types, groups, priorities, run_ats, payloads, grouped, seqs,
+                now, events
+            );
+            RETURN;
+        END IF;
         SELECT * INTO each FROM holdfast.enqueue_each(
             tenants, ids, queues, types, codecs, versions, payloads, rules, priorities, run_ats,
             ARRAY(SELECT now + t FROM unnest(ttls, ids) WITH ORDINALITY AS u(t, x, n) ORDER BY n),
@@ -292,9 +292,18 @@ BEGIN
             ),
             groups, tags, origins, attempts, keeps, grouped, seqs, now
         );
-        made := each.made;
+        PERFORM holdfast.tell_new(
+            tenants, ids, queues, types, groups, priorities, run_ats, payloads, grouped, each.made,
+            now, events
+        );
         RETURN QUERY SELECT * FROM unnest(each.answers);
     ELSE
+        IF events THEN
+            PERFORM holdfast.announce();
+            SELECT CASE WHEN is_called THEN last_value ELSE 0 END INTO last_cursor
+            FROM holdfast.cursors;
+        END IF;
+        -- All in one statement, for a single job most of the time is spent on starting statements.
         WITH new AS (
             INSERT INTO holdfast.jobs (
                 seq, tenant, id, queue, type, codec, version, payload, rules, priority, run_at,
@@ -318,7 +327,8 @@ BEGIN
             -- In one order, so that two calls with the same ids never wait for each other.
             ORDER BY u.tenant COLLATE "C", u.id COLLATE "C", u.seq
             ON CONFLICT DO NOTHING
-            RETURNING seq, priority, run_at, expires_at, gate, state, tenant, queue, group_name
+            RETURNING seq, priority, run_at, expires_at, gate, state, tenant, id, queue, type,
+                group_name, size
         -- As `stand` would do, which had to read them again.
         ), stands AS (
             INSERT INTO holdfast.ready
@@ -326,6 +336,22 @@ BEGIN
                 n.group_name FROM new n WHERE n.state = 'enqueued'
         ), comes_due AS (
             INSERT INTO holdfast.due SELECT n.seq, n.run_at FROM new n WHERE n.state = 'scheduled'
+        ), told AS (
+            INSERT INTO holdfast.deltas (
+                tenant, queue, group_name, scheduled, enqueued, blocked, bytes, head_rank, head_seq,
+                due
+            )
+            SELECT n.tenant, n.queue, n.group_name, count(*) FILTER (WHERE n.state = 'scheduled'),
+                count(*) FILTER (WHERE n.state = 'enqueued'), sum(n.gate), sum(n.size),
+                min(-n.priority) FILTER (WHERE n.state = 'enqueued'),
+                min(n.seq) FILTER (WHERE n.state = 'enqueued'),
+                min(n.run_at) FILTER (WHERE n.state = 'scheduled')
+            FROM new n GROUP BY n.tenant, n.queue, n.group_name ORDER BY min(n.seq)
+        ), noted AS (
+            INSERT INTO holdfast.events
+            SELECT nextval('holdfast.cursors'), now, 'enqueued', n.tenant, n.id, n.queue, n.type, 0,
+                0, CASE WHEN n.state = 'scheduled' THEN n.run_at END
+            FROM (SELECT * FROM new ORDER BY new.seq) n WHERE events
         )
         SELECT array_agg(new.seq) INTO made FROM new;
         -- After the insert: a job of this id that ended just now is in the history by now.
@@ -339,9 +365,7 @@ BEGIN
             );
         END IF;
         IF cardinality(again) > 0 THEN
-            DELETE FROM holdfast.jobs j WHERE j.seq = ANY (again);
-            DELETE FROM holdfast.ready r WHERE r.seq = ANY (again);
-            DELETE FROM holdfast.due d WHERE d.seq = ANY (again);
+            PERFORM holdfast.unmake(again, last_cursor);
         END IF;
         IF coalesce(cardinality(made), 0) < number OR cardinality(again) > 0 THEN
             made := ARRAY(
@@ -360,28 +384,36 @@ BEGIN
                 SELECT h.queue, h.type FROM holdfast.history h
                 WHERE h.tenant = u.tenant AND h.id = u.id LIMIT 1
             ) e WHERE u.seq IS NULL;
-        ELSE
-            made := seqs;
         END IF;
-    END IF;
-    PERFORM holdfast.tell_new(
-        tenants, ids, queues, types, groups, priorities, run_ats,
-        ARRAY(
-            SELECT coalesce(octet_length(u.payload), 0)
-            FROM unnest(payloads, ids) WITH ORDINALITY AS u(payload, id, ord) ORDER BY u.ord
-        ),
-        grouped, made, now, events
-    );
-    IF channel IS NOT NULL THEN
-        PERFORM pg_notify(channel, hint);
     END IF;
 END
 $$;
 
--- Counts and records new jobs.
+-- Takes back what this very transaction has made, counted and recorded.
+CREATE FUNCTION holdfast.unmake(of_seqs bigint[], last_cursor bigint) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    WITH gone AS (
+        DELETE FROM holdfast.jobs j WHERE j.seq = ANY (of_seqs) RETURNING j.*
+    ), out_of_line AS (
+        DELETE FROM holdfast.ready r WHERE r.seq = ANY (of_seqs)
+    ), not_due AS (
+        DELETE FROM holdfast.due d WHERE d.seq = ANY (of_seqs)
+    ), unsaid AS (
+        DELETE FROM holdfast.events e USING gone g
+        WHERE e.tenant = g.tenant AND e.job_id = g.id AND e.cursor > last_cursor
+    )
+    INSERT INTO holdfast.deltas (tenant, queue, group_name, scheduled, enqueued, blocked, bytes)
+    SELECT g.tenant, g.queue, g.group_name, -count(*) FILTER (WHERE g.state = 'scheduled'),
+        -count(*) FILTER (WHERE g.state = 'enqueued'), -sum(g.gate), -sum(g.size)
+    FROM gone g GROUP BY g.tenant, g.queue, g.group_name;
+END
+$$;
+
+-- Counts and records new jobs that were not made all at once.
 CREATE FUNCTION holdfast.tell_new(
     tenants text[], ids text[], queues text[], types text[], groups text[], priorities bigint[],
-    run_ats bigint[], sizes integer[], grouped text[], made bigint[], now bigint, events boolean
+    run_ats bigint[], payloads bytea[], grouped text[], made bigint[], now bigint, events boolean
 ) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO holdfast.deltas
@@ -390,10 +422,10 @@ BEGIN
         count(*) FILTER (WHERE u.run_at <= now),
         count(*) FILTER (
             WHERE u.run_at <= now AND u.group_name IS NOT NULL AND u.tenant = ANY (grouped)
-        ), sum(u.size), min(-coalesce(u.priority, 0)) FILTER (WHERE u.run_at <= now),
+        ), sum(coalesce(octet_length(u.payload), 0)), min(-coalesce(u.priority, 0)) FILTER (WHERE u.run_at <= now),
         min(u.seq) FILTER (WHERE u.run_at <= now), min(u.run_at) FILTER (WHERE u.run_at > now)
-    FROM unnest(tenants, queues, groups, priorities, run_ats, sizes, made)
-        AS u(tenant, queue, group_name, priority, run_at, size, seq)
+    FROM unnest(tenants, queues, groups, priorities, run_ats, payloads, made)
+        AS u(tenant, queue, group_name, priority, run_at, payload, seq)
     WHERE u.seq IS NOT NULL GROUP BY u.tenant, u.queue, u.group_name ORDER BY min(u.seq);
     IF events THEN
         PERFORM holdfast.announce();

@@ -1,53 +1,62 @@
--- ack: {transitions} -> for each the state's number, or the code of the refusal.
--- A transition is {tenant, id, seq or nil, token or nil, to, delay, run_at or nil, give_back, miss,
--- lapsed, reason or 0, error or nil, result or nil}. The sequence is the caller's guess, from the
--- token.
+-- ack: {completions, changes} -> for each, in this order, the state's number, or the code of the
+-- refusal. No job is named twice among the completions.
+-- Completions, nearly all there are, are one flat list of tenant, id, seq, nonce, result or false.
+-- A change is {tenant, id, seq or nil, nonce or nil, result or nil, to, delay, run_at or nil,
+-- give_back, miss, lapsed, reason or 0, error or nil}. Sequence and nonce are those of the token.
 
 core.insist()
 
-local guesses, texts = {}, {}
-for _, item in ipairs(ARGS) do
-  if item[3] then guesses[#guesses + 1] = item[3] end
-end
-for index, text in ipairs(core.values(ROWS, guesses)) do texts[guesses[index]] = text end
+local SIZE = 5 -- Values of a completion.
+local completions, changes, answers = ARGS[1], ARGS[2], {}
+local number = #completions / SIZE
 
--- The row of this name: the guess, if it is right.
-local function look(tenant, id, guess)
-  local row = guess and texts[guess] and rows.adopt(guess, texts[guess])
+-- The row of this name: the one of the sequence, if that is right.
+local function look(tenant, id, seq)
+  local row = seq and rows.get(seq)
   if row and row.tenant == tenant and row.id == id then return row end
   return rows.named(rows.name(tenant, id))
 end
 
--- Nearly every ack: a completion and nothing else. A later one of the same job must look anew.
-local function is_completed(item)
-  local seq = item[3]
-  local text = seq and texts[seq]
-  if not text or rows.known(seq) or item[5] ~= COMPLETED or item[8] or item[9] or item[10]
-    or item[11] ~= 0 or item[12] or not plain.complete(seq, text, item)
-  then
-    return false
-  end
-  texts[seq] = nil
-  return true
-end
-
-local function ack(item)
-  if is_completed(item) then return COMPLETED end
-  local row, lapsed = look(item[1], item[2], item[3]), item[10]
-  local refusal = rules.refusal(row, item[4], lapsed)
+local function ack(tenant, id, seq, nonce, change)
+  local row, lapsed = look(tenant, id, seq), change.lapsed
+  local refusal = rules.refusal(row, seq, nonce, lapsed)
   if refusal then return refusal end
   jobs.leave(row)
-  local kind, run_at = rules.apply(row, {
-    to = item[5], delay = item[6], run_at = item[7], give_back = item[8], miss = item[9],
-    lapsed = lapsed, reason = item[11], error = item[12], result = item[13],
-  })
+  local kind, run_at = rules.apply(row, change)
   local why = rules.why(row)
   if row.state >= ENDED then jobs.finish(row) else jobs.enter(row) end
   log.note(kind, row, run_at and run_at > NOW and run_at or nil, why, true)
   return row.state
 end
 
-local answers = {}
-for index, item in ipairs(ARGS) do answers[index] = ack(item) end
+local seqs, left = {}, {}
+for index = 1, number do seqs[index] = completions[SIZE * index - 2] end
+local texts = core.values(ROWS, seqs)
+for index = 1, number do
+  local at, text = SIZE * index, texts[index]
+  if text and plain.complete(seqs[index], text, completions[at - 4], completions[at - 3],
+    completions[at - 1], completions[at])
+  then
+    answers[index] = COMPLETED
+  else
+    left[#left + 1] = index
+  end
+end
+
+if #left > 0 or #changes > 0 then plain.settle() end
+for _, index in ipairs(left) do
+  local at = SIZE * index
+  answers[index] = ack(completions[at - 4], completions[at - 3], seqs[index], completions[at - 1],
+    {to = COMPLETED, reason = 0, result = completions[at] or nil})
+end
+local ahead = {}
+for _, item in ipairs(changes) do ahead[#ahead + 1] = item[3] end
+rows.load(ahead)
+for index, item in ipairs(changes) do
+  answers[number + index] = ack(item[1], item[2], item[3], item[4], {
+    to = item[6], delay = item[7], run_at = item[8], give_back = item[9], miss = item[10],
+    lapsed = item[11], reason = item[12], error = item[13], result = item[5],
+  })
+end
 core.finish()
 return answers

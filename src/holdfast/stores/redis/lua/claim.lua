@@ -13,11 +13,13 @@ end
 -- Gives each of the lines its turn, until the claim is full.
 local function round(claim, found, dry)
   local weights = {}
-  for index, line in ipairs(found) do weights[index] = gates.weight(line[2]) end
-  local times = rounds(claim.limit - #take.leases, weights)
+  for index, line in ipairs(found) do
+    weights[index] = ruled(line[2]) and gates.weight(line[2]) or 1
+  end
+  local times = rounds(claim.limit - take.count, weights)
   local dried = 0
   for index, line in ipairs(found) do
-    local room = claim.limit - #take.leases
+    local room = claim.limit - take.count
     if room == 0 then break end
     local allowed = lines.allowance(line[2], line[3], weights[index] * times)
     local got, wanted = take.visit(line[2], line[3], claim, allowed, room)
@@ -34,10 +36,10 @@ core.insist()
 repair.all()
 take.again(claim)
 local dry, dried = {}, 0
-while #take.leases < claim.limit do
+while take.count < claim.limit do
   -- More lines than jobs wanted cannot be served anyway.
   local found = {}
-  for _, line in ipairs(lines.open(claim.tenants, claim.queues, claim.limit - #take.leases + dried))
+  for _, line in ipairs(lines.open(claim.tenants, claim.queues, claim.limit - take.count + dried))
   do
     if not dry[line[2] .. '\0' .. line[3]] then found[#found + 1] = line end
   end

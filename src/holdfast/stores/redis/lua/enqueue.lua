@@ -1,13 +1,15 @@
--- enqueue: {jobs, places or nil} -> for each job 1 (kept), or {0, id of an earlier one}, or
+-- enqueue: {options, places or nil}, and besides the arguments ARGV[3] and on: all names, then all
+-- fixed parts of rows, then all bodies -> for each job 1 (kept), or {0, id of an earlier one}, or
 -- {2, type, queue} (the id is another job's), or {3, what, has, most} (its tenant is full).
 -- The last answer is the instant that the sequences count from.
--- A job is {fixed, body, priority, delay, run_at or nil, ttl or nil}.
+-- The options of a job that is ready at once are its priority, of any other {priority, delay,
+-- run_at or nil, ttl or nil}.
 
 local batch, places = ARGS[1], ARGS[2]
 
 -- Why the tenant may not have a job of this size waiting too; nil when it may.
 local function full(tenant, size)
-  if not gates.ruled(tenant) then return nil end
+  if not ruled(tenant) then return nil end
   local rules = gates.of('t', tenant, '')
   if not rules.max_queued and not rules.max_bytes then return nil end
   local record = counts.of('t', tenant, '')
@@ -20,9 +22,10 @@ local function full(tenant, size)
   end
 end
 
-local function insert(row, body)
+local function insert(row, body, previous)
   row.seq = wide(core.tick('seq'))
-  row.last = log.untail(row.name)
+  row.last = previous
+  log.untail(row.name, previous)
   rows.add(row, body)
   if row.group then groups.joins(row) end
   jobs.enter(row)
@@ -30,7 +33,7 @@ local function insert(row, body)
   log.note('enqueued', row, row.run_at > NOW and row.run_at or nil)
 end
 
-local function enqueue(job, row)
+local function enqueue(options, row, body, previous)
   local earlier = rows.named(row.name)
   if earlier then
     if earlier.type ~= row.type or earlier.queue ~= row.queue then
@@ -38,27 +41,33 @@ local function enqueue(job, row)
     end
     return {0, earlier.id}
   end
-  row.priority, row.run_at = job[3], job[5] or NOW + job[4]
+  row.priority, row.run_at = options[1], options[3] or NOW + options[2]
   if row.run_at > NOW then row.state = SCHEDULED end
-  if job[6] then row.expires = NOW + job[6] end
+  if options[4] then row.expires = NOW + options[4] end
   local holder = row.key and jobs.key_holder(row)
   if holder then return {0, holder} end
   local refusal = full(row.tenant, row.size)
   if refusal then return refusal end
-  insert(row, job[2])
+  insert(row, body, previous)
   return 1
 end
 
-local fresh, names = {}, {}
-for index, job in ipairs(batch) do
-  fresh[index] = rows.fresh(job[1])
-  names[index] = rows.name_of(fresh[index])
-end
+local size = #batch
+local names = {unpack(ARGV, 3, size + 2)}
 rows.find(names)
-local answers = {}
-for index, job in ipairs(batch) do
+local tails, answers = log.tails(names), {}
+for index, options in ipairs(batch) do
   core.place = places and places[index] or 0
-  answers[index] = enqueue(job, fresh[index])
+  local name, fixed, body = names[index], ARGV[size + index + 2], ARGV[2 * size + index + 2]
+  local is_plain = type(options) == 'number'
+  if is_plain and not rows.seq_of(name)
+    and plain.insert(name, fixed, body, options, tails[index])
+  then
+    answers[index] = 1
+  else
+    local row = rows.fresh(name, fixed)
+    answers[index] = enqueue(is_plain and {options, 0} or options, row, body, tails[index])
+  end
 end
 core.finish()
 answers[#answers + 1] = whole(CONTROL[5] or SERVER_NOW)

@@ -14,13 +14,15 @@ local CONTROL = cmsgpack.unpack(ARGV[1])
 local ARGS = cmsgpack.unpack(ARGV[2])
 
 local core, rows, counts, gates, groups, lines, jobs, log = {}, {}, {}, {}, {}, {}, {}, {}
-local plain = {settle = function() end}
+local plain, repair, rules, take, walk = {settle = function() end}, {}, {}, {seqs = {}, texts = {}, rows = {}, count = 0}, {}
 
 local WAITING, SCHEDULED, ENQUEUED, PROCESSING, RETRYING = 1, 2, 3, 4, 5
 local COMPLETED, FAILED, CANCELED = 6, 7, 8
 local ENDED = COMPLETED -- From here on a state is final.
 
 local UNLIMITED = 2 ^ 52
+local BYTES = 9 -- Place in a scope's counts, after the states.
+local FACT_SIZE = 10 -- Values of a fact; all facts of an entry are one flat list.
 local ARGS_MAX = 4000 -- Values of one command; Lua's stack holds 8000.
 
 local function key(name) return TAG .. ':' .. name end
@@ -41,7 +43,7 @@ local SHARDS, SHARD, EVENTS, CHANNEL = CONTROL[2], CONTROL[3], CONTROL[4], CONTR
 -- compare: about in the order in which they were given, and never the same.
 
 local HEADS = {'seq', 'cursor', 'turn', 'floor', 'rules', 'now'}
-local heads, heads_changed = {}, false
+local heads, heads_changed, gates_changed = {}, false, false
 do
   local found = call('HMGET', key('heads'), unpack(HEADS))
   for index, name in ipairs(HEADS) do heads[name] = tonumber(found[index] or '0') end
@@ -50,14 +52,21 @@ end
 -- A caller's clock may have been read before that of a call that came here first.
 local NOW = CONTROL[1] and math.max(CONTROL[1], heads.now) or SERVER_NOW
 
+-- Whether anything is set for a tenant, its queues or its groups, or was before this call.
+local function ruled(tenant)
+  return (heads.rules > 0 or gates_changed) and gates.ruled(tenant)
+end
+
 local function slot_of(instant) return math.floor(instant / SHARDS) * SHARDS + SHARD end
 
 -- Where the item under way stands in the caller's batch, if that is spread over several shards.
 core.place = 0
 
+local NOW_SLOT = slot_of(SERVER_NOW)
+local BASE_SLOT = CONTROL[5] and slot_of(CONTROL[5]) or NOW_SLOT
+
 function core.tick(name)
-  local base = slot_of(CONTROL[5] or SERVER_NOW) + core.place * SHARDS
-  if name == 'cursor' then base = slot_of(SERVER_NOW) end
+  local base = name == 'cursor' and NOW_SLOT or BASE_SLOT + core.place * SHARDS
   local last = heads[name]
   local nearest = last - last % SHARDS + SHARD
   while nearest <= last do nearest = nearest + SHARDS end
@@ -205,11 +214,11 @@ end
 
 -- Lets go on what has room now, then writes all that was gathered. The last call of a script.
 function core.finish()
+  plain.settle()
   groups.open_up()
   lines.open_up()
   gates.save()
   rows.save()
-  plain.settle()
   counts.save()
   log.save()
   for name in pairs(pending_hashes) do hsettle(name) end

@@ -4,7 +4,6 @@
 -- A scope is named by its kind (t, q, g), its tenant and its part, apart by a zero byte.
 
 local COUNTS = '>ddddddddd'
-local BYTES = 9
 
 local known = {t = {}, q = {}, g = {}}
 
@@ -63,20 +62,27 @@ function counts.move(row, from, to)
     whole_tenant[BYTES] = whole_tenant[BYTES] + row.size
   end
   if group then add(counts.of('g', tenant, group), from, to) end
-  if gates.ruled(tenant) then
+  if ruled(tenant) then
     if from == PROCESSING or to == PROCESSING then lines.touch_tenant(tenant) end
     if group and lived and to ~= PROCESSING then groups.touch(tenant, group) end
   end
 end
 
--- Moves many jobs of a line from one state to another; `ended` bytes of them.
-function counts.add(tenant, queue, from, to, number, ended)
+-- Moves many jobs of a line from one state to another, with so many bytes; nil is none.
+function counts.add(tenant, queue, from, to, number, bytes)
+  if number == 0 then return end
   local whole_tenant = counts.of('t', tenant, '')
   for _, record in ipairs({counts.of('q', tenant, queue), whole_tenant}) do
-    record[from], record[to] = record[from] - number, record[to] + number
+    if from then record[from] = record[from] - number end
+    if to then record[to] = record[to] + number end
     record.dirty = true
   end
-  whole_tenant[BYTES] = whole_tenant[BYTES] - ended
+  local lived, lives = from and from < ENDED, to and to < ENDED
+  if lived and not lives then
+    whole_tenant[BYTES] = whole_tenant[BYTES] - bytes
+  elseif lives and not lived then
+    whole_tenant[BYTES] = whole_tenant[BYTES] + bytes
+  end
 end
 
 -- Makes a scope known although it has no jobs, for it has slots.

@@ -3,27 +3,22 @@
 -- For a tenant that has set nothing, nothing is asked.
 
 local NOTHING = {}
-local settings, buckets, ruled, grouping = {}, {}, {}, {}
+local settings, buckets, has_rules, grouping = {}, {}, {}, {}
 
 local function learn(tenant)
-  if heads.rules == 0 then
-    ruled[tenant], grouping[tenant] = false, false
-    return
-  end
   local found = call('HMGET', key('ruled'), tenant, tenant .. '\0')
-  ruled[tenant] = found[1] ~= false and found[1] ~= '0'
+  has_rules[tenant] = found[1] ~= false and found[1] ~= '0'
   grouping[tenant] = found[2] ~= false and found[2] ~= '0'
 end
 
--- Whether anything is set for a tenant, its queues or its groups.
 function gates.ruled(tenant)
-  if ruled[tenant] == nil then learn(tenant) end
-  return ruled[tenant]
+  if has_rules[tenant] == nil then learn(tenant) end
+  return has_rules[tenant]
 end
 
 -- What is set for a scope.
 function gates.of(kind, tenant, part)
-  if not gates.ruled(tenant) then return NOTHING end
+  if not ruled(tenant) then return NOTHING end
   local scope = counts.name(kind, tenant, part)
   local found = settings[scope]
   if not found then
@@ -50,7 +45,7 @@ end
 
 -- Whether a job of this group has to wait for its place before it stands in its line.
 function gates.gated(tenant, group, queue)
-  if not group or not gates.ruled(tenant) or not grouping[tenant] then return false end
+  if not group or not ruled(tenant) or not grouping[tenant] then return false end
   local gate = gates.group(tenant, group, queue)
   return gate.max_running ~= nil or gate.rate ~= nil or gate.paused ~= nil
 end
@@ -89,7 +84,7 @@ end
 -- Takes a token of each rate that a starting job falls under.
 function gates.spend(row)
   local tenant, queue = row.tenant, row.queue
-  if not gates.ruled(tenant) then return end
+  if not ruled(tenant) then return end
   spend(counts.name('t', tenant, ''), gates.of('t', tenant, '').rate)
   spend(counts.name('q', tenant, queue), gates.of('q', tenant, queue).rate)
   if row.group then
@@ -137,13 +132,13 @@ local function room(kind, tenant, part, gate)
 end
 
 function gates.line_room(tenant, queue)
-  if not gates.ruled(tenant) then return UNLIMITED end
+  if not ruled(tenant) then return UNLIMITED end
   return math.min(room('t', tenant, '', gates.of('t', tenant, '')),
     room('q', tenant, queue, gates.of('q', tenant, queue)))
 end
 
 function gates.group_room(tenant, group, queue)
-  if not gates.ruled(tenant) then return UNLIMITED end
+  if not ruled(tenant) then return UNLIMITED end
   return room('g', tenant, group, gates.group(tenant, group, queue))
 end
 
@@ -198,12 +193,11 @@ function gates.configure(kind, tenant, part, text)
   call('HINCRBY', key('ruled'), tenant .. '\0', (is and 1 or 0) - (was and 1 or 0))
   core.set_head('rules', heads.rules + more)
   settings[scope] = new
-  ruled[tenant], grouping[tenant] = nil, nil
-  local rules_before = heads.rules
+  has_rules[tenant], grouping[tenant] = nil, nil
   -- While the old settings go, what they held back must still be found.
-  if rules_before == 0 then heads.rules = 1 end
+  gates_changed = true
   learn(tenant)
-  ruled[tenant] = true
+  has_rules[tenant] = true
   gates.bound(scope, new.rate)
   if kind == 'g' then
     groups.regrant(tenant, part)
@@ -211,5 +205,4 @@ function gates.configure(kind, tenant, part, text)
     groups.regrant_queue(tenant, part)
   end
   gates.look(scope)
-  heads.rules = rules_before
 end

@@ -65,7 +65,7 @@ local function refresh(line, tenant, queue)
   local open = call('ZSCORE', TURNS, line)
   if call('EXISTS', line_key(line)) == 0 then
     empty(line, tenant, queue)
-  elseif gates.line_room(tenant, queue) > 0 then
+  elseif not ruled(tenant) or gates.line_room(tenant, queue) > 0 then
     if not open then join(line, tenant, queue) end
     core.wake(line)
   else
@@ -152,7 +152,7 @@ function lines.done(tenant, queue, left)
     call('ZADD', TURNS, turn, line)
     call('ZADD', key('ring:' .. queue), turn, tenant)
   end
-  if gates.ruled(tenant) then lines.touch(tenant, queue) end
+  if ruled(tenant) then lines.touch(tenant, queue) end
 end
 
 -- The sequences of the first ready jobs of a line, taken out of it.

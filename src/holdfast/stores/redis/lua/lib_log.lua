@@ -4,8 +4,6 @@
 -- the cursor of the one before it about the same job, so that a history is found by following them
 -- back from the row (`last`), or from `tails` once there is none.
 
-local FACT_SIZE = 10 -- Values of a fact; all facts of an entry are one flat list.
-
 local facts, facts_count = {}, 0
 
 -- A fact about a name; `previous` is the cursor of the last one. Returns its own.
@@ -48,19 +46,25 @@ function log.note(kind, row, untill, note, lived)
   end
 end
 
+-- Whether a fact about a name without a row is to be remembered.
+function log.tailed(cursor) return EVENTS and cursor > heads.floor end
+
 -- Remembers the last fact about a name that has no row.
 function log.tail(name, cursor)
-  if EVENTS and cursor > heads.floor then zput(TAILS, name, cursor) end
+  if log.tailed(cursor) then zput(TAILS, name, cursor) end
 end
 
--- The last fact about a name that has no row now, which a new one goes on from.
-function log.untail(name)
-  if not EVENTS then return 0 end
+-- The last facts about names that have no row now, which new ones go on from; 0 where none is known.
+function log.tails(names)
   zsettle(TAILS)
-  local found = call('ZSCORE', TAILS, name)
-  if not found then return 0 end
-  zdrop(TAILS, name)
-  return tonumber(found)
+  local found = EVENTS and #names > 0 and call('ZMSCORE', TAILS, unpack(names)) or {}
+  for index in ipairs(names) do found[index] = tonumber(found[index] or '0') end
+  return found
+end
+
+-- Goes on from such a fact: there is a row now.
+function log.untail(name, previous)
+  if previous > 0 then zdrop(TAILS, name) end
 end
 
 function log.save()

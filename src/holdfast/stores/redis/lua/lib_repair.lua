@@ -2,26 +2,29 @@
 -- goes on: REPAIR_MAX of each at a time.
 
 local REPAIR_MAX, REPAIR_PASSES_MAX = 200, 10
-local repair = {}
+local REOPEN = key('reopen')
+
+local UNTIL = whole(NOW)
 
 local function past(name, most)
-  zsettle(key(name))
-  return call('ZRANGEBYSCORE', key(name), '-inf', whole(NOW), 'LIMIT', 0, most)
+  zsettle(name)
+  return call('ZRANGEBYSCORE', name, '-inf', UNTIL, 'LIMIT', '0', most)
 end
 
 -- Gives `act` the rows whose instant has passed; a place without a row is dropped. Returns how many.
 local function each_past(name, most, act)
   local seqs = past(name, most)
+  if #seqs == 0 then return 0 end
   rows.load(seqs)
   for _, seq in ipairs(seqs) do
     local row = rows.get(seq)
-    if row then act(row) else zdrop(key(name), seq) end
+    if row then act(row) else zdrop(name, seq) end
   end
   return #seqs
 end
 
 function repair.promote(most)
-  return each_past('due', most, function(row)
+  return each_past(DUE, most, function(row)
     jobs.leave(row)
     row.state = ENQUEUED
     jobs.enter(row)
@@ -29,7 +32,7 @@ function repair.promote(most)
 end
 
 local function rescue()
-  return each_past('held', REPAIR_MAX, function(row)
+  return each_past(HELD, REPAIR_MAX, function(row)
     jobs.leave(row)
     row.state, row.lapses, row.updated = ENQUEUED, row.lapses + 1, NOW
     jobs.enter(row)
@@ -38,9 +41,9 @@ local function rescue()
 end
 
 local function reopen()
-  local scopes = past('reopen', REPAIR_MAX)
+  local scopes = past(REOPEN, REPAIR_MAX)
   for _, scope in ipairs(scopes) do
-    zdrop(key('reopen'), scope)
+    zdrop(REOPEN, scope)
     gates.look(scope)
     local first = call('ZRANGE', key('slots:' .. scope), 0, 0, 'WITHSCORES')
     if first[2] then gates.reopen_at(tonumber(first[2]), scope) end
@@ -49,7 +52,7 @@ local function reopen()
 end
 
 -- Last, for the jobs made ready just now may have outlived their time too.
-local function retire() return each_past('ttl', REPAIR_MAX, jobs.retire) end
+local function retire() return each_past(TTL, REPAIR_MAX, jobs.retire) end
 
 function repair.once()
   return repair.promote(REPAIR_MAX) + rescue() + reopen() + retire()

@@ -1,29 +1,18 @@
--- Rows: what changes of a job, packed, followed by what never does, as Python packed it.
---
---   state flags reason | attempt fence lapses misses | priority created updated run_at expires
---   lease last | nonce worker | max_attempts | keep keep_failed key_us size | tenant id queue type
---   group key | {tags, origin}
---
--- `layout.py` draws it; `rows.py` reads it. A row in memory knows its sequence as text.
-
-local FIXED = 'I4ddddHc0Hc0Hc0Hc0Hc0Hc0'
-local FORMAT = '>BBBI4I4I4I4dddddddHc0Hc0' .. FIXED
-
--- Flags: where an enqueued job stands, and which of the hashes of seldom things know it.
-local GATED, GRANTED, LATE, AGED = 1, 2, 4, 8
-local ERROR, RESULT, PROGRESS, REPLAYED = 16, 32, 64, 128
+-- Rows: what changes of a job, packed, followed by what never does, as Python packed it (lib_row).
+-- A row in memory knows its sequence as text.
 
 local cache, by_name = {}, {}
 
-local function has(row, flag) return row.flags % (2 * flag) >= flag end
-local function mark(row, flag)
-  if not has(row, flag) then row.flags = row.flags + flag end
-end
-local function unmark(row, flag)
-  if has(row, flag) then row.flags = row.flags - flag end
-end
+local starts = {} -- By tenant: most batches are one's.
 
-function rows.name(tenant, id) return #tenant .. ':' .. tenant .. id end
+function rows.name(tenant, id)
+  local start = starts[tenant]
+  if not start then
+    start = #tenant .. ':' .. tenant
+    starts[tenant] = start
+  end
+  return start .. id
+end
 
 local function some(text) return text ~= '' and text or nil end
 local function tail_of(text, at) return at <= #text and string.sub(text, at) or '' end
@@ -43,13 +32,13 @@ function rows.read(seq, text)
 end
 
 -- A row of what never changes, as enqueue has it.
-function rows.fresh(fixed)
+function rows.fresh(name, fixed)
   local max_attempts, keep, keep_failed, key_us, size, tenant, id, queue, type, group, job_key, at =
     struct.unpack('>' .. FIXED, fixed)
   return {
-    max_attempts = max_attempts, keep = keep, keep_failed = keep_failed, key_us = key_us,
-    size = size, tenant = tenant, id = id, queue = queue, type = type, group = some(group),
-    key = some(job_key), tail = tail_of(fixed, at), flags = 0, reason = 0, attempt = 0, fence = 0, lapses = 0,
+    name = name, max_attempts = max_attempts, keep = keep, keep_failed = keep_failed,
+    key_us = key_us, size = size, tenant = tenant, id = id, queue = queue, type = type,
+    group = some(group), key = some(job_key), tail = tail_of(fixed, at), flags = 0, reason = 0, attempt = 0, fence = 0, lapses = 0,
     misses = 0, lease = 0, nonce = '', worker = '', state = ENQUEUED, created = NOW, updated = NOW,
     run_at = NOW, expires = 0,
   }
@@ -91,6 +80,7 @@ function rows.load(seqs)
     if cache[seq] == nil then missing[#missing + 1] = seq end
   end
   if #missing == 0 then return end
+  plain.settle()
   hsettle(ROWS)
   local found = core.values(ROWS, missing)
   for index, seq in ipairs(missing) do
@@ -137,6 +127,9 @@ function rows.named(name)
   local seq = rows.seq_of(name)
   return seq and rows.get(seq)
 end
+
+-- Knows of a row that is written elsewhere.
+function rows.named_now(name, seq) by_name[name] = seq end
 
 function rows.add(row, body)
   local name = rows.name_of(row)
@@ -193,6 +186,12 @@ function rows.save()
   end
 end
 
+-- The seldom things of a row, as they are told.
+function rows.seldom(row)
+  return {rows.kept(row, ERROR), rows.kept(row, RESULT), rows.kept(row, PROGRESS),
+    rows.kept(row, REPLAYED)}
+end
+
 -- The rows as they are told: for each sequence, row, body, and the seldom things. After the end of
 -- the step, when all are packed.
 function rows.told(list)
@@ -201,10 +200,7 @@ function rows.told(list)
   local bodies = core.values(BODIES, seqs)
   for index, row in ipairs(list) do
     local one = {row.seq, row.text, bodies[index]}
-    if row.flags >= ERROR then
-      one[4], one[5] = rows.kept(row, ERROR), rows.kept(row, RESULT)
-      one[6], one[7] = rows.kept(row, PROGRESS), rows.kept(row, REPLAYED)
-    end
+    if row.flags >= ERROR then one[4], one[5], one[6], one[7] = unpack(rows.seldom(row)) end
     answer[index] = one
   end
   return answer

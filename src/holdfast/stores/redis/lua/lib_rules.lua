@@ -1,33 +1,35 @@
 -- Rules: `lifecycle.refusal`, `settle`, `apply` and `why`, word for word. The state machine of the
 -- behaviour suite holds these to those.
 
-local rules = {}
-
 local REASONS = {'MAX_ATTEMPTS', 'LEASE_EXPIRED', 'PERMANENT', 'TIMEOUT', 'DECODE', 'UNKNOWN_TYPE',
   'EXPIRED', 'PARENT_FAILED'}
 local MAX_ATTEMPTS = 1
 
-local function token_of(row)
+function rules.token(row)
   return row.nonce ~= '' and row.nonce .. '.' .. whole(tonumber(row.seq))
 end
-rules.token = token_of
 
-local function lapse_refusal(row, token)
+-- Whether a token, of which these are the parts, is that of the row's lease.
+local function fits(row, seq, nonce)
+  return row.nonce ~= '' and row.nonce == nonce and row.seq == seq
+end
+
+local function lapse_refusal(row, seq, nonce)
   if row.state == PROCESSING then
     local still = row.lease <= NOW
-    return not (still and token_of(row) == token) and 'INVALID_LEASE_TOKEN' or nil
+    return not (still and fits(row, seq, nonce)) and 'INVALID_LEASE_TOKEN' or nil
   end
   local still = row.expires > 0 and row.expires <= NOW
-  return not (still and not token) and 'INVALID_LEASE_TOKEN' or nil
+  return not (still and not nonce) and 'INVALID_LEASE_TOKEN' or nil
 end
 
 -- Why an act on a job is refused, in the order of P3; nil when it may go on.
-function rules.refusal(row, token, lapsed)
+function rules.refusal(row, seq, nonce, lapsed)
   if not row then return 'JOB_NOT_FOUND' end
   if row.state == CANCELED then return 'JOB_CANCELED' end
   if row.state >= ENDED then return 'JOB_TERMINAL' end
-  if lapsed then return lapse_refusal(row, token) end
-  if not token or token_of(row) ~= token then return 'INVALID_LEASE_TOKEN' end
+  if lapsed then return lapse_refusal(row, seq, nonce) end
+  if not fits(row, seq, nonce) then return 'INVALID_LEASE_TOKEN' end
   if row.state ~= PROCESSING or row.lease <= NOW then return 'LEASE_EXPIRED' end
 end
 

@@ -4,7 +4,10 @@
 
 local ASIDE_MAX = 10000 -- Jobs of excluded groups that one claim looks past.
 
-local take = {leases = {}}
+function take.add(row)
+  take.count = take.count + 1
+  take.seqs[take.count], take.rows[take.count] = row.seq, row
+end
 
 local function lease(row, claim)
   gates.spend(row)
@@ -21,7 +24,7 @@ local function lease(row, claim)
   if has(row, PROGRESS) then rows.keep(row, PROGRESS, nil) end
   jobs.enter(row)
   log.note('leased', row, row.lease, claim.worker)
-  take.leases[#take.leases + 1] = row
+  take.add(row)
 end
 
 local function may_start(row)
@@ -45,17 +48,17 @@ end
 
 -- Leases up to so many jobs of a line; returns how many.
 local function take_line(tenant, queue, claim, wanted)
-  local got, aside, easy = 0, {}, not gates.ruled(tenant)
+  local got, aside, easy = 0, {}, not ruled(tenant)
   while got < wanted and #aside < ASIDE_MAX do
     local seqs, again = lines.pop(tenant, queue, wanted - got), false
     if #seqs == 0 then break end
     local texts = core.values(ROWS, seqs)
     for index, seq in ipairs(seqs) do
-      local told = easy and texts[index] and not rows.known(seq)
+      local new = easy and texts[index] and not rows.known(seq)
         and plain.lease(seq, texts[index], claim)
-      if told then
-        take.leases[#take.leases + 1] = told
-        got = got + 1
+      if new then
+        got, take.count = got + 1, take.count + 1
+        take.seqs[take.count], take.texts[take.count] = seq, new
       elseif texts[index] or rows.known(seq) then -- Else a place without a row, which is dropped.
         local row = rows.adopt(seq, texts[index])
         local word = try(row, claim)
@@ -72,7 +75,8 @@ end
 
 -- Gives a line its turn. Returns how many it took, of how many it could have.
 function take.visit(tenant, queue, claim, allowed, room)
-  local wanted = math.min(allowed, room, gates.line_room(tenant, queue))
+  local wanted = math.min(allowed, room)
+  if ruled(tenant) then wanted = math.min(wanted, gates.line_room(tenant, queue)) end
   local got = wanted > 0 and take_line(tenant, queue, claim, wanted) or 0
   local full = got == room and got < allowed
   lines.done(tenant, queue, full and allowed - got or 0)
@@ -93,7 +97,7 @@ local AGAIN_MAX = 5000
 -- how many.
 function take.again(claim, tenant, queue)
   if not CONTROL[7] then return 0 end
-  local before = #take.leases
+  local before = take.count
   for _, name in ipairs({HELD, SPENT}) do
     local seqs = call('ZRANGEBYSCORE', name, '(' .. whole(NOW), whole(NOW + claim.lease_us),
       'LIMIT', 0, AGAIN_MAX)
@@ -103,15 +107,23 @@ function take.again(claim, tenant, queue)
       if row and row.nonce == claim.nonce
         and (not tenant or (row.tenant == tenant and row.queue == queue))
       then
-        take.leases[#take.leases + 1] = row
+        take.add(row)
       end
     end
   end
-  return #take.leases - before
+  return take.count - before
 end
 
--- What the leases are told as.
+-- The leases as they are told: one flat list of sequence, row and body, and a list of those that
+-- have more, each with its place and the seldom things.
 function take.answer()
   core.finish()
-  return rows.told(take.leases)
+  local bodies, flat, more = core.values(BODIES, take.seqs), {}, {}
+  for index = 1, take.count do
+    local row, to = take.rows[index], 3 * index
+    flat[to - 2], flat[to - 1] = take.seqs[index], row and row.text or take.texts[index]
+    flat[to] = bodies[index]
+    if row and row.flags >= ERROR then more[#more + 1] = {index, unpack(rows.seldom(row))} end
+  end
+  return {flat, more}
 end

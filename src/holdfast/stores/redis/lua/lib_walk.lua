@@ -6,8 +6,6 @@
 local WALK_MAX = 5000 -- Rows that one call looks at; the caller goes on from where it stopped.
 local CHUNK = 200
 
-local walk = {}
-
 local function selection(list)
   return {
     tenant = list[1], ids = list[2], id_set = set_of(list[2]), queues = set_of(list[3]),

