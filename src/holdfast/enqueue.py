@@ -31,7 +31,7 @@ from holdfast.typed import Job, JobType, Planned, Registry
 
 PENDING_MAX = 10_000
 """Single enqueues of one loop that may wait for a batch."""
-CHUNK_MAX = 200
+CHUNK_MAX = 256
 """Jobs of one batch of `enqueue_many`: a short step, so that others' calls come in between."""
 CHUNK_BYTES_MAX = 8 * 1024 * 1024
 """Payload bytes of one batch of `enqueue_many`."""

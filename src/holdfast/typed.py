@@ -18,6 +18,7 @@ from typing import (
 
 import msgspec
 import msgspec.inspect
+from msgspec.structs import asdict
 
 from holdfast.codec import Upgrade, from_plain, to_plain
 from holdfast.context import Context
@@ -167,7 +168,7 @@ def _kind_of(function: Callable[..., Any], name: str) -> type[Job]:
             space[parameter.name] = parameter.default
 
     def run(self: Job, ctx: Context) -> Any:
-        return function(ctx, **{field: getattr(self, field) for field in self.__struct_fields__})
+        return function(ctx, **asdict(self))
 
     space["run"] = run
     return cast(type[Job], JobMeta(name, (Job,), space))

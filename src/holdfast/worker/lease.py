@@ -10,7 +10,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from enum import Enum
 
 from holdfast.clock import micros
@@ -82,9 +82,10 @@ class Holdings:
     def __len__(self) -> int:
         return len(self._held)
 
-    def add(self, holding: Holding) -> None:
+    def add(self, holdings: Iterable[Holding]) -> None:
         with self._lock:
-            self._held[holding.lease.token] = holding
+            for holding in holdings:
+                self._held[holding.lease.token] = holding
 
     def drop(self, holding: Holding) -> None:
         with self._lock:

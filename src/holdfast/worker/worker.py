@@ -188,8 +188,8 @@ class Worker:
         return ahead
 
     def _take(self, holdings: list[Holding]) -> None:
+        self.holdings.add(holdings)
         for holding in holdings:
-            self.holdings.add(holding)
             (self._suspects if _suspect(holding) else self._buffer).append(holding)
         self._wary = bool(self._suspects)
         self._start()

@@ -97,12 +97,12 @@ def _round(
 
 
 def _take_line(tables: Tables, line: Line, claim: Claim, room: int) -> list[Lease]:
-    heap = tables.lines.heap(line)
+    jobs = tables.lines.jobs(line)
     leases: list[Lease] = []
     aside = []
     plain = 0
-    while heap and len(leases) < room:
-        entry = heapq.heappop(heap)
+    while jobs and len(leases) < room:
+        entry = jobs.pop()
         row = tables.current(entry)
         if row is None:
             continue
@@ -118,7 +118,7 @@ def _take_line(tables: Tables, line: Line, claim: Claim, room: int) -> list[Leas
             leases.append(_lease(tables, row, claim))
             _start_in_group(tables, row)
     for entry in aside:
-        heapq.heappush(heap, entry)
+        jobs.push(entry)
     if plain:
         tables.count_held(line, plain)
     return leases

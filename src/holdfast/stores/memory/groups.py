@@ -12,7 +12,7 @@ import heapq
 from collections import Counter
 
 from holdfast.job import State
-from holdfast.stores.memory.lines import Entry, Heap
+from holdfast.stores.memory.lines import Entry
 
 
 class Part:
@@ -21,7 +21,7 @@ class Part:
     __slots__ = ("granted", "waiting", "worst")
 
     def __init__(self) -> None:
-        self.waiting: Heap = []
+        self.waiting: list[Entry] = []
         self.granted: set[int] = set()
         """Sequences of the jobs that stand in the line."""
         self.worst: Entry | None = None

@@ -2,7 +2,7 @@
 
     rows    (tenant, id) -> Row                    every job
     order   [seq, ...]                             first-enqueue order, for pages
-    lines   (tenant, queue) -> heap(-priority, seq)  ready jobs; see lines.py
+    lines   (tenant, queue) -> (-priority, seq)      ready jobs; see lines.py
     groups  Scope -> Group                         jobs of groups wait there; see groups.py
     gates   limits, rates, pauses, slots           see gates.py
     reopen  heap(instant, Scope)                   when a rate or a slot lets a scope go on
@@ -63,6 +63,7 @@ class Tables(Ages, Keys, Log):
         self.spent: list[Entry] = []
         self.ttl: list[Entry] = []
         self.finished: list[Entry] = []
+        self._ended: dict[Line, tuple[int, int]] = {}  # Jobs and bytes not yet in the counts.
         self._seq = 0
 
     # -- rows ------------------------------------------------------------------------------------
@@ -88,8 +89,7 @@ class Tables(Ages, Keys, Log):
         self._ungrant(row)
         self._recount(row, None)
         self.release_key(row, now)
-        if len(self.order) > 64 + 2 * len(self.by_seq):
-            self.order = list(self.by_seq)
+        self._tidy()
 
     def place(self, row: Row) -> None:
         """Puts the row where its state belongs; what pointed to it before is stale from now on."""
@@ -120,6 +120,29 @@ class Tables(Ages, Keys, Log):
         row.counted = State.PROCESSING
         assert row.lease_until is not None
         heapq.heappush(self.leases, (row.lease_until, row.seq, row.stamp))
+
+    def end(self, row: Row) -> None:
+        """Drops a held row without a group; `count_ended` counts it with the others."""
+        del self.rows[row.new.tenant, row.new.id]
+        del self.by_seq[row.seq]
+        row.stamp += 1
+        number, size = self._ended.get(row.line, (0, 0))
+        self._ended[row.line] = number + 1, size + row.size
+
+    def count_ended(self) -> None:
+        """Counts what `end` dropped, and lets go on what waited for its place."""
+        for line, (number, size) in self._ended.items():
+            for counter in (self.counts[line], self.tenants[line[0]]):
+                counter[State.PROCESSING] -= number
+            self.bytes[line[0]] -= size
+            for other in self.lines.resting_of(line[0]):
+                self.refresh(other)
+        self._ended.clear()
+        self._tidy()
+
+    def _tidy(self) -> None:
+        if len(self.order) > 64 + 2 * len(self.by_seq):
+            self.order = list(self.by_seq)
 
     def count_held(self, line: Line, number: int) -> None:
         """Counts jobs without a group that were leased from a line."""
@@ -194,7 +217,7 @@ class Tables(Ages, Keys, Log):
         found: list[str] = []
         for _, seq, stamp in self.leases:
             row = self.by_seq.get(seq)
-            if row is None or row.stamp != stamp or not _inside(row, scope):
+            if row is None or row.stamp != stamp or not row.inside(scope):
                 continue
             found.append(row.new.id)
             if len(found) == most:
@@ -375,11 +398,3 @@ class Tables(Ages, Keys, Log):
             start = 0 if after is None else bisect_right(order, after)
             seqs = iter(order[i] for i in range(start, len(order)))
         return (row for seq in seqs if (row := self.by_seq.get(seq)) is not None)
-
-
-def _inside(row: Row, scope: Scope) -> bool:
-    tenant, queue = row.line
-    if tenant != scope.tenant:
-        return False
-    names = {ScopeKind.QUEUE: queue, ScopeKind.GROUP: row.new.group}
-    return scope.kind is ScopeKind.TENANT or names[scope.kind] == scope.part

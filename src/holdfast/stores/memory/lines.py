@@ -1,8 +1,8 @@
 """The lines (tenant, queue) of ready jobs, and whose turn it is.
 
     turns     line -> number            lines that can be claimed from, whose turn is next first
-    rings     queue -> {tenant: heap}   the same lines by queue, in the same order
-    resting   line -> heap              lines whose tenant or queue is paused or at its limit
+    rings     queue -> {tenant: jobs}   the same lines by queue, in the same order
+    resting   line -> jobs              lines whose tenant or queue is paused or at its limit
     credit    line -> jobs              what a line may still take before its turn is over
 
 Weighted deficit round robin: in its turn a line takes as many jobs as its tenant's weight, or a
@@ -13,21 +13,49 @@ goes on with the next. Idle and resting lines are in no ring: they cost nothing.
 from __future__ import annotations
 
 import heapq
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, islice
 
 from holdfast.stores.bell import Line
 
 Entry = tuple[int, int, int]
-Heap = list[Entry]
+
+
+class Jobs:
+    """The entries of a line, the smallest first. Nearly all come in order and stand in a row, which
+    needs no sorting; the others in a heap beside it.
+    """
+
+    __slots__ = ("_heap", "_row")
+
+    def __init__(self) -> None:
+        self._row: deque[Entry] = deque()
+        self._heap: list[Entry] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._row or self._heap)
+
+    def __iter__(self) -> Iterator[Entry]:
+        return chain(self._row, self._heap)
+
+    def push(self, entry: Entry) -> None:
+        if not self._row or entry > self._row[-1]:
+            self._row.append(entry)
+        else:
+            heapq.heappush(self._heap, entry)
+
+    def pop(self) -> Entry:
+        if self._heap and not (self._row and self._row[0] < self._heap[0]):
+            return heapq.heappop(self._heap)
+        return self._row.popleft()
 
 
 class Lines:
     def __init__(self) -> None:
         self.turns: OrderedDict[Line, int] = OrderedDict()
-        self.rings: dict[str, OrderedDict[str, Heap]] = {}
-        self.resting: dict[Line, Heap] = {}
+        self.rings: dict[str, OrderedDict[str, Jobs]] = {}
+        self.resting: dict[Line, Jobs] = {}
         self.woken: set[Line] = set()
         """Where work has come up since the store last rang its bell."""
         self._open_of: dict[str, set[str]] = {}
@@ -36,34 +64,34 @@ class Lines:
         self._turn = 0
 
     def push(self, line: Line, entry: Entry) -> None:
-        heap = self.resting.get(line) if self.resting else None
-        if heap is None:
-            heap = self._ring_heap(line)
+        jobs = self.resting.get(line) if self.resting else None
+        if jobs is None:
+            jobs = self._ring_jobs(line)
             self.woken.add(line)
-        heapq.heappush(heap, entry)
+        jobs.push(entry)
 
-    def _ring_heap(self, line: Line) -> Heap:
-        heap = self._open_heap(line)
-        if heap is None:
-            heap = []
-            self._join(line, heap)
-        return heap
+    def _ring_jobs(self, line: Line) -> Jobs:
+        jobs = self._open_jobs(line)
+        if jobs is None:
+            jobs = Jobs()
+            self._join(line, jobs)
+        return jobs
 
-    def _join(self, line: Line, heap: Heap) -> None:
+    def _join(self, line: Line, jobs: Jobs) -> None:
         """Lets a line take turns, after all others."""
         tenant, queue = line
         ring = self.rings.get(queue)
         if ring is None:
             ring = self.rings[queue] = OrderedDict()
-        ring[tenant] = heap
+        ring[tenant] = jobs
         self._open_of.setdefault(tenant, set()).add(queue)
         self._turn += 1
         self.turns[line] = self._turn
 
-    def heap(self, line: Line) -> Heap:
-        return self._open_heap(line) or self.resting.get(line) or []
+    def jobs(self, line: Line) -> Jobs:
+        return self._open_jobs(line) or self.resting.get(line) or Jobs()
 
-    def _open_heap(self, line: Line) -> Heap | None:
+    def _open_jobs(self, line: Line) -> Jobs | None:
         tenant, queue = line
         ring = self.rings.get(queue)
         return None if ring is None else ring.get(tenant)
@@ -131,18 +159,18 @@ class Lines:
     def rest(self, line: Line) -> None:
         """Takes a line out of its ring until `resume`."""
         tenant, queue = line
-        heap = self._open_heap(line)
-        if heap is not None:
+        jobs = self._open_jobs(line)
+        if jobs is not None:
             self._drop(line)
-            self.resting[line] = heap
+            self.resting[line] = jobs
             self._resting_of.setdefault(tenant, set()).add(queue)
 
     def resume(self, line: Line) -> None:
-        heap = self.resting.pop(line, None)
-        if heap is not None:
+        jobs = self.resting.pop(line, None)
+        if jobs is not None:
             _discard(self._resting_of, line)
-            if heap:
-                self._join(line, heap)
+            if jobs:
+                self._join(line, jobs)
                 self.woken.add(line)
 
     def resting_of(self, tenant: str) -> list[Line]:

@@ -7,6 +7,7 @@ from collections import Counter
 from holdfast.clock import Micros
 from holdfast.job import TERMINAL, JobRecord, NewJob, Reason, State
 from holdfast.lifecycle import seen
+from holdfast.scope import Scope, ScopeKind
 from holdfast.stores.bell import Line
 from holdfast.stores.memory.gates import group_scope
 from holdfast.stores.memory.lines import Entry
@@ -81,6 +82,14 @@ class Row:
     @property
     def max_attempts(self) -> int:
         return self.new.rules.max_attempts
+
+    def inside(self, scope: Scope) -> bool:
+        """Whether it belongs to the scope."""
+        tenant, queue = self.line
+        if tenant != scope.tenant:
+            return False
+        names = {ScopeKind.QUEUE: queue, ScopeKind.GROUP: self.new.group}
+        return scope.kind is ScopeKind.TENANT or names[scope.kind] == scope.part
 
     def record(self, now: Micros) -> JobRecord:
         new = self.new

@@ -138,7 +138,7 @@ def _order_gates(tables: Tables, row: Row, scope: Scope) -> Iterable[Gate]:
 def _ahead(tables: Tables, row: Row) -> int:
     """Ready jobs of its line that rank before it."""
     ahead = 0
-    for entry in tables.lines.heap(row.line):
+    for entry in tables.lines.jobs(row.line):
         if entry[:2] < row.rank[:2] and tables.current(entry) is not None:
             ahead += 1
             if ahead >= AHEAD_MAX:

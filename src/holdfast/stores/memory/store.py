@@ -184,6 +184,7 @@ class MemoryStore:
         ended: list[Ref] = []
         with self._step() as now:
             acked = [self._ack(change, now, ended) for change in transitions]
+            self._tables.count_ended()
         self._bell.ring(ended=ended)
         return acked
 
@@ -194,6 +195,7 @@ class MemoryStore:
             return Acked(change.id, error=(refused or JobNotFound)(id=change.id))
         if change.to is State.COMPLETED and row.group is None:
             return self._complete(row, change, now, ended)
+        self._tables.count_ended()  # Each transition sees what those before it did.
         settled = apply(row, change, now)
         row.updated_at = now
         if row.state in TERMINAL:
@@ -214,7 +216,7 @@ class MemoryStore:
         row.updated_at = row.finished_at = now
         tables.release_key(row, now)
         if row.new.rules.keep_us == 0:
-            tables.remove(row, now)
+            tables.end(row)
         else:
             tables.place(row)
         ended.append(Ref(change.tenant, change.id))

@@ -61,7 +61,7 @@ Scopes are named by kind (t, q, g), tenant and part:
     events         stream  one entry for all the facts of a call; its id is the last one's cursor
     tails          zset    names without a row -> the cursor of their last fact (see lib_log.lua)
 
-Row (`rows.py` and lib_rows.lua read it): state flags reason (a byte each), attempt fence lapses
+Row (`rows.py` and lib_row.lua read it): state flags reason (a byte each), attempt fence lapses
 misses (4 bytes each), priority created updated run_at expires lease last (doubles; `last` is the
 cursor of its last fact), nonce and worker; then what never changes: max_attempts (4 bytes), keep
 keep_failed key_us size (doubles), tenant id queue type group key, and in msgpack {tags, origin}

@@ -15,7 +15,7 @@ from holdfast.scope import rounds
 from holdfast.store import Claim, Watch
 from holdfast.stores.sqlite import gates
 from holdfast.stores.sqlite import statements as sql
-from holdfast.stores.sqlite.rows import BLOCKED, STATES, record
+from holdfast.stores.sqlite.rows import BLOCKED, STATES, claimed
 from holdfast.stores.sqlite.transaction import Transaction
 from holdfast.stores.sqlite.turns import Place, Turns, open_lines
 
@@ -218,19 +218,21 @@ def _lease(
     now = transaction.now
     until = now + claim.lease_us
     queue, tenant = line
-    rows = transaction.execute(
-        statement, (f"{claim.nonce}.", until, claim.worker, now, *values)
-    ).fetchall()
-    leases = [Lease(record(row[1:], now), row[0], until) for row in rows]
-    leases.sort(key=lambda lease: (-lease.job.priority, lease.job.seq))  # RETURNING has no order.
+    leases: list[Lease] = []
+    seqs: list[int] = []
     groups: dict[str | None, int] = {}
-    for lease in leases:
-        job = lease.job
+    for row in transaction.execute(statement, values).fetchall():
+        job = claimed(row, line, claim.worker, now, until)
+        leases.append(Lease(job, f"{claim.nonce}.{job.seq}", until))
+        seqs.append(job.seq)
         groups[job.group] = groups.get(job.group, 0) + 1
         name = (tenant, job.id, queue, job.envelope.type)
         transaction.note(
             EventKind.LEASED, name, job.attempt, job.fence, until=until, text=claim.worker
         )
+    if seqs:
+        held = (f"{claim.nonce}.", until, claim.worker, now, _encode(seqs).decode())
+        transaction.execute(sql.HOLD_JOBS, held)
     for group, number in groups.items():
         transaction.move((tenant, queue, group), "enqueued", "processing", number)
     return leases

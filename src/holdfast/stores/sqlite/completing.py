@@ -10,7 +10,8 @@ from holdfast.lifecycle import Transition
 from holdfast.store import Ref
 from holdfast.stores.sqlite import chunks
 from holdfast.stores.sqlite import statements as sql
-from holdfast.stores.sqlite.transaction import Transaction
+from holdfast.stores.sqlite.layout import INLINE_MAX
+from holdfast.stores.sqlite.transaction import Transaction, Where
 
 
 class Completing:
@@ -22,7 +23,10 @@ class Completing:
         self._transaction = transaction
         self._updates: list[tuple[Any, ...]] = []
         self._removals: list[int] = []
+        self._bodies: list[tuple[int]] = []
         self._keys: list[tuple[Any, ...]] = []
+        self._moves: dict[tuple[Where, str | None], tuple[int, int]] = {}
+        """(where, place after) -> jobs, bytes"""
         seqs = [_seq(change) for change in transitions if _is_plain(change)]
         found: list[tuple[Any, ...]] = []
         if seqs:
@@ -45,27 +49,42 @@ class Completing:
             self._updates.append((change.result, now, now, now + keep_us, seq))
         else:
             self._removals.append(seq)
+            if size > INLINE_MAX:
+                self._bodies.append((seq,))
         if key is not None:
             self._keys.append((tenant, queue, type, key, id, now))
         transaction.ended.append(Ref(tenant, id))
-        after = "completed" if keep_us > 0 else None
-        transaction.move((tenant, queue, group), "processing", after, 1, -size)
+        way = (tenant, queue, group), "completed" if keep_us > 0 else None
+        jobs, total = self._moves.get(way, (0, 0))
+        self._moves[way] = jobs + 1, total + size
         name = (tenant, id, queue, type)
         transaction.note(EventKind.COMPLETED, name, attempt, fence)
-        if group is not None and transaction.drained(tenant, group):
-            transaction.note(EventKind.DRAINED, name, attempt, fence, text=group)
+        if group is not None:
+            self._count()  # Whether the group is drained by this, the counts must tell.
+            if transaction.drained(tenant, group):
+                transaction.note(EventKind.DRAINED, name, attempt, fence, text=group)
         return True
 
     def flush(self) -> None:
         """Writes what was taken."""
         connection = self._transaction.connection
-        for statement, values in ((sql.COMPLETE, self._updates), (sql.KEY_RELEASE, self._keys)):
+        self._count()
+        for statement, values in (
+            (sql.COMPLETE, self._updates),
+            (sql.KEY_RELEASE, self._keys),
+            (sql.BODY_REMOVE, self._bodies),
+        ):
             if values:
                 connection.executemany(statement, values)
                 values.clear()
         if self._removals:
             chunks.each_of(connection, sql.REMOVE_ALL, self._removals)
             self._removals.clear()
+
+    def _count(self) -> None:
+        for (where, after), (jobs, size) in self._moves.items():
+            self._transaction.move(where, "processing", after, jobs, -size)
+        self._moves.clear()
 
 
 def _is_plain(change: Transition) -> bool:

@@ -11,6 +11,8 @@ from holdfast.store import Acked, Enqueued, Extended, Extension, Ref
 from holdfast.stores.sqlite import statements as sql
 from holdfast.stores.sqlite.caps import Caps
 from holdfast.stores.sqlite.completing import Completing
+from holdfast.stores.sqlite.entering import Entering, is_plain
+from holdfast.stores.sqlite.layout import INLINE_MAX
 from holdfast.stores.sqlite.rows import BLOCKED, STATES, Row, is_large, new_row, plain, size_of
 from holdfast.stores.sqlite.transaction import Transaction
 
@@ -19,15 +21,29 @@ ENDED = frozenset(state.value for state in TERMINAL)
 
 
 def enqueue(transaction: Transaction, jobs: Sequence[NewJob]) -> list[Enqueued]:
-    caps = Caps(transaction)
-    return [_enqueue(transaction, job, caps) for job in jobs]
+    caps, entering = Caps(transaction), Entering(transaction)
+    answers: list[Enqueued] = []
+    for job in jobs:
+        if is_plain(job) and not caps.concern(job.tenant):
+            entering.take(job)
+        else:
+            answers += _entered(transaction, entering)  # Each job sees those before it.
+            answers.append(_enqueue(transaction, job, caps))
+    return answers + _entered(transaction, entering)
+
+
+def _entered(transaction: Transaction, entering: Entering) -> list[Enqueued]:
+    return [
+        Enqueued(job.id, True) if created else _earlier(transaction, job)
+        for job, created in entering.flush()
+    ]
 
 
 def _enqueue(transaction: Transaction, job: NewJob, caps: Caps) -> Enqueued:
     now, type, size = transaction.now, job.envelope.type, size_of(job.envelope.body)
     capped = caps.concern(job.tenant)
-    if (capped or job.key is not None) and (earlier := _earlier(transaction, job)) is not None:
-        return earlier
+    if (capped or job.key is not None) and _known(transaction, job) is not None:
+        return _earlier(transaction, job)
     if job.key is not None and (holder := _key_holder(transaction, job)) is not None:
         return Enqueued(holder, False)
     if capped and (full := caps.refusal(job.tenant, size)) is not None:
@@ -40,7 +56,7 @@ def _enqueue(transaction: Transaction, job: NewJob, caps: Caps) -> Enqueued:
     row = new_row(job, transaction.seq, run_at, now, gate)
     if not transaction.execute(sql.INSERT, row).rowcount:
         transaction.seq -= 1
-        return _earlier(transaction, job) or Enqueued(job.id, False)
+        return _earlier(transaction, job)
     if is_large(job.envelope.body):
         transaction.execute(sql.BODY_INSERT, (transaction.seq, job.envelope.body))
     if job.key is not None:
@@ -55,12 +71,17 @@ def _enqueue(transaction: Transaction, job: NewJob, caps: Caps) -> Enqueued:
     return Enqueued(job.id, True)
 
 
-def _earlier(transaction: Transaction, job: NewJob) -> Enqueued | None:
-    """The answer for an id that is known already."""
+def _known(transaction: Transaction, job: NewJob) -> tuple[str, str] | None:
+    """The queue and the type of the job that has this id already."""
+    found: tuple[str, str] | None
     found = transaction.execute(sql.NAMED, (job.tenant, job.id)).fetchone()
-    if found is None:
-        return None
-    queue, type = found
+    return found
+
+
+def _earlier(transaction: Transaction, job: NewJob) -> Enqueued:
+    """The answer for an id that is known already."""
+    known = _known(transaction, job)
+    queue, type = known or (job.queue, job.envelope.type)
     if (type, queue) != (job.envelope.type, job.queue):
         return Enqueued(job.id, False, IdConflict(field="id", id=job.id, type=type, queue=queue))
     return Enqueued(job.id, False)
@@ -161,6 +182,8 @@ def save(transaction: Transaction, row: Row) -> None:
 
 def remove(transaction: Transaction, row: Row) -> None:
     transaction.execute(sql.REMOVE, (row.seq,))
+    if row.size > INLINE_MAX:
+        transaction.execute(sql.BODY_REMOVE, (row.seq,))
     size = 0 if row.was in ENDED else -row.size
     transaction.move((row.tenant, row.queue, row.group), row.was, None, 1, size)
 

@@ -16,7 +16,8 @@
       size                    bytes of the payload, for the tenant's cap
       created_at updated_at expires_at finished_at
       keep_until              set when finished: when prune deletes the row
-    bodies    seq -> payload  large payloads: a row is written again at each step, these are not
+    bodies    seq -> payload  large payloads: a row is written again at each step, these are not;
+                              whatever deletes the job deletes its body
     counts    (kind, tenant, part) -> jobs in each state; a row for each tenant, queue and group
       bytes                   of a tenant: the payloads of its jobs that have not ended
       blocked                 of a queue: enqueued jobs that are in no line, gated or late
@@ -27,7 +28,9 @@
     buckets   (kind, tenant, part) -> full_at     tokens of a rate; no row: full
     reopen    (kind, tenant, part) -> at          when time alone may make room in a scope
     keys      (tenant, queue, type, key) -> id, until     idempotency; until NULL: while it lives
-    events    cursor -> the fact              the log; cursors from `heads`, never used twice
+    events    cursor -> a run of facts        the log; cursors from `heads`, never used twice
+      at kind tenant queue type attempt fence until note    what the facts of the run share
+      ids number              of its jobs, as JSON; their cursors end with the row's: see `log.py`
     heads     one row: seq, cursor, events_floor (the last pruned cursor), scopes (how often any
               scope's settings were put), turn
     settings  name -> value, version; of a scope also `stamp`, the value of heads.scopes then
@@ -55,7 +58,7 @@ it in the same statement that changes its state.
     jobs_name   (tenant, id) unique      by name
     jobs_tenant (tenant)                 pages of a tenant, by seq
     jobs_group  (tenant, group_name), jobs_key (tenant, key)          where given
-    events_job  (tenant, job_id)         the history of a job
+    events_tenant (tenant)               a tenant's runs; also looked through for those of one job
     keys_until  (until)                  timed keys                   prune
     counts_idle, buckets_full, holds_until     what says nothing any more        prune
     reopen_at   (at)                     claim: looked at again       holds_slots (scope, until)
@@ -68,8 +71,9 @@ full is asked of these counts, so whatever ends a job frees its place; `gates.op
 scopes that the moves touched. Where nothing is set for a tenant none of this asks anything.
 
 Ordering: lines without work and closed lines are not in the indexes of lines, so they cost nothing
-however many they are. `jobs_ready` begins with the queue, for workers name queues. A tenant's
-facts are read by walking the log from the cursor: see `sight.events`.
+however many they are. `jobs_ready` begins with the queue, for workers name queues. The history
+of one job has no index, which would cost every job three entries: its tenant's runs are looked
+through, in time that grows with the tenant's log and no other's (`log.py`).
 
 Limits: one writer at a time (SQLite's), so every write is short and bounded by `limits.py`; integer
 columns hold 64 bits; a text or blob at most 1 GB, far above ours.

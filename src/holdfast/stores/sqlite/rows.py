@@ -10,7 +10,6 @@ import msgspec
 from holdfast.clock import Micros
 from holdfast.job import (
     Envelope,
-    Event,
     EventKind,
     JobRecord,
     NewJob,
@@ -37,6 +36,10 @@ _encode_rules = msgspec.json.Encoder().encode
 @lru_cache(RULES_CACHE_MAX)
 def rules_of(text: str) -> Rules:
     return msgspec.json.decode(text, type=Rules)
+
+
+def rules_text(rules: Rules) -> str:
+    return _encode_rules(rules).decode()
 
 
 def record(row: tuple[Any, ...], now: Micros) -> JobRecord:
@@ -79,6 +82,44 @@ def record(row: tuple[Any, ...], now: Micros) -> JobRecord:
     )
 
 
+def claimed(
+    row: tuple[Any, ...], line: tuple[str, str], worker: str, now: Micros, until: Micros
+) -> JobRecord:
+    """The job of a row with the columns of `statements.CLAIMED`, as its claim leaves it."""
+    (
+        id, type, codec, version, payload, rules, priority, key, group, tags, origin, seq,
+        attempt, fence, lapses, misses, created_at, run_at, expires_at, reason, error,
+    ) = row  # fmt: skip
+    queue, tenant = line
+    return JobRecord(
+        tenant,
+        id,
+        queue,
+        Envelope(type, codec, version, payload),
+        rules_of(rules),
+        priority,
+        key,
+        group,
+        () if tags is None else tuple(msgspec.json.decode(tags)),
+        origin,
+        seq,
+        State.PROCESSING,
+        attempt + 1,
+        fence + 1,
+        lapses,
+        misses,
+        created_at,
+        now,
+        run_at,
+        expires_at,
+        until,
+        worker,
+        None,
+        None if reason is None else REASONS[reason],
+        error,
+    )
+
+
 def is_large(body: Any) -> bool:
     """Kept apart from its row, which is written again at each step of the job."""
     return isinstance(body, bytes) and len(body) > INLINE_MAX
@@ -112,7 +153,7 @@ def new_row(job: NewJob, seq: int, run_at: Micros, now: Micros, gate: int) -> tu
         job.group,
         msgspec.json.encode(job.tags).decode() if job.tags else None,
         job.origin,
-        _encode_rules(rules).decode(),
+        rules_text(rules),
         None if is_large(envelope.body) else envelope.body,
         size_of(envelope.body),
         gate,
@@ -228,11 +269,6 @@ class Row:
             self.gate,
             self.seq,
         )
-
-
-def event(row: tuple[Any, ...]) -> Event:
-    cursor, at, kind, *rest = row
-    return Event(cursor, at, KINDS[kind], *rest)
 
 
 def plain(text: str | None) -> str | None:

@@ -1,4 +1,4 @@
-"""What operators and tenants see: pages and facts. Reads only, never in the writer's way."""
+"""What operators and tenants see: pages of jobs. Reads only, never in the writer's way."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 from holdfast.clock import Micros
 from holdfast.job import State
 from holdfast.limits import BATCH_MAX, SELECT_MAX, within
-from holdfast.store import EventPage, Find, Page, Selection
+from holdfast.store import Find, Page, Selection
 from holdfast.stores.sqlite import statements as sql
-from holdfast.stores.sqlite.rows import event, record
+from holdfast.stores.sqlite.rows import record
 
 
 def find(connection: sqlite3.Connection, find: Find, now: Micros) -> Page:
@@ -30,31 +30,6 @@ def find(connection: sqlite3.Connection, find: Find, now: Micros) -> Page:
     ).fetchall()
     jobs = [record(row, now) for row in rows[: find.limit]]
     return Page(jobs, jobs[-1].seq if len(rows) > find.limit else None)
-
-
-def events(
-    connection: sqlite3.Connection, tenant: str | None, after: int, limit: int, job_id: str | None
-) -> EventPage:
-    head, floor = connection.execute(sql.EVENT_HEADS).fetchone()
-    if after < 0:
-        return EventPage([], head, False)
-    conditions, values = ["cursor > ?"], list[Any]([after])
-    if tenant is not None:
-        conditions.append("tenant = ?")
-        values.append(tenant)
-    if job_id is not None:
-        conditions.append("job_id = ?")
-        values.append(job_id)
-    # A job's facts come by their index, all others by walking the log on from the cursor: an index
-    # by tenant would cost every write, and readers are seldom far behind.
-    by = "" if tenant is not None and job_id is not None else "NOT INDEXED"
-    rows = connection.execute(
-        f"SELECT * FROM events {by} WHERE {' AND '.join(conditions)} ORDER BY cursor LIMIT ?",
-        (*values, limit + 1),
-    ).fetchall()
-    page = [event(row) for row in rows[:limit]]
-    reached = page[-1].cursor if page else after
-    return EventPage(page, reached if len(rows) > limit else head, after < floor)
 
 
 # -- selections ------------------------------------------------------------------------------------

@@ -23,13 +23,20 @@ IDLE = (
 )
 WITH_TTL = "expires_at IS NOT NULL AND state IN ('waiting', 'scheduled', 'enqueued', 'retrying')"
 
+_PAYLOAD = "coalesce(payload, (SELECT bodies.payload FROM bodies WHERE bodies.seq = jobs.seq))"
+
 # What `rows.record` reads, in its order.
 RECORD = (
-    "tenant, id, queue, type, codec, version,"
-    " coalesce(payload, (SELECT bodies.payload FROM bodies WHERE bodies.seq = jobs.seq)),"
-    " rules, priority, key, group_name, tags, origin, seq, state, attempt, fence, lapses, misses,"
+    f"tenant, id, queue, type, codec, version, {_PAYLOAD}, rules, priority, key, group_name, tags,"
+    " origin, seq, state, attempt, fence, lapses, misses,"
     " created_at, updated_at, run_at, expires_at, lease_until, worker, finished_at, reason, error,"
     " result, progress, replayed_as"
+)
+
+# What `rows.claimed` reads, in its order: the rest of the record a claim knows.
+CLAIMED = (
+    f"id, type, codec, version, {_PAYLOAD}, rules, priority, key, group_name, tags, origin, seq,"
+    " attempt, fence, lapses, misses, created_at, run_at, expires_at, reason, error"
 )
 
 # What `rows.Row` reads, in its order.
@@ -43,8 +50,8 @@ ROW = (
 
 HEADS = "SELECT seq, cursor, scopes, turn FROM heads"
 HEADS_SAVE = "UPDATE heads SET seq = ?, cursor = ?, scopes = ?, turn = ?"
-EVENT_INSERT = "INSERT INTO events VALUES "
-EVENT_MARKS = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+RUN = "cursor, number, ids, at, kind, tenant, queue, type, attempt, fence, until, note"
+EVENT_INSERT = f"INSERT INTO events ({RUN}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 # -- enqueue ---------------------------------------------------------------------------------------
 
@@ -57,6 +64,14 @@ INSERT = (
     f"INSERT INTO jobs ({_NEW}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,"
     " ?, ?, ?, ?) ON CONFLICT (tenant, id) DO NOTHING"
 )
+# A plain job's, without what only some have.
+PLAIN_INSERT = (
+    "INSERT INTO jobs (seq, tenant, id, queue, type, codec, version, state, priority, run_at,"
+    " max_attempts, created_at, updated_at, keep_us, rules, payload, size) VALUES "
+)
+PLAIN_MARKS = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+PLAIN_END = " ON CONFLICT (tenant, id) DO NOTHING"
+SEQS_FROM = "SELECT seq FROM jobs WHERE seq >= ?"
 BODY_INSERT = "INSERT INTO bodies (seq, payload) VALUES (?, ?)"
 NAMED = "SELECT queue, type FROM jobs WHERE tenant = ? AND id = ?"
 # The id may have been pruned and used again, for a job without this key.
@@ -96,18 +111,22 @@ RETIRE = (
     f" (SELECT seq FROM jobs WHERE {WITH_TTL} AND late = 0 AND expires_at <= ? LIMIT ?)"
     " RETURNING tenant, queue, group_name, state, gate"
 )
-_TAKE = (
+# Read first, then written: RETURNING would put every row into a table of its own in between.
+HOLD_JOBS = (
     "UPDATE jobs SET state = 'processing', attempt = attempt + 1, fence = fence + 1,"
     " token = ? || seq, lease_until = ?, worker = ?, updated_at = ?, progress = NULL"
-    " WHERE seq IN"
+    " WHERE seq IN (SELECT value FROM json_each(?))"
 )
 _STARTABLE = (
     f"FROM jobs WHERE {READY} AND queue = ? AND tenant = ?"
     " AND (expires_at IS NULL OR expires_at > ?)"
 )
 _FIRST = "ORDER BY priority DESC, seq LIMIT ?"
-TAKE = f"{_TAKE} (SELECT seq {_STARTABLE} {_FIRST}) RETURNING token, {RECORD}"
-TAKE_THESE = f"{_TAKE} (SELECT value FROM json_each(?)) RETURNING token, {RECORD}"
+TAKE = f"SELECT {CLAIMED} {_STARTABLE} {_FIRST}"
+TAKE_THESE = (
+    f"SELECT {CLAIMED} FROM jobs WHERE seq IN (SELECT value FROM json_each(?))"
+    " ORDER BY priority DESC, seq"
+)
 STARTABLE = (
     f"SELECT seq, group_name {_STARTABLE}"
     " AND (group_name IS NULL OR group_name NOT IN (SELECT value FROM json_each(?)))"
@@ -151,6 +170,7 @@ SAVE = (
     " updated_at = ?, finished_at = ?, keep_until = ?, gate = ? WHERE seq = ?"
 )
 REMOVE = "DELETE FROM jobs WHERE seq = ?"
+BODY_REMOVE = "DELETE FROM bodies WHERE seq = ?"
 REMOVE_ALL = "DELETE FROM jobs WHERE seq IN "
 REPLAY = (
     f"INSERT INTO jobs ({_NEW})"
@@ -177,7 +197,7 @@ OUTLIVED = tuple(
 PRUNE_JOBS = (
     "DELETE FROM jobs WHERE seq IN (SELECT seq FROM jobs"
     " WHERE keep_until IS NOT NULL AND keep_until <= ? ORDER BY keep_until LIMIT ?)"
-    " RETURNING tenant, queue, type, key, id, state, group_name"
+    " RETURNING tenant, queue, type, key, id, state, group_name, seq, size"
 )
 PAST_KEYS = (
     f"SELECT keys.tenant, keys.queue, keys.type, keys.key, jobs.state FROM keys {_KEY_JOB}"
@@ -186,11 +206,7 @@ PAST_KEYS = (
 KEY_DROP = "DELETE FROM keys WHERE tenant = ? AND queue = ? AND type = ? AND key = ?"
 # From its instant on, the key of a job that still runs is held by the job alone.
 KEY_UNTIMED = "UPDATE keys SET until = NULL WHERE tenant = ? AND queue = ? AND type = ? AND key = ?"
-# The log is in order of time, so its head is its past; `at` needs no index.
-PRUNE_EVENTS_TO = (
-    "SELECT max(cursor), count(*) FROM"
-    " (SELECT cursor, at FROM events ORDER BY cursor LIMIT ?) WHERE at <= ?"
-)
+EVENTS_OLDEST = "SELECT cursor, number, at FROM events ORDER BY cursor"
 PRUNE_EVENTS = "DELETE FROM events WHERE cursor <= ?"
 FLOOR_SAVE = "UPDATE heads SET events_floor = ?"
 PRUNE_HOLDS = (

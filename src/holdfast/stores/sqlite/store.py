@@ -59,6 +59,7 @@ from holdfast.stores.sqlite import (
     counting,
     explain,
     journey,
+    log,
     names,
     sight,
     upkeep,
@@ -245,7 +246,7 @@ class SqliteStore:
     ) -> EventPage:
         within("limit", limit, PAGE_MAX)
         return await self._page(
-            lambda connection, _: sight.events(connection, tenant, after, limit, job_id)
+            lambda connection, _: log.read(connection, tenant, after, limit, job_id)
         )
 
     # -- names -----------------------------------------------------------------------------------

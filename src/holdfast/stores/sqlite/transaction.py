@@ -8,15 +8,13 @@ from holdfast.clock import Micros
 from holdfast.job import EventKind
 from holdfast.store import Ref
 from holdfast.stores.bell import Line
-from holdfast.stores.sqlite import chunks
+from holdfast.stores.sqlite import log
 from holdfast.stores.sqlite import statements as sql
 from holdfast.stores.sqlite.rows import BLOCKED
 from holdfast.stores.sqlite.rules import Rules
 
 Name = tuple[str, str, str, str]
 """(tenant, id, queue, type)"""
-
-EventRow = tuple[int, Micros, str, str, str, str, str, int, int, Micros | None, str | None]
 
 Where = tuple[str, str, str | None]
 """(tenant, queue, group)"""
@@ -41,14 +39,15 @@ class Transaction:
 
     __slots__ = (
         "_alive",
+        "_head",
         "_moved",
         "_moves",
         "_on",
+        "_runs",
         "_settled",
         "connection",
         "cursor",
         "ended",
-        "events",
         "execute",
         "groups",
         "lines",
@@ -71,7 +70,10 @@ class Transaction:
         self.seq, self.cursor, self.scopes, self.turn = self.execute(sql.HEADS).fetchone()
         self.rules = rules
         rules.sync(connection, self.scopes)
-        self.events: list[EventRow] = []
+        self._runs: list[log.Run] = []
+        """The facts to record."""
+        self._head: log.Head | None = None
+        """What the last run goes on with, if the present call began it."""
         self.lines: set[Line] = set()
         """Where work may have come up."""
         self.ended: list[Ref] = []
@@ -99,11 +101,14 @@ class Transaction:
         text: str | None = None,
     ) -> None:
         """Records a fact, in the order of the calls."""
-        if self._on:
-            self.cursor += 1
-            self.events.append(
-                (self.cursor, self.now, kind._value_, *job, attempt, fence, until, text)
-            )
+        if not self._on:
+            return
+        tenant, id, queue, type = job
+        head = (self.now, kind._value_, tenant, queue, type, attempt, fence, until, text)
+        if head != self._head:
+            self._runs.append((head, []))
+            self._head = head
+        self._runs[-1][1].append(id)
 
     # -- counts ----------------------------------------------------------------------------------
 
@@ -182,15 +187,16 @@ class Transaction:
         only hints.
         """
         self._alive.clear()
+        self._head = None
         heads = (self.seq, self.cursor, self.scopes, self.turn)
-        lengths = (len(self.events), len(self._moves), self._settled)
+        lengths = (len(self._runs), len(self._moves), self._settled)
         return heads, lengths, set(self.tenants), set(self.groups)
 
     def forget(self, mark: Mark) -> None:
         scopes = self.scopes
-        heads, (events, moves, settled), self.tenants, self.groups = mark
+        heads, (runs, moves, settled), self.tenants, self.groups = mark
         self.seq, self.cursor, self.scopes, self.turn = heads
-        del self.events[events:]
+        del self._runs[runs:]
         del self._moves[moves:]
         self._settled = settled  # What the call wrote of them was rolled back with it.
         self._moved = {at[0] for at, *_ in self._moves[settled:]}
@@ -200,8 +206,7 @@ class Transaction:
 
     def flush(self) -> None:
         """Writes what was gathered; the commit follows."""
-        if self.events:
-            chunks.insert(self.connection, sql.EVENT_INSERT, sql.EVENT_MARKS, self.events)
+        self.cursor = log.write(self.connection, self._runs, self.cursor)
         self.settle()
         self.execute(sql.HEADS_SAVE, (self.seq, self.cursor, self.scopes, self.turn))
 

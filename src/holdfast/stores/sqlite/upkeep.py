@@ -7,8 +7,9 @@ import sqlite3
 from holdfast.clock import Micros
 from holdfast.job import TERMINAL
 from holdfast.store import Lapsed, Pruned
-from holdfast.stores.sqlite import names
+from holdfast.stores.sqlite import log, names
 from holdfast.stores.sqlite import statements as sql
+from holdfast.stores.sqlite.layout import INLINE_MAX
 from holdfast.stores.sqlite.rows import STATES, record
 from holdfast.stores.sqlite.transaction import Transaction
 
@@ -25,18 +26,20 @@ def expired(connection: sqlite3.Connection, limit: int, now: Micros) -> list[Lap
 def prune(transaction: Transaction, limit: int, events_keep_us: Micros) -> Pruned:
     jobs = _prune_jobs(transaction, limit)
     keys = _prune_keys(transaction, limit)
-    events = _prune_events(transaction, limit, transaction.now - events_keep_us)
+    events = log.prune(transaction.connection, limit, transaction.now - events_keep_us)
     names.prune(transaction, limit)
     transaction.settle()
     transaction.execute(sql.PRUNE_COUNTS, (limit,))
     transaction.execute(sql.PRUNE_BUCKETS, (transaction.now, limit))
-    return Pruned(jobs, events, more=limit in (jobs, keys, events))
+    return Pruned(jobs, events, more=limit in (jobs, keys) or events >= limit)
 
 
 def _prune_jobs(transaction: Transaction, limit: int) -> int:
     now = transaction.now
     pruned = transaction.execute(sql.PRUNE_JOBS, (now, limit)).fetchall()
-    for tenant, queue, type, key, id, state, group in pruned:
+    for tenant, queue, type, key, id, state, group, seq, size in pruned:
+        if size > INLINE_MAX:
+            transaction.execute(sql.BODY_REMOVE, (seq,))
         transaction.move((tenant, queue, group), state, None)
         if key is not None:
             transaction.execute(sql.KEY_RELEASE, (tenant, queue, type, key, id, now))
@@ -49,13 +52,3 @@ def _prune_keys(transaction: Transaction, limit: int) -> int:
         alive = state is not None and STATES[state] not in TERMINAL
         transaction.execute(sql.KEY_UNTIMED if alive else sql.KEY_DROP, key)
     return len(past)
-
-
-def _prune_events(transaction: Transaction, limit: int, horizon: Micros) -> int:
-    """Cuts the log's oldest facts off and remembers where it begins now."""
-    last, count = transaction.execute(sql.PRUNE_EVENTS_TO, (limit, horizon)).fetchone()
-    if last is None:
-        return 0
-    transaction.execute(sql.PRUNE_EVENTS, (last,))
-    transaction.execute(sql.FLOOR_SAVE, (last,))
-    return int(count)

@@ -70,11 +70,6 @@ CREATE TABLE bodies (
     payload BLOB NOT NULL
 );
 
-CREATE TRIGGER jobs_gone AFTER DELETE ON jobs WHEN old.payload IS NULL
-BEGIN
-    DELETE FROM bodies WHERE seq = old.seq;
-END;
-
 CREATE TABLE counts (
     kind       TEXT    NOT NULL,
     tenant     TEXT    NOT NULL,
@@ -137,19 +132,20 @@ CREATE INDEX keys_until ON keys (until) WHERE until IS NOT NULL;
 
 CREATE TABLE events (
     cursor  INTEGER PRIMARY KEY,
+    number  INTEGER NOT NULL,
     at      INTEGER NOT NULL,
     kind    TEXT    NOT NULL,
     tenant  TEXT    NOT NULL,
-    job_id  TEXT    NOT NULL,
     queue   TEXT    NOT NULL,
     type    TEXT    NOT NULL,
     attempt INTEGER NOT NULL,
     fence   INTEGER NOT NULL,
     until   INTEGER,
-    note    TEXT
+    note    TEXT,
+    ids     TEXT    NOT NULL
 );
 
-CREATE INDEX events_job ON events (tenant, job_id);
+CREATE INDEX events_tenant ON events (tenant);
 
 CREATE TABLE heads (
     one          INTEGER PRIMARY KEY CHECK (one = 1),
