@@ -1,93 +1,164 @@
-"""`python -m bench`: prints the figures with their setting; `--json` for machines."""
+"""`./scripts/bench`: what this machine does, on every store, and with --peers beside other queues.
+
+Figures are only comparable within one run.
+"""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import importlib.metadata
+import importlib.util
 import os
 import platform
+import signal
+import subprocess
 import sys
-import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
 
 import msgspec
 
-from bench.measure import Figures, Setting, measure
-
-HEAD = (
-    "store",
-    "single/s",
-    "100 at once/s",
-    "bulk/s",
-    "drain/s",
-    "cpu us/job",
-    "pick-up p50/p99 ms",
-)
+from bench import show
+from bench.charts import write_charts
+from bench.figures import Run
+from bench.measure import MEASURES, Bench, Sizes
+from bench.peers import FASTEST, HARNESS, ROOT, NoHarness, find_harness, measure_peers
+from bench.places import NAMES, Missing, place
+from bench.verdict import checks
 
 
 def main() -> None:
+    given = _arguments()
+    # So that every server and child is ended on the way out, as after Ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    sizes = Sizes.quick() if given.quick else Sizes()
+    if given.rounds:
+        sizes = msgspec.structs.replace(sizes, rounds=given.rounds)
+    if given.deep:
+        sizes = msgspec.structs.replace(sizes, deep=given.deep)
+    stopped = False
+    run = Run(made=_made(), sizes=msgspec.structs.asdict(sizes))
+    try:
+        harness = None if given.peers is None else find_harness(given.harness)
+        _measure_stores(run, given, sizes)
+        if harness is not None:
+            run.peers = measure_peers(harness, _peers(given.peers), sizes, _say)
+    except NoHarness as problem:
+        sys.exit(str(problem))
+    except KeyboardInterrupt:
+        stopped = True
+        _say("stopped; what was measured so far follows")
+    run.made["minutes"] = f"{(time.monotonic() - STARTED) / 60:.0f}"
+    run.checks = checks(run)
+    _keep(run, given.json)
+    print("\n".join(show.text(run)))
+    if given.charts:
+        for path in write_charts(run, Path(given.charts)):
+            _say(f"wrote {path}")
+    if stopped:
+        sys.exit(130)
+
+
+def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench", description=__doc__)
-    parser.add_argument("--store", action="append", help="store URL; repeat for several")
-    parser.add_argument("--jobs", type=int, default=30_000, help="jobs of the bulk and drain runs")
-    parser.add_argument("--singles", type=int, default=2_000, help="jobs enqueued one by one")
-    parser.add_argument("--pickups", type=int, default=200, help="samples of the pick-up latency")
-    parser.add_argument("--concurrency", type=int, default=100)
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument(
+        "--store",
+        "--only",
+        action="append",
+        metavar="NAME",
+        help=f"one of {', '.join(NAMES)}, or a store URL; repeat or join by commas; all without",
+    )
+    parser.add_argument(
+        "--measures", metavar="NAMES", help=f"of {', '.join(MEASURES)}, or none; all without"
+    )
+    parser.add_argument("--rounds", type=int, help="of each measure; medians count (default 3)")
+    parser.add_argument("--deep", type=int, help="jobs of the deep queue (default 1,000,000)")
+    parser.add_argument("--quick", action="store_true", help="small sizes: shows that all works")
+    parser.add_argument(
+        "--peers",
+        nargs="?",
+        const="",
+        metavar="NAMES",
+        help="also the other queues, and the ratios; by default the fastest of each engine",
+    )
+    parser.add_argument("--harness", metavar="DIR", help=f"of the peers; or {HARNESS}")
+    parser.add_argument("--json", metavar="FILE", help="writes all figures there")
+    parser.add_argument("--charts", metavar="DIR", help="writes SVG charts there")
     given = parser.parse_args()
-
-    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
-        stores = given.store or [
-            "memory://",
-            f"sqlite:///{folder}/full.db?synchronous=full",
-            f"sqlite:///{folder}/normal.db?synchronous=normal",
-        ]
-        figures = []
-        for store in stores:
-            print(f"measuring {_shown(store)} ...", file=sys.stderr)
-            setting = Setting(
-                store=store,
-                jobs=given.jobs,
-                singles=given.singles,
-                concurrency=given.concurrency,
-                pickups=given.pickups,
-            )
-            figures.append(asyncio.run(measure(setting)))
-    if given.json:
-        print(msgspec.json.encode(figures).decode())
-        return
-    print(
-        "no-op async jobs of about 100 bytes, one worker process, "
-        f"concurrency {given.concurrency}, "
-        f"{given.jobs} jobs, retention 0, leases, heartbeats and events on; "
-        f"Python {platform.python_version()}, {os.cpu_count()} cores"
-    )
-    _table(figures)
+    given.measures = _names(given.measures) or list(MEASURES)
+    for name in given.measures:
+        if name not in (*MEASURES, "none"):
+            parser.error(f"there is no measure {name!r}: {', '.join(MEASURES)}")
+    given.store = [name for each in given.store or NAMES for name in _names(each)]
+    for name in given.store:
+        if name not in NAMES and "://" not in name:
+            parser.error(f"there is no store {name!r}: {', '.join(NAMES)}, or a URL")
+    return given
 
 
-def _table(figures: list[Figures]) -> None:
-    rows = [HEAD, *(_row(one) for one in figures)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
-    for row in rows:
-        print(
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        )
+def _names(given: str | None) -> list[str]:
+    return [name for name in (given or "").split(",") if name]
 
 
-def _row(one: Figures) -> tuple[str, ...]:
-    return (
-        _shown(one.store),
-        f"{one.single:,.0f}",
-        f"{one.concurrent:,.0f}",
-        f"{one.bulk:,.0f}",
-        f"{one.drain:,.0f}",
-        f"{one.drain_cpu_us:.1f}",
-        f"{one.pickup_p50_ms:.2f} / {one.pickup_p99_ms:.2f}",
-    )
+def _peers(given: str) -> list[str]:
+    return _names(given) or list(FASTEST)
 
 
-def _shown(store: str) -> str:
-    """The URL without its folder."""
-    scheme, _, rest = store.partition("://")
-    return f"{scheme}://{rest.rpartition('/')[2]}"
+def _measure_stores(run: Run, given: argparse.Namespace, sizes: Sizes) -> None:
+    """Each store with its own server; what was found is kept also when the next one fails."""
+    measures = [name for name in MEASURES if name in given.measures]
+    for name in given.store if measures else ():
+        try:
+            with place(name) as where:
+                _say(f"{name} {where.version}")
+                bench = Bench(where, sizes, _say)
+                run.stores.append(bench.found)
+                asyncio.run(bench.run(measures))
+        except Missing as lack:
+            _say(f"{name}: not measured: {lack}")
+        _keep(run, given.json)
 
 
-main()
+def _keep(run: Run, path: str | None) -> None:
+    """After every store: a run that is broken off has not been in vain."""
+    if path is not None:
+        Path(path).write_bytes(msgspec.json.format(msgspec.json.encode(run), indent=1) + b"\n")
+
+
+def _made() -> dict[str, str]:
+    """When, where and with what."""
+    commit = subprocess.run(
+        ["git", "describe", "--always", "--dirty"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=10,
+    ).stdout.strip()
+    uvloop = importlib.util.find_spec("uvloop") is not None
+    packages = ("holdfast", "msgspec", "asyncpg", "redis", *(("uvloop",) if uvloop else ()))
+    return {
+        "date": datetime.now(tz=UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "commit": commit,
+        "machine": f"{os.cpu_count()} cores, {_memory_gb()} GB, {platform.platform()}",
+        "python": platform.python_version(),
+        "loop": "uvloop" if uvloop else "asyncio",
+        "packages": ", ".join(f"{name} {importlib.metadata.version(name)}" for name in packages),
+        "load before": f"{os.getloadavg()[0]:.2f}",
+    }
+
+
+def _memory_gb() -> int:
+    return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9)
+
+
+def _say(text: str) -> None:
+    print(f"{datetime.now(tz=UTC):%H:%M:%S} {text}", file=sys.stderr, flush=True)
+
+
+STARTED = time.monotonic()
+
+if __name__ == "__main__":
+    main()

@@ -37,6 +37,8 @@ class Rule(msgspec.Struct, frozen=True):
     prepare: Callable[[Tenant], Awaitable[object]] | None = None
     tenants: int = 1
     groups: int = 0
+    keyed: bool = False
+    keep_s: float = 0.0
     url: Callable[[str], str | None] | None = None
 
 
@@ -54,7 +56,7 @@ async def _groups(tenant: Tenant) -> None:
 
 
 def _quiet(url: str) -> str | None:
-    if not url.startswith("sqlite:"):
+    if url.startswith("memory:"):
         return None
     return f"{url}{'&' if '?' in url else '?'}events=off"
 
@@ -67,13 +69,17 @@ RULES = (
     Rule("limits and fairness", _limit, tenants=TENANTS),
     Rule(f"{GROUPS} groups", groups=GROUPS),
     Rule(f"{GROUPS} groups, 10 running each", _groups, groups=GROUPS),
+    Rule("a key for each job", keyed=True),
+    Rule("retention of an hour", keep_s=3600.0),
     Rule("events off", url=_quiet),
 )
 
 
-async def rules_cost(url: str, jobs: int, rounds: int) -> list[Drained]:
+async def rules_cost(
+    url: str, jobs: int, rounds: int, clear: Callable[[], None] = lambda: None
+) -> list[Drained]:
     """Medians over some rounds. Each drain with a rule has a plain one right beside it, before it
-    in one round and after it in the next: machines have slow seconds.
+    in one round and after it in the next: machines have slow seconds. `clear` runs after each pair.
     """
     drained: list[Drained] = []
     for rule in RULES:
@@ -91,12 +97,13 @@ async def rules_cost(url: str, jobs: int, rounds: int) -> list[Drained]:
                 per_s[which] = await _drain(fresh(its_url, "rules"), its_rule, jobs)
             rates.append(per_s[1])
             ratios.append(per_s[1] / per_s[0])
+            clear()
         drained.append(Drained(rule.name, median(rates), 1 - median(ratios)))
     return drained
 
 
 async def _drain(url: str, rule: Rule, jobs: int) -> float:
-    app = App(url, concurrency=100, keep_s=0)
+    app = App(url, concurrency=100, keep_s=rule.keep_s)
     ran, done = 0, asyncio.Event()
 
     @app.job(name="noop")
@@ -114,6 +121,8 @@ async def _drain(url: str, rule: Rule, jobs: int) -> float:
 
         def made(number: int) -> Job | Planned:
             plain = noop(number=number, filler=FILLER)
+            if rule.keyed:
+                return plain.with_options(key=f"k{number}")
             return plain.with_options(group=f"g{number % GROUPS}") if rule.groups else plain
 
         # In turn, as customers send: the jobs of each stand between those of the others.

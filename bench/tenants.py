@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from bench import table
 from bench.claims import blocked_cost, depth_cost, tenants_cost
 from bench.fairness import Mix, Waits, fairness
 from bench.rules import Drained, rules_cost
@@ -128,11 +129,7 @@ def _table(title: str, heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) 
     if not rows:
         print("  this store keeps no scopes")
         return
-    widths = [max(len(row[column]) for row in (heads, *rows)) for column in range(len(heads))]
-    for row in (heads, *rows):
-        first, *rest = (cell for cell in row)
-        cells = [cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True)]
-        print("  " + "  ".join((first.ljust(widths[0]), *cells)))
+    print("\n".join(table.lines(heads, rows, "  ")))
 
 
 if __name__ == "__main__":

@@ -129,8 +129,12 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON f
 
 
 def work(task: Coroutine[Any, Any, T]) -> T:
-    """Runs a command's coroutine to its end."""
-    return asyncio.run(task)
+    """Runs a command's coroutine to its end, on uvloop where it is installed."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run(task)
+    return uvloop.run(task)
 
 
 @contextlib.asynccontextmanager

@@ -1,0 +1,55 @@
+"""Holdfast as the harness of the peers runs it: the whole library, on the engine of each adapter.
+
+Loaded in the harness's own environment, beside its `probe`; nothing of this project imports it.
+Leases, heartbeats, tokens and events are on, as by default; finished jobs are deleted at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import probe  # type: ignore[import-not-found,unused-ignore]
+import uvloop  # type: ignore[import-not-found,unused-ignore]
+
+from holdfast import App, Context
+from holdfast.config import Config
+from holdfast.worker.worker import Worker
+
+TENANT = "bench"
+
+
+def system(url: str) -> tuple[type[Any], Callable[[], None], Callable[[], Any]]:
+    """What an adapter must name: Client, worker and setup."""
+    # The harness asks for a short one in its second run with kill -9.
+    lease_s = float(probe.RECOVERY_S) or Config().lease_s
+    app = App(url, concurrency=100, keep_s=0, lease_s=lease_s)
+
+    @app.job(name="noop")
+    async def noop(ctx: Context, p: dict[str, Any]) -> None:
+        await probe.ajob(p)
+
+    class Client:
+        async def open(self) -> None:
+            await app.__aenter__()
+            self._tenant = app.tenant(TENANT)
+
+        async def enqueue(self, p: dict[str, Any]) -> None:
+            await self._tenant.enqueue(noop(p=p))
+
+        async def enqueue_many(self, ps: list[dict[str, Any]]) -> None:
+            await self._tenant.enqueue_many([noop(p=p) for p in ps])
+
+        async def close(self) -> None:
+            await app.__aexit__(None, None, None)
+
+    def worker() -> None:
+        uvloop.install()
+        asyncio.run(Worker(app).run())
+
+    async def setup() -> None:
+        async with app:
+            pass
+
+    return Client, worker, setup
