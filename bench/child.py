@@ -37,7 +37,7 @@ class Child:
 
     def __init__(self, url: str) -> None:
         # Finished jobs are deleted at once, as in the peers this is compared with.
-        self.app = App(url, concurrency=100, keep_s=0)
+        self.app = App(url, concurrency=1000, keep_s=0)
         self.tenant = self.app.tenant(TENANT)
         self.ran = self.first_ns = self.last_ns = 0
         self.waits_ns: list[int] = []

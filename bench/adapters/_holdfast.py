@@ -24,7 +24,7 @@ def system(url: str) -> tuple[type[Any], Callable[[], None], Callable[[], Any]]:
     """What an adapter must name: Client, worker and setup."""
     # The harness asks for a short one in its second run with kill -9.
     lease_s = float(probe.RECOVERY_S) or Config().lease_s
-    app = App(url, concurrency=100, keep_s=0, lease_s=lease_s)
+    app = App(url, concurrency=1000, keep_s=0, lease_s=lease_s)
 
     @app.job(name="noop")
     async def noop(ctx: Context, p: dict[str, Any]) -> None:

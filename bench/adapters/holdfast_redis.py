@@ -9,7 +9,7 @@ ENGINE = "redis"
 DISTS = ["holdfast", "redis"]
 REQUIRES = ["-e", ".[postgres,redis]", "uvloop==0.23.0"]
 CONFIG = (
-    "concurrency 100, leases, heartbeats, tokens and events on, "
+    "concurrency 1000, leases, heartbeats, tokens and events on, "
     "keep_s=0, uvloop; bulk = enqueue_many"
 )
 RECOVERY_KNOB = "lease_s=5 (default 60)"

@@ -126,5 +126,8 @@ async def test_processes_share_a_thousand_identical_jobs(processes: int, tmp_pat
         assert codes == [0] * processes
         assert found.breaches == []
         assert len(found.ended(EventKind.COMPLETED)) == found.counts[EventKind.COMPLETED] == 1_000
-        assert found.counts[EventKind.LEASED] - found.counts.get(EventKind.RELEASED, 0) == 1_000
+        # Leases of a second lapse when the disk stalls for as long; each is accounted for.
+        given_up = (EventKind.RELEASED, EventKind.RESCUED)
+        others = sum(found.counts.get(kind, 0) for kind in given_up)
+        assert found.counts[EventKind.LEASED] - others == 1_000
         assert len(await workers_of(tenant)) == processes
