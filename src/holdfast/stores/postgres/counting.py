@@ -11,8 +11,8 @@ from holdfast.job import State
 from holdfast.scope import ScopeKind
 from holdfast.store import Tally
 from holdfast.stores.postgres import statements as sql
-from holdfast.stores.postgres.rows import STATES
 from holdfast.stores.postgres.step import Step
+from holdfast.stores.sql_rows import STATES
 
 Part = tuple[str, str]
 """(tenant, the name of a queue or group, or nothing)"""

@@ -20,16 +20,9 @@ from holdfast.stores.postgres import bloom, using
 from holdfast.stores.postgres import statements as sql
 from holdfast.stores.postgres.bloom import Seen
 from holdfast.stores.postgres.options import Options
-from holdfast.stores.postgres.rows import (
-    TAGS_BETWEEN,
-    Columns,
-    Row,
-    lease,
-    plain,
-    rules_text,
-    seq_of,
-)
+from holdfast.stores.postgres.rows import TAGS_BETWEEN, Row, lease, plain, seq_of
 from holdfast.stores.postgres.step import Step
+from holdfast.stores.sql_rows import Columns, rules_text
 
 _PRIORITY, _SEQ = 9, 14  # Their places in `holdfast.lease`; the visit is the first.
 

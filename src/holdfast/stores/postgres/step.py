@@ -14,7 +14,8 @@ from holdfast.store import Ref
 from holdfast.stores.bell import Line
 from holdfast.stores.postgres import statements as sql
 from holdfast.stores.postgres.connection import Connection
-from holdfast.stores.postgres.rows import BLOCKED, Columns, Row, plain
+from holdfast.stores.postgres.rows import Row, plain
+from holdfast.stores.sql_rows import BLOCKED, Columns
 
 STATEMENTS_MAX = 1024
 

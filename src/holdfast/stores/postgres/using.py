@@ -16,7 +16,8 @@ import msgspec
 
 from holdfast.errors import InvalidInput
 from holdfast.job import NewJob
-from holdfast.stores.postgres.rows import TAGS_BETWEEN, rules_text
+from holdfast.stores.postgres.rows import TAGS_BETWEEN
+from holdfast.stores.sql_rows import rules_text
 
 Rows = Sequence[Sequence[Any]]
 

@@ -9,9 +9,10 @@ from holdfast.errors import JobNotFound
 from holdfast.job import EventKind, State, replay_id
 from holdfast.store import Act, Canceled, Change, Changed, Ref
 from holdfast.stores.postgres import statements as sql
-from holdfast.stores.postgres.rows import BLOCKED, Row
+from holdfast.stores.postgres.rows import Row
 from holdfast.stores.postgres.sight import where
 from holdfast.stores.postgres.step import Step
+from holdfast.stores.sql_rows import BLOCKED
 
 
 async def cancel(

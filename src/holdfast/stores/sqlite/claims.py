@@ -13,9 +13,10 @@ from holdfast.job import TERMINAL, EventKind, Lease
 from holdfast.limits import REPAIR_MAX, REPAIR_PASSES_MAX, WAIT_S_MAX
 from holdfast.scope import rounds
 from holdfast.store import Claim, Watch
+from holdfast.stores.sql_rows import BLOCKED, STATES
 from holdfast.stores.sqlite import gates
 from holdfast.stores.sqlite import statements as sql
-from holdfast.stores.sqlite.rows import BLOCKED, STATES, claimed
+from holdfast.stores.sqlite.rows import claimed
 from holdfast.stores.sqlite.transaction import Transaction
 from holdfast.stores.sqlite.turns import Place, Turns, open_lines
 

@@ -11,9 +11,9 @@ from holdfast.clock import Micros
 from holdfast.job import TERMINAL, State
 from holdfast.scope import Scope, ScopeKind, slot_scope_of
 from holdfast.store import Tally
+from holdfast.stores.sql_rows import STATES
 from holdfast.stores.sqlite import statements as sql
 from holdfast.stores.sqlite.gates import key_of, live
-from holdfast.stores.sqlite.rows import STATES
 from holdfast.stores.sqlite.transaction import Transaction
 
 Part = tuple[str, str]

@@ -6,9 +6,10 @@ from itertools import compress
 from typing import Any
 
 from holdfast.job import EventKind, NewJob, Rules
+from holdfast.stores.sql_rows import rules_text, size_of
 from holdfast.stores.sqlite import chunks
 from holdfast.stores.sqlite import statements as sql
-from holdfast.stores.sqlite.rows import is_large, rules_text, size_of
+from holdfast.stores.sqlite.rows import is_large
 from holdfast.stores.sqlite.transaction import Transaction
 
 

@@ -21,8 +21,8 @@ from holdfast.scope import (
     ScopeKind,
     ScopeSettings,
 )
+from holdfast.stores.sql_rows import BLOCKED
 from holdfast.stores.sqlite import statements as sql
-from holdfast.stores.sqlite.rows import BLOCKED
 from holdfast.stores.sqlite.transaction import Transaction
 
 UNLIMITED = 1 << 60

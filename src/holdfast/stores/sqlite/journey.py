@@ -8,12 +8,13 @@ from holdfast.errors import IdConflict, JobNotFound
 from holdfast.job import TERMINAL, EventKind, NewJob, State
 from holdfast.lifecycle import Transition, apply, refusal, why
 from holdfast.store import Acked, Enqueued, Extended, Extension, Ref
+from holdfast.stores.sql_rows import BLOCKED, STATES, size_of
 from holdfast.stores.sqlite import statements as sql
 from holdfast.stores.sqlite.caps import Caps
 from holdfast.stores.sqlite.completing import Completing
 from holdfast.stores.sqlite.entering import Entering, is_plain
 from holdfast.stores.sqlite.layout import INLINE_MAX
-from holdfast.stores.sqlite.rows import BLOCKED, STATES, Row, is_large, new_row, plain, size_of
+from holdfast.stores.sqlite.rows import Row, is_large, new_row, plain
 from holdfast.stores.sqlite.transaction import Transaction
 
 ENDS = frozenset({EventKind.COMPLETED, EventKind.FAILED, EventKind.CANCELED, EventKind.DELETED})
@@ -161,7 +162,7 @@ def finish(transaction: Transaction, row: Row) -> None:
     now = transaction.now
     row.finished_at = now
     release_key(transaction, row)
-    if (row.keep_until() or 0) <= now:
+    if row.keep_until() <= now:
         remove(transaction, row)
     else:
         save(transaction, row)

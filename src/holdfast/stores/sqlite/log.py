@@ -16,8 +16,8 @@ import msgspec
 from holdfast.clock import Micros
 from holdfast.job import Event
 from holdfast.store import EventPage
+from holdfast.stores.sql_rows import KINDS
 from holdfast.stores.sqlite import statements as sql
-from holdfast.stores.sqlite.rows import KINDS
 
 Head = tuple[Micros, str, str, str, str, int, int, Micros | None, str | None]
 """(at, kind, tenant, queue, type, attempt, fence, until, note): what the facts of a run share."""

@@ -8,9 +8,9 @@ from holdfast.clock import Micros
 from holdfast.job import EventKind
 from holdfast.store import Ref
 from holdfast.stores.bell import Line
+from holdfast.stores.sql_rows import BLOCKED
 from holdfast.stores.sqlite import log
 from holdfast.stores.sqlite import statements as sql
-from holdfast.stores.sqlite.rows import BLOCKED
 from holdfast.stores.sqlite.rules import Rules
 
 Name = tuple[str, str, str, str]

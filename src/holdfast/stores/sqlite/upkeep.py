@@ -7,10 +7,11 @@ import sqlite3
 from holdfast.clock import Micros
 from holdfast.job import TERMINAL
 from holdfast.store import Lapsed, Pruned
+from holdfast.stores.sql_rows import STATES
 from holdfast.stores.sqlite import log, names
 from holdfast.stores.sqlite import statements as sql
 from holdfast.stores.sqlite.layout import INLINE_MAX
-from holdfast.stores.sqlite.rows import STATES, record
+from holdfast.stores.sqlite.rows import record
 from holdfast.stores.sqlite.transaction import Transaction
 
 

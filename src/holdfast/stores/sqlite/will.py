@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from holdfast.errors import JobNotFound
 from holdfast.job import TERMINAL, EventKind, State, replay_id
 from holdfast.store import Act, Canceled, Change, Changed, Ref
+from holdfast.stores.sql_rows import BLOCKED
 from holdfast.stores.sqlite import statements as sql
 from holdfast.stores.sqlite.caps import Caps
 from holdfast.stores.sqlite.journey import finish, look, note, release_key, remove, save
-from holdfast.stores.sqlite.rows import BLOCKED, Row
+from holdfast.stores.sqlite.rows import Row
 from holdfast.stores.sqlite.sight import where
 from holdfast.stores.sqlite.transaction import Transaction
 
