@@ -22,7 +22,7 @@ import msgspec
 
 from bench import show
 from bench.charts import write_charts
-from bench.figures import Run
+from bench.figures import Peers, Run
 from bench.measure import MEASURES, Bench, Sizes
 from bench.peers import FASTEST, HARNESS, ROOT, NoHarness, find_harness, measure_peers
 from bench.places import NAMES, Missing, place
@@ -44,7 +44,15 @@ def main() -> None:
         harness = None if given.peers is None else find_harness(given.harness)
         _measure_stores(run, given, sizes)
         if harness is not None:
-            run.peers = measure_peers(harness, _peers(given.peers), sizes, _say)
+            run.peers = Peers()
+            measure_peers(
+                harness,
+                _peers(given.peers),
+                sizes,
+                _say,
+                found=run.peers,
+                keep=lambda: _keep(run, given.json),
+            )
     except NoHarness as problem:
         sys.exit(str(problem))
     except KeyboardInterrupt:

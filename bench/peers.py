@@ -160,31 +160,49 @@ def _started(command: list[str], env: dict[str, str], errors: Any) -> Iterator[A
             process.wait()
 
 
-def measure_peers(source: Path, chosen: list[str], sizes: Sizes, say: Say) -> Peers:
-    """Ours and the chosen ones: ceilings, enqueue, drain, pick-up. Medians are the reader's."""
+def measure_peers(
+    source: Path,
+    chosen: list[str],
+    sizes: Sizes,
+    say: Say,
+    *,
+    found: Peers,
+    keep: Callable[[], None],
+) -> None:
+    """Ours and the chosen ones: ceilings, enqueue, drain, pick-up. Medians are the reader's.
+
+    Fills `found` engine by engine and calls `keep` after each: a run that is broken off has not
+    been in vain, and ours is measured next to its rivals, for machines have slow minutes.
+    """
     with tempfile.TemporaryDirectory(prefix="holdfast-peers-") as folder:
         harness = Harness(source, Path(folder), sizes, say)
         engines = harness.engines()
         unknown = sorted({*chosen} - {*engines})
         if unknown:
             raise NoHarness(f"the harness has no adapter {', '.join(unknown)}")
-        # Ours next to those on the same engine: machines have slow minutes.
-        names = sorted({*OURS, *chosen}, key=lambda name: (engines[name], name))
-        found = Peers()
         for turn in range(sizes.rounds):
             read_ceilings(found, harness.run(f"ceilings{turn}", "ceilings", ["-"], "--skip", "-"))
-        found.rows = read_rows(harness.run("speed", "single,bulk,drain", names))
-        able = [one.name for one in found.rows if not one.not_run]
-        threaded = [name for name in able if name in THREADED]
-        if threaded:
-            read_pinned(found, harness.run("pinned", "drain", threaded, "--pin"))
-        for turn in range(sizes.rounds):
-            read_pickups(found, harness.run(f"pickup{turn}", "latency", able))
-            for name, one in harness.in_flight(f"inflight{turn}", able).items():
-                row = found.row(name)
-                if row is not None and "per_s" in one:
-                    row.concurrent.append(one["per_s"])
-    return found
+        keep()
+        names = sorted({*OURS, *chosen})
+        for engine in sorted({engines[name] for name in names}):
+            _engine(harness, found, [name for name in names if engines[name] == engine], sizes)
+            keep()
+
+
+def _engine(harness: Harness, found: Peers, names: list[str], sizes: Sizes) -> None:
+    key = names[0]
+    rows = read_rows(harness.run(f"speed-{key}", "single,bulk,drain", names))
+    found.rows += rows
+    able = [one.name for one in rows if not one.not_run]
+    threaded = [name for name in able if name in THREADED]
+    if threaded:
+        read_pinned(found, harness.run(f"pinned-{key}", "drain", threaded, "--pin"))
+    for turn in range(sizes.rounds):
+        read_pickups(found, harness.run(f"pickup-{key}-{turn}", "latency", able))
+        for name, one in harness.in_flight(f"inflight-{key}-{turn}", able).items():
+            row = found.row(name)
+            if row is not None and "per_s" in one:
+                row.concurrent.append(one["per_s"])
 
 
 # -- what the harness wrote ------------------------------------------------------------------------

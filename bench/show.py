@@ -30,7 +30,7 @@ def tables(run: Run) -> Iterator[Table]:
 def text(run: Run) -> Iterator[str]:
     """For the terminal."""
     yield "; ".join(f"{name} {value}" for name, value in run.made.items() if value)
-    yield "no-op jobs of about 100 bytes; leases, heartbeats, tokens and events on; retention 0"
+    yield "no-op jobs of about 100 bytes; leases, heartbeats and tokens on; retention 0"
     for one in tables(run):
         yield f"\n{one.title}"
         yield from table.lines(one.heads, one.rows, "  ")

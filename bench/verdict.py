@@ -39,6 +39,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     ceiling: str = ""
     bulk: Sequence[str] | None = None
     single: Sequence[str] | None = None
+    pickup: Sequence[str] | None = None
 
 
 ASKS = (
@@ -69,6 +70,7 @@ ASKS = (
         ceiling="sqlite3 WAL FULL claim 100",
         bulk=SQLITE_FULL,
         single=SQLITE_FULL,
+        pickup=SQLITE_FULL,
     ),
     Ask(
         title="SQLite NORMAL",
@@ -111,7 +113,7 @@ def _beside_peers(ask: Ask, peers: Peers) -> Iterator[Check]:
     yield from _times(what, ours, _among(rivals, ask.bulk), _concurrent, 3)
     what = f"{ask.title}: enqueue one by one"
     yield from _times(what, ours, _among(rivals, ask.single), _single, 1)
-    yield from _pickups(ask.title, ours, rivals)
+    yield from _pickups(ask.title, ours, _among(rivals, ask.pickup))
     if (us := middle(ours.worker_us)) is not None:
         what = f"{ask.title}: worker CPU, us a job"
         yield Check(what=what, value=us, target=30, most=True)

@@ -47,6 +47,51 @@ async def test_a_lone_call_goes_at_once() -> None:
     assert sender.batches == [[3]]
 
 
+async def test_those_who_come_while_a_lone_call_is_under_way_travel_together() -> None:
+    """Being alone the last time is only a guess."""
+    sender = Sender()
+    coalescer = sender.coalescer()
+    await coalescer.submit(1)
+    sender.gate.clear()
+    calls = [asyncio.ensure_future(coalescer.submit(n)) for n in (2, 3, 4)]
+    await asyncio.sleep(0)
+    sender.gate.set()
+
+    assert await asyncio.gather(*calls) == [4, 9, 16]
+    assert sender.batches == [[1], [2], [3, 4]]
+
+
+async def test_callers_that_come_again_at_once_share_every_batch() -> None:
+    """Nobody waits for a batch that left just before."""
+    sender = Sender()
+    coalescer = sender.coalescer()
+
+    async def caller() -> None:
+        for n in range(3):
+            await coalescer.submit(n)
+
+    await asyncio.gather(*(caller() for _ in range(10)))
+
+    assert [len(batch) for batch in sender.batches] == [10, 10, 10]
+
+
+async def test_a_lone_caller_that_gives_up_leaves_the_way_free() -> None:
+    """Those behind it are served, and so is the next lone call."""
+    sender = Sender()
+    coalescer = sender.coalescer()
+    await coalescer.submit(1)
+    sender.gate.clear()
+    lost = asyncio.ensure_future(coalescer.submit(2))
+    await asyncio.sleep(0)
+    kept = coalescer.push(3)
+    lost.cancel()
+    await asyncio.sleep(0)
+    sender.gate.set()
+
+    assert await kept == 9
+    assert await coalescer.submit(4) == 16
+
+
 async def test_the_next_batch_gathers_while_one_is_under_way() -> None:
     """However many calls come meanwhile."""
     sender = Sender()
