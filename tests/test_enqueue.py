@@ -224,7 +224,7 @@ async def test_concurrent_enqueues_reach_the_store_in_few_batches(desk: Desk) ->
 
 async def test_one_refused_item_of_a_shared_batch_raises_for_its_caller_only(desk: Desk) -> None:
     """The others of the batch are kept."""
-    await desk.acme.enqueue(desk.send(to="a"), id="taken")
+    await desk.acme.enqueue_many([desk.send(to="a").with_options(id="taken")])
 
     answers = await asyncio.gather(
         desk.acme.enqueue(desk.send(to="b")),
