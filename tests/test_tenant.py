@@ -20,7 +20,7 @@ from holdfast import (
     State,
     WaitTimeout,
 )
-from holdfast.errors import NotChangeable
+from holdfast.errors import NotChangeable, QueueFull
 from holdfast.testing import ManualClock, drain
 
 
@@ -182,6 +182,20 @@ async def test_replay_makes_a_new_job_that_names_its_origin_once(app: App) -> No
     again = await acme.get(first)
     assert (again.origin, again.state, again.attempt) == (dead.id, State.ENQUEUED, 0)
     assert (await acme.get(dead.id)).state is State.FAILED
+
+
+async def test_a_replay_that_its_tenant_has_no_room_for_is_refused(app: App) -> None:
+    """By the cap of jobs; nothing is made."""
+    acme = app.tenant("acme")
+    dead = await acme.enqueue(make(app, "refuse"))
+    await drain(app)
+    await acme.scope().set(max_queued=1)
+    await acme.enqueue(make(app, "add", a=1, b=2))
+
+    with pytest.raises(QueueFull, match="1 jobs waiting, at most 1"):
+        await acme.replay(dead.id)
+
+    assert (await acme.get(dead.id)).replayed_as is None
 
 
 async def test_a_job_that_is_not_finished_cannot_be_replayed(app: App) -> None:

@@ -161,6 +161,7 @@ class Enqueuer:
                 envelope=sealed,
                 rules=job_type.rules,
                 priority=job_type.priority,
+                fresh=True,
             )
         return plan_with(tenant, job_type, sealed, options)
 
@@ -204,6 +205,7 @@ def plan_with(tenant: str, job_type: JobType, sealed: Envelope, options: Options
             key=options.get("key"),
             group=options.get("group"),
             tags=_tags(options),
+            fresh="id" not in options,
         )
     )
 

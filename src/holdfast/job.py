@@ -100,6 +100,10 @@ class NewJob(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     group: str | None = None
     tags: tuple[str, ...] = ()
     origin: str | None = None
+    fresh: bool = False
+    """The id was made for this very call, so no job that has ended can have it. A store must not
+    believe it when it repeats a call whose end it did not hear of.
+    """
 
 
 class JobRecord(msgspec.Struct, frozen=True, gc=False):

@@ -17,6 +17,7 @@ from holdfast.errors import (
     JobFailed,
     JobNotFound,
     NotChangeable,
+    QueueFull,
     WaitTimeout,
     did_you_mean,
 )
@@ -44,6 +45,9 @@ E = TypeVar("E", bound=StrEnum)
 
 WAIT_POLL_S = 5.0
 """How long `wait` trusts that a hint will come."""
+REPLAY_TRIES_MAX = 3
+RETRY_AFTER_S = 1
+"""When a tenant that is full may try again."""
 
 
 class Tenant:
@@ -148,17 +152,33 @@ class Tenant:
         """The id of a new job with the finished one's payload; the same id when it was replayed
         before.
         """
-        job = await self.get(job_id)
-        if job.state not in TERMINAL:
-            raise NotChangeable(id=job_id, state=job.state.value)
-        if job.replayed_as is not None:
-            return job.replayed_as
-        select = Selection(tenant=self.name, ids=(job_id,))
-        changed = await self._store.change(Change(select=select, act=Act.REPLAY, limit=1))
-        ref = Ref(self.name, job_id)
-        if ref in changed.done:
-            return changed.done[ref]
-        return await self.replay(job_id)  # Somebody else replayed or pruned it in between.
+        for _ in range(REPLAY_TRIES_MAX):
+            job = await self.get(job_id)
+            if job.state not in TERMINAL:
+                raise NotChangeable(id=job_id, state=job.state.value)
+            if job.replayed_as is not None:
+                return job.replayed_as
+            select = Selection(tenant=self.name, ids=(job_id,))
+            changed = await self._store.change(Change(select=select, act=Act.REPLAY, limit=1))
+            ref = Ref(self.name, job_id)
+            if ref in changed.done:
+                return changed.done[ref]
+            # Somebody else replayed or pruned it in between, or the tenant may have no more jobs.
+        raise await self._full()
+
+    async def _full(self) -> QueueFull:
+        """Why this tenant may have no more jobs waiting."""
+        settings = (await self.scope().get()).settings
+        counts = (await self.scope().counts()).counts
+        alive = sum(number for state, number in counts.items() if state not in TERMINAL)
+        jobs = settings.max_queued is not None and alive >= settings.max_queued
+        return QueueFull(
+            tenant=self.name,
+            what="jobs" if jobs else "bytes",
+            queued=alive if jobs else "too many",
+            max=settings.max_queued if jobs else settings.max_bytes,
+            retry_after_s=RETRY_AFTER_S,
+        )
 
     async def counts(self) -> list[Tally]:
         """How many jobs each queue has in each state."""

@@ -132,7 +132,7 @@ async def test_a_hint_crosses_nodes(cluster: Cluster, opened: Open) -> None:
     async with asyncio.timeout(15):
         task = asyncio.create_task(sleeper.wait(Watch(tenants=(GLOBEX,)), 50.0))
         assert sleeper._ear is not None
-        assert await sleeper._ear.listen(10.0)
+        assert await sleeper._ear.here().listen(10.0)
         await other.enqueue([job("a", tenant=GLOBEX)])
         await task
 

@@ -47,6 +47,36 @@ def _column(values: list[Any], empty: Any = None) -> list[Any] | None:
     return None if all(value == empty for value in values) else values
 
 
+def alike(jobs: Sequence[NewJob]) -> bool:
+    """They say nothing special, and differ in nothing but their payloads and ids, which grow."""
+    first, before = jobs[0], ""
+    tenant, queue, priority, rules = first.tenant, first.queue, first.priority, first.rules
+    sealed = first.envelope
+    for job in jobs:
+        envelope = job.envelope
+        if (
+            job.id <= before
+            or job.tenant != tenant
+            or job.queue != queue
+            or job.fresh != first.fresh
+            or job.priority != priority
+            or (job.rules is not rules and job.rules != rules)
+            or envelope.type != sealed.type
+            or envelope.codec != sealed.codec
+            or envelope.version != sealed.version
+            or job.delay_us
+            or job.tags
+            or job.run_at is not None
+            or job.ttl_us is not None
+            or job.key is not None
+            or job.group is not None
+            or job.origin is not None
+        ):
+            return False
+        before = job.id
+    return True
+
+
 async def enqueue(
     step: Step,
     jobs: Sequence[NewJob],
@@ -55,10 +85,44 @@ async def enqueue(
     seen: Seen | None = None,
 ) -> list[Enqueued]:
     """With `seen`: keys that were certainly not seen here are taken without a look before."""
-    fresh = seen is not None and seen.none_of(jobs)
     lines = {(job.tenant, job.queue) for job in jobs}
-    found = await step.rows(
-        bloom.ENQUEUE_FRESH if fresh else sql.ENQUEUE,
+    tell = (step.given, step.events_on, channel, None if channel is None else hint(sender, lines))
+    if alike(jobs):
+        fresh = jobs[0].fresh and not step.again
+        found = await step.rows(sql.ENQUEUE_ALIKE, *_shared(jobs), *tell, fresh)
+    elif seen is not None and seen.none_of(jobs):
+        found = await step.rows(bloom.ENQUEUE_FRESH, *_each(jobs), *tell)
+    else:
+        found = await step.rows(sql.ENQUEUE, *_each(jobs), *tell)
+    step.lines |= lines
+    made = answers(jobs, found)
+    if seen is not None:
+        seen.add(job for job, answer in zip(jobs, made, strict=True) if answer.error is None)
+    return made
+
+
+def _shared(jobs: Sequence[NewJob]) -> tuple[Any, ...]:
+    """What jobs that are alike are told by: what they share once, the rest as columns."""
+    first = jobs[0]
+    sealed, rules = first.envelope, first.rules
+    return (
+        first.tenant,
+        first.queue,
+        sealed.type,
+        sealed.codec,
+        sealed.version,
+        rules_text(rules),
+        first.priority,
+        rules.max_attempts,
+        rules.keep_us,
+        [job.id for job in jobs],
+        [job.envelope.body for job in jobs],
+    )
+
+
+def _each(jobs: Sequence[NewJob]) -> tuple[Any, ...]:
+    """What any jobs are told by: their columns."""
+    return (
         [job.tenant for job in jobs],
         [job.id for job in jobs],
         [job.queue for job in jobs],
@@ -78,16 +142,7 @@ async def enqueue(
         _column([job.origin for job in jobs]),
         [job.rules.max_attempts for job in jobs],
         [job.rules.keep_us for job in jobs],
-        step.given,
-        step.events_on,
-        channel,
-        None if channel is None else hint(sender, lines),
     )
-    step.lines |= lines
-    made = answers(jobs, found)
-    if seen is not None:
-        seen.add(job for job, answer in zip(jobs, made, strict=True) if answer.error is None)
-    return made
 
 
 async def enqueue_using(

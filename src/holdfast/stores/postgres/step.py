@@ -62,7 +62,12 @@ class _First:
 
 class Step:
     def __init__(
-        self, connection: Connection, schema: str, now: Micros | None, events: bool
+        self,
+        connection: Connection,
+        schema: str,
+        now: Micros | None,
+        events: bool,
+        again: bool = False,
     ) -> None:
         self.connection = connection
         self.schema = schema
@@ -71,6 +76,8 @@ class Step:
         self.now: Micros = 0
         """Set by `begin`."""
         self.events_on = events
+        self.again = again
+        """An earlier try of the same call may have been done, unheard."""
         self.lines: set[Line] = set()
         """Where work may have come up."""
         self.ended: list[Ref] = []

@@ -333,10 +333,10 @@ class PostgresStore:
     async def _call(self, act: Callable[[Step], Awaitable[T]]) -> T:
         """An act on a connection, repeated while the server cannot be reached, for a while."""
         deadline = time.monotonic() + self.options.retry_s
-        pause_s, beaten = PAUSE_S, 0
+        pause_s, beaten, again = PAUSE_S, 0, False
         while True:
             try:
-                return await self._once(act)
+                return await self._once(act, again)
             except BaseException as error:
                 beaten += is_beaten(error)
                 again = time.monotonic() < deadline if is_lost(error) else is_beaten(error)
@@ -345,14 +345,15 @@ class PostgresStore:
                     if known is error:
                         raise
                     raise known from error
+            again = True
             await asyncio.sleep(pause_s * (0.5 + random.random()))
             pause_s = min(PAUSE_S_MAX, pause_s * 2)
 
-    async def _once(self, act: Callable[[Step], Awaitable[T]]) -> T:
+    async def _once(self, act: Callable[[Step], Awaitable[T]], again: bool) -> T:
         lane = await self._mine().lane()
         async with lane.borrow() as connection:
             now = None if self._clock is None else self._clock.now()
-            step = Step(connection, self.options.schema, now, self.options.events)
+            step = Step(connection, self.options.schema, now, self.options.events, again)
             answer = await act(step)
         if step.lines or step.ended:
             self._bell.ring(step.lines, step.ended)

@@ -173,7 +173,10 @@ class _Link:
         self, place: Place, args: Args, replicas: int = 0, *, asking: bool = False
     ) -> Any:
         if not replicas and not asking and args[0] in SCRIPTS:
-            return await (await self._wire(place)).call(*args)
+            wire = self._wires.get(place)
+            if wire is None or wire.lost:
+                wire = await self._open_wire(place)
+            return await wire.call(*args)
         client: Any = self._client(place)
         if not replicas and not asking:
             return await client.execute_command(*args)
@@ -199,10 +202,7 @@ class _Link:
             client = self._clients[place] = _open(self._options, place)
         return client
 
-    async def _wire(self, place: Place) -> Wire:
-        wire = self._wires.get(place)
-        if wire is not None and not wire.lost:
-            return wire
+    async def _open_wire(self, place: Place) -> Wire:
         async with self._opening:
             wire = self._wires.get(place)
             if wire is None or wire.lost:  # Nobody has opened it meanwhile.

@@ -8,30 +8,35 @@ from importlib import resources
 
 import msgspec
 
-_OPEN = ("core", "row")
+_OPEN = ("ground", "facts", "row")
 """Their locals are known to all that follows."""
+_QUICK = {"claim": "idle", "enqueue": "single"}
+"""What is tried before the rest is made, and may end the script: for most enqueues, and the claims
+of idle workers. The server runs 0.4 instead of 1.0 million instructions for a single enqueue, 0.5
+instead of 1.1 million for a claim of one job (callgrind): about half of that is making the parts.
+"""
 _BASE = ("log", "rows", "counts", "gates", "lines", "groups", "jobs")
 _PARTS: dict[str, tuple[str, ...]] = {
-    "ack": ("rules", "plain"),
-    "cancel": (),
-    "change": ("walk",),
-    "claim": ("repair", "plain", "take"),
-    "count": ("repair",),
-    "enqueue": ("plain",),
-    "events": (),
-    "expired": ("rules",),
-    "explain": ("repair",),
-    "extend": ("rules",),
-    "find": ("walk",),
-    "history": (),
-    "hold": (),
-    "peek": ("repair",),
-    "prune": (),
-    "recount": (),
-    "replay": (),
-    "serve": ("plain", "take"),
-    "settings": (),
-    "soonest": (),
+    "ack": (*_BASE, "rules", "plain"),
+    "cancel": _BASE,
+    "change": (*_BASE, "walk"),
+    "claim": (*_BASE, "repair", "plain", "take"),
+    "count": (*_BASE, "repair"),
+    "enqueue": (*_BASE, "plain"),
+    "events": _BASE,
+    "expired": (*_BASE, "rules"),
+    "explain": (*_BASE, "repair"),
+    "extend": (*_BASE, "rules"),
+    "find": (*_BASE, "walk"),
+    "history": _BASE,
+    "hold": _BASE,
+    "peek": (*_BASE, "repair"),
+    "prune": _BASE,
+    "recount": _BASE,
+    "replay": _BASE,
+    "serve": (*_BASE, "plain", "take"),
+    "settings": _BASE,
+    "soonest": ("rows", "lines"),
 }
 
 
@@ -47,8 +52,10 @@ def script(name: str) -> Script:
     # A part is a function of its own: a chunk of Lua has 200 locals at most, and each new function
     # looks for those it uses among all that are open: 11 to 25 % of the instructions of a call
     # with one job (callgrind).
-    parts = (f"(function()\n{_part(part)}\nend)()" for part in (*_BASE, *_PARTS[name]))
-    text = "\n;".join((*map(_part, _OPEN), *parts, _bare(name))).encode()
+    parts = (f"(function()\n{_part(part)}\nend)()" for part in _PARTS[name])
+    quick = [f"do\n{_bare(_QUICK[name])}\nend"] if name in _QUICK else []
+    opening = (*map(_part, _OPEN), *quick, _part("core"))
+    text = "\n;".join((*opening, *parts, _bare(name))).encode()
     return Script(name, text, hashlib.sha1(text, usedforsecurity=False).hexdigest())
 
 

@@ -92,8 +92,8 @@ class Shards:
 async def together(calls: Iterable[Any]) -> list[Any]:
     """The answers of calls made at the same time; all have ended when one of them fails."""
     found = list(calls)
-    if len(found) == 1:
-        return [await found[0]]
+    if len(found) <= 1:
+        return [await each for each in found]
     answers = await asyncio.gather(*found, return_exceptions=True)
     for answer in answers:
         if isinstance(answer, BaseException):

@@ -50,7 +50,6 @@ from holdfast.store import (
     Tally,
     Watch,
 )
-from holdfast.stores.bell import Bell
 from holdfast.stores.redis import claims, explain, facts, journey, names, opening, sight
 from holdfast.stores.redis.client import Links
 from holdfast.stores.redis.layout import FORMAT
@@ -69,7 +68,6 @@ class RedisStore:
     def __init__(self, options: Options, clock: Clock | None = None) -> None:
         self.options = options
         self._clock = clock
-        self._bell = Bell()
         self._shards: Shards | None = None
         self._links: Links | None = None
         self._ear: Ear | None = None
@@ -108,19 +106,17 @@ class RedisStore:
         durable = all(server.durable for server in servers)
         self.capabilities = msgspec.structs.replace(self.capabilities, durable=durable)
         self._owner = os.getpid()
-        self._bell = Bell()  # A new one: after a fork the old one's lock may be held for ever.
         self._links = links
         self._shards = Shards(links, self._clock, number, self.options.events)
-        self._ear = Ear(self.options, self._shards.channel, self._bell, links.places)
+        self._ear = Ear(self.options, self._shards.channel, links.places)
 
     async def close(self) -> None:
         links, ear = self._links, self._ear
         self._links = self._shards = self._ear = None
         if self._owner != os.getpid():
             return  # After a fork the threads and the connections are the parent's.
-        self._bell.ring_all()
         if ear is not None:
-            ear.close()
+            await ear.close()
         if links is not None:
             await links.close()
 
@@ -250,13 +246,13 @@ class RedisStore:
 
     async def wait(self, watch: Watch, timeout_s: float) -> None:
         shards = self._mine()
-        ear = self._ear
-        assert ear is not None
+        assert self._ear is not None
+        hearing = self._ear.here()
         # Listen first, then look: what happens in between is not lost.
-        with self._bell.listen(watch) as listening:
+        with hearing.bell.listen(watch) as listening:
             # News cannot be looked for: what came before the subscription is found by polling.
-            heard = ear.hears or not watch.news
-            heard = await ear.listen(min(timeout_s, POLL_S)) and heard
+            heard = hearing.hears or not watch.news
+            heard = await hearing.listen(min(timeout_s, POLL_S)) and heard
             try:
                 delay_s = await self._soonest(shards, watch)
             except StoreUnavailable:

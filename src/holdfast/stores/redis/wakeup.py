@@ -2,32 +2,32 @@
 
 The hint names lines with work and jobs that ended, or says that there are too many to name. Hints
 only: who sleeps has looked before, and looks again when the subscription comes back.
+
+Each event loop that sleeps has a subscription of its own, heard in that loop: no hint is handed on
+from one thread to another.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-import select
-import socket
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
 
-from redis import Redis, exceptions
-from redis.backoff import NoBackoff
-from redis.retry import Retry
+from redis import exceptions
 
+from holdfast.errors import StoreUnavailable
 from holdfast.store import Ref
 from holdfast.stores.bell import Bell
 from holdfast.stores.redis.options import Options
 from holdfast.stores.redis.rows import unpack
+from holdfast.stores.redis.wire import Wire
 
 HEALTH_S = 10.0
-"""A subscription that was silent this long is asked whether it is alive."""
+"""How often a subscription is asked whether it is alive."""
 NAP_S_MIN = 0.05
 NAP_S_MAX = 2.0
 
@@ -35,134 +35,133 @@ Places = Callable[[], list[tuple[str, int]]]
 
 
 class Ear:
-    """The subscription of one store, and the thread that listens to it."""
+    """The subscriptions of one store in one process, one for each event loop that sleeps."""
 
-    def __init__(self, options: Options, channel: str, bell: Bell, places: Places) -> None:
+    def __init__(self, options: Options, channel: str, places: Places) -> None:
         self._options = options
         self._channel = channel
-        self._bell = bell
         self._places = places
         self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
+        self._hearings: dict[asyncio.AbstractEventLoop, Hearing] = {}
         self._closed = False
-        self._end, self._ended = socket.socketpair()
+
+    def here(self) -> Hearing:
+        """The subscription of the running loop, made with the first call."""
+        loop = asyncio.get_running_loop()
+        hearing = self._hearings.get(loop)
+        if hearing is None:
+            with self._lock:
+                if self._closed:
+                    raise StoreUnavailable(store=self._options.name, why="it is not open")
+                for old in [old for old in self._hearings if old.is_closed()]:
+                    del self._hearings[old]
+                hearing = self._hearings[loop] = Hearing(self._options, self._channel, self._places)
+        return hearing
+
+    async def close(self) -> None:
+        """Wakes all sleepers and ends the subscriptions; other loops' as soon as they can."""
+        with self._lock:
+            self._closed = True
+            hearings, self._hearings = self._hearings, {}
+        for loop, hearing in hearings.items():
+            hearing.bell.ring_all()
+            if loop is asyncio.get_running_loop():
+                await hearing.close()
+            else:
+                hearing.close_from_outside(loop)
+
+
+class Hearing:
+    """A subscription, and the bell that it rings. Ends with its loop."""
+
+    def __init__(self, options: Options, channel: str, places: Places) -> None:
+        self._options = options
+        self._channel = channel
+        self._places = places
+        self.bell = Bell()
         self.hears = False
-        self._tried: Future[None] = Future()
-        """Done when the first subscription was made, or failed."""
+        self._tried = asyncio.Event()
+        """Set when the first subscription was made, or failed."""
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="holdfast-wake")
 
     async def listen(self, timeout_s: float) -> bool:
-        """Starts listening, once; True while it can be relied on."""
-        with self._lock:
-            if self._thread is None and not self._closed:
-                self._thread = threading.Thread(target=self._run, name="holdfast-wake", daemon=True)
-                self._thread.start()
-        if not self._tried.done():
-            tried = asyncio.wrap_future(self._tried)
+        """Waits for the first subscription; True while it can be relied on."""
+        if not self._tried.is_set():
             with suppress(TimeoutError):
-                await asyncio.wait_for(asyncio.shield(tried), timeout_s)
+                async with asyncio.timeout(timeout_s):
+                    await self._tried.wait()
         return self.hears
 
-    def close(self) -> None:
-        with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-            thread = self._thread
-        self._end.send(b"x")
-        self._try_over()
-        if thread is not None:
-            thread.join()
-        self._end.close()
-        self._ended.close()
+    async def close(self) -> None:
+        self._task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._task
 
-    def _run(self) -> None:
+    def close_from_outside(self, loop: asyncio.AbstractEventLoop) -> None:
+        with suppress(RuntimeError):  # The loop has closed: its connections went with it.
+            loop.call_soon_threadsafe(self._task.cancel)
+
+    async def _run(self) -> None:
         nap_s, turn = NAP_S_MIN, 0
-        while not self._closed:
+        while True:
             places = self._places()
             host, port = places[turn % len(places)]
             turn += 1
             started = time.monotonic()
             try:
-                self._listen(host, port)
+                await self._subscribe(host, port)
             except (exceptions.RedisError, OSError):
                 if time.monotonic() - started > NAP_S_MAX:
                     nap_s = NAP_S_MIN
             finally:
                 self.hears = False
-                self._try_over()
-            if self._closed or self._over(nap_s * (0.5 + random.random())):
-                return
+                self._tried.set()
+            await asyncio.sleep(nap_s * (0.5 + random.random()))
             nap_s = min(nap_s * 2, NAP_S_MAX)
 
-    def _listen(self, host: str, port: int) -> None:
-        """Hears hints until the connection fails or the store is closed."""
-        client: Any = _client(self._options, host, port)
+    async def _subscribe(self, host: str, port: int) -> None:
+        """Hears hints until the connection fails."""
+        wire = await Line.open(self._options, host, port)
         try:
-            with client.pubsub() as subscription:
-                subscription.subscribe(self._channel)
-                self._hear(subscription)
-        finally:
-            client.close()
-
-    def _hear(self, subscription: Any) -> None:
-        asked = False
-        while not self._closed:
-            sock = subscription.connection._sock
-            ready, _, _ = select.select([sock, self._ended], [], [], HEALTH_S)
-            if self._ended in ready:
-                return
-            if not ready:
-                if asked:
-                    raise exceptions.TimeoutError("the subscription is dead")
-                subscription.ping()
-                asked = True
-                continue
-            asked = False
-            while (message := subscription.get_message(timeout=0)) is not None:
-                self._heard(message)
-
-    def _heard(self, message: dict[str, Any]) -> None:
-        if message["type"] == "subscribe":
+            wire.hear = self._heard
+            await wire.call("SUBSCRIBE", self._channel)
             self.hears = True
-            if self._tried.done():
-                self._bell.ring_all()  # What happened before this was not heard.
-            self._try_over()
-        elif message["type"] == "message":
-            many_lines, lines, many_ended, ended = unpack(message["data"])
-            if many_lines or many_ended:
-                self._bell.ring_all()
-                return
-            found = (tuple(line.split("\0", 1)) for line in lines or ())
-            self._bell.ring(found, [Ref(*name) for name in ended or ()])
+            if self._tried.is_set():
+                self.bell.ring_all()  # What happened before this was not heard.
+            self._tried.set()
+            while not wire.lost:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(HEALTH_S):
+                        await wire.gone.wait()
+                await wire.call("PING")
+        finally:
+            wire.close()
 
-    def _try_over(self) -> None:
-        with self._lock:
-            if not self._tried.done():
-                self._tried.set_result(None)
+    def _heard(self, hint: bytes) -> None:
+        many_lines, lines, many_ended, ended = unpack(hint)
+        if many_lines or many_ended:
+            self.bell.ring_all()
+            return
+        found = (tuple(line.split("\0", 1)) for line in lines or ())
+        self.bell.ring(found, [Ref(*name) for name in ended or ()])
 
-    def _over(self, timeout_s: float) -> bool:
-        return bool(select.select([self._ended], [], [], timeout_s)[0])
 
+class Line(Wire):
+    """A connection that also tells what is published to it."""
 
-def _client(options: Options, host: str, port: int) -> Redis:
-    tls: dict[str, Any] = {}
-    if options.tls:
-        tls = {
-            "ssl": True,
-            "ssl_ca_certs": options.ca,
-            "ssl_cert_reqs": "required" if options.verify else "none",
-            "ssl_check_hostname": options.verify,
-        }
-    return Redis(
-        host=host,
-        port=port,
-        db=options.db,
-        username=options.username,
-        password=options.password,
-        socket_timeout=options.timeout_s,
-        socket_connect_timeout=options.connect_s,
-        client_name="holdfast-wake",
-        retry=Retry(NoBackoff(), 0),
-        protocol=2,
-        **tls,
-    )
+    name = "holdfast-wake"
+    hear: Callable[[bytes], None]
+
+    def __init__(self, timeout_s: float) -> None:
+        super().__init__(timeout_s)
+        self.gone = asyncio.Event()
+
+    def answered(self, answer: Any) -> None:
+        if isinstance(answer, list) and answer[0] == b"message":
+            self.hear(answer[2])
+        else:
+            super().answered(answer)
+
+    def lose(self, error: exceptions.RedisError) -> None:
+        super().lose(error)
+        self.gone.set()

@@ -10,7 +10,7 @@ import asyncio
 import socket
 import ssl
 from collections import deque
-from typing import Any
+from typing import Any, Self
 
 import hiredis
 from redis import exceptions
@@ -25,6 +25,9 @@ Waiting = tuple[asyncio.Future[Any], float]
 class Wire(asyncio.Protocol):
     """Belongs to the event loop it was opened in. Once lost it stays so; open another."""
 
+    name = "holdfast"
+    """What the server lists it as."""
+
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
         self._loop = asyncio.get_running_loop()
@@ -37,7 +40,7 @@ class Wire(asyncio.Protocol):
         self.lost = False
 
     @classmethod
-    async def open(cls, options: Options, host: str, port: int) -> Wire:
+    async def open(cls, options: Options, host: str, port: int) -> Self:
         loop = asyncio.get_running_loop()
         context = _context(options) if options.tls else None
         try:
@@ -60,21 +63,21 @@ class Wire(asyncio.Protocol):
             await self.call("AUTH", *name, options.password)
         if options.db:
             await self.call("SELECT", options.db)
-        await self.call("CLIENT", "SETNAME", "holdfast")
+        await self.call("CLIENT", "SETNAME", self.name)
 
-    async def call(self, *args: Any) -> Any:
-        """What the server answers. A call that is given up is made all the same."""
+    def call(self, *args: Any) -> asyncio.Future[Any]:
+        """What the server will answer. A call that is given up is made all the same."""
         if self.lost:
             raise exceptions.ConnectionError("Connection closed by server.")
-        future = self._loop.create_future()
+        future: asyncio.Future[Any] = self._loop.create_future()
         self._waiting.append((future, self._loop.time() + self._timeout_s))
         self._transport.write(hiredis.pack_command(args))
         if self._watch is None:
             self._watch = self._loop.call_later(self._timeout_s, self._look)
-        return await future
+        return future
 
     def close(self) -> None:
-        self._lose(exceptions.ConnectionError("Connection closed."))
+        self.lose(exceptions.ConnectionError("Connection closed."))
 
     # -- what the transport tells ----------------------------------------------------------------
 
@@ -87,18 +90,21 @@ class Wire(asyncio.Protocol):
         self._reader.feed(data)
         try:
             while (answer := self._reader.gets()) is not False:
-                future, _ = self._waiting.popleft()
-                if future.done():
-                    continue
-                if isinstance(answer, Exception):
-                    future.set_exception(answer)
-                else:
-                    future.set_result(answer)
+                self.answered(answer)
         except (exceptions.InvalidResponse, IndexError) as error:
-            self._lose(exceptions.ConnectionError(f"answers out of step: {error}"))
+            self.lose(exceptions.ConnectionError(f"answers out of step: {error}"))
+
+    def answered(self, answer: Any) -> None:
+        future, _ = self._waiting.popleft()
+        if future.done():
+            return
+        if isinstance(answer, Exception):
+            future.set_exception(answer)
+        else:
+            future.set_result(answer)
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._lose(exceptions.ConnectionError(f"Connection closed by server. {error or ''}"))
+        self.lose(exceptions.ConnectionError(f"Connection closed by server. {error or ''}"))
 
     # -- inside ----------------------------------------------------------------------------------
 
@@ -109,11 +115,11 @@ class Wire(asyncio.Protocol):
             return
         late_s = self._waiting[0][1] - self._loop.time()
         if late_s <= 0:
-            self._lose(exceptions.TimeoutError("Timeout reading from socket"))
+            self.lose(exceptions.TimeoutError("Timeout reading from socket"))
         else:
             self._watch = self._loop.call_later(late_s, self._look)
 
-    def _lose(self, error: exceptions.RedisError) -> None:
+    def lose(self, error: exceptions.RedisError) -> None:
         """Fails what waits: whether it was done cannot be known."""
         self.lost = True
         if self._watch is not None:

@@ -43,8 +43,7 @@ BEGIN
         PERFORM pg_advisory_xact_lock_shared(
             hashtext('holdfast.events'),
             CASE WHEN is_called THEN (last_value & 2147483647)::integer ELSE 0 END
-        ) FROM holdfast.cursors;
-        PERFORM set_config('holdfast_log.announced', own, true);
+        ), set_config('holdfast_log.announced', own, true) FROM holdfast.cursors;
     END IF;
 END
 $$;

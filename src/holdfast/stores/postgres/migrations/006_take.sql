@@ -105,12 +105,15 @@ SET enable_sort = off SET enable_bitmapscan = off AS $$
 DECLARE
     now bigint;
     room bigint := most;
+    asked bigint;
     before bigint;
+    dried bigint;
     times bigint;
     more jsonb;
     found holdfast.line[];
-    line record;
+    line holdfast.line;
     weights bigint[];
+    are_ruled boolean[];
     pick record;
     -- Of this round: each line with what it may take, what it was asked for, and what it gave.
     tenants text[];
@@ -126,6 +129,7 @@ DECLARE
     plain_places integer[];
     plain_ranks bigint[];
     plain_seqs bigint[];
+    plain_room bigint;
     dry_tenants text[] := '{}';
     dry_queues text[] := '{}';
     quota bigint;
@@ -148,6 +152,7 @@ BEGIN
     END IF;
     PERFORM holdfast.fold_in_time();
     WHILE room > 0 LOOP
+        asked := room;
         found := ARRAY(
             SELECT l FROM holdfast.lines(in_tenants, in_queues, room, dry_tenants, dry_queues) l
             ORDER BY l.turn
@@ -156,32 +161,29 @@ BEGIN
         SELECT greatest(
             1, room / sum(w.weight)::bigint,
             room * count(*) / (sum(w.weight)::bigint * lines_per_claim)
-        ), array_agg(w.weight ORDER BY w.n) INTO times, weights FROM (
-            SELECT u.n, coalesce(s.weight, 1) AS weight
+        ), array_agg(w.weight ORDER BY w.n), array_agg(w.is_ruled ORDER BY w.n)
+        INTO times, weights, are_ruled FROM (
+            SELECT u.n, coalesce(s.weight, 1) AS weight, r.tenant IS NOT NULL AS is_ruled
             FROM unnest(found) WITH ORDINALITY
                 AS u(tenant, queue, has, turn, credit, low_rank, low_seq, n)
+            LEFT JOIN holdfast.ruled r ON r.tenant = u.tenant
             LEFT JOIN holdfast.scopes s ON s.kind = 'tenant' AND s.tenant = u.tenant AND s.part = ''
         ) w;
         tenants := '{}'; queues := '{}'; allowed := '{}'; left_at := '{}'; wanted := '{}';
         gave := '{}'; seqs := '{}';
         plain_tenants := '{}'; plain_queues := '{}'; plain_quotas := '{}'; plain_places := '{}';
         plain_ranks := '{}'; plain_seqs := '{}';
+        plain_room := 0;
         n := 0;
-        FOR line IN
-            SELECT u.tenant, u.queue, u.has, u.credit, u.low_rank, u.low_seq, u.n,
-                r.tenant IS NOT NULL AS is_ruled
-            FROM unnest(found) WITH ORDINALITY
-                AS u(tenant, queue, has, turn, credit, low_rank, low_seq, n)
-            LEFT JOIN holdfast.ruled r ON r.tenant = u.tenant ORDER BY u.n
-        LOOP
+        FOREACH line IN ARRAY found LOOP
             EXIT WHEN room = 0;
             n := n + 1;
-            quota := CASE WHEN line.credit > 0 THEN line.credit ELSE weights[line.n] * times END;
+            quota := CASE WHEN line.credit > 0 THEN line.credit ELSE weights[n] * times END;
             tenants := tenants || line.tenant;
             queues := queues || line.queue;
             allowed := allowed || quota;
             left_at := left_at || room;
-            IF line.is_ruled THEN
+            IF are_ruled[n] THEN
                 more := coalesce(more, holdfast.running_more());
                 SELECT * INTO pick FROM holdfast.pick_ruled(
                     line.tenant, line.queue, least(quota, room), line.low_rank, line.low_seq,
@@ -202,6 +204,7 @@ BEGIN
                 plain_places := plain_places || n;
                 plain_ranks := plain_ranks || line.low_rank;
                 plain_seqs := plain_seqs || line.low_seq;
+                plain_room := plain_room + before;
                 room := room - before;
             END IF;
         END LOOP;
@@ -210,9 +213,7 @@ BEGIN
                 plain_tenants, plain_queues, plain_quotas, plain_places, plain_ranks, plain_seqs,
                 excluded, now
             );
-            IF coalesce(cardinality(pick.seqs), 0)
-                < (SELECT sum(q) FROM unnest(plain_quotas) q)
-            THEN
+            IF coalesce(cardinality(pick.seqs), 0) < plain_room THEN
                 -- Fewer than there should be: once more from the very beginning, lest one be
                 -- forgotten. What was picked is locked by us and is picked again.
                 SELECT * INTO pick FROM holdfast.pick_plain(
@@ -228,8 +229,7 @@ BEGIN
                 FROM unnest(plain_places) AS u(place)
                 LEFT JOIN unnest(pick.places) AS p(place) ON p.place = u.place GROUP BY u.place
             ) c ON c.place = i;
-            room := room + (SELECT coalesce(sum(q), 0) FROM unnest(plain_quotas) q)
-                - coalesce(cardinality(pick.seqs), 0);
+            room := room + plain_room - coalesce(cardinality(pick.seqs), 0);
         END IF;
         RETURN QUERY SELECT * FROM holdfast.take(
             seqs, visit, tenants, queues,
@@ -240,14 +240,12 @@ BEGIN
             ),
             for_worker, nonce, lease_us, now, events
         );
-        dry_tenants := dry_tenants || ARRAY(
-            SELECT tenants[i] FROM generate_series(1, n) i
-            WHERE gave[i] < wanted[i] OR wanted[i] = 0 ORDER BY i
-        );
-        dry_queues := dry_queues || ARRAY(
-            SELECT queues[i] FROM generate_series(1, n) i
-            WHERE gave[i] < wanted[i] OR wanted[i] = 0 ORDER BY i
-        );
+        SELECT dry_tenants || array_agg(tenants[i] ORDER BY i),
+            dry_queues || array_agg(queues[i] ORDER BY i), count(*)
+        INTO dry_tenants, dry_queues, dried
+        FROM generate_series(1, n) i WHERE gave[i] < wanted[i] OR wanted[i] = 0;
+        -- All lines that there are, and none has more: no need to look for others.
+        EXIT WHEN dried = cardinality(found) AND dried < asked;
         visit := visit + n;
     END LOOP;
 END

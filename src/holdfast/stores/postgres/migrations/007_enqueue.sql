@@ -219,7 +219,7 @@ BEGIN
         group_name, tags, origin, attempts, keep_us
     )
     ORDER BY u.tenant COLLATE "C", u.id COLLATE "C", u.seq
-    ON CONFLICT DO NOTHING;
+    ON CONFLICT (tenant, id) DO NOTHING;
     GET DIAGNOSTICS number = ROW_COUNT;
     -- After the insert: a job of this id that ended just now is in the history by now.
     IF number < cardinality(ids) OR holdfast.ended_between(tenants, ids) AND EXISTS (
@@ -326,7 +326,7 @@ BEGIN
             )
             -- In one order, so that two calls with the same ids never wait for each other.
             ORDER BY u.tenant COLLATE "C", u.id COLLATE "C", u.seq
-            ON CONFLICT DO NOTHING
+            ON CONFLICT (tenant, id) DO NOTHING
             RETURNING seq, priority, run_at, expires_at, gate, state, tenant, id, queue, type,
                 group_name, size
         -- As `stand` would do, which had to read them again.

@@ -3,8 +3,6 @@
 --
 -- A scope is named by its kind (t, q, g), its tenant and its part, apart by a zero byte.
 
-local COUNTS = '>ddddddddd'
-
 local known = {t = {}, q = {}, g = {}}
 
 function counts.name(kind, tenant, part) return kind .. '\0' .. tenant .. '\0' .. part end
@@ -13,7 +11,7 @@ local function read(kind, tenant, part)
   local scope = counts.name(kind, tenant, part)
   local text, record = call('HGET', key('counts'), scope), nil
   if text then
-    record = {struct.unpack(COUNTS, text)}
+    record = {struct.unpack(TALLY, text)}
     record[10] = nil
   else
     record = {0, 0, 0, 0, 0, 0, 0, 0, 0}
@@ -97,7 +95,7 @@ function counts.save()
     for _, of_tenant in pairs(of_kind) do
       for _, record in pairs(of_tenant) do
         if record.dirty then
-          hput(name, record.scope, struct.pack(COUNTS, record[1], record[2], record[3], record[4],
+          hput(name, record.scope, struct.pack(TALLY, record[1], record[2], record[3], record[4],
             record[5], record[6], record[7], record[8], record[9]))
           if record.new then zput(key('scopes:' .. kind), record.part, 0) end
           record.dirty, record.new = false, false

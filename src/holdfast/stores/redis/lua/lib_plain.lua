@@ -101,31 +101,12 @@ function plain.insert(name, fixed, body, priority, previous)
   return true
 end
 
--- A row with a new head and holder; what never changes is copied as it is.
-local function with_head(text, nonce, worker, head, holder)
-  return head .. holder .. string.sub(text, HEAD_SIZE + #nonce + #worker + 5)
-end
-
-local till_text, holder -- Of the claim.
-
 -- Leases a ready job. Returns the row, or nil when it is not plain.
 function plain.lease(seq, text, claim)
-  local _, flags, reason, attempt, fence, lapses, misses, priority, created, _, run_at, expires, _,
-    last, nonce, worker, max_attempts, _, _, _, _, tenant, id, queue, type, group, _, from =
-    struct.unpack(FORMAT, text)
-  if flags ~= 0 or expires > 0 or group ~= '' or from <= #text then return nil end
-  attempt, fence = attempt + 1, fence + 1
-  local till = NOW + claim.lease_us
-  if not holder then
-    till_text = whole(till)
-    holder = struct.pack('>Hc0Hc0', #claim.nonce, claim.nonce, #claim.worker, claim.worker)
-  end
-  last = log.fact('leased', tenant, id, queue, type, attempt, fence, till, claim.worker, last)
-  local head = struct.pack(HEAD, PROCESSING, 0, reason, attempt, fence, lapses, misses, priority,
-    created, NOW, run_at, 0, till, last)
-  local new = with_head(text, nonce, worker, head, holder)
+  local new, more, tenant, queue = leased(text, claim)
+  if not new then return nil end
   rewrite(seq, new)
-  rank(attempt < max_attempts and held or spent, till_text, seq)
+  rank(more and held or spent, claim.till, seq)
   local one = at(tenant, queue)
   one.leased = one.leased + 1
   return new

@@ -1,0 +1,100 @@
+-- A claim that takes all of one line with few jobs, or finds nothing: that of an idle worker, whose
+-- job waits for it. What is done is the same as elsewhere, and before the parts of the library are
+-- made, which alone takes as long as all of this.
+-- Gives nothing, and has written nothing, when there is more to do.
+
+local FEW = 8
+
+local UNTIL = whole(NOW)
+
+-- Whether something waits for its instant there, and it has come.
+local function come(name) return call('ZCOUNT', name, '-inf', UNTIL) > 0 end
+
+-- The lines that can be claimed from, up to two, as tenant and queue.
+local function open_lines(queues)
+  local found = {}
+  for _, queue in ipairs(queues or {}) do
+    for _, tenant in ipairs(call('ZRANGE', key('ring:' .. queue), '0', '1')) do
+      found[#found + 1] = {tenant, queue}
+    end
+  end
+  if not queues then
+    for index, line in ipairs(call('ZRANGE', TURNS, '0', '1')) do
+      found[index] = {string.match(line, '^([^%z]*)%z(.*)$')}
+    end
+  end
+  return found
+end
+
+-- The counts of a scope after so many jobs were leased.
+local function some_leased(text, number)
+  local waiting, scheduled, enqueued, processing, retrying, completed, failed, canceled, size =
+    struct.unpack(TALLY, text)
+  return struct.pack(TALLY, waiting, scheduled, enqueued - number, processing + number, retrying,
+    completed, failed, canceled, size)
+end
+
+-- The rows of a line's jobs as leased, and where their leases stand; nil when not all are plain.
+local function lease_all(claim, seqs)
+  local texts, written, held, spent = call('HMGET', ROWS, unpack(seqs)), {}, {}, {}
+  for index, seq in ipairs(seqs) do
+    local new, more
+    if texts[index] then new, more = leased(texts[index], claim) end
+    if not new then
+      log.forget()
+      return nil
+    end
+    written[2 * index - 1], written[2 * index] = seq, new
+    local place = more and held or spent
+    place[#place + 1], place[#place + 2] = claim.till, seq
+  end
+  return written, held, spent
+end
+
+-- Takes all jobs of a line, which is empty then.
+local function take_all(claim, tenant, queue)
+  local line = tenant .. '\0' .. queue
+  local seqs = call('ZRANGE', key('line:' .. line), '0', FEW)
+  local number = #seqs
+  if number == 0 or number > math.min(FEW, claim.limit) then return nil end
+  local of_queue, of_tenant = 'q\0' .. line, 't\0' .. tenant .. '\0'
+  local known = call('HMGET', key('counts'), of_queue, of_tenant)
+  if not (known[1] and known[2]) or call('HEXISTS', key('credit'), line) == 1 then return nil end
+  local written, held, spent = lease_all(claim, seqs)
+  if not written then return nil end
+  core.insist()
+  call('HSET', ROWS, unpack(written))
+  if #held > 0 then call('ZADD', HELD, unpack(held)) end
+  if #spent > 0 then call('ZADD', SPENT, unpack(spent)) end
+  call('HSET', key('counts'), of_queue, some_leased(known[1], number),
+    of_tenant, some_leased(known[2], number))
+  call('DEL', key('line:' .. line))
+  call('ZREM', TURNS, line)
+  call('ZREM', key('ring:' .. queue), tenant)
+  call('SREM', key('lines:' .. tenant), queue)
+  log.save()
+  local bodies, flat = call('HMGET', BODIES, unpack(seqs)), {}
+  for index = 1, number do
+    flat[3 * index - 2], flat[3 * index - 1] = seqs[index], written[2 * index]
+    flat[3 * index] = bodies[index]
+  end
+  return {flat, {}}
+end
+
+local function idle()
+  local claim = {worker = ARGS[1], nonce = ARGS[2], limit = ARGS[3], lease_us = ARGS[4]}
+  if CONTROL[7] or ARGS[5] or heads.rules > 0 or come(DUE) or come(HELD) or come(TTL)
+    or come(key('reopen'))
+  then
+    return nil
+  end
+  local found = open_lines(ARGS[6])
+  if #found > 1 then return nil end
+  local answer = {{}, {}}
+  if #found == 1 then answer = take_all(claim, found[1][1], found[1][2]) end
+  if answer then core.save_heads() end
+  return answer
+end
+
+local answer = idle()
+if answer then return answer end

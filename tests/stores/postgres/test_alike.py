@@ -1,0 +1,140 @@
+"""The short way in, for jobs that are alike: it gives what the long one gives."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from holdfast.errors import IdConflict, QueueFull
+from holdfast.job import Completed, NewJob
+from holdfast.lifecycle import decide
+from holdfast.scope import Scope, ScopeKind
+from holdfast.scopes import ScopeHandle
+from holdfast.store import Claim, Enqueued, Find, Selection
+from holdfast.stores.postgres import journey
+from holdfast.testing.contract.builders import ACME, AUDIO, GLOBEX, HOUR, LEASE, job, rules
+
+if TYPE_CHECKING:
+    from holdfast.stores.postgres.store import PostgresStore
+
+KEPT = rules(keep_us=HOUR)
+
+
+def jobs(*ids: str, **options: Any) -> list[NewJob]:
+    made = [job(id, **{"rules": KEPT, **options}) for id in ids]
+    assert journey.alike(made)
+    return made
+
+
+async def complete(store: PostgresStore, number: int) -> None:
+    leases = await store.claim(Claim(worker="w", nonce="n", limit=number, lease_us=LEASE))
+    await store.ack([decide(Completed(), lease.job, lease.token, 0.0) for lease in leases])
+
+
+async def exact(store: PostgresStore) -> None:
+    """The counts are those that counting the jobs gives."""
+    kept = [await store.count(None, by=kind) for kind in ScopeKind]
+    await store.count(None, recount=True)
+    assert [await store.count(None, by=kind) for kind in ScopeKind] == kept
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"id": "a"},
+        {"tenant": GLOBEX},
+        {"queue": AUDIO},
+        {"rules": rules(keep_us=2 * HOUR)},
+        {"priority": 1},
+        {"delay_us": 1},
+        {"run_at": 1},
+        {"ttl_us": HOUR},
+        {"key": "k"},
+        {"group": "g"},
+        {"tags": ("t",)},
+        {"origin": "o"},
+    ],
+    ids=lambda other: next(iter(other)),
+)
+def test_one_that_differs_sends_all_the_long_way(other: dict[str, Any]) -> None:
+    """What the short way has no place for must not be lost on it."""
+    first, second = jobs("b", "c")
+
+    assert not journey.alike([first, msgspec.structs.replace(second, **other)])
+
+
+def test_an_envelope_that_differs_sends_all_the_long_way() -> None:
+    """The payload may differ, what is needed to read it may not."""
+    first, second = jobs("b", "c")
+
+    for field, value in (("type", "other"), ("codec", "other"), ("version", 7)):
+        sealed = msgspec.structs.replace(second.envelope, **{field: value})
+        assert not journey.alike([first, msgspec.structs.replace(second, envelope=sealed)])
+
+
+async def test_jobs_stand_in_the_order_of_the_call(store: PostgresStore) -> None:
+    """First in, first out, and each has the payload that came with its id."""
+    made = [job(id, body=id.encode()) for id in ("a", "b", "c")]
+    assert journey.alike(made)
+
+    assert await store.enqueue(made) == [Enqueued(one.id, True) for one in made]
+
+    leases = await store.claim(Claim(worker="w", nonce="n", limit=9, lease_us=LEASE))
+    assert [lease.job.id for lease in leases] == ["a", "b", "c"]
+    assert [lease.job.envelope for lease in leases] == [one.envelope for one in made]
+    await exact(store)
+
+
+async def test_those_that_are_there_already_are_found_and_the_others_made(
+    store: PostgresStore,
+) -> None:
+    """Also one that has ended; nothing of the attempt at all of them is left behind."""
+    await store.enqueue(jobs("b"))
+    await complete(store, 1)
+    await store.enqueue(jobs("d"))
+
+    answers = await store.enqueue(jobs("a", "b", "c", "d", "e"))
+
+    assert [(one.id, one.created) for one in answers] == [
+        ("a", True), ("b", False), ("c", True), ("d", False), ("e", True),
+    ]  # fmt: skip
+    page = await store.find(Find(select=Selection(tenant=ACME), limit=9))
+    assert sorted(one.id for one in page.jobs) == ["a", "b", "c", "d", "e"]
+    events = (await store.events(ACME, 0, 99)).events
+    assert sorted(one.job_id for one in events if one.kind.value == "enqueued") == list("abcde")
+    await exact(store)
+
+
+async def test_an_ended_job_between_the_ids_of_a_call_is_in_nobodys_way(
+    store: PostgresStore,
+) -> None:
+    """Ids that the caller chose may lie on both sides of one that has ended."""
+    await store.enqueue(jobs("b"))
+    await complete(store, 1)
+
+    answers = await store.enqueue(jobs("a", "c"))
+
+    assert [one.created for one in answers] == [True, True]
+    await exact(store)
+
+
+async def test_an_id_of_another_queue_is_a_conflict(store: PostgresStore) -> None:
+    """As on the long way, the id stays the first job's."""
+    await store.enqueue(jobs("a"))
+
+    [answer] = await store.enqueue(jobs("a", queue=AUDIO))
+
+    assert isinstance(answer.error, IdConflict)
+
+
+async def test_a_cap_holds(store: PostgresStore) -> None:
+    """A tenant with a cap fills up in the order of the call."""
+    await ScopeHandle(store, Scope(ACME)).set(max_queued=2)
+
+    answers = await store.enqueue(jobs("a", "b", "c"))
+
+    assert [one.created for one in answers] == [True, True, False]
+    assert isinstance(answers[2].error, QueueFull)
+    await exact(store)
