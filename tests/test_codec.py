@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast import App, Context, Job, Reason, State
@@ -229,3 +230,15 @@ async def test_the_memory_store_hands_the_very_object_over() -> None:
 
     assert seen[0] is job
     assert result is job
+
+
+def test_bytes_are_kept_as_they_are_and_read_by_a_job_with_one_argument() -> None:
+    """What callers over HTTP send in base64."""
+    codec = Codecs().get("bytes")
+
+    class Upload(msgspec.Struct):
+        body: bytes
+
+    assert codec.encode(b"\x00\xff") == codec.encode(Upload(b"\x00\xff")) == b"\x00\xff"
+    assert codec.decode(b"\x00\xff", Any) == b"\x00\xff"
+    assert codec.decode(b"\x00\xff", Upload) == Upload(b"\x00\xff")

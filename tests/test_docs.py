@@ -32,6 +32,8 @@ LINKED = [
 FENCE = re.compile(r"^```(.*)$")
 LINK = re.compile(r"(?<!!)\[[^\]\[]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#{1,6}\s+(.*?)\s*$")
+WALK = "docs/service/README.md"
+"""Its blocks of shell are run by tests/service/test_walk.py."""
 PROGRAM_S_MAX = 30
 
 
@@ -118,8 +120,9 @@ def test_the_programs_of_a_page_run(page: Path, tmp_path: Path) -> None:
 def test_a_block_of_python_is_a_program_or_says_that_it_is_a_fragment(page: Path) -> None:
     """A misspelt mark would take a program out of the tests in silence."""
     infos = {info for info, _ in _blocks(page)}
+    shell = {"sh"} if _named(page) == WALK else set()
 
-    assert infos <= {"python", "python fragment"}
+    assert infos <= {"python", "python fragment"} | shell
 
 
 def test_the_guides_have_programs() -> None:

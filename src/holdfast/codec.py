@@ -19,6 +19,8 @@ from holdfast.job import Envelope
 
 OBJECT = "object"
 """Not a codec: the object itself, in stores that hand it over."""
+JSON = "json"
+BYTES = "bytes"
 
 Upgrade = Callable[[Any], Any]
 """From the plain data of one schema version to the plain data of the next."""
@@ -57,7 +59,7 @@ def from_plain(kind: Any, value: Any) -> Any:
 
 
 class JsonCodec:
-    id = "json"
+    id = JSON
 
     def __init__(self) -> None:
         self._encoder = msgspec.json.Encoder(enc_hook=to_plain)
@@ -90,6 +92,24 @@ class MsgpackCodec:
         return decoder.decode(body)
 
 
+class BytesCodec:
+    """Bytes as they are, for callers that are not Python: a job with one argument, `body`, may read
+    them.
+    """
+
+    id = BYTES
+
+    def encode(self, value: Any) -> bytes:
+        if isinstance(value, bytes | bytearray | memoryview):
+            return bytes(value)
+        return bytes(_fields(value)["body"])
+
+    def decode(self, body: bytes, type: Any) -> Any:
+        if type in (Any, object, bytes):
+            return body
+        return msgspec.convert({"body": body}, type)
+
+
 class PickleCodec:
     """Plain data by pickle, for values the others cannot write.
 
@@ -114,7 +134,7 @@ class Codecs:
 
     def __init__(self, *, pickle: bool = False) -> None:
         self._known: dict[str, Codec] = {}
-        for codec in (JsonCodec(), MsgpackCodec()):
+        for codec in (JsonCodec(), MsgpackCodec(), BytesCodec()):
             self.register(codec)
         if pickle:
             self.register(PickleCodec())

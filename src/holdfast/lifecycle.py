@@ -120,7 +120,7 @@ def decide(outcome: Outcome, job: JobRecord, token: str, chance: float) -> Trans
     tenant, id = job.tenant, job.id
     match outcome:
         case Completed(result=result):
-            return Transition(tenant=tenant, id=id, token=token, to=State.COMPLETED, result=result)
+            return completion(tenant, id, token, result)
         case Failed():
             return _failed(outcome, job, token, chance)
         case Released(miss=True) if job.misses + 1 >= MISSES_MAX:
@@ -133,6 +133,11 @@ def decide(outcome: Outcome, job: JobRecord, token: str, chance: float) -> Trans
             return _given_back(job, token, delay, False)
         case Abandoned():
             return _given_back(job, token, 0, False)
+
+
+def completion(tenant: str, id: str, token: str, result: Any = None) -> Transition:
+    """The transition for a handler that returned; it needs to know no more of the job."""
+    return Transition(tenant=tenant, id=id, token=token, to=State.COMPLETED, result=result)
 
 
 def _failed(outcome: Failed, job: JobRecord, token: str, chance: float) -> Transition:

@@ -113,7 +113,7 @@ def test_what_is_not_understood_is_a_usage_error(
 
 
 KNOWN = (
-    "memory://, postgres://, postgresql://, redis://, redis+cluster://, rediss://,"
+    "http://, https://, memory://, postgres://, postgresql://, redis://, redis+cluster://, rediss://,"
     " rediss+cluster://, sqlite://"
 )
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.servers.kinds import KINDS, Missing
+from tests.servers.service import Host
 
 from holdfast.clock import Clock
 from holdfast.store import Store
@@ -19,14 +20,26 @@ from holdfast.testing.contract.bench import Bench
 if TYPE_CHECKING:
     from tests.servers.kinds import Kind, Servers
 
-STORES = ["memory", "sqlite", *KINDS]
+STORES = ["memory", "sqlite", "remote", *KINDS]
+
+
+@pytest.fixture(scope="session")
+def host() -> Iterator[Host]:
+    """The thread in which services of this run are, for the remote store."""
+    host = Host()
+    yield host
+    host.close()
 
 
 @pytest.fixture(params=STORES)
-def server(request: pytest.FixtureRequest) -> Iterator[Kind | None]:
+def server(request: pytest.FixtureRequest) -> Iterator[Kind | Host | None]:
     """For each store: its shared server, if it has one."""
     if request.param in ("memory", "sqlite"):
         yield None
+    elif request.param == "remote":
+        host: Host = request.getfixturevalue("host")
+        yield host
+        host.clear()
     else:
         server = server_of(request.param, request)
         yield server
@@ -44,9 +57,11 @@ def server_of(kind: str, request: pytest.FixtureRequest) -> Kind:
 
 @pytest.fixture
 def url(
-    request: pytest.FixtureRequest, server: Kind | None, tmp_path: Path
+    request: pytest.FixtureRequest, server: Kind | Host | None, tmp_path: Path
 ) -> Callable[[str], str]:
     """For each store: the URL of the place with this name, empty for each test."""
+    if isinstance(server, Host):
+        return lambda name: server.place(name).url
     if server is None:
         kind = request.node.callspec.params["server"]
         file = "" if kind == "memory" else f"/{tmp_path}/{{}}.db"
@@ -55,14 +70,21 @@ def url(
 
 
 @pytest.fixture
-def done(server: Kind | None) -> Callable[[], None]:
+def done(server: Kind | Host | None) -> Callable[[], None]:
     """Says that no place of this test so far is used any more; the next ones cost less then."""
     return server.clear if server is not None else lambda: None
 
 
 @pytest.fixture
-def make(url: Callable[[str], str]) -> Callable[[str, Clock | None], Store]:
-    """For each store: makes it, not opened yet, at the place with this name."""
+def make(
+    url: Callable[[str], str], server: Kind | Host | None
+) -> Callable[[str, Clock | None], Store]:
+    """For each store: makes it, not opened yet, at the place with this name.
+
+    The remote one calls a service over a memory store, whose clock is the one that counts.
+    """
+    if isinstance(server, Host):
+        return lambda name, clock: server.place(name, clock).remote()
     return lambda name, clock: open_store(url(name), clock)
 
 

@@ -20,6 +20,14 @@ async def send_mail(ctx: Context, to: str) -> None:
     await asyncio.sleep(0.3)
 
 
+@app.job(queue="mail")
+async def greet(ctx: Context, name: str) -> str:
+    """Answers at once; knows nobody of the name "nobody"."""
+    if name == "nobody":
+        raise Fail("there is nobody of this name")
+    return f"hello {name}"
+
+
 @app.job(queue="media")
 def resize_photo(ctx: Context, photo: int) -> dict[str, int]:
     """Blocks, so it runs in a thread."""

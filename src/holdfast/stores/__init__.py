@@ -20,6 +20,8 @@ STORES: dict[str, tuple[str, str, str | None]] = {
     "rediss": ("holdfast.stores.redis.store", "RedisStore", "redis"),
     "redis+cluster": ("holdfast.stores.redis.store", "RedisStore", "redis"),
     "rediss+cluster": ("holdfast.stores.redis.store", "RedisStore", "redis"),
+    "http": ("holdfast.stores.remote.store", "RemoteStore", "remote"),
+    "https": ("holdfast.stores.remote.store", "RemoteStore", "remote"),
 }
 
 

@@ -70,7 +70,7 @@ class Tables(Ages, Keys, Log):
 
     def insert(self, new: NewJob, now: Micros) -> Row:
         self._seq += 1
-        row = Row(new, self._seq, now)
+        row = Row.of(new, self._seq, now)
         self.rows[new.tenant, new.id] = row
         self.by_seq[row.seq] = row
         self.order.append(row.seq)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+import msgspec
+
 from holdfast.clock import Micros
 from holdfast.job import TERMINAL, JobRecord, NewJob, Reason, State
 from holdfast.lifecycle import seen
@@ -13,66 +15,61 @@ from holdfast.stores.memory.gates import group_scope
 from holdfast.stores.memory.lines import Entry
 
 
-class Row:
-    """One job, mutable, seen only under the store's lock. Satisfies `lifecycle.Held`."""
+class Row(msgspec.Struct, gc=False):
+    """One job, mutable, seen only under the store's lock. Satisfies `lifecycle.Held`.
 
-    __slots__ = (
-        "attempt",
-        "counted",
-        "counters",
-        "created_at",
-        "error",
-        "expires_at",
-        "fence",
-        "finished_at",
-        "group",
-        "lapses",
-        "lease_until",
-        "line",
-        "misses",
-        "new",
-        "priority",
-        "progress",
-        "reason",
-        "replayed_as",
-        "result",
-        "run_at",
-        "seq",
-        "size",
-        "stamp",
-        "state",
-        "token",
-        "updated_at",
-        "worker",
-    )
+    It is part of no cycle, so the collector need not look at it.
+    """
 
-    def __init__(self, new: NewJob, seq: int, now: Micros) -> None:
-        self.new = new
-        self.seq = seq
-        self.line: Line = (new.tenant, new.queue)
-        self.group = None if new.group is None else group_scope(new.tenant, new.group)
+    new: NewJob
+    seq: int
+    line: Line
+    group: Scope | None
+    size: int
+    """Bytes of its payload; objects that are handed over have none."""
+    priority: int
+    created_at: Micros
+    updated_at: Micros
+    run_at: Micros
+    state: State
+    expires_at: Micros | None
+    counters: tuple[Counter[State], ...] = ()
+    """Of its queue, its tenant and its group."""
+    attempt: int = 0
+    fence: int = 0
+    lapses: int = 0
+    misses: int = 0
+    stamp: int = 0
+    counted: State | None = None
+    """The state it is counted in; None while it is not."""
+    token: str | None = None
+    lease_until: Micros | None = None
+    worker: str | None = None
+    finished_at: Micros | None = None
+    reason: Reason | None = None
+    error: str | None = None
+    result: object = None
+    progress: str | None = None
+    replayed_as: str | None = None
+
+    @classmethod
+    def of(cls, new: NewJob, seq: int, now: Micros) -> Row:
+        """A new job, at its enqueue."""
         body = new.envelope.body
-        self.size = len(body) if isinstance(body, bytes) else 0
-        """Bytes of its payload; objects that are handed over have none."""
-        self.counters: tuple[Counter[State], ...] = ()
-        """Of its queue, its tenant and its group."""
-        self.priority = new.priority
-        self.created_at = self.updated_at = now
-        self.run_at = new.run_at if new.run_at is not None else now + new.delay_us
-        self.state = State.SCHEDULED if self.run_at > now else State.ENQUEUED
-        self.expires_at = None if new.ttl_us is None else now + new.ttl_us
-        self.attempt = self.fence = self.lapses = self.misses = self.stamp = 0
-        self.counted: State | None = None
-        """The state it is counted in; None while it is not."""
-        self.token: str | None = None
-        self.lease_until: Micros | None = None
-        self.worker: str | None = None
-        self.finished_at: Micros | None = None
-        self.reason: Reason | None = None
-        self.error: str | None = None
-        self.result: object = None
-        self.progress: str | None = None
-        self.replayed_as: str | None = None
+        run_at = new.run_at if new.run_at is not None else now + new.delay_us
+        return cls(
+            new,
+            seq,
+            (new.tenant, new.queue),
+            None if new.group is None else group_scope(new.tenant, new.group),
+            len(body) if isinstance(body, bytes) else 0,
+            new.priority,
+            now,
+            now,
+            run_at,
+            State.SCHEDULED if run_at > now else State.ENQUEUED,
+            None if new.ttl_us is None else now + new.ttl_us,
+        )
 
     @property
     def rank(self) -> Entry:

@@ -1,0 +1,64 @@
+"""`holdfast serve --demo`: a worker, two tenants that keep it busy, and what to try."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+from holdfast.app import App
+from holdfast.cli.demo_jobs import call_partner, greet, resize_photo, send_mail
+from holdfast.errors import QueueFull, StoreError
+from holdfast.loop import sleep_unless
+
+TENANTS = ("demo", "acme")
+GAP_S = 1.0
+"""Between two rounds of jobs."""
+KEEP_S = 3600.0
+WAITING_MAX = 200
+"""Jobs a tenant may have waiting: a demo that nobody looks at fills no disk."""
+
+
+async def keep_busy(app: App, stop: asyncio.Event) -> None:
+    """A few jobs for each tenant, round after round, until told to stop."""
+    number = 0
+    while not stop.is_set():
+        number += 1
+        for name in TENANTS:
+            tenant = app.tenant(name)
+            jobs = [
+                send_mail(to=f"user{number}@example.com"),
+                resize_photo(photo=number),
+                *([call_partner(order=number)] if random.random() < 0.3 else []),
+                *([greet(name="nobody")] if random.random() < 0.05 else []),
+            ]
+            try:
+                if number == 1:
+                    await tenant.scope().set(max_queued=WAITING_MAX)
+                await tenant.enqueue_many(jobs, keep=KEEP_S)
+            except (QueueFull, StoreError):
+                continue  # The next round is a new chance.
+        await sleep_unless(stop, GAP_S)
+
+
+def hello(url: str) -> str:
+    """Lines that work when pasted."""
+    call = "curl -sS -H 'Holdfast-Tenant: demo'"
+    greet = '{"type":"greet","payload":{"name":"Ada"},"queue":"mail","id":"hello"}'
+    yours = '{"type":"by-hand","queue":"yours","payload":[1,2]}'
+    claim = '{"queues":["yours"],"wait":10}'
+    return f"""
+Holdfast serves on {url} with a demo worker; two tenants keep it busy. Ctrl-C ends it.
+
+  the dashboard        {url}/
+  the API, readable    {url}/docs
+
+Try, in another shell:
+
+  {call} --json '{greet}' {url}/v1/jobs
+  {call} '{url}/v1/jobs/hello/result?wait=10'
+  {call} {url}/v1/jobs/hello
+  {call} {url}/v1/queues
+  {call} --json '{yours}' {url}/v1/jobs
+  {call} --json '{claim}' {url}/v1/claim
+  {call} -N --max-time 5 {url}/v1/events/stream
+"""

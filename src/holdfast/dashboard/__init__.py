@@ -1,0 +1,1 @@
+"""Pages for people, over `operate`; mounted by the service."""

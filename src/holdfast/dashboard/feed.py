@@ -1,0 +1,190 @@
+"""One look at the store for everybody who may see the same: counts, news, workers."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast import operate
+from holdfast.clock import SECOND, Micros, seconds
+from holdfast.dashboard.host import Viewer
+from holdfast.dashboard.samples import SPAN_S, Level, Samples
+from holdfast.dashboard.words import link
+from holdfast.job import Event, State
+from holdfast.limits import PAGE_MAX
+from holdfast.roster import Worker, roster
+from holdfast.store import Store, Tally
+
+FRESH_S = 0.5
+"""A look is shared by all who ask within this."""
+BACKFILL = 20_000
+"""How many of the latest events the first look reads, for the minutes before it."""
+WIDEN = 4
+PAGES_MAX = 10
+"""Pages of events that a look reads; past them it estimates and goes on at the end."""
+CHANGED_MAX = 200
+"""Jobs that a look names as changed; past them it only says that there are more."""
+
+Key = tuple[str | None, tuple[str, ...] | None]
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """How everything stands."""
+
+    now: Micros
+    counts: dict[State, int]
+    oldest_at: Micros | None
+    tallies: Sequence[Tally]
+    workers: Sequence[Worker]
+    samples: Samples
+    changed: Sequence[str]
+    """The pages of jobs that something happened to since the look before."""
+    more: bool
+    """There were more of them."""
+    any: bool
+    """Anything happened at all."""
+
+    @property
+    def oldest_s(self) -> float:
+        at = self.oldest_at
+        return 0.0 if at is None else max(0.0, seconds(self.now - at))
+
+    def count(self, state: str) -> int:
+        return self.counts.get(State(state), 0)
+
+
+class Feed:
+    """For one tenant or all, and for some queues or all."""
+
+    def __init__(self, store: Store, key: Key) -> None:
+        self._store = store
+        self._tenant, self._queues = key
+        self._samples = Samples()
+        self._cursor: int | None = None
+        self._lock = asyncio.Lock()
+        self._last: Snapshot | None = None
+        self._looked = 0.0
+
+    async def latest(self) -> Snapshot:
+        """What was seen a moment ago, or a new look."""
+        if self._last is None or time.monotonic() - self._looked > FRESH_S:
+            return await self.look()
+        return self._last
+
+    async def look(self) -> Snapshot:
+        """One at a time: news are read once."""
+        async with self._lock:
+            self._last = await self._look()
+            self._looked = time.monotonic()
+            return self._last
+
+    async def _look(self) -> Snapshot:
+        news, more = await self._news()
+        tallies = [
+            one
+            for one in await operate.queues(self._store, self._tenant)
+            if self._queues is None or one.queue in self._queues
+        ]
+        counts: dict[State, int] = {}
+        for tally in tallies:
+            for state, count in tally.counts.items():
+                counts[state] = counts.get(state, 0) + count
+        ages = [one.oldest_at for one in tallies if one.oldest_at is not None]
+        changed = list(dict.fromkeys((one.tenant, one.job_id) for one in news))
+        snapshot = Snapshot(
+            now=time.time_ns() // 1000,
+            counts=counts,
+            oldest_at=min(ages, default=None),
+            tallies=tallies,
+            workers=await workers(self._store, self._tenant, self._queues),
+            samples=self._samples,
+            changed=[link("jobs", *ref) for ref in changed[:CHANGED_MAX]],
+            more=more or len(changed) > CHANGED_MAX,
+            any=bool(news) or more,
+        )
+        waiting, running = snapshot.count("enqueued"), snapshot.count("processing")
+        self._samples.stands(snapshot.now, Level(waiting, running, snapshot.oldest_s))
+        return snapshot
+
+    async def _news(self) -> tuple[list[Event], bool]:
+        """What was stored since the last look, and whether some of it was passed over."""
+        if self._cursor is None:
+            self._cursor = (await self._store.events(self._tenant, -1, 0)).cursor
+            since = time.time_ns() // 1000 - SPAN_S * SECOND
+            before = await past(self._store, self._tenant, self._cursor, since)
+            self._samples.happened(event for event in before if self._may(event))
+        start, news, full = self._cursor, [], False
+        for _ in range(PAGES_MAX):
+            page = await self._store.events(self._tenant, self._cursor, PAGE_MAX)
+            self._cursor = page.cursor
+            news += [one for one in page.events if self._may(one)]
+            full = len(page.events) >= PAGE_MAX
+            if not full:
+                break
+        scale = 1.0
+        if full:
+            read = max(1, self._cursor - start)
+            self._cursor = (await self._store.events(self._tenant, -1, 0)).cursor
+            scale = max(1.0, (self._cursor - start) / read)
+        self._samples.happened(news, scale)
+        return news, full
+
+    def _may(self, event: Event) -> bool:
+        return self._queues is None or event.queue in self._queues
+
+
+async def past(store: Store, tenant: str | None, end: int, since: Micros) -> list[Event]:
+    """The latest events up to a cursor: back to an instant, but not more than BACKFILL.
+
+    Cursors only tell an order. Some stores number events one by one, others by time: so it steps
+    back in windows that widen, and takes a window whole or not at all.
+    """
+    windows: list[list[Event]] = []
+    upper, width, left = end, BACKFILL, BACKFILL
+    while upper > 0:
+        lower = max(0, end - width)
+        found = await _between(store, tenant, (lower, upper), left)
+        if found is None:
+            break
+        windows.append(found)
+        left -= len(found)
+        if found and found[0].at < since:
+            break
+        upper, width = lower, width * WIDEN
+    return [event for window in reversed(windows) for event in window]
+
+
+async def _between(
+    store: Store, tenant: str | None, bounds: tuple[int, int], most: int
+) -> list[Event] | None:
+    """The events after one cursor and up to another; None when they are too many."""
+    after, upper = bounds
+    found: list[Event] = []
+    while True:
+        page = await store.events(tenant, after, PAGE_MAX)
+        found += [event for event in page.events if event.cursor <= upper]
+        if len(found) > most:
+            return None
+        after = page.cursor
+        if len(page.events) < PAGE_MAX or after >= upper:
+            return found
+
+
+async def workers(store: Store, tenant: str | None, queues: tuple[str, ...] | None) -> list[Worker]:
+    """Those that are present and serve what may be seen, by name."""
+    found = []
+    for one in await roster(store):
+        note = one.note
+        if tenant is not None and note.tenants is not None and tenant not in note.tenants:
+            continue
+        if queues is None or note.queues is None or set(queues) & set(note.queues):
+            found.append(one)
+    return sorted(found, key=lambda one: one.name)
+
+
+def key_of(viewer: Viewer) -> Key:
+    """Viewers of the same key see the same."""
+    return viewer.tenant, viewer.queues

@@ -1,0 +1,97 @@
+"""Which jobs a page shows: the fields of its form, as they stand in its address."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import urlencode
+
+import msgspec
+
+from holdfast.clock import Micros
+from holdfast.dashboard.host import Viewer
+from holdfast.errors import InvalidInput, did_you_mean
+from holdfast.job import Reason, State, check_name
+from holdfast.limits import GROUP_MAX, ID_MAX, QUEUE_MAX, TAG_MAX, TENANT_MAX, TYPE_MAX
+from holdfast.store import Selection
+
+_NAMES = {
+    "tenant": TENANT_MAX,
+    "queue": QUEUE_MAX,
+    "type": TYPE_MAX,
+    "group": GROUP_MAX,
+    "tag": TAG_MAX,
+    "id": ID_MAX,
+}
+CURSOR_DIGITS = 19
+
+
+class Filters(msgspec.Struct, frozen=True, kw_only=True):
+    """Empty fields do not narrow."""
+
+    tenant: str = ""
+    state: str = ""
+    queue: str = ""
+    type: str = ""
+    group: str = ""
+    tag: str = ""
+    reason: str = ""
+    id: str = ""
+
+    def given(self) -> dict[str, str]:
+        """What narrows."""
+        return {name: value for name, value in msgspec.structs.asdict(self).items() if value}
+
+    def query(self, **more: object) -> str:
+        """As the query of an address."""
+        return urlencode({**self.given(), **{k: v for k, v in more.items() if v not in (None, "")}})
+
+    def but(self, **changes: str) -> Filters:
+        return msgspec.structs.replace(self, **changes)
+
+    def selection(self, viewer: Viewer, *, before: Micros | None = None) -> Selection:
+        """Within what the viewer may see."""
+        tenant = viewer.check_tenant(self.tenant) if self.tenant else viewer.tenant
+        if self.queue:
+            queues: tuple[str, ...] = (viewer.check_queue(self.queue),)
+        else:
+            queues = viewer.queues or ()
+        return Selection(
+            tenant=tenant,
+            ids=_one(self.id),
+            queues=queues,
+            types=_one(self.type),
+            states=(State(self.state),) if self.state else (),
+            groups=_one(self.group),
+            tags=_one(self.tag),
+            reasons=(Reason(self.reason),) if self.reason else (),
+            created_before=before,
+        )
+
+
+def _one(value: str) -> tuple[str, ...]:
+    return (value,) if value else ()
+
+
+def read(params: Mapping[str, str]) -> Filters:
+    """The filters of a query or a form; InvalidInput names what is wrong."""
+    found = {
+        name: value for name in Filters.__struct_fields__ if (value := params.get(name, "").strip())
+    }
+    for name, most in _NAMES.items():
+        if name in found:
+            check_name(name, found[name], most)
+    for name, kind in (("state", State), ("reason", Reason)):
+        if name in found and found[name] not in list(kind):
+            hint = did_you_mean(found[name], list(kind))
+            raise InvalidInput(field=name, why=f"there is no {found[name]!r}.{hint}")
+    return Filters(**found)
+
+
+def cursor(params: Mapping[str, str], name: str = "after") -> int | None:
+    """A whole number that a page gave out; None when there is none."""
+    text = params.get(name, "")
+    if not text:
+        return None
+    if not text.isascii() or not text.isdecimal() or len(text) > CURSOR_DIGITS:
+        raise InvalidInput(field=name, why="is not one that this page gave")
+    return min(int(text), 2**63 - 1)

@@ -1,0 +1,199 @@
+"""The pages: overview, queues, jobs, one job, dead letters, workers; the login; the live stream."""
+
+from __future__ import annotations
+
+from markupsafe import Markup
+from sse_starlette import EventSourceResponse
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from holdfast import operate
+from holdfast.dashboard import acts, feed, filters, html, session, views
+from holdfast.dashboard.host import Host, Viewer
+from holdfast.dashboard.site import Ask, Site, moved, page
+from holdfast.dashboard.words import BASE, link
+from holdfast.errors import HoldfastError, InvalidInput
+from holdfast.job import State
+from holdfast.store import Ref
+
+PAGE = 50
+"""Jobs on one page."""
+BEAT_S = 15
+SEND_S = 30
+"""A reader that takes nothing for this long is cut off; its browser comes again."""
+GRACE_S = 3
+"""At the end of the process a reader is let go by its next tick, and cut off only after this."""
+KEEP_FILES = "public, max-age=31536000, immutable"
+
+
+async def overview(ask: Ask) -> Response:
+    snapshot = await ask.hub.channel(feed.key_of(ask.viewer)).feed.latest()
+    return ask.page("overview.html", live=Markup(html.overview(snapshot)))
+
+
+async def queues(ask: Ask) -> Response:
+    tenant = filters.read(ask.params).tenant
+    rows = await views.queues(ask.host.store, ask.viewer, tenant)
+    return ask.page("queues.html", rows=rows[: views.QUEUES_MAX], total=len(rows), tenant=tenant)
+
+
+async def queue(ask: Ask) -> Response:
+    row = await views.queue(ask.host.store, ask.viewer, ask.part("tenant"), ask.part("queue"))
+    return ask.page("queue.html", row=row)
+
+
+async def jobs(ask: Ask) -> Response:
+    chosen = filters.read(ask.params)
+    after = filters.cursor(ask.params)
+    found = await views.jobs(ask.host.store, chosen.selection(ask.viewer), after, PAGE)
+    return ask.page("jobs.html", filters=chosen, found=found, after=after)
+
+
+async def job(ask: Ask) -> Response:
+    ref = Ref(ask.part("tenant"), ask.part("id"))
+    view = await views.job(ask.host.store, ask.host.codecs, ask.viewer, ref)
+    return ask.page("job.html", view=view, job=view.job)
+
+
+async def dead(ask: Ask) -> Response:
+    """Jobs that failed for good; with `act`, how many a bulk act would touch."""
+    chosen = filters.read(ask.params).but(state=State.FAILED.value)
+    after = filters.cursor(ask.params)
+    store, bulk = ask.host.store, None
+    if act := ask.params.get("act", ""):
+        ask.viewer.check(ask.viewer.operates, "operate")
+        bulk = await acts.planned(store, ask.viewer, chosen, act)
+    found = await views.jobs(store, chosen.selection(ask.viewer), after, PAGE)
+    return ask.page("dead.html", filters=chosen, found=found, after=after, bulk=bulk)
+
+
+async def workers(ask: Ask) -> Response:
+    viewer = ask.viewer
+    found = await feed.workers(ask.host.store, viewer.tenant, viewer.queues)
+    leader = None if viewer.tenant else await operate.upkeep_leader(ask.host.store)
+    return ask.page("workers.html", workers=found, leader=leader)
+
+
+async def live(ask: Ask) -> Response:
+    """Server-sent events: a tick a second, and the overview for those who show it."""
+    topic = ask.params.get("topic", "")
+    if topic not in ("", "overview"):
+        raise InvalidInput(field="topic", why=f"there is no {topic!r}")
+    messages = ask.hub.follow(feed.key_of(ask.viewer), topic)
+    return EventSourceResponse(
+        messages,
+        headers=session.HEADERS,
+        ping=BEAT_S,
+        send_timeout=SEND_S,
+        sep="\n",
+        shutdown_grace_period=GRACE_S,
+    )
+
+
+# -- the login -------------------------------------------------------------------------------------
+
+
+class Login:
+    """A token is pasted once and kept in a cookie that no script can read."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    async def show(self, request: Request) -> Response:
+        request.scope["route_name"] = "dashboard_login"
+        onward = session.onward(request.query_params.get("next", "/"))
+        try:
+            await self._site.host.who(request, None)
+        except HoldfastError:
+            return page(request, None, "login.html", onward=onward, wrong="")
+        return moved(onward)  # Nobody has to say who it is here.
+
+    async def enter(self, request: Request) -> Response:
+        request.scope["route_name"] = "dashboard_enter"
+        try:
+            fields = await session.form(request)
+        except HoldfastError as error:
+            return self._site.refused(request, error, None)
+        onward = session.onward(fields.get("next", "/"))
+        token = fields.get("token", "").strip()
+        try:
+            await self._holds(request, token)
+        except HoldfastError as error:
+            status = self._site.host.status(error)
+            return page(request, None, "login.html", status=status, onward=onward, wrong=str(error))
+        answer = moved(onward)
+        session.keep_token(answer, request, token)
+        return answer
+
+    async def _holds(self, request: Request, token: str) -> Viewer:
+        """Whom the token names, if it may look."""
+        if (
+            not 0 < len(token) <= session.TOKEN_MAX
+            or not token.isascii()
+            or not token.isprintable()
+        ):
+            raise InvalidInput(field="token", why="is empty, too long, or has odd characters")
+        viewer = await self._site.host.who(request, token)
+        viewer.check("read" in viewer.rights, "read")
+        return viewer
+
+    async def leave(self, request: Request) -> Response:
+        request.scope["route_name"] = "dashboard_leave"
+        try:
+            await session.form(request)
+        except HoldfastError as error:
+            return self._site.refused(request, error, None)
+        answer = moved(link("login"))
+        session.drop_token(answer)
+        return answer
+
+
+# -- the table -------------------------------------------------------------------------------------
+
+
+async def file(request: Request) -> Response:
+    """The style and the module: the same for everybody."""
+    request.scope["route_name"] = "dashboard_file"
+    name = request.path_params["name"]
+    if name not in html.MEDIA:
+        return Response("not found", 404, media_type="text/plain", headers=session.HEADERS)
+    kept = KEEP_FILES if request.query_params.get("v") == html.version() else "no-cache"
+    headers = {**session.HEADERS, "cache-control": kept, "content-type": html.MEDIA[name]}
+    return Response(html.static(name), headers=headers)
+
+
+GETS = {
+    "/": overview,
+    f"{BASE}/queues": queues,
+    f"{BASE}/queues/{{tenant}}/{{queue}}": queue,
+    f"{BASE}/jobs": jobs,
+    f"{BASE}/jobs/{{tenant}}/{{id}}": job,
+    f"{BASE}/dead": dead,
+    f"{BASE}/workers": workers,
+    f"{BASE}/live": live,
+}
+POSTS = {
+    f"{BASE}/queues/{{tenant}}/{{queue}}/pause": acts.pause,
+    f"{BASE}/queues/{{tenant}}/{{queue}}/resume": acts.resume,
+    f"{BASE}/jobs/{{tenant}}/{{id}}/cancel": acts.cancel,
+    f"{BASE}/jobs/{{tenant}}/{{id}}/replay": acts.replay,
+    f"{BASE}/dead/{{act}}": acts.bulk,
+}
+
+
+def routes(host: Host) -> list[BaseRoute]:
+    """All of the dashboard, for whoever mounts it."""
+    site = Site(host)
+    login = Login(site)
+    return [
+        *(Route(path, site.endpoint(get.__name__, get)) for path, get in GETS.items()),
+        *(
+            Route(path, site.endpoint(post.__name__, post), methods=["POST"])
+            for path, post in POSTS.items()
+        ),
+        Route(f"{BASE}/login", login.show),
+        Route(f"{BASE}/login", login.enter, methods=["POST"]),
+        Route(f"{BASE}/logout", login.leave, methods=["POST"]),
+        Route(f"{BASE}/static/{{name}}", file),
+    ]

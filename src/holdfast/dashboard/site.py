@@ -1,0 +1,137 @@
+"""Around every page: who looks, the headers, refusals as pages, and the way to the login."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+from urllib.parse import quote
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from holdfast.dashboard import html, session, views
+from holdfast.dashboard.host import READ, Host, Viewer
+from holdfast.dashboard.live import Hub
+from holdfast.dashboard.words import link, unlink
+from holdfast.errors import HoldfastError
+
+UNKNOWN = 401
+"""The status of who has not said who it is."""
+
+DID = {
+    "canceled": "The job is canceled.",
+    "ended": "The job had already ended; nothing was changed.",
+    "replayed": "The job was replayed: this is the new one.",
+    "paused": "The queue is paused. What runs may end; nothing new starts.",
+    "resumed": "The queue goes on.",
+}
+"""What a page says after an act: only words from here, never from an address."""
+
+TITLES = {
+    401: "Please sign in",
+    403: "Not allowed",
+    404: "Not found",
+    409: "That cannot be done now",
+    422: "That does not fit",
+    503: "Please come again in a moment",
+}
+
+
+class Ask:
+    """One request, understood: who asks for what."""
+
+    def __init__(self, host: Host, hub: Hub, request: Request, viewer: Viewer) -> None:
+        self.host = host
+        self.hub = hub
+        self.request = request
+        self.viewer = viewer
+
+    @property
+    def params(self) -> Mapping[str, str]:
+        return self.request.query_params
+
+    def part(self, name: str) -> str:
+        """A segment of the path, as it was before `link`."""
+        return unlink(self.request.path_params[name])
+
+    def page(self, template: str, *, status: int = 200, **values: Any) -> Response:
+        return page(self.request, self.viewer, template, status=status, **values)
+
+
+Handler = Callable[[Ask], Awaitable[Response]]
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+class Site:
+    """What all endpoints share."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.hub = Hub(host, html.overview)
+
+    def endpoint(self, name: str, handler: Handler) -> Endpoint:
+        """The handler behind the question who may look."""
+
+        async def endpoint(request: Request) -> Response:
+            request.scope["route_name"] = f"dashboard_{name}"
+            viewer = None
+            try:
+                viewer = await self.host.who(request, session.token_of(request))
+                viewer.check(READ in viewer.rights, READ)
+                async with asyncio.timeout(self.host.request_s):
+                    return await handler(Ask(self.host, self.hub, request, viewer))
+            except HoldfastError as error:
+                return self.refused(request, error, viewer)
+            except TimeoutError:
+                why = f"This was not done within {self.host.request_s:g} s."
+                return _told(request, viewer, 503, why)
+
+        return endpoint
+
+    def refused(self, request: Request, error: HoldfastError, viewer: Viewer | None) -> Response:
+        """The refusal as a page; who is unknown is led to the login."""
+        status = self.host.status(error)
+        if status == UNKNOWN and request.method in ("GET", "HEAD") and not _streams(request):
+            here = request.scope.get("raw_path", b"/").decode("latin-1")
+            query = request.scope.get("query_string", b"").decode("latin-1")
+            where = quote(f"{here}?{query}" if query else here, safe="")
+            return moved(f"{link('login')}?next={where}")
+        return _told(request, viewer, status, str(error))
+
+
+def _streams(request: Request) -> bool:
+    return "text/event-stream" in request.headers.get("accept", "")
+
+
+def _told(request: Request, viewer: Viewer | None, status: int, why: str) -> Response:
+    title = TITLES.get(status, "Something went wrong")
+    return page(request, viewer, "error.html", status=status, title=title, why=why)
+
+
+def moved(where: str) -> Response:
+    """To another page, by GET."""
+    return RedirectResponse(where, 303, headers={**session.HEADERS, "cache-control": "no-store"})
+
+
+def page(
+    request: Request, viewer: Viewer | None, template: str, *, status: int = 200, **values: Any
+) -> Response:
+    """A whole page with its headers and cookies."""
+    token = session.form_token(request)
+    did = DID.get(request.query_params.get("did", ""), "")
+    shown = {
+        "viewer": viewer,
+        "signed": session.TOKEN_COOKIE in request.cookies,
+        "form_field": session.FORM_FIELD,
+        "form_token": token,
+        "did": did,
+        "now": views.now(),
+        "path": request.scope["path"],
+        **values,
+    }
+    text = html.render(template, **shown)
+    headers = {**session.HEADERS, "cache-control": "no-store"}
+    answer = HTMLResponse(text, status, headers=headers)
+    session.keep_form_token(answer, request, token)
+    return answer

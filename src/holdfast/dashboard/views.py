@@ -1,0 +1,279 @@
+"""What each page shows, as plain values made from the store by `operate`. No HTML, no HTTP."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast import operate
+from holdfast.clock import Micros
+from holdfast.codec import OBJECT, Codecs
+from holdfast.dashboard import words
+from holdfast.dashboard.feed import Snapshot
+from holdfast.dashboard.host import Viewer
+from holdfast.errors import InvalidInput, JobNotFound
+from holdfast.explain import Explained
+from holdfast.job import TERMINAL, Event, EventKind, JobRecord, State, check_name
+from holdfast.limits import ID_MAX, TENANT_MAX
+from holdfast.scope import NO_SETTINGS, Pause, Scope, ScopeKind, ScopeSettings
+from holdfast.scopes import ScopeState
+from holdfast.store import Find, Ref, Selection, Store, Tally
+
+QUEUES_MAX = 300
+"""Queues on one page, those with the most to do first."""
+BUSIEST = 8
+TIMELINE_MAX = 200
+"""Entries of a job's timeline, the latest."""
+PREVIEW_MAX = 10_000
+PREVIEW_STEP = 1000
+
+Settings = dict[Scope, ScopeState]
+
+
+def now() -> Micros:
+    return time.time_ns() // 1000
+
+
+# -- queues ----------------------------------------------------------------------------------------
+
+
+class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue of a tenant."""
+
+    tenant: str
+    name: str
+    tally: Tally
+    limits: Sequence[str]
+    pause: Pause | None
+    tenant_pause: Pause | None
+    """The whole tenant is paused."""
+
+    @property
+    def href(self) -> str:
+        return words.link("queues", self.tenant, self.name)
+
+    @property
+    def alive(self) -> int:
+        return sum(n for state, n in self.tally.counts.items() if state not in TERMINAL)
+
+    def count(self, *states: str) -> int:
+        return sum(self.tally.counts.get(State(state), 0) for state in states)
+
+
+async def settings(store: Store, tenant: str | None) -> Settings:
+    """Every scope's settings, where the store keeps them."""
+    return await operate.scopes(store, tenant) if store.capabilities.scopes else {}
+
+
+def queue_row(tally: Tally, known: Settings) -> QueueRow:
+    own = _of(known, Scope(tally.tenant, ScopeKind.QUEUE, tally.queue))
+    whole = _of(known, Scope(tally.tenant))
+    limits = words.limits(own) + [f"tenant: {each}" for each in words.limits(whole)]
+    return QueueRow(
+        tenant=tally.tenant,
+        name=tally.queue,
+        tally=tally,
+        limits=limits,
+        pause=own.paused,
+        tenant_pause=whole.paused,
+    )
+
+
+def _of(known: Settings, scope: Scope) -> ScopeSettings:
+    state = known.get(scope)
+    return NO_SETTINGS if state is None else state.settings
+
+
+async def queues(store: Store, viewer: Viewer, tenant: str = "") -> list[QueueRow]:
+    """Every queue that has jobs, slots or settings; the most loaded first."""
+    whose = viewer.check_tenant(tenant) if tenant else viewer.tenant
+    known = await settings(store, whose)
+    tallies = {(one.tenant, one.queue): one for one in await operate.queues(store, whose)}
+    for scope in known:
+        if scope.kind is ScopeKind.QUEUE:
+            empty = Tally(scope.tenant, scope.part, {})
+            tallies.setdefault((scope.tenant, scope.part), empty)
+    rows = [queue_row(one, known) for one in tallies.values() if viewer.may_queue(one.queue)]
+    return sorted(rows, key=lambda row: (-row.alive, row.tenant, row.name))
+
+
+async def queue(store: Store, viewer: Viewer, tenant: str, name: str) -> QueueRow:
+    """One of them; InvalidInput when there is none of that name."""
+    viewer.check_tenant(tenant)
+    viewer.check_queue(name)
+    handle = operate.scope(store, tenant, queue=name)
+    tally = await handle.counts()
+    known = await settings(store, tenant)
+    if not tally.counts and not tally.slots and handle.scope not in known:
+        why = f"there is no queue {name!r} of tenant {tenant!r}: it has no jobs and no settings"
+        raise InvalidInput(field="queue", why=why)
+    return queue_row(tally, known)
+
+
+# -- overview --------------------------------------------------------------------------------------
+
+
+def busiest(snapshot: Snapshot) -> list[Tally]:
+    """The lines with the most that has not ended."""
+
+    def load(tally: Tally) -> int:
+        return sum(n for state, n in tally.counts.items() if state not in TERMINAL)
+
+    found = sorted(snapshot.tallies, key=lambda one: (-load(one), one.tenant, one.queue))
+    return found[:BUSIEST]
+
+
+# -- jobs ------------------------------------------------------------------------------------------
+
+
+class JobPage(msgspec.Struct, frozen=True):
+    jobs: Sequence[JobRecord]
+    cursor: int | None
+
+
+async def jobs(store: Store, select: Selection, after: int | None, limit: int) -> JobPage:
+    """A page, newest first."""
+    page = await store.find(Find(select=select, after=after, limit=limit))
+    return JobPage(page.jobs, page.cursor)
+
+
+async def preview(store: Store, select: Selection, *, replay: bool) -> tuple[int, bool]:
+    """How many a bulk act would change, and whether there are more than were counted."""
+    total, seen, after = 0, 0, None
+    while seen < PREVIEW_MAX:
+        page = await store.find(Find(select=select, after=after, limit=PREVIEW_STEP))
+        seen += len(page.jobs)
+        total += sum(not replay or job.replayed_as is None for job in page.jobs)
+        after = page.cursor
+        if after is None:
+            return total, False
+    return total, True
+
+
+# -- one job ---------------------------------------------------------------------------------------
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of a timeline: one event, or several alike in a row."""
+
+    kind: str
+    at: Micros
+    attempt: int
+    until: Micros | None
+    until_words: str
+    note: str | None
+    times: int = 1
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """How far a handler says it is."""
+
+    done: float | None = None
+    total: float | None = None
+    note: str = ""
+
+
+class JobView(msgspec.Struct, frozen=True, kw_only=True):
+    job: JobRecord
+    entries: Sequence[Entry]
+    omitted: int
+    lost: bool
+    explained: Explained | None
+    payload: str
+    result: str | None
+    progress: Progress | None
+
+    @property
+    def alive(self) -> bool:
+        return self.job.state not in TERMINAL
+
+
+_UNTIL = {
+    EventKind.LEASED: "lease ends",
+    EventKind.EXTENDED: "lease ends",
+    EventKind.RETRYING: "next attempt",
+    EventKind.ENQUEUED: "due",
+    EventKind.RELEASED: "due",
+    EventKind.CHANGED: "due",
+}
+
+
+async def seen(store: Store, viewer: Viewer, ref: Ref) -> JobRecord:
+    """The job, or JobNotFound: also when the viewer may not see it."""
+    if viewer.tenant not in (None, ref.tenant):
+        raise JobNotFound(id=ref.id)
+    check_name("tenant", ref.tenant, TENANT_MAX)
+    check_name("id", ref.id, ID_MAX)
+    job = await operate.one_job(store, ref.id, ref.tenant)
+    if not viewer.may_queue(job.queue):
+        raise JobNotFound(id=ref.id)
+    return job
+
+
+async def job(store: Store, codecs: Codecs, viewer: Viewer, ref: Ref) -> JobView:
+    """All that is known of one job; JobNotFound also for what the viewer may not see."""
+    record = await seen(store, viewer, ref)
+    found = await operate.timeline(store, record.id, record.tenant)
+    entries = timeline(found.events)
+    explained = None
+    if found.job.state not in TERMINAL and store.capabilities.scopes:
+        explained = await operate.explain(store, record.id, record.tenant)
+    return JobView(
+        job=found.job,
+        entries=entries[-TIMELINE_MAX:],
+        omitted=max(0, len(entries) - TIMELINE_MAX),
+        lost=found.lost,
+        explained=explained,
+        payload=words.pretty(operate.payload_of(found.job, codecs)),
+        result=_result(found.job, codecs),
+        progress=progress(found.job.progress),
+    )
+
+
+def timeline(events: Sequence[Event]) -> list[Entry]:
+    """Heartbeats in a row are one line."""
+    found: list[Entry] = []
+    for event in events:
+        last = found[-1] if found else None
+        if event.kind is EventKind.EXTENDED and last is not None and last.kind == event.kind:
+            found[-1] = msgspec.structs.replace(
+                last, at=event.at, until=event.until, times=last.times + 1
+            )
+            continue
+        found.append(
+            Entry(
+                kind=event.kind.value,
+                at=event.at,
+                attempt=event.attempt,
+                until=event.until if event.kind in _UNTIL else None,
+                until_words=_UNTIL.get(event.kind, ""),
+                note=event.note,
+            )
+        )
+    return found
+
+
+def progress(text: str | None) -> Progress | None:
+    """As `ctx.progress` keeps it, or any other text as a note."""
+    if text is None:
+        return None
+    try:
+        said = msgspec.json.decode(text, type=Progress)
+    except msgspec.MsgspecError:
+        return Progress(note=text)
+    return said if said != Progress() else Progress(note=text)
+
+
+def _result(record: JobRecord, codecs: Codecs) -> str | None:
+    if record.result is None:
+        return None
+    try:
+        result: Any = codecs.unseal_result(record.envelope.codec, record.result)
+        if record.envelope.codec == OBJECT:
+            result = msgspec.to_builtins(result)
+        return words.pretty(result)
+    except Exception as error:
+        return f"<unreadable: {error}>"

@@ -1,0 +1,1 @@
+"""The handlers: each parses, calls, renders."""

@@ -1,0 +1,56 @@
+"""Dead letters: jobs that failed for good. List, replay, purge; in bounded steps."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from holdfast.job import State
+from holdfast.service.api.jobs import Filter, cursor, listed
+from holdfast.service.call import Call
+from holdfast.service.wire import DoneOut, JobsOut
+from holdfast.store import Act, Change, Selection
+
+STEP_MAX = 1000
+
+
+class Steps(Filter):
+    cursor: str | None = None
+    limit: Annotated[int, Meta(ge=1, le=STEP_MAX)] = 200
+
+
+def _failed(call: Call, query: Filter) -> Selection:
+    return msgspec.structs.replace(query.selection(call), states=(State.FAILED,))
+
+
+async def find(call: Call) -> JobsOut:
+    """A page, newest first, without payloads."""
+    return await listed(call, _failed(call, call.query))
+
+
+async def replay(call: Call) -> DoneOut:
+    """One step: new jobs like the selected ones, once for each. Again with the cursor, until there
+    is none.
+    """
+    return await _step(call, Act.REPLAY)
+
+
+async def purge(call: Call) -> DoneOut:
+    """One step of deleting the selected ones."""
+    return await _step(call, Act.DELETE)
+
+
+async def _step(call: Call, act: Act) -> DoneOut:
+    query: Steps = call.query
+    changed = await call.service.store.change(
+        Change(
+            select=_failed(call, query),
+            act=act,
+            after=0 if query.cursor is None else cursor(query.cursor),
+            limit=query.limit,
+        )
+    )
+    more = None if changed.cursor is None else str(changed.cursor)
+    return DoneOut(done=len(changed.done), cursor=more)

@@ -1,0 +1,310 @@
+"""Jobs: enqueue, look, wait, cancel, replay, delete."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import datetime
+from functools import lru_cache
+from typing import Annotated, ClassVar
+
+import uuid_utils
+from msgspec import UNSET, Meta
+
+from holdfast import operate
+from holdfast.clock import instant
+from holdfast.codec import BYTES, JSON
+from holdfast.enqueue import plan_with
+from holdfast.errors import InvalidInput, JobNotFound, NotChangeable, PayloadTooLarge
+from holdfast.job import TERMINAL, Envelope, JobRecord, NewJob, Reason, Rules, State, check_name
+from holdfast.limits import GROUP_MAX, PAGE_MAX, QUEUE_MAX, TAG_MAX, TYPE_MAX
+from holdfast.service.call import Call
+from holdfast.service.endpoint import Status
+from holdfast.service.problems import problem
+from holdfast.service.render import event_out, given, job_out, result_out, unbase64, when
+from holdfast.service.wire import (
+    CanceledOut,
+    DeletedOut,
+    EnqueuedManyOut,
+    EnqueuedOut,
+    EventsOut,
+    ExplainedOut,
+    GateOut,
+    JobOut,
+    JobsOut,
+    NewJobIn,
+    ReplayedOut,
+    ResultOut,
+    Strict,
+)
+from holdfast.store import Act, Change, Enqueued, Find, Ref, Selection, Watch
+from holdfast.typed import Job, JobType, Style
+
+IDEMPOTENCY_HEADER = b"idempotency-key"
+_QUEUE_ONLY = frozenset({"queue"})
+NAP_S = 5.0
+"""How long a wait trusts that a hint will come."""
+
+
+# -- enqueue ---------------------------------------------------------------------------------------
+
+
+async def enqueue(call: Call) -> Status:
+    """201 when the job was made, 200 when the id or the key led to an earlier one."""
+    job = planned(call, call.body, call.header(IDEMPOTENCY_HEADER))
+    result = await call.service.enqueues.submit(job)
+    if result.error is not None:
+        raise result.error
+    return Status(201 if result.created else 200, EnqueuedOut(id=result.id, created=result.created))
+
+
+async def enqueue_many(call: Call) -> EnqueuedManyOut:
+    """Each job has its own answer; what is wrong with the call itself refuses all of them."""
+    key = call.header(IDEMPOTENCY_HEADER)
+    jobs = [
+        planned(call, one, None if key is None else f"{key}/{number}", f"jobs[{number}].")
+        for number, one in enumerate(call.body.jobs)
+    ]
+    return EnqueuedManyOut(jobs=[_told(one) for one in await call.service.store.enqueue(jobs)])
+
+
+def _told(result: Enqueued) -> EnqueuedOut:
+    error = None if result.error is None else problem(result.error)
+    return EnqueuedOut(id=result.id, created=result.created, error=error)
+
+
+def planned(call: Call, job: NewJobIn, key: str | None, where: str = "") -> NewJob:
+    """The job as the store will get it, checked."""
+    try:
+        job_type = _type(job.type)
+        call.caller.check_type(job.type)
+        options = given(job, "type", "payload", "payload_base64")
+        if key is not None:
+            options.setdefault("key", key)
+        queue = options.get("queue", job_type.queue)
+        call.caller.check_queue(queue)
+        if (
+            options.keys() <= _QUEUE_ONLY
+        ):  # Nearly every job; the rest of it says what its type says.
+            return NewJob(
+                tenant=call.tenant,
+                id=str(uuid_utils.uuid7()),
+                queue=check_name("queue", queue, QUEUE_MAX),
+                envelope=_sealed(call, job),
+                rules=job_type.rules,
+                fresh=True,
+            )
+        return plan_with(call.tenant, job_type, _sealed(call, job), options)  # type: ignore[arg-type]
+    except InvalidInput as error:
+        if where:
+            error.facts["field"] = where + str(error.facts.get("field", ""))
+        raise
+
+
+def _sealed(call: Call, job: NewJobIn) -> Envelope:
+    if job.payload_base64 is not UNSET:
+        if job.payload is not UNSET:
+            raise InvalidInput(field="payload", why="give either payload or payload_base64")
+        codec, body = BYTES, unbase64("payload_base64", job.payload_base64)
+    else:
+        codec, body = JSON, b"{}" if job.payload is UNSET else bytes(job.payload)
+    most = call.service.payload_max
+    if len(body) > most:
+        raise PayloadTooLarge(field="payload", size=len(body), max=most)
+    return Envelope(job.type, codec, 1, body)
+
+
+@lru_cache(1000)
+def _type(name: str) -> JobType:
+    """A type whose code is elsewhere: what its jobs get unless they say otherwise."""
+    return JobType(
+        name=check_name("type", name, TYPE_MAX),
+        kind=Job,
+        queue="default",
+        priority=0,
+        rules=Rules(),
+        style=Style.LOOP,
+        version=1,
+        upgrades={},
+        codec=JSON,
+        home="",
+    )
+
+
+# -- look ------------------------------------------------------------------------------------------
+
+
+class Filter(Strict):
+    """Which jobs. Lists are separated by commas; tags must all be there."""
+
+    LISTS: ClassVar[frozenset[str]] = frozenset(
+        {"state", "queue", "type", "group", "tag", "reason", "id"}
+    )
+    state: tuple[State, ...] = ()
+    queue: tuple[str, ...] = ()
+    type: tuple[str, ...] = ()
+    group: tuple[str, ...] = ()
+    tag: tuple[str, ...] = ()
+    reason: tuple[Reason, ...] = ()
+    id: tuple[str, ...] = ()
+    key: str | None = None
+    created_from: Annotated[datetime, Meta(tz=True)] | None = None
+    created_before: Annotated[datetime, Meta(tz=True)] | None = None
+
+    def selection(self, call: Call) -> Selection:
+        """Of the caller's tenant, and within its queues."""
+        for field, most in (("queue", QUEUE_MAX), ("type", TYPE_MAX), ("group", GROUP_MAX)):
+            for name in getattr(self, field):
+                check_name(field, name, most)
+        for field in ("tag", "id"):
+            for name in getattr(self, field):
+                check_name(field, name, max(TAG_MAX, QUEUE_MAX))
+        if self.key is not None:
+            check_name("key", self.key, 512)
+        return Selection(
+            tenant=call.tenant,
+            ids=self.id,
+            queues=call.caller.queues_of(self.queue or None) or (),
+            types=self.type,
+            states=self.state,
+            groups=self.group,
+            tags=self.tag,
+            reasons=self.reason,
+            key=self.key,
+            created_from=None if self.created_from is None else instant(self.created_from),
+            created_before=None if self.created_before is None else instant(self.created_before),
+        )
+
+
+class Listing(Filter):
+    cursor: str | None = None
+    limit: Annotated[int, Meta(ge=1, le=PAGE_MAX)] = 100
+    newest_first: bool = True
+
+
+async def find(call: Call) -> JobsOut:
+    """A page, without payloads."""
+    return await listed(call, call.query.selection(call))
+
+
+async def listed(call: Call, select: Selection) -> JobsOut:
+    query: Listing = call.query
+    page = await call.service.store.find(
+        Find(
+            select=select,
+            after=None if query.cursor is None else cursor(query.cursor),
+            limit=query.limit,
+            newest_first=query.newest_first,
+        )
+    )
+    return JobsOut(
+        jobs=[job_out(job, payload=False) for job in page.jobs],
+        cursor=None if page.cursor is None else str(page.cursor),
+    )
+
+
+def cursor(text: str) -> int:
+    """A cursor of ours, as it was handed out."""
+    if not text.isascii() or not text.isdecimal() or len(text) > 19 or int(text) >= 2**63:
+        raise InvalidInput(field="cursor", why="is not one that this service gave")
+    return int(text)
+
+
+async def get(call: Call) -> JobOut:
+    return job_out(await seen(call, call.job()))
+
+
+async def seen(call: Call, ref: Ref) -> JobRecord:
+    """The job, or JobNotFound: also when it is another tenant's, or in a queue that is not the
+    caller's.
+    """
+    job = await call.service.tenant(ref.tenant).get(ref.id)
+    if not call.caller.may_queue(job.queue):
+        raise JobNotFound(id=ref.id)
+    return job
+
+
+class Waiting(Strict):
+    LISTS: ClassVar[frozenset[str]] = frozenset()
+    wait: Annotated[float, Meta(ge=0, le=30)] = 0.0
+
+
+async def result(call: Call) -> ResultOut:
+    """What came of the job, waited for as long as asked."""
+    ref, end = call.job(), time.monotonic() + min(call.query.wait, call.service.limits.wait_s)
+    gone = call.gone()
+    try:
+        while True:
+            job = await seen(call, ref)
+            left = end - time.monotonic()
+            done = job.state in TERMINAL
+            if done or left <= 0 or gone.done() or call.service.closing:
+                return result_out(job, done=done)
+            nap = asyncio.ensure_future(call.service.store.wait(Watch(job=ref), min(left, NAP_S)))
+            await asyncio.wait({nap, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if not nap.done():
+                nap.cancel()
+                await asyncio.gather(nap, return_exceptions=True)
+    finally:
+        gone.cancel()
+
+
+async def explain(call: Call) -> ExplainedOut:
+    ref = call.job()
+    await seen(call, ref)
+    found = await call.view.explain(ref.id)
+    return ExplainedOut(
+        id=found.id,
+        state=found.state,
+        gates=[
+            GateOut(
+                kind=gate.kind,
+                words=gate.words,
+                scope=None if gate.scope is None else f"{gate.scope.kind}/{gate.scope.part}",
+                until=when(gate.until),
+                holders=gate.holders,
+            )
+            for gate in found.gates
+        ],
+        ahead=found.ahead,
+        tenants=found.tenants,
+        not_before=when(found.not_before),
+        estimate_s=found.estimate_s,
+    )
+
+
+async def timeline(call: Call) -> EventsOut:
+    """All that is known to have happened to it."""
+    ref = call.job()
+    await seen(call, ref)
+    found = await operate.timeline(call.service.store, ref.id, ref.tenant)
+    last = found.events[-1].cursor if found.events else 0
+    events = [event_out(event) for event in found.events]
+    return EventsOut(events=events, cursor=last, lost=found.lost)
+
+
+# -- will ------------------------------------------------------------------------------------------
+
+
+async def cancel(call: Call) -> CanceledOut:
+    ref = call.job()
+    await seen(call, ref)
+    return CanceledOut(id=ref.id, canceled=await call.view.cancel(ref.id))
+
+
+async def replay(call: Call) -> ReplayedOut:
+    """A new job like the finished one; the same one when it was replayed before."""
+    ref = call.job()
+    await seen(call, ref)
+    return ReplayedOut(id=ref.id, replayed_as=await call.view.replay(ref.id))
+
+
+async def delete(call: Call) -> DeletedOut:
+    """Takes away a job that nobody holds."""
+    ref = call.job()
+    job = await seen(call, ref)
+    select = Selection(tenant=ref.tenant, ids=(ref.id,))
+    changed = await call.service.store.change(Change(select=select, act=Act.DELETE, limit=1))
+    if ref not in changed.done:
+        raise NotChangeable(id=ref.id, state=job.state.value)
+    return DeletedOut(deleted=True)

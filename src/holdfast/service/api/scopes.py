@@ -1,0 +1,245 @@
+"""Scopes: counts, limits, weights, pauses and slots of the tenant, its queues and its groups."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from msgspec import UNSET, Meta
+
+from holdfast import operate
+from holdfast.errors import InvalidInput
+from holdfast.job import check_name
+from holdfast.limits import GROUP_MAX, ID_MAX, PAGE_MAX
+from holdfast.scope import ScopeKind
+from holdfast.scopes import ALIVE, GroupHandle, ScopeHandle, ScopeState, Slot, configured
+from holdfast.service.api.jobs import cursor
+from holdfast.service.call import Call
+from holdfast.service.problems import NotFound
+from holdfast.service.render import given, when
+from holdfast.service.rights import Forbidden
+from holdfast.service.wire import (
+    DoneOut,
+    GroupRulesIn,
+    Out,
+    PauseIn,
+    ScopeIn,
+    ScopeOut,
+    ScopesOut,
+    SlotIn,
+    SlotOut,
+    SlotsOut,
+    Strict,
+    TalliesOut,
+    TallyOut,
+)
+from holdfast.store import Find, Ref, Selection, Tally
+
+CANCEL_STEP = 500
+"""Jobs of one step of a group's cancel."""
+
+
+# -- counts ----------------------------------------------------------------------------------------
+
+
+async def queues(call: Call) -> TalliesOut:
+    """How many jobs each queue has in each state."""
+    found = await call.view.counts()
+    return TalliesOut(scopes=[_tally(one) for one in found if call.caller.may_queue(one.queue)])
+
+
+class Paging(Strict):
+    LISTS: ClassVar[frozenset[str]] = frozenset()
+    after: str | None = None
+    """The last name of the page before."""
+    limit: Annotated[int, Meta(ge=1, le=PAGE_MAX)] = 100
+
+
+async def groups(call: Call) -> TalliesOut:
+    """The groups that have jobs or slots, by name."""
+    query: Paging = call.query
+    if query.after is not None:
+        check_name("after", query.after, GROUP_MAX)
+    found = await call.view.groups(after=query.after, limit=query.limit)
+    more = found[-1].queue if len(found) == query.limit else None
+    return TalliesOut(scopes=[_tally(one) for one in found], cursor=more)
+
+
+async def counts(call: Call) -> TallyOut:
+    """Of one scope."""
+    return _tally(await _handle(call).counts())
+
+
+def _tally(tally: Tally) -> TallyOut:
+    return TallyOut(
+        name=tally.queue,
+        counts=tally.counts,
+        oldest_at=when(tally.oldest_at),
+        slots=tally.slots,
+    )
+
+
+# -- settings --------------------------------------------------------------------------------------
+
+
+async def every(call: Call) -> ScopesOut:
+    """Every scope of the tenant that has settings."""
+    found = await configured(call.service.store, call.tenant)
+    return ScopesOut(
+        scopes=[
+            _state(state)
+            for scope, state in sorted(found.items())
+            if scope.kind is not ScopeKind.QUEUE or call.caller.may_queue(scope.part)
+        ]
+    )
+
+
+async def get(call: Call) -> ScopeOut:
+    return _state(await _handle(call).get())
+
+
+async def change(call: Call) -> ScopeOut:
+    """Changes what is named, and nothing else; with `expect`, only from that version."""
+    handle = _own(call)
+    body: ScopeIn = call.body
+    changes = given(body, "expect")
+    if isinstance(body.groups, GroupRulesIn):
+        changes["groups"] = given(body.groups)
+    if not changes:
+        raise InvalidInput(field="body", why="names nothing to change")
+    expect = None if body.expect is UNSET else body.expect
+    return _state(await handle.set(expect=expect, **changes))
+
+
+async def pause(call: Call) -> ScopeOut:
+    """Nothing of it is claimed until it is resumed; what runs may end."""
+    body: PauseIn = call.body
+    return _state(await _own(call).pause(body.reason, call.caller.name))
+
+
+async def resume(call: Call) -> ScopeOut:
+    return _state(await _own(call).resume(call.caller.name))
+
+
+def _state(state: ScopeState) -> ScopeOut:
+    scope = state.scope
+    return ScopeOut(
+        kind=scope.kind, name=scope.part, settings=state.settings, version=state.version
+    )
+
+
+def _handle(call: Call) -> ScopeHandle:
+    return ScopeHandle(call.service.store, call.scope())
+
+
+def _own(call: Call) -> ScopeHandle:
+    """The same, to change: a tenant and its groups reach over queues that may be others'."""
+    handle = _handle(call)
+    if handle.scope.kind is not ScopeKind.QUEUE and call.caller.queues is not None:
+        raise Forbidden(why="this token is for some queues; it may change those only")
+    return handle
+
+
+# -- slots -----------------------------------------------------------------------------------------
+
+
+async def slots(call: Call) -> SlotsOut:
+    return SlotsOut(slots=[_slot(one) for one in await _handle(call).slots()])
+
+
+async def push_slot(call: Call) -> SlotOut:
+    """Takes a place for a time, or renews it."""
+    body: SlotIn = call.body
+    id = check_name("slot", call.part("slot"), ID_MAX)
+    return _slot(await _own(call).push_slot(id, body.seconds, note=body.note))
+
+
+async def remove_slot(call: Call) -> SlotOut:
+    """Gives a place back; one that is not held is no error."""
+    id = check_name("slot", call.part("slot"), ID_MAX)
+    await _own(call).remove_slot(id)
+    return SlotOut(id=id)
+
+
+def _slot(slot: Slot) -> SlotOut:
+    return SlotOut(id=slot.id, until=when(slot.until), note=slot.note)
+
+
+# -- groups ----------------------------------------------------------------------------------------
+
+
+class Step(Strict):
+    LISTS: ClassVar[frozenset[str]] = frozenset()
+    cursor: str | None = None
+
+
+async def cancel_group(call: Call) -> DoneOut:
+    """One bounded step of canceling all its jobs; call it again with the cursor until there is
+    none.
+    """
+    scope = call.scope()
+    if scope.kind is not ScopeKind.GROUP:
+        raise NotFound(what="cancel of anything but a group")
+    group = GroupHandle(call.service.store, scope)
+    after = None if call.query.cursor is None else cursor(call.query.cursor)
+    page = await call.service.store.find(
+        Find(
+            select=Selection(
+                tenant=scope.tenant,
+                queues=call.caller.queues or (),
+                groups=(group.scope.part,),
+                states=ALIVE,
+            ),
+            after=after,
+            limit=CANCEL_STEP,
+            newest_first=False,
+        )
+    )
+    refs = [Ref(job.tenant, job.id) for job in page.jobs]
+    done = sum(one.canceled for one in await call.service.store.cancel(refs)) if refs else 0
+    return DoneOut(done=done, cursor=None if page.cursor is None else str(page.cursor))
+
+
+# -- load ------------------------------------------------------------------------------------------
+
+
+class LoadQuery(Strict):
+    LISTS: ClassVar[frozenset[str]] = frozenset({"queue"})
+    queue: tuple[str, ...] = ()
+    waiting_per_slot: Annotated[int, Meta(ge=1, le=1_000_000)] = 10
+    at_least: Annotated[int, Meta(ge=0, le=10_000)] = 0
+    at_most: Annotated[int, Meta(ge=1, le=10_000)] = 10_000
+
+
+class LoadOut(Out):
+    """For autoscalers: what there is to do, who is there to do it, how many there should be."""
+
+    runnable: int
+    waiting: int
+    oldest_wait_s: float
+    workers: int
+    running: int
+    slots: int
+    wanted: int
+    busy: float
+
+
+async def load(call: Call) -> LoadOut:
+    query: LoadQuery = call.query
+    found = await operate.load(
+        call.service.store,
+        tenants=(call.tenant,),
+        queues=call.caller.queues_of(query.queue or None),
+        waiting_per_slot=query.waiting_per_slot,
+        at_least=query.at_least,
+        at_most=query.at_most,
+    )
+    return LoadOut(
+        runnable=found.runnable,
+        waiting=found.waiting,
+        oldest_wait_s=found.oldest_wait_s,
+        workers=found.workers,
+        running=found.running,
+        slots=found.slots,
+        wanted=found.wanted,
+        busy=found.busy,
+    )

@@ -1,0 +1,123 @@
+"""The service itself: alive, ready, its document, its metrics; and what is about every tenant."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from starlette.responses import Response
+
+from holdfast import operate
+from holdfast.errors import HoldfastError
+from holdfast.job import State
+from holdfast.roster import roster
+from holdfast.service.call import Call
+from holdfast.service.endpoint import Status
+from holdfast.service.metrics import MEDIA
+from holdfast.service.render import when
+from holdfast.service.wire import Out
+
+READY_S = 2.0
+"""How long the store may take to answer a readiness probe."""
+
+
+class HealthOut(Out):
+    status: str
+
+
+class ReadyOut(Out):
+    ready: bool
+    why: str | None = None
+
+
+async def alive(call: Call) -> HealthOut:
+    """The process answers."""
+    return HealthOut(status="ok")
+
+
+async def ready(call: Call) -> Status:
+    """The store answers: 200, or 503 and why not."""
+    service = call.service
+    if service.closing:
+        return Status(503, ReadyOut(ready=False, why="the service is going down"))
+    try:
+        async with asyncio.timeout(READY_S):
+            await service.store.settings(under="holdfast/ready")
+    except TimeoutError:
+        return Status(503, ReadyOut(ready=False, why=f"no answer in {READY_S:g} s"))
+    except HoldfastError as error:
+        return Status(503, ReadyOut(ready=False, why=str(error)))
+    return Status(200, ReadyOut(ready=True))
+
+
+async def metrics(call: Call) -> Response:
+    """For Prometheus; over all tenants."""
+    return Response(await call.service.metrics.text(call.service), media_type=MEDIA)
+
+
+class TenantOut(Out):
+    tenant: str
+    queues: int
+    counts: Mapping[State, int]
+    oldest_at: datetime | None = None
+
+
+class TenantsOut(Out):
+    tenants: Sequence[TenantOut]
+
+
+async def tenants(call: Call) -> TenantsOut:
+    """Every tenant that has jobs."""
+    found = await operate.tenants(call.service.store)
+    return TenantsOut(
+        tenants=[
+            TenantOut(
+                tenant=one.tenant,
+                queues=one.queues,
+                counts=one.counts,
+                oldest_at=when(one.oldest_at),
+            )
+            for one in found
+        ]
+    )
+
+
+class WorkerOut(Out):
+    name: str
+    until: datetime
+    pid: int
+    types: tuple[str, ...]
+    concurrency: int
+    running: int
+    held: int
+    queues: tuple[str, ...] | None = None
+    tenants: tuple[str, ...] | None = None
+    why: str = ""
+
+
+class WorkersOut(Out):
+    workers: Sequence[WorkerOut]
+
+
+async def workers(call: Call) -> WorkersOut:
+    """The workers that are present, and what they do."""
+    found = []
+    for one in await roster(call.service.store):
+        until = when(one.until)
+        assert until is not None
+        found.append(
+            WorkerOut(
+                name=one.name,
+                until=until,
+                pid=one.note.pid,
+                types=one.note.types,
+                concurrency=one.note.concurrency,
+                running=one.note.running,
+                held=one.note.held,
+                queues=one.note.queues,
+                tenants=one.note.tenants,
+                why=one.note.why,
+            )
+        )
+    return WorkersOut(workers=found)

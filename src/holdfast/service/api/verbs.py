@@ -1,0 +1,91 @@
+"""A verb of the contract as a handler: msgpack in, msgpack out, errors as {code, facts}."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from typing import Any
+
+import msgspec
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+
+from holdfast.codec import OBJECT, JsonCodec
+from holdfast.errors import HoldfastError
+from holdfast.job import JobRecord, Lease
+from holdfast.service.call import Call, unfit
+from holdfast.service.endpoint import Handler
+from holdfast.service.problems import RETRY_S, NotJson, WrongMedia, status_of
+from holdfast.stores.remote import wire
+from holdfast.stores.remote.wire import MEDIA, Verb
+
+_json = JsonCodec()
+
+
+class NotMsgpack(WrongMedia):
+    text = "content-type: is {media!r}, only application/msgpack is read here"
+
+
+def verb(one: Verb[Any]) -> Callable[[Callable[[Call, Any], Awaitable[Any]]], Handler]:
+    """A function of the verb's value, as a handler of its route."""
+
+    def made(act: Callable[[Call, Any], Awaitable[Any]]) -> Handler:
+        @wraps(act)
+        async def handler(call: Call) -> Response:
+            asked = _decoded(one, await _body(call))
+            try:
+                return Response(wire.encode(await act(call, asked)), media_type=MEDIA)
+            except HoldfastError as error:
+                if error.code not in wire.CLASSES:
+                    raise  # The service's own, and told in the service's own shape.
+                return _refused(error)
+
+        return handler
+
+    return made
+
+
+def _refused(error: HoldfastError) -> Response:
+    status = status_of(error)
+    headers = {"retry-after": str(RETRY_S)} if status in (429, 503) else None
+    return Response(wire.encode(wire.told(error)), status, headers, media_type=MEDIA)
+
+
+async def _body(call: Call) -> bytes:
+    media = call.request.headers.get("content-type", "")
+    if media.partition(";")[0].strip().lower() != MEDIA:
+        raise NotMsgpack(media=media)
+    try:
+        return await call.request.body()
+    except ClientDisconnect:
+        raise NotJson(why="the client left before it was whole") from None
+
+
+def _decoded(one: Verb[Any], body: bytes) -> Any:
+    try:
+        return one.asked.decode(body)
+    except msgspec.ValidationError as error:
+        raise unfit(error, None) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        why = "it is empty" if not body else f"it is not msgpack: {error}"
+        raise NotJson(why=why) from None
+
+
+# -- objects ---------------------------------------------------------------------------------------
+
+
+def encoded_lease(lease: Lease) -> Lease:
+    if lease.job.envelope.codec != OBJECT:
+        return lease
+    return Lease(encoded(lease.job), lease.token, lease.until)
+
+
+def encoded(job: JobRecord) -> JobRecord:
+    """A job that a memory store was handed as an object, for somebody who is elsewhere."""
+    envelope = job.envelope
+    if envelope.codec != OBJECT:
+        return job
+    body = _json.encode(envelope.body)
+    result = None if job.result is None else _json.encode(job.result)
+    sealed = msgspec.structs.replace(envelope, codec=_json.id, body=body)
+    return msgspec.structs.replace(job, envelope=sealed, result=result)

@@ -1,0 +1,212 @@
+"""Work: claim, ack, extend. What a worker in any language needs."""
+
+from __future__ import annotations
+
+import random
+import secrets
+from collections.abc import Sequence
+
+from msgspec import UNSET
+
+from holdfast.clock import micros, moment
+from holdfast.codec import BYTES, JSON, OBJECT, Codecs
+from holdfast.errors import InvalidInput, JobNotFound, PayloadTooLarge
+from holdfast.job import (
+    Completed,
+    Envelope,
+    Failed,
+    JobRecord,
+    Lease,
+    Outcome,
+    Reason,
+    Released,
+    Rules,
+    Snoozed,
+    State,
+    check_name,
+    check_seconds,
+)
+from holdfast.lifecycle import Transition, completion, decide
+from holdfast.limits import ID_MAX, WORKER_MAX
+from holdfast.service.call import Call
+from holdfast.service.problems import problem
+from holdfast.service.render import lease_out, unbase64
+from holdfast.service.wire import (
+    AckIn,
+    AckOut,
+    AcksOut,
+    ClaimIn,
+    ExtendOut,
+    ExtendsOut,
+    LeasesOut,
+    OutcomeName,
+)
+from holdfast.store import Acked, Claim, Extension, Find, Selection
+
+WRONG_TYPE_US = 5_000_000
+"""How long a job rests that was claimed by a token which is not for its type."""
+
+_codecs = Codecs()
+
+
+async def claim(call: Call) -> LeasesOut:
+    """Jobs with the right to settle them; waits for the first if told to."""
+    asked: ClaimIn = call.body or ClaimIn()
+    service = call.service
+    wanted = Claim(
+        worker=check_name("worker", asked.worker, WORKER_MAX),
+        nonce=secrets.token_hex(16),
+        limit=asked.limit,
+        lease_us=micros(asked.lease),
+        tenants=(call.tenant,),
+        queues=call.caller.queues_of(asked.queues),
+        exclude_groups=asked.exclude_groups,
+    )
+    if asked.wait <= 0:
+        leases = await service.store.claim(wanted)
+    else:
+        gone = call.gone()
+        try:
+            wait_s = min(asked.wait, service.limits.wait_s)
+            leases = await service.pollers.claim(wanted, wait_s, gone)
+        finally:
+            gone.cancel()
+    return LeasesOut(leases=[lease_out(one) for one in await _allowed(call, leases)])
+
+
+async def _allowed(call: Call, leases: list[Lease]) -> list[Lease]:
+    """Those of the caller's types. A claim cannot choose them: the others go back, and rest."""
+    may = call.caller.may_type
+    others = [one for one in leases if not may(one.job.type)]
+    if not others:
+        return leases
+    back = Released(WRONG_TYPE_US)
+    await call.service.store.ack([decide(back, one.job, one.token, 0.0) for one in others])
+    return [one for one in leases if may(one.job.type)]
+
+
+async def ack(call: Call) -> AcksOut:
+    """Settles leases; each has its own answer."""
+    asked: Sequence[AckIn] = call.body.acks
+    known = await _known(call, asked)
+    changes: list[Transition] = []
+    answers: list[Acked | None] = []
+    for number, one in enumerate(asked):
+        check_name("id", one.id, ID_MAX)
+        answers.append(None)
+        if not _needs_job(one) and one.outcome is OutcomeName.COMPLETE:  # Nearly all of them.
+            changes.append(completion(call.tenant, one.id, one.token))
+            continue
+        job = known.get(one.id, None if _needs_job(one) else _bare(call.tenant, one.id))
+        if job is None:
+            answers[number] = Acked(one.id, error=JobNotFound(id=one.id))
+        else:
+            outcome = _outcome(call, one, job, f"acks[{number}].")
+            changes.append(decide(outcome, job, one.token, random.random()))
+    settled = iter(await _settled(call, changes))
+    return AcksOut(acks=[_told(one if one is not None else next(settled)) for one in answers])
+
+
+async def _settled(call: Call, changes: list[Transition]) -> list[Acked]:
+    if len(changes) == 1:  # A lone one travels with those of other callers.
+        return [await call.service.acks.submit(changes[0])]
+    return await call.service.store.ack(changes) if changes else []
+
+
+def _told(one: Acked) -> AckOut:
+    return AckOut(
+        id=one.id, state=one.state, error=None if one.error is None else problem(one.error)
+    )
+
+
+async def _known(call: Call, asked: Sequence[AckIn]) -> dict[str, JobRecord]:
+    """The jobs that a rule must be asked about, or whose result must be written as they were."""
+    ids = tuple({check_name("id", one.id, ID_MAX) for one in asked if _needs_job(one)})
+    if not ids:
+        return {}
+    page = await call.service.store.find(
+        Find(select=Selection(tenant=call.tenant, ids=ids), limit=len(ids))
+    )
+    return {job.id: job for job in page.jobs}
+
+
+def _needs_job(one: AckIn) -> bool:
+    has_result = one.result is not UNSET or one.result_base64 is not UNSET
+    return one.outcome is OutcomeName.FAIL or has_result
+
+
+def _outcome(call: Call, one: AckIn, job: JobRecord, where: str) -> Outcome:
+    after = None if one.after is UNSET else micros(check_seconds(f"{where}after", one.after))
+    match one.outcome:
+        case OutcomeName.COMPLETE:
+            return Completed(_result(call, one, job, where))
+        case OutcomeName.FAIL:
+            final = one.retry is False
+            return Failed(
+                error="the worker gave no reason" if one.error is UNSET else one.error,
+                reason=Reason.PERMANENT if final else None,
+                retryable=not final,
+                after_us=after,
+            )
+        case OutcomeName.RELEASE:
+            return Released(after or 0)
+        case OutcomeName.SNOOZE:
+            if after is None:
+                raise InvalidInput(field=f"{where}after", why="is how long to snooze; give it")
+            return Snoozed(after)
+
+
+def _result(call: Call, one: AckIn, job: JobRecord, where: str) -> object:
+    """Written as the job's payload was, so that whoever reads the job can read it."""
+    if one.result_base64 is not UNSET:
+        body = unbase64(f"{where}result_base64", one.result_base64)
+        if job.envelope.codec != BYTES:
+            why = "is for jobs with a payload in base64; give a result as JSON"
+            raise InvalidInput(field=f"{where}result_base64", why=why)
+    elif one.result is UNSET:
+        return None
+    else:
+        body = bytes(one.result)
+    if len(body) > call.service.config.result_max:
+        most = call.service.config.result_max
+        raise PayloadTooLarge(field=f"{where}result", size=len(body), max=most)
+    codec = job.envelope.codec
+    if codec in (JSON, BYTES):
+        return body
+    value = _codecs.get(JSON).decode(body, object)
+    return value if codec == OBJECT else _codecs.get(codec).encode(value)
+
+
+async def extend(call: Call) -> ExtendsOut:
+    """Renews leases, and keeps progress."""
+    extensions = [
+        Extension(
+            tenant=call.tenant,
+            id=check_name("id", one.id, ID_MAX),
+            token=one.token,
+            lease_us=micros(one.lease),
+            progress=one.progress,
+        )
+        for one in call.body.leases
+    ]
+    if len(extensions) == 1:
+        found = [await call.service.extends.submit(extensions[0])]
+    else:
+        found = await call.service.store.extend(extensions)
+    return ExtendsOut(
+        leases=[
+            ExtendOut(id=one.id, until=moment(one.until))
+            if one.error is None
+            else ExtendOut(id=one.id, error=problem(one.error))
+            for one in found
+        ]
+    )
+
+
+def _bare(tenant: str, id: str) -> JobRecord:
+    """As much of a job as the rules look at when it is completed or given back."""
+    rules, envelope = Rules(), Envelope("", JSON, 1, None)
+    return JobRecord(
+        tenant, id, "", envelope, rules, 0, None, None, (), None, 0, State.PROCESSING,
+        0, 0, 0, 0, 0, 0, 0,
+    )  # fmt: skip

@@ -1,0 +1,136 @@
+"""Signed tokens (JWT): verified with a key of the issuer's, then read for what they grant."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import jwt
+import msgspec
+
+from holdfast.service.auth.bearer import bearer
+from holdfast.service.auth.claims import caller_of
+from holdfast.service.auth.jwks import Key, KeySource
+from holdfast.service.rights import Caller, Unauthenticated
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+RECENT_S = 30.0
+"""How long a verified token is not verified again; so long a withdrawn key may still do."""
+RECENT_MAX = 10_000
+NEEDED = ["exp", "iss", "aud"]
+
+
+class TokenRules(msgspec.Struct, frozen=True, kw_only=True):
+    """What every token must say."""
+
+    issuer: str
+    audience: tuple[str, ...]
+    """One of them."""
+    leeway_s: float
+    tenant_pattern: re.Pattern[str]
+
+
+class Tokens:
+    """Mode `jwt`."""
+
+    def __init__(
+        self, keys: KeySource, rules: TokenRules, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._keys = keys
+        self._rules = rules
+        self._recent = Recent(clock)
+
+    async def caller(self, request: Request) -> Caller:
+        token = bearer(request)
+        if (known := self._recent.get(token)) is not None:
+            return known
+        key = await self._keys.key(_kid(token))
+        claims = verified(token, key, self._rules)
+        ends_at = float(claims["exp"])
+        caller = msgspec.structs.replace(
+            caller_of(claims, self._rules.tenant_pattern), until=ends_at + self._rules.leeway_s
+        )
+        self._recent.put(token, caller, ends_at)
+        return caller
+
+
+class Recent:
+    """Callers of tokens that were verified a moment ago, by the tokens' hashes."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._known: OrderedDict[bytes, tuple[float, Caller]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def get(self, token: str) -> Caller | None:
+        hashed = _hashed(token)
+        until, caller = self._known.get(hashed, (0.0, None))
+        if caller is None or self._clock() < until:
+            return caller
+        del self._known[hashed]
+        return None
+
+    def put(self, token: str, caller: Caller, expires_at: float) -> None:
+        """Until it expires, at the latest."""
+        until = min(self._clock() + RECENT_S, expires_at)
+        if until <= self._clock():
+            return
+        self._known[_hashed(token)] = until, caller
+        if len(self._known) > RECENT_MAX:
+            self._known.popitem(last=False)
+
+
+def _hashed(token: str) -> bytes:
+    return hashlib.sha256(token.encode()).digest()
+
+
+def _kid(token: str) -> str | None:
+    """The key that the token names. Nothing of this is believed yet."""
+    try:
+        kid = jwt.get_unverified_header(token).get("kid")
+    except (jwt.PyJWTError, ValueError, RecursionError):
+        raise Unauthenticated(why="the token is malformed") from None
+    return None if kid is None else str(kid)
+
+
+def verified(token: str, key: Key, rules: TokenRules) -> dict[str, Any]:
+    """The claims of a token that holds; Unauthenticated says why one does not."""
+    try:
+        return jwt.decode(
+            token,
+            key.material,
+            algorithms=[key.algorithm],
+            issuer=rules.issuer,
+            audience=list(rules.audience),
+            leeway=rules.leeway_s,
+            options={"require": NEEDED},
+        )
+    except jwt.PyJWTError as error:
+        raise Unauthenticated(why=_why(error)) from None
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        raise Unauthenticated(why="the token is malformed") from None
+
+
+_WHY: tuple[tuple[type[Exception], str], ...] = (
+    (jwt.ExpiredSignatureError, "the token has expired"),
+    (jwt.ImmatureSignatureError, "the token is not valid yet"),
+    (jwt.InvalidIssuerError, "the token is of another issuer"),
+    (jwt.InvalidAudienceError, "the token is for another audience"),
+    (jwt.InvalidAlgorithmError, "the token is signed with an algorithm that its key is not for"),
+    (jwt.InvalidSignatureError, "the token's signature is wrong"),
+)
+"""The first that fits."""
+
+
+def _why(error: jwt.PyJWTError) -> str:
+    if isinstance(error, jwt.MissingRequiredClaimError):
+        return f"the token has no claim {error.claim}"
+    return next((why for kind, why in _WHY if isinstance(error, kind)), "the token is malformed")

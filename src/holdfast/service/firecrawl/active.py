@@ -1,0 +1,78 @@
+"""Active markers: what a team and a crawl run now, each until its time is over."""
+
+from __future__ import annotations
+
+from holdfast.service.firecrawl import mapping
+from holdfast.service.firecrawl.endpoint import Ask
+from holdfast.service.firecrawl.shapes import (
+    CountOut,
+    CrawlMarkIn,
+    CrawlUnmarkIn,
+    JobIdsOut,
+    MarkIn,
+    SuccessOut,
+    UnmarkIn,
+)
+from holdfast.service.firecrawl.wire import OWNER
+from holdfast.store import Take
+
+LISTED_MAX = 10_000
+DONE = SuccessOut(success=True)
+
+
+async def mark(ask: Ask) -> SuccessOut:
+    """Sets the marker of a team's job, or renews it."""
+    body: MarkIn = ask.body
+    tenant, job = ask.team(body.teamId), mapping.job_name(body.jobId)
+    name = mapping.team_scope(tenant).slot(job)
+    await ask.wire.mark(tenant, Take(name, job, mapping.marker_us(body.timeout)))
+    return DONE
+
+
+async def unmark(ask: Ask) -> SuccessOut:
+    body: UnmarkIn = ask.body
+    tenant = ask.team(body.teamId)
+    if (job := mapping.known(mapping.job_name, body.jobId)) is not None:
+        await ask.wire.mark(tenant, Take(mapping.team_scope(tenant).slot(job), job, 0))
+    return DONE
+
+
+async def count(ask: Ask) -> CountOut:
+    tallies = await ask.wire.tally(mapping.team_scope(ask.team(ask.part("team"), "team")))
+    return CountOut(count=sum(tally.slots for tally in tallies))
+
+
+async def jobs(ask: Ask) -> JobIdsOut:
+    under = mapping.team_scope(ask.team(ask.part("team"), "team")).slots
+    holds = await ask.wire.store.hold(under=under)
+    names = (hold.name.removeprefix(under) for hold in holds[:LISTED_MAX])
+    return JobIdsOut(jobIds=[mapping.id_of(name) for name in names])
+
+
+async def mark_crawl(ask: Ask) -> SuccessOut:
+    body: CrawlMarkIn = ask.body
+    await _mark_crawl(ask, body.crawlId, mapping.job_name(body.jobId), body.timeout)
+    return DONE
+
+
+async def unmark_crawl(ask: Ask) -> SuccessOut:
+    body: CrawlUnmarkIn = ask.body
+    if (job := mapping.known(mapping.job_name, body.jobId)) is not None:
+        await _mark_crawl(ask, body.crawlId, job, 0)
+    return DONE
+
+
+async def _mark_crawl(ask: Ask, crawl: str, job: str, timeout_ms: int) -> None:
+    scope = mapping.crawl_scope(mapping.crawl_name(crawl))
+    own = ask.caller.tenant
+    name = scope.slot(mapping.crawl_marker(own, job))
+    await ask.wire.mark(own, Take(name, OWNER, mapping.marker_us(timeout_ms)))
+
+
+async def jobs_of_crawl(ask: Ask) -> JobIdsOut:
+    """A token for one team sees the markers that were set by such tokens, others see all."""
+    scope = mapping.crawl_scope(mapping.crawl_name(ask.part("crawl"), "crawl"))
+    under = scope.slot(mapping.crawl_markers(ask.caller.tenant))
+    holds = await ask.wire.store.hold(under=under)
+    found = {mapping.marked_job(hold.name.removeprefix(scope.slots)): None for hold in holds}
+    return JobIdsOut(jobIds=list(found)[:LISTED_MAX])

@@ -1,0 +1,348 @@
+"""Between Firecrawl's words and ours, both ways: names, numbers, texts of jobs, keys. Pure.
+
+team      a tenant. An id that is no legal name is escaped; the way back is exact
+crawl     a group in the team's tenant
+job       a job of ours in QUEUE with an id of ours: the client's may come twice
+claim     a lease; the queueKey carries its token, and a hold under CLAIMS lets release find it
+marker    a slot: of the team's tenant, or of the crawl's group in the tenant CRAWLS
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+import secrets
+from collections.abc import Callable, Iterable
+from urllib.parse import quote, unquote
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from holdfast.clock import Micros
+from holdfast.codec import BYTES, JSON
+from holdfast.errors import InvalidInput
+from holdfast.job import TERMINAL, Envelope, JobRecord, Lease, NewJob, Rules, check_name
+from holdfast.limits import DELAY_S_MAX, GROUP_MAX, ID_MAX, NAME_MAX, TENANT_MAX, WORKER_MAX
+from holdfast.scope import Scope, ScopeKind
+from holdfast.service.call import decoded
+from holdfast.service.firecrawl.shapes import JobOut, PoppedOut, PushIn
+from holdfast.service.problems import NotJson
+from holdfast.store import Tally
+
+QUEUE = "firecrawl"
+TYPE = "firecrawl"
+CRAWLS = "%crawls"
+"""The tenant of what belongs to a crawl and names no team. No team's name can be this."""
+CLAIMS = "firecrawl/claim/"
+JOB_MAX = 256
+"""Characters of a job's id, escaped: two of them, a team and a crawl still fit a name."""
+TIMEOUT_MS_MAX = int(DELAY_S_MAX * 1000)
+
+# -- names -----------------------------------------------------------------------------------------
+
+ESCAPE = "%"
+
+
+def name_of(field: str, id: str, most: int) -> str:
+    """A legal name for an id, different for different ids: itself, or escaped behind a `%`."""
+    if not id:
+        raise InvalidInput(field=field, why="must not be empty")
+    legal = id.isprintable() and id == id.strip() and not id.startswith(ESCAPE)
+    return check_name(field, id if legal else ESCAPE + quote(id, safe=""), most)
+
+
+def id_of(name: str) -> str:
+    """The way back."""
+    return unquote(name[1:]) if name.startswith(ESCAPE) else name
+
+
+def team_name(id: str, field: str = "teamId") -> str:
+    return name_of(field, id, TENANT_MAX)
+
+
+def crawl_name(id: str, field: str = "crawlId") -> str:
+    return name_of(field, id, GROUP_MAX)
+
+
+def job_name(id: str, field: str = "jobId") -> str:
+    return name_of(field, id, JOB_MAX)
+
+
+def known(name: Callable[[str], str], id: str) -> str | None:
+    """The name of an id; None where it is too long or empty, so that nothing can have it."""
+    try:
+        return name(id)
+    except InvalidInput:
+        return None
+
+
+def worker_name(id: str) -> str:
+    """Only for people to read: what is too long is cut."""
+    return name_of("workerId", id[:WORKER_MAX] or "?", 10 * WORKER_MAX)[:WORKER_MAX].strip()
+
+
+# -- numbers ---------------------------------------------------------------------------------------
+
+
+def ttl_us(timeout_ms: float | None, crawl: str | None) -> Micros | None:
+    """How long a job may wait; None is for ever: no time-out, none above 0, or a crawl's job."""
+    if crawl is not None or timeout_ms is None or timeout_ms <= 0:
+        return None
+    return max(1, int(min(timeout_ms, TIMEOUT_MS_MAX))) * 1000
+
+
+def marker_us(timeout_ms: int) -> Micros:
+    """How long a marker stands; 0 takes it away, for its end is not in the future."""
+    return max(0, min(timeout_ms, TIMEOUT_MS_MAX)) * 1000
+
+
+def native_priority(priority: int) -> int:
+    """Theirs is lower first, ours higher first."""
+    return -priority
+
+
+def millis(at: Micros) -> int:
+    return at // 1000
+
+
+def alive(tallies: Iterable[Tally]) -> int:
+    """Jobs that have not ended: queued and claimed alike."""
+    return sum(
+        number
+        for tally in tallies
+        for state, number in tally.counts.items()
+        if state not in TERMINAL
+    )
+
+
+# -- what is pushed --------------------------------------------------------------------------------
+
+_ESCAPES = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"  # a pair
+    rb"|(\\)u[dD][89a-fA-F][0-9a-fA-F]{2}"  # half of one
+    rb"|\\.",
+    re.DOTALL,
+)
+_push = msgspec.json.Decoder(PushIn)
+
+
+def read_push(body: bytes) -> tuple[PushIn, bytes]:
+    """A push, and the text of its data as it came.
+
+    JavaScript writes half a surrogate pair as an escape, which is JSON and which no parser of ours
+    reads: its backslash is put aside while the rest is read, and put back into the data.
+    """
+    mask = secrets.token_hex(16).encode()
+    masked = _ESCAPES.sub(lambda one: mask + one[0][1:] if one[1] else one[0], body)
+    if len(masked) == len(body):
+        push: PushIn = decoded(_push, body)
+        return push, bytes(push.job.data)
+    push = decoded(_push, masked)
+    for field in ("teamId", "crawlId", "job.id", "job.listenChannelId"):
+        holder, _, name = field.rpartition(".")
+        value = getattr(push.job if holder else push, name)
+        if isinstance(value, str) and mask.decode() in value:
+            raise InvalidInput(field=field, why="has half of a surrogate pair")
+    return push, bytes(push.job.data).replace(mask, b"\\")
+
+
+class _Head(msgspec.Struct, frozen=True):
+    """What is kept of a job beside its data. `data_bytes` is first, so that the data can be cut out
+    without being read.
+    """
+
+    data_bytes: int
+    id: str
+    listenable: bool
+    listenChannelId: str | UnsetType = UNSET  # noqa: N815
+
+
+_head = msgspec.json.Decoder(_Head)
+_BYTES = re.compile(rb'\{"data_bytes":([0-9]{1,10}),')
+_DATA = b',"data":'
+
+
+def envelope_of(push: PushIn, data: bytes) -> Envelope:
+    """The payload: JSON with the data as it came. With half of a surrogate pair in it nobody else
+    may take it for JSON, so it is bytes then.
+    """
+    job = push.job
+    channel = UNSET if job.listenChannelId is None else job.listenChannelId
+    head = msgspec.json.encode(_Head(len(data), job.id, job.listenable, channel))
+    body = b"".join((head[:-1], _DATA, data, b"}"))
+    halves = any(one[1] for one in _ESCAPES.finditer(data))
+    return Envelope(TYPE, BYTES if halves else JSON, 1, body)
+
+
+def new_job(push: PushIn, data: bytes, id: str, rules: Rules) -> NewJob:
+    """The job as the store will get it."""
+    job_name(push.job.id, "job.id")
+    crawl = None if push.crawlId is None else crawl_name(push.crawlId)
+    return NewJob(
+        tenant=team_name(push.teamId),
+        id=id,
+        queue=QUEUE,
+        envelope=envelope_of(push, data),
+        rules=rules,
+        priority=native_priority(push.job.priority),
+        ttl_us=ttl_us(push.timeout, crawl),
+        group=crawl,
+    )
+
+
+# -- what is popped --------------------------------------------------------------------------------
+
+
+def _parts(job: JobRecord) -> tuple[_Head, bytes] | None:
+    """Head and data; None for what somebody else put into the queue."""
+    body = job.envelope.body
+    if job.type != TYPE or not isinstance(body, bytes):
+        return None
+    found = _BYTES.match(body)
+    if found is None:
+        return None
+    end = len(body) - 1
+    start = end - int(found[1])
+    cut = start - len(_DATA)
+    if cut < 0 or body[cut:start] != _DATA:
+        return None
+    try:
+        head = _head.decode(body[:cut] + b"}")
+    except msgspec.DecodeError:
+        return None
+    return None if known(job_name, head.id) is None else (head, body[start:end])
+
+
+def job_id(job: JobRecord) -> str | None:
+    """The client's id."""
+    parts = _parts(job)
+    return None if parts is None else parts[0].id
+
+
+def job_out(job: JobRecord) -> JobOut | None:
+    parts = _parts(job)
+    if parts is None:
+        return None
+    head, data = parts
+    return JobOut(
+        id=head.id,
+        data=Raw(data),
+        priority=native_priority(job.priority),
+        listenable=head.listenable,
+        createdAt=millis(job.created_at),
+        timesOutAt=UNSET if job.expires_at is None else millis(job.expires_at),
+        listenChannelId=head.listenChannelId,
+        crawlId=UNSET if job.group is None else id_of(job.group),
+        teamId=id_of(job.tenant),
+    )
+
+
+def popped(lease: Lease) -> PoppedOut | None:
+    job = job_out(lease.job)
+    if job is None:
+        return None
+    return PoppedOut(job, key_text(Key(lease.job.tenant, lease.job.id, lease.token, job.id)))
+
+
+# -- claims ----------------------------------------------------------------------------------------
+
+
+class Key(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """What a queueKey carries: whose job, which, and the right to settle it."""
+
+    tenant: str
+    id: str
+    token: str
+    job: str
+    """The client's id, under which the claim is listed for release."""
+
+
+class BadKey(NotJson):
+    """Not a queueKey of ours."""
+
+    code = "MALFORMED_KEY"
+    text = "queueKey: {why}"
+
+
+_key = msgspec.json.Decoder(Key)
+
+
+def key_text(key: Key) -> str:
+    return base64.b64encode(msgspec.json.encode(key)).decode()
+
+
+def key_of(text: str) -> Key:
+    try:
+        key = _key.decode(base64.b64decode(text, validate=True))
+        for field, most in (("tenant", TENANT_MAX), ("id", ID_MAX), ("token", NAME_MAX)):
+            check_name(field, getattr(key, field), most)
+        job_name(key.job)
+    except (binascii.Error, ValueError, msgspec.MsgspecError, InvalidInput):
+        raise BadKey(why="is not one that a pop has given") from None
+    return key
+
+
+def claim_hold(key: Key) -> str:
+    """The name that lets a release find the claim by the job's id."""
+    return f"{claims_under(key.job, key.tenant)}{key.id}"
+
+
+def claims_under(job: str, tenant: str | None) -> str:
+    """What the names of the claims of a job begin with: in all teams, or in one."""
+    name = job_name(job)
+    under = f"{CLAIMS}{len(name)}:{name}/"
+    return under if tenant is None else f"{under}{len(tenant)}:{tenant}/"
+
+
+_CLAIM = re.compile(r"([0-9]+):")
+
+
+def claim_of(name: str, under: str, token: str) -> Claimed | None:
+    """Whose claim a hold stands for; `under` is what all names of the job's claims begin with."""
+    found = _CLAIM.match(name, len(under))
+    if found is None:
+        return None
+    end = found.end() + int(found[1])
+    return Claimed(name[found.end() : end], name[end + 1 :], token)
+
+
+class Claimed(msgspec.Struct, frozen=True):
+    """As much of a claim as settling it takes."""
+
+    tenant: str
+    id: str
+    token: str
+
+
+# -- markers ---------------------------------------------------------------------------------------
+
+
+def team_scope(tenant: str) -> Scope:
+    return Scope(tenant)
+
+
+def crawl_scope(crawl: str) -> Scope:
+    """Where the markers of a crawl are, and the teams that pushed jobs of it."""
+    return Scope(CRAWLS, ScopeKind.GROUP, crawl)
+
+
+def crawl_marker(caller: str | None, job: str) -> str:
+    """The slot of a marker; each tenant's callers have their own, others share one."""
+    return f"{crawl_markers(caller or '')}{job}"
+
+
+def crawl_markers(caller: str | None) -> str:
+    """What the slots of markers begin with: those of one tenant's callers, or all."""
+    return "a/" if caller is None else f"a/{len(caller)}:{caller}/"
+
+
+def marked_job(slot: str) -> str:
+    """The job of a crawl's marker."""
+    found = re.match(r"a/([0-9]+):", slot)
+    assert found is not None, "only slots under `crawl_markers` are asked about"
+    return id_of(slot[found.end() + int(found[1]) + 1 :])
+
+
+TEAMS = "t/"
+"""What the slots begin with that name the teams of a crawl."""

@@ -1,0 +1,35 @@
+"""Walks over the jobs of a team or a crawl, a bounded number of bytes at a time."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import msgspec
+
+from holdfast.job import JobRecord
+from holdfast.limits import PAGE_MAX
+from holdfast.store import Find, Selection, Store
+
+PAGE_FIRST = 50
+PAGE_BYTES = 8 * 1024 * 1024
+"""What a page may hold, by the size of the jobs of the page before: a job may be 2 MiB."""
+
+
+async def alive_jobs(store: Store, select: Selection, most: int) -> AsyncIterator[JobRecord]:
+    """The selected jobs in the order of their enqueue, so many at most."""
+    find = Find(select=select, limit=min(PAGE_FIRST, most), newest_first=False)
+    while most > 0:
+        page = await store.find(find)
+        for job in page.jobs:
+            yield job
+        most -= len(page.jobs)
+        if page.cursor is None:
+            return
+        size = sum(size_of(job) for job in page.jobs) // max(1, len(page.jobs))
+        limit = max(1, min(PAGE_MAX, PAGE_BYTES // max(1, size), most))
+        find = msgspec.structs.replace(find, after=page.cursor, limit=limit)
+
+
+def size_of(job: JobRecord) -> int:
+    body = job.envelope.body
+    return len(body) if isinstance(body, bytes) else 0

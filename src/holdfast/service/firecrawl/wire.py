@@ -1,0 +1,139 @@
+"""What the routes of the wire share: its settings, the holds under way, and what it remembers."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Iterable
+
+import msgspec
+
+from holdfast.clock import Micros, micros
+from holdfast.coalesce import Coalescer
+from holdfast.errors import ConfigError
+from holdfast.job import Rules
+from holdfast.limits import ATTEMPTS_MAX, BATCH_MAX, DELAY_S_MAX, LEASE_S_MAX
+from holdfast.scope import Scope, ScopeKind
+from holdfast.service.firecrawl import mapping
+from holdfast.service.service import PENDING_MAX, Service
+from holdfast.service.settings import MIB
+from holdfast.store import Hold, Take, Tally
+
+INDEX_S = 24 * 3600.0
+"""How long a crawl is listed after a push, or after a reconcile that found jobs of it."""
+RENEW_S = 3600.0
+"""How often a process says again that a team has jobs of a crawl."""
+REMEMBERED_MAX = 50_000
+"""Crawls and markers that a process remembers."""
+OWNER = "firecrawl"
+"""Of all holds that any process of the wire may renew."""
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    claim_s: float = 300.0
+    """After this a popped job that nobody completed or released can be popped again."""
+    keep_s: float = 3600.0
+    """How long the record of a completed or expired job stays, for operators; the wire hides it."""
+    body_max: int = 2 * MIB
+
+    def checked(self) -> Settings:
+        for name, least, most in (("claim_s", 0.1, LEASE_S_MAX), ("keep_s", 0, DELAY_S_MAX)):
+            if not least <= getattr(self, name) <= most:
+                raise ConfigError(field=name, why=f"must be {least} to {most:g}")
+        return self
+
+
+class Wire:
+    """One for each process."""
+
+    def __init__(self, service: Service, settings: Settings) -> None:
+        self.service = service
+        self.store = service.store
+        self.settings = settings.checked()
+        self.claim_us = micros(settings.claim_s)
+        keep = micros(settings.keep_s)
+        # A claim that lapses costs an attempt, and a backlog job shall not die of being postponed.
+        self.rules = Rules(max_attempts=ATTEMPTS_MAX, keep_us=keep, keep_failed_us=keep)
+        self.holds: Coalescer[Take, Hold] = Coalescer(
+            service.store.hold, batch_max=BATCH_MAX, pending_max=PENDING_MAX
+        )
+        self._listed: OrderedDict[tuple[str, str], float] = OrderedDict()
+        self._markers: OrderedDict[str, tuple[Micros, str | None]] = OrderedDict()
+
+    # -- crawls ----------------------------------------------------------------------------------
+
+    async def list_crawl(self, crawl: str, tenant: str) -> None:
+        """Says that the team has jobs of the crawl; before the first of them is stored."""
+        now = time.monotonic()
+        known = self._listed.pop((crawl, tenant), None)
+        if known is None or now - known >= RENEW_S:
+            known = now
+            await self.renew_crawl(crawl, (tenant,))
+        self._listed[crawl, tenant] = known
+        if len(self._listed) > REMEMBERED_MAX:
+            self._listed.popitem(last=False)
+
+    async def renew_crawl(self, crawl: str, tenants: Iterable[str]) -> None:
+        for tenant in tenants:
+            await self._team_of(crawl, tenant, micros(INDEX_S))
+
+    async def drop_crawl(self, crawl: str, tenants: Iterable[str]) -> None:
+        """Lists it no more; harmless if a push comes in between: see `crawl_tallies`."""
+        for tenant in tenants:
+            self._listed.pop((crawl, tenant), None)
+            await self._team_of(crawl, tenant, 0)
+
+    async def _team_of(self, crawl: str, tenant: str, length: Micros) -> None:
+        name = mapping.crawl_scope(crawl).slot(mapping.TEAMS + tenant)
+        await self.holds.submit(Take(name, OWNER, length))
+
+    async def crawl_teams(self, crawl: str) -> list[str]:
+        """The teams that are known to have jobs of the crawl; a hint."""
+        under = mapping.crawl_scope(crawl).slot(mapping.TEAMS)
+        return [hold.name.removeprefix(under) for hold in await self.store.hold(under=under)]
+
+    async def crawl_tallies(self, crawl: str, tenant: str | None) -> list[Tally]:
+        """The crawl's counts: in one team, or in each that has jobs of it.
+
+        The list of teams makes this cheap; only the counts themselves can say that there is
+        nothing, for a crawl without jobs is taken for finished.
+        """
+        if tenant is not None:
+            return await self.tally(Scope(tenant, ScopeKind.GROUP, crawl))
+        found: list[Tally] = []
+        for team in await self.crawl_teams(crawl):
+            found += await self.tally(Scope(team, ScopeKind.GROUP, crawl))
+        if mapping.alive(found):
+            return found
+        every = await self.store.count(None, by=ScopeKind.GROUP, part=crawl)
+        return [one for one in every if one.tenant != mapping.CRAWLS]
+
+    async def tally(self, scope: Scope) -> list[Tally]:
+        """One, or nothing."""
+        return await self.store.count(scope.tenant, by=scope.kind, part=scope.part, limit=1)
+
+    # -- markers ---------------------------------------------------------------------------------
+
+    async def mark(self, tenant: str | None, take: Take) -> None:
+        """Sets a marker or renews it; a length of 0 takes it away. `tenant` may ask how many of
+        its own have ended.
+        """
+        hold = await self.holds.submit(take)
+        self._markers.pop(take.name, None)
+        if take.length_us:
+            self._markers[take.name] = hold.until, tenant
+            if len(self._markers) > REMEMBERED_MAX:
+                self._markers.popitem(last=False)
+
+    def lapsed(self, tenant: str | None, now: Micros, most: int) -> int:
+        """How many markers that this process set have ended by time since it was last asked: of
+        one tenant, or of all.
+        """
+        names = [
+            name
+            for name, (until, whose) in self._markers.items()
+            if until <= now and tenant in (None, whose)
+        ]
+        for name in names[:most]:
+            del self._markers[name]
+        return len(names[:most])

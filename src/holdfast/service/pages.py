@@ -1,0 +1,49 @@
+"""Mounts the dashboard into the service: its store, and who calls by the token of a cookie."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from starlette.requests import Request
+from starlette.routing import BaseRoute
+
+from holdfast.dashboard.host import Host, Viewer
+from holdfast.dashboard.pages import routes
+from holdfast.service.problems import status_of
+from holdfast.service.service import Service
+
+_HEADER = b"authorization"
+_OWN = frozenset({_HEADER, b"x-api-key"})
+
+
+def dashboard(service: Service) -> Sequence[BaseRoute]:
+    """A `Mount`: the pages at `/` and under `/ui`."""
+
+    async def who(request: Request, token: str | None) -> Viewer:
+        caller = await service.caller(_bearing(request, token))
+        return Viewer(
+            name=caller.name,
+            tenant=caller.tenant,
+            rights=frozenset(right.value for right in caller.rights),
+            queues=caller.queues,
+        )
+
+    return routes(
+        Host(
+            store=service.store,
+            codecs=service.codecs,
+            who=who,
+            status_of=status_of,
+            closing=lambda: service.closing,
+            request_s=service.limits.request_s,
+        )
+    )
+
+
+def _bearing(request: Request, token: str | None) -> Request:
+    """The request as if its cookie were a header; a header of its own wins."""
+    headers = request.scope["headers"]
+    if token is None or any(name in _OWN for name, _ in headers):
+        return request
+    bearer = (_HEADER, f"Bearer {token}".encode("latin-1", "replace"))
+    return Request({**request.scope, "headers": [*headers, bearer]})

@@ -1,0 +1,35 @@
+"""How often one token may call: a bucket for each, in this process."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import OrderedDict
+
+from holdfast.service.problems import TooManyRequests
+
+CALLERS_MAX = 10_000
+"""Buckets that are kept; the one unused for longest goes first, and would be full by then."""
+
+
+class Rates:
+    """`spend` takes one call of a caller's bucket, or refuses."""
+
+    def __init__(self, per_s: float | None, burst: int) -> None:
+        self._per_s = per_s
+        self._burst = burst
+        self._full_at: OrderedDict[str, float] = OrderedDict()
+
+    def spend(self, key: str) -> None:
+        if self._per_s is None:
+            return
+        now, price = time.monotonic(), 1 / self._per_s
+        full_at = max(now, self._full_at.pop(key, now)) + price
+        wait_s = full_at - now - self._burst * price
+        if wait_s > 1e-9:
+            self._full_at[key] = full_at - price
+            why = f"more than {self._per_s:g} calls a second"
+            raise TooManyRequests(why=why, retry_after_s=max(1, math.ceil(wait_s)))
+        self._full_at[key] = full_at
+        if len(self._full_at) > CALLERS_MAX:
+            self._full_at.popitem(last=False)

@@ -1,0 +1,134 @@
+"""From the values of the core to the shapes of the API, and what little goes the other way."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from holdfast.clock import Micros, moment
+from holdfast.codec import BYTES, JSON, OBJECT, Codecs
+from holdfast.errors import InvalidInput
+from holdfast.job import Event, JobRecord, Lease
+from holdfast.service.wire import EventOut, JobOut, LeaseOut, ResultOut
+
+_codecs = Codecs()
+
+
+def when(at: Micros | None) -> datetime | None:
+    return None if at is None else moment(at)
+
+
+def job_out(job: JobRecord, *, payload: bool = True) -> JobOut:
+    """With its payload and its result, unless it is one of many."""
+    rules, envelope = job.rules, job.envelope
+    body, text = _shown(envelope.codec, envelope.body) if payload else (None, None)
+    result, result_text = _shown(envelope.codec, job.result) if payload else (None, None)
+    return JobOut(
+        id=job.id,
+        tenant=job.tenant,
+        queue=job.queue,
+        type=envelope.type,
+        state=job.state,
+        priority=job.priority,
+        attempt=job.attempt,
+        max_attempts=rules.max_attempts,
+        created_at=moment(job.created_at),
+        updated_at=moment(job.updated_at),
+        run_at=moment(job.run_at),
+        payload=body,
+        payload_base64=text,
+        codec=envelope.codec,
+        version=envelope.version,
+        key=job.key,
+        group=job.group,
+        tags=job.tags,
+        origin=job.origin,
+        fence=job.fence,
+        expires_at=when(job.expires_at),
+        lease_until=when(job.lease_until),
+        worker=job.worker,
+        finished_at=when(job.finished_at),
+        reason=job.reason,
+        error=job.error,
+        result=result,
+        result_base64=result_text,
+        progress=job.progress,
+        replayed_as=job.replayed_as,
+    )
+
+
+def lease_out(lease: Lease) -> LeaseOut:
+    return LeaseOut(job=job_out(lease.job), token=lease.token, until=moment(lease.until))
+
+
+def result_out(job: JobRecord, *, done: bool) -> ResultOut:
+    result, text = _shown(job.envelope.codec, job.result)
+    return ResultOut(
+        id=job.id,
+        state=job.state,
+        done=done,
+        result=result,
+        result_base64=text,
+        reason=job.reason,
+        error=job.error,
+    )
+
+
+def event_out(event: Event) -> EventOut:
+    return EventOut(
+        cursor=event.cursor,
+        at=moment(event.at),
+        kind=event.kind,
+        tenant=event.tenant,
+        job_id=event.job_id,
+        queue=event.queue,
+        type=event.type,
+        attempt=event.attempt,
+        fence=event.fence,
+        until=when(event.until),
+        note=event.note,
+    )
+
+
+def _shown(codec: str, body: Any) -> tuple[Raw | None, str | None]:
+    """As JSON, or in base64 where it is bytes or cannot be read here."""
+    if body is None:
+        return None, None
+    if codec == JSON:
+        return Raw(body), None
+    try:
+        if codec == OBJECT:
+            return Raw(msgspec.json.encode(msgspec.to_builtins(body))), None
+        if codec != BYTES:
+            return Raw(msgspec.json.encode(_codecs.get(codec).decode(body, Any))), None
+    except Exception:
+        if not isinstance(body, bytes):
+            return Raw(b'"<cannot be shown>"'), None
+    return None, base64.b64encode(body).decode()
+
+
+# -- to them ---------------------------------------------------------------------------------------
+
+
+def given(values: msgspec.Struct, *without: str) -> dict[str, Any]:
+    """The fields that were set, by name."""
+    found = {
+        name: value
+        for name in values.__struct_fields__
+        if (value := getattr(values, name)) is not UNSET
+    }
+    for name in without:
+        found.pop(name, None)
+    return found
+
+
+def unbase64(field: str, text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise InvalidInput(field=field, why="is not base64") from None

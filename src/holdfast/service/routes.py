@@ -1,0 +1,194 @@
+"""THE TABLE: every route of the native API. Routing, the OpenAPI document and the tests of rights
+read it; a route that is not here does not exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from holdfast.service import wire
+from holdfast.service.api import dead, events, holding, jobs, scopes, storage, system, work
+from holdfast.service.endpoint import Handler, Route
+from holdfast.service.rights import Right
+
+PRODUCE, WORK, READ = Right.PRODUCE, Right.WORK, Right.READ
+OPERATE, ADMIN = Right.OPERATE, Right.ADMIN
+
+
+def _route(
+    part: str, name: str, where: str, right: Right | None, handler: Handler, **more: Any
+) -> Route:
+    method, path = where.split(" ")
+    summary = (handler.__doc__ or name.replace("_", " ")).split("\n\n")[0].replace("\n    ", " ")
+    return Route(
+        part=part,
+        name=name,
+        method=method,
+        path=path,
+        right=right,
+        handler=handler,
+        summary=" ".join(summary.split()),
+        **more,
+    )
+
+
+def _jobs() -> Iterator[Route]:
+    def line(name: str, where: str, right: Right, handler: Handler, **more: Any) -> Route:
+        return _route("jobs", name, where, right, handler, **more)
+
+    yield line(
+        "enqueue", "POST /v1/jobs", PRODUCE, jobs.enqueue,
+        body=wire.NewJobIn, answer=wire.EnqueuedOut, status=201,
+    )  # fmt: skip
+    yield line(
+        "enqueue_many", "POST /v1/jobs/batch", PRODUCE, jobs.enqueue_many,
+        body=wire.NewJobsIn, answer=wire.EnqueuedManyOut,
+    )  # fmt: skip
+    yield line("find", "GET /v1/jobs", READ, jobs.find, query=jobs.Listing, answer=wire.JobsOut)
+    yield line("get", "GET /v1/jobs/{id}", READ, jobs.get, answer=wire.JobOut)
+    yield line(
+        "result", "GET /v1/jobs/{id}/result", READ, jobs.result,
+        query=jobs.Waiting, answer=wire.ResultOut, waits=True,
+    )  # fmt: skip
+    yield line("explain", "GET /v1/jobs/{id}/explain", READ, jobs.explain, answer=wire.ExplainedOut)
+    yield line("timeline", "GET /v1/jobs/{id}/events", READ, jobs.timeline, answer=wire.EventsOut)
+    yield line("cancel", "POST /v1/jobs/{id}/cancel", PRODUCE, jobs.cancel, answer=wire.CanceledOut)
+    yield line("replay", "POST /v1/jobs/{id}/replay", OPERATE, jobs.replay, answer=wire.ReplayedOut)
+    yield line("delete", "DELETE /v1/jobs/{id}", OPERATE, jobs.delete, answer=wire.DeletedOut)
+
+
+def _work() -> Iterator[Route]:
+    def line(name: str, where: str, handler: Handler, **more: Any) -> Route:
+        return _route("work", name, where, WORK, handler, **more)
+
+    yield line(
+        "claim", "POST /v1/claim", work.claim,
+        body=wire.ClaimIn, optional_body=True, answer=wire.LeasesOut, waits=True,
+    )  # fmt: skip
+    yield line("ack", "POST /v1/ack", work.ack, body=wire.AcksIn, answer=wire.AcksOut)
+    yield line(
+        "extend", "POST /v1/extend", work.extend, body=wire.ExtendsIn, answer=wire.ExtendsOut
+    )
+
+
+def _scopes() -> Iterator[Route]:
+    def line(name: str, where: str, right: Right, handler: Handler, **more: Any) -> Route:
+        return _route("scopes", name, where, right, handler, **more)
+
+    yield line("queues", "GET /v1/queues", READ, scopes.queues, answer=wire.TalliesOut)
+    yield line(
+        "groups", "GET /v1/groups", READ, scopes.groups,
+        query=scopes.Paging, answer=wire.TalliesOut,
+    )  # fmt: skip
+    yield line(
+        "load", "GET /v1/load", READ, scopes.load, query=scopes.LoadQuery, answer=scopes.LoadOut
+    )
+    yield line("scopes", "GET /v1/scopes", READ, scopes.every, answer=wire.ScopesOut)
+    for name, where in (("tenant", "tenant"), ("part", "{kind}/{name}")):
+        path = f"/v1/scopes/{where}"
+        yield line(f"{name}_scope", f"GET {path}", READ, scopes.get, answer=wire.ScopeOut)
+        yield line(
+            f"change_{name}_scope", f"PATCH {path}", OPERATE, scopes.change,
+            body=wire.ScopeIn, answer=wire.ScopeOut,
+        )  # fmt: skip
+        yield line(
+            f"{name}_counts", f"GET {path}/counts", READ, scopes.counts, answer=wire.TallyOut
+        )
+        yield line(
+            f"pause_{name}", f"POST {path}/pause", OPERATE, scopes.pause,
+            body=wire.PauseIn, answer=wire.ScopeOut,
+        )  # fmt: skip
+        yield line(
+            f"resume_{name}", f"POST {path}/resume", OPERATE, scopes.resume, answer=wire.ScopeOut
+        )
+        yield line(f"{name}_slots", f"GET {path}/slots", READ, scopes.slots, answer=wire.SlotsOut)
+        yield line(
+            f"push_{name}_slot", f"PUT {path}/slots/{{slot}}", WORK, scopes.push_slot,
+            body=wire.SlotIn, answer=wire.SlotOut,
+        )  # fmt: skip
+        yield line(
+            f"remove_{name}_slot", f"DELETE {path}/slots/{{slot}}", WORK, scopes.remove_slot,
+            answer=wire.SlotOut,
+        )  # fmt: skip
+    yield line(
+        "cancel_group", "POST /v1/scopes/{kind}/{name}/cancel", OPERATE, scopes.cancel_group,
+        query=scopes.Step, answer=wire.DoneOut,
+    )  # fmt: skip
+
+
+def _dead() -> Iterator[Route]:
+    yield _route(
+        "dead letters", "dead", "GET /v1/dead", READ, dead.find,
+        query=jobs.Listing, answer=wire.JobsOut,
+    )  # fmt: skip
+    for name, handler in (("replay", dead.replay), ("purge", dead.purge)):
+        yield _route(
+            "dead letters", f"{name}_dead", f"POST /v1/dead/{name}", OPERATE, handler,
+            query=dead.Steps, answer=wire.DoneOut,
+        )  # fmt: skip
+
+
+def _events() -> Iterator[Route]:
+    yield _route(
+        "events", "events", "GET /v1/events", READ, events.page,
+        query=events.Reading, answer=wire.EventsOut,
+    )  # fmt: skip
+    yield _route(
+        "events", "follow", "GET /v1/events/stream", READ, events.follow,
+        query=events.Following, waits=True, streams=True,
+    )  # fmt: skip
+
+
+def _system() -> Iterator[Route]:
+    def line(name: str, where: str, right: Right | None, handler: Handler, answer: Any) -> Route:
+        return _route("service", name, where, right, handler, answer=answer, tenant=False)
+
+    yield line("tenants", "GET /v1/tenants", ADMIN, system.tenants, system.TenantsOut)
+    yield line("workers", "GET /v1/workers", ADMIN, system.workers, system.WorkersOut)
+    yield line("metrics", "GET /metrics", READ, system.metrics, None)
+    yield line("alive", "GET /healthz", None, system.alive, system.HealthOut)
+    yield line("ready", "GET /readyz", None, system.ready, system.ReadyOut)
+
+
+def _store() -> Iterator[Route]:
+    """For our own remote store, in msgpack: not in the document, which is for other languages."""
+
+    def line(name: str, right: Right, handler: Handler, **more: Any) -> Route:
+        more = {"tenant": None, "hidden": True, **more}
+        return _route("store", f"store_{name}", f"POST /v1/store/{name}", right, handler, **more)
+
+    yield _route(
+        "store", "store_hello", "GET /v1/store", None, storage.hello, tenant=False, hidden=True
+    )
+    yield line("enqueue", PRODUCE, storage.enqueue)
+    yield line("claim", WORK, storage.claim)
+    yield line("extend", WORK, storage.extend)
+    yield line("ack", WORK, storage.ack)
+    yield line("lapse", ADMIN, storage.lapse, tenant=False)
+    yield line("cancel", PRODUCE, storage.cancel)
+    yield line("change", OPERATE, storage.change)
+    yield line("expired", ADMIN, storage.expired, tenant=False)
+    yield line("prune", ADMIN, storage.prune, tenant=False)
+    yield line("find", READ, storage.find)
+    yield line("count", READ, storage.count)
+    yield line("recount", ADMIN, storage.recount, tenant=False)
+    yield line("explain", READ, storage.explain)
+    yield line("events", READ, storage.events)
+    yield line("settings", READ, storage.settings)
+    yield line("put", OPERATE, storage.put)
+    yield line("holds", READ, holding.holds)
+    yield line("hold", WORK, holding.hold)
+    yield line("wait", WORK, storage.wait, waits=True)
+    yield line("watch", READ, storage.watch, waits=True)
+
+
+ROUTES: tuple[Route, ...] = (
+    *_jobs(),
+    *_work(),
+    *_scopes(),
+    *_dead(),
+    *_events(),
+    *_system(),
+    *_store(),
+)

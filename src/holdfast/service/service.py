@@ -1,0 +1,99 @@
+"""What all requests share: the store, the coalescers, who may call, and how much is under way."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Protocol
+
+from starlette.requests import Request
+
+from holdfast.coalesce import Coalescer
+from holdfast.codec import Codecs
+from holdfast.config import Config
+from holdfast.enqueue import Enqueuer
+from holdfast.job import NewJob
+from holdfast.lifecycle import Transition
+from holdfast.limits import BATCH_MAX
+from holdfast.service.deadlines import Deadlines
+from holdfast.service.metrics import Metrics
+from holdfast.service.poll import Pollers
+from holdfast.service.problems import Overloaded
+from holdfast.service.rates import Rates
+from holdfast.service.rights import Caller
+from holdfast.service.settings import Limits
+from holdfast.store import Acked, Enqueued, Extended, Extension, Store
+from holdfast.tenant import Tenant
+from holdfast.typed import Registry
+
+PENDING_MAX = 10_000
+"""Single calls that may wait for a batch."""
+
+
+class Auth(Protocol):
+    """Tells who calls; Unauthenticated when nobody can tell."""
+
+    async def caller(self, request: Request) -> Caller: ...
+
+
+class Service:
+    """One for each process."""
+
+    def __init__(
+        self, store: Store, auth: Auth, limits: Limits | None = None, config: Config | None = None
+    ) -> None:
+        self.store = store
+        self.limits = (limits or Limits()).checked()
+        self.config = config or Config()
+        self.codecs = Codecs()
+        self.pollers = Pollers(store)
+        self.metrics = Metrics()
+        self.enqueues: Coalescer[NewJob, Enqueued] = Coalescer(
+            store.enqueue, batch_max=BATCH_MAX, pending_max=PENDING_MAX
+        )
+        self.acks: Coalescer[Transition, Acked] = Coalescer(
+            store.ack, batch_max=BATCH_MAX, pending_max=PENDING_MAX
+        )
+        self.extends: Coalescer[Extension, Extended] = Coalescer(
+            store.extend, batch_max=BATCH_MAX, pending_max=PENDING_MAX
+        )
+        self._auth = auth
+        self._enqueuer = Enqueuer(store, Registry(), self.codecs, self.config)
+        self._rates = Rates(self.limits.rate_per_s, self.limits.burst)
+        self.deadlines = Deadlines()
+        own_max = store.capabilities.payload_max or self.config.payload_max
+        self.payload_max = min(self.config.payload_max, own_max)
+        self._waiting = 0
+        self.streams = 0
+        """Readers that follow events now."""
+        self.closing = False
+        """Set at the end: who waits is answered at once."""
+
+    async def caller(self, request: Request) -> Caller:
+        """Who calls, if it may call now."""
+        caller = await self._auth.caller(request)
+        self._rates.spend(caller.key)
+        return caller
+
+    def tenant(self, name: str) -> Tenant:
+        return Tenant(name, self.store, self._enqueuer, self.codecs)
+
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
+        """A place among those who wait; Overloaded when there is none left."""
+        if self._waiting >= self.limits.waiting:
+            raise Overloaded(why=f"{self._waiting} calls wait already", retry_after_s=1)
+        self._waiting += 1
+        try:
+            yield
+        finally:
+            self._waiting -= 1
+
+    @property
+    def waiters(self) -> int:
+        return self._waiting
+
+    def close(self) -> None:
+        """Ends all waiting."""
+        self.closing = True
+        self.pollers.close()

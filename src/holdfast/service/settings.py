@@ -1,0 +1,36 @@
+"""How the service behaves: one frozen value, checked where it is made."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.errors import ConfigError
+
+MIB = 1024 * 1024
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What one client may cost. Sizes are in bytes, lengths in seconds."""
+
+    body_max: int = 8 * MIB
+    request_s: float = 60.0
+    """How long any request but a stream may take: its body, its wait, and its answer."""
+    wait_s: float = 30.0
+    """The longest wait of a claim or for a result."""
+    under_way: int = 2000
+    """Requests at a time; past this the next is told to come later."""
+    waiting: int = 1000
+    """Of them, those that wait for work, results or events."""
+    streams: int = 200
+    """Readers of event streams."""
+    rate_per_s: float | None = None
+    """Requests of one token in a second; None is no limit."""
+    burst: int = 100
+
+    def checked(self) -> Limits:
+        for name in ("body_max", "under_way", "waiting", "streams", "burst"):
+            if getattr(self, name) < 1:
+                raise ConfigError(field=name, why="must be at least 1")
+        if self.rate_per_s is not None and self.rate_per_s <= 0:
+            raise ConfigError(field="rate_per_s", why="must be more than 0")
+        return self

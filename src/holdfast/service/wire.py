@@ -1,0 +1,377 @@
+"""The shapes that go in and out of the native API. Instants are RFC 3339, lengths are seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated
+
+import msgspec
+from msgspec import UNSET, Meta, Raw, UnsetType
+
+from holdfast.codec import JSON
+from holdfast.job import EventKind, Reason, State
+from holdfast.limits import (
+    BATCH_MAX,
+    CLAIM_MAX,
+    EXCLUDE_MAX,
+    GROUP_MAX,
+    ID_MAX,
+    KEY_MAX,
+    LEASE_S_MAX,
+    PRIORITY_MAX,
+    PRIORITY_MIN,
+    PROGRESS_CHARS_MAX,
+    QUEUE_MAX,
+    TAG_MAX,
+    TAGS_MAX,
+    TYPE_MAX,
+    WORKER_MAX,
+)
+from holdfast.retry import RetryPolicy
+from holdfast.scope import GateKind, ScopeKind, ScopeSettings
+from holdfast.service.problems import Problem
+
+
+class Strict(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What comes in: a field that does not exist is a mistake, and told."""
+
+
+class Out(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What goes out: what has no value is left out."""
+
+
+TypeName = Annotated[str, Meta(min_length=1, max_length=TYPE_MAX)]
+QueueName = Annotated[str, Meta(min_length=1, max_length=QUEUE_MAX)]
+GroupName = Annotated[str, Meta(min_length=1, max_length=GROUP_MAX)]
+JobId = Annotated[str, Meta(min_length=1, max_length=ID_MAX)]
+Token = Annotated[str, Meta(min_length=1, max_length=256)]
+Seconds = Annotated[float, Meta(ge=0)]
+
+
+# -- enqueue ---------------------------------------------------------------------------------------
+
+
+class NewJobIn(Strict):
+    """A job to be. The payload is any JSON, or bytes in base64."""
+
+    type: TypeName
+    payload: Raw | UnsetType = UNSET
+    payload_base64: str | UnsetType = UNSET
+    queue: QueueName | UnsetType = UNSET
+    id: JobId | UnsetType = UNSET
+    priority: Annotated[int, Meta(ge=PRIORITY_MIN, le=PRIORITY_MAX)] | UnsetType = UNSET
+    delay: Seconds | UnsetType = UNSET
+    run_at: Annotated[datetime, Meta(tz=True)] | UnsetType = UNSET
+    key: Annotated[str, Meta(min_length=1, max_length=KEY_MAX)] | UnsetType = UNSET
+    key_for: Seconds | UnsetType = UNSET
+    group: GroupName | UnsetType = UNSET
+    ttl: Annotated[float, Meta(gt=0)] | UnsetType = UNSET
+    tags: (
+        Annotated[
+            tuple[Annotated[str, Meta(min_length=1, max_length=TAG_MAX)], ...],
+            Meta(max_length=TAGS_MAX),
+        ]
+        | UnsetType
+    ) = UNSET
+    max_attempts: Annotated[int, Meta(ge=1)] | UnsetType = UNSET
+    retry: str | RetryPolicy | UnsetType = UNSET
+    timeout: Annotated[float, Meta(gt=0)] | UnsetType = UNSET
+    keep: Seconds | UnsetType = UNSET
+    keep_failed: Seconds | UnsetType = UNSET
+
+
+class NewJobsIn(Strict):
+    jobs: Annotated[tuple[NewJobIn, ...], Meta(min_length=1, max_length=BATCH_MAX)]
+
+
+class EnqueuedOut(Out):
+    """`created` is false when the id or the key led to an earlier job."""
+
+    id: str
+    created: bool
+    error: Problem | None = None
+
+
+class EnqueuedManyOut(Out):
+    jobs: Sequence[EnqueuedOut]
+    """In the order of the call."""
+
+
+# -- jobs ------------------------------------------------------------------------------------------
+
+
+class JobOut(Out):
+    """A job as the store knows it. Never carries the token of its lease."""
+
+    id: str
+    tenant: str
+    queue: str
+    type: str
+    state: State
+    priority: int
+    attempt: int
+    max_attempts: int
+    created_at: datetime
+    updated_at: datetime
+    run_at: datetime
+    payload: Raw | None = None
+    """Left out of lists, and where it is bytes."""
+    payload_base64: str | None = None
+    codec: str = JSON
+    version: int = 1
+    key: str | None = None
+    group: str | None = None
+    tags: tuple[str, ...] = ()
+    origin: str | None = None
+    fence: int = 0
+    expires_at: datetime | None = None
+    lease_until: datetime | None = None
+    worker: str | None = None
+    finished_at: datetime | None = None
+    reason: Reason | None = None
+    error: str | None = None
+    result: Raw | None = None
+    result_base64: str | None = None
+    progress: str | None = None
+    replayed_as: str | None = None
+
+
+class JobsOut(Out):
+    jobs: Sequence[JobOut]
+    cursor: str | None = None
+    """Where the next page goes on; not there on the last."""
+
+
+class ResultOut(Out):
+    """`done` is false when the wait ended first."""
+
+    id: str
+    state: State
+    done: bool
+    result: Raw | None = None
+    result_base64: str | None = None
+    reason: Reason | None = None
+    error: str | None = None
+
+
+class CanceledOut(Out):
+    id: str
+    canceled: bool
+    """False when it had already ended otherwise."""
+
+
+class ReplayedOut(Out):
+    id: str
+    replayed_as: str
+
+
+class DeletedOut(Out):
+    deleted: bool
+
+
+class GateOut(Out):
+    kind: GateKind
+    words: str
+    scope: str | None = None
+    until: datetime | None = None
+    holders: tuple[str, ...] = ()
+
+
+class ExplainedOut(Out):
+    """Why a job does not run now. No gates: it can be claimed at once."""
+
+    id: str
+    state: State
+    gates: Sequence[GateOut]
+    ahead: int | None = None
+    tenants: int | None = None
+    not_before: datetime | None = None
+    estimate_s: float | None = None
+
+
+# -- work ------------------------------------------------------------------------------------------
+
+
+class ClaimIn(Strict):
+    """How many jobs for how long. `wait` is how long to wait for the first of them."""
+
+    worker: Annotated[str, Meta(min_length=1, max_length=WORKER_MAX)] = "http"
+    limit: Annotated[int, Meta(ge=1, le=CLAIM_MAX)] = 1
+    lease: Annotated[float, Meta(gt=0, le=LEASE_S_MAX)] = 60.0
+    wait: Annotated[float, Meta(ge=0, le=30)] = 0.0
+    queues: Annotated[tuple[QueueName, ...], Meta(max_length=100)] | None = None
+    exclude_groups: Annotated[tuple[GroupName, ...], Meta(max_length=EXCLUDE_MAX)] = ()
+
+
+class LeaseOut(Out):
+    job: JobOut
+    token: str
+    until: datetime
+
+
+class LeasesOut(Out):
+    leases: Sequence[LeaseOut]
+
+
+class OutcomeName(StrEnum):
+    COMPLETE = "complete"
+    FAIL = "fail"
+    RELEASE = "release"
+    SNOOZE = "snooze"
+
+
+class AckIn(Strict):
+    """What became of one lease. `retry: false` fails the job for good."""
+
+    id: JobId
+    token: Token
+    outcome: OutcomeName
+    result: Raw | UnsetType = UNSET
+    result_base64: str | UnsetType = UNSET
+    error: str | UnsetType = UNSET
+    retry: bool | UnsetType = UNSET
+    after: Seconds | UnsetType = UNSET
+    """Of a failure, a release or a snooze: how long until it may run again."""
+
+
+class AcksIn(Strict):
+    acks: Annotated[tuple[AckIn, ...], Meta(min_length=1, max_length=BATCH_MAX)]
+
+
+class AckOut(Out):
+    id: str
+    state: State | None = None
+    error: Problem | None = None
+
+
+class AcksOut(Out):
+    acks: Sequence[AckOut]
+
+
+class ExtendIn(Strict):
+    id: JobId
+    token: Token
+    lease: Annotated[float, Meta(gt=0, le=LEASE_S_MAX)] = 60.0
+    progress: Annotated[str, Meta(max_length=PROGRESS_CHARS_MAX)] | None = None
+
+
+class ExtendsIn(Strict):
+    leases: Annotated[tuple[ExtendIn, ...], Meta(min_length=1, max_length=BATCH_MAX)]
+
+
+class ExtendOut(Out):
+    id: str
+    until: datetime | None = None
+    error: Problem | None = None
+
+
+class ExtendsOut(Out):
+    leases: Sequence[ExtendOut]
+
+
+# -- scopes ----------------------------------------------------------------------------------------
+
+
+class TallyOut(Out):
+    """How many jobs a queue, a group or the tenant has in each state."""
+
+    name: str
+    counts: Mapping[State, int]
+    oldest_at: datetime | None = None
+    slots: int = 0
+
+
+class TalliesOut(Out):
+    scopes: Sequence[TallyOut]
+    cursor: str | None = None
+
+
+class ScopeOut(Out):
+    """Limits, weight, pause of a scope, and the version to change it from; 0 is nothing set."""
+
+    kind: ScopeKind
+    name: str
+    settings: ScopeSettings
+    version: int
+
+
+class ScopesOut(Out):
+    scopes: Sequence[ScopeOut]
+
+
+class GroupRulesIn(Strict):
+    max_running: Annotated[int, Meta(ge=1)] | UnsetType | None = UNSET
+    rate: str | UnsetType | None = UNSET
+    burst: Annotated[int, Meta(ge=1)] | UnsetType = UNSET
+    ordered: bool | UnsetType | None = UNSET
+
+
+class ScopeIn(Strict):
+    """What to change; null takes a limit away, what is not named stays."""
+
+    expect: Annotated[int, Meta(ge=0)] | UnsetType = UNSET
+    """The version it was read at: refused when somebody changed it since."""
+    max_running: Annotated[int, Meta(ge=1)] | UnsetType | None = UNSET
+    rate: str | UnsetType | None = UNSET
+    burst: Annotated[int, Meta(ge=1)] | UnsetType = UNSET
+    slots_count: bool | UnsetType = UNSET
+    weight: Annotated[int, Meta(ge=1)] | UnsetType = UNSET
+    max_queued: Annotated[int, Meta(ge=1)] | UnsetType | None = UNSET
+    max_bytes: Annotated[int, Meta(ge=1)] | UnsetType | None = UNSET
+    ordered: bool | UnsetType | None = UNSET
+    groups: GroupRulesIn | UnsetType | None = UNSET
+
+
+class PauseIn(Strict):
+    reason: Annotated[str, Meta(min_length=1, max_length=256)]
+
+
+class SlotIn(Strict):
+    """How long to hold the place; holding it again moves the end."""
+
+    seconds: Annotated[float, Meta(gt=0)]
+    note: Annotated[str, Meta(max_length=1024)] = ""
+
+
+class SlotOut(Out):
+    id: str
+    until: datetime | None = None
+    note: str = ""
+
+
+class SlotsOut(Out):
+    slots: Sequence[SlotOut]
+
+
+class DoneOut(Out):
+    """How many were changed, and where the next step goes on; not there at the end."""
+
+    done: int
+    cursor: str | None = None
+
+
+# -- events ----------------------------------------------------------------------------------------
+
+
+class EventOut(Out):
+    cursor: int
+    at: datetime
+    kind: EventKind
+    tenant: str
+    job_id: str
+    queue: str
+    type: str
+    attempt: int
+    fence: int
+    until: datetime | None = None
+    note: str | None = None
+
+
+class EventsOut(Out):
+    events: Sequence[EventOut]
+    cursor: int
+    """Pass it as `after` to go on."""
+    lost: bool = False
+    """Events before these were pruned before they were read."""

@@ -1,0 +1,306 @@
+"""The remote store: the verbs of the contract, asked of a Holdfast service over HTTP.
+
+Workers and clients that use it need no access to the database: the service does the verbs on its
+own store, by its own clock. `wire.py` has the shapes, `client.py` the way there and its patience.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import msgspec
+
+from holdfast.clock import Clock, Micros
+from holdfast.errors import HoldfastError, PayloadTooLarge, SchemaTooNew, StoreUnavailable
+from holdfast.job import Lease, NewJob
+from holdfast.lifecycle import Transition
+from holdfast.limits import BATCH_MAX, PAGE_MAX, within
+from holdfast.scope import Explanation, ScopeKind
+from holdfast.store import (
+    Acked,
+    Canceled,
+    Capabilities,
+    Change,
+    Changed,
+    Claim,
+    Enqueued,
+    EventPage,
+    Extended,
+    Extension,
+    Find,
+    Hold,
+    Lapsed,
+    Page,
+    Pruned,
+    Put,
+    Ref,
+    Setting,
+    Take,
+    Tally,
+    Watch,
+)
+from holdfast.stores.bell import Bell
+from holdfast.stores.remote import wire
+from holdfast.stores.remote.client import Client, HttpTransport, Transport, packed
+from holdfast.stores.remote.options import Options, parse
+from holdfast.stores.remote.wire import Hello, Verb
+
+NEWS_S = 1.0
+"""The longest wait for news: what happened before the service listens cannot be looked for."""
+
+POLL_S = 1.0
+"""How long a sleeper sleeps at most that has no place among those who sleep in the service."""
+
+T = TypeVar("T")
+Item = TypeVar("Item")
+
+
+class RemoteStore:
+    """Any thread that runs an event loop may call; a verb returns when the service has answered."""
+
+    def __init__(
+        self, options: Options, transport: Callable[[Options], Transport] = HttpTransport
+    ) -> None:
+        self.options = options
+        self._transport = transport
+        self._client: Client | None = None
+        self._bell = Bell()
+        self._places = _Places(options.waits)
+        self._owner = 0
+        self._hello: Hello | None = None
+        # What the service's store is worth is asked when it is opened; this holds until then.
+        self.capabilities = Capabilities(
+            durable=True,
+            shared=True,
+            encodes=True,
+            payload_max=None,
+            transactional_enqueue=False,
+            native_wakeup=True,
+            event_log=True,
+            time_precision_us=1,
+            cluster=False,
+            scopes=True,
+        )
+
+    @classmethod
+    def from_url(cls, url: str, clock: Clock | None = None) -> RemoteStore:
+        """The clock is the service's: one that is given here is not asked."""
+        return cls(parse(url))
+
+    # -- life ------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        if self._client is not None and self._owner == os.getpid():
+            return
+        client = Client(self.options, self._transport(self.options))
+        try:
+            hello = await self._meet(client)
+        except BaseException:
+            await client.close()
+            raise
+        self._owner = os.getpid()
+        self._client, self._hello = client, hello
+        self.capabilities = msgspec.structs.replace(
+            hello.capabilities, shared=True, encodes=True, transactional_enqueue=False
+        )
+
+    async def _meet(self, client: Client) -> Hello:
+        hello = await client.hello()
+        if hello.format > wire.FORMAT:
+            name = self.options.name
+            raise SchemaTooNew(store=name, found=hello.format, known=wire.FORMAT)
+        if self.options.token is not None and hello.caller is None:
+            why = "the service does not know this token, or it has expired"
+            raise StoreUnavailable(store=self.options.name, why=why)
+        return hello
+
+    async def close(self) -> None:
+        client, self._client = self._client, None
+        if self._owner != os.getpid():
+            return  # After a fork the connections are the parent's.
+        self._bell.ring_all()
+        if client is not None:
+            await client.close()
+
+    async def migrate(self) -> int:
+        """The service keeps its own schema; what is told is the version of the wire."""
+        client = Client(self.options, self._transport(self.options))
+        try:
+            return (await self._meet(client)).format
+        finally:
+            await client.close()
+
+    # -- journey ---------------------------------------------------------------------------------
+
+    async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        within("jobs", len(jobs), BATCH_MAX)
+        # A call whose answer was lost is sent again: its ids are not new to the service then.
+        jobs = [msgspec.structs.replace(job, fresh=False) if job.fresh else job for job in jobs]
+        return await self._in_parts(
+            wire.ENQUEUE, jobs, lambda job, error: Enqueued(job.id, False, error)
+        )
+
+    async def claim(self, claim: Claim) -> list[Lease]:
+        return await self._ask(wire.CLAIM, claim)
+
+    async def extend(self, extensions: Sequence[Extension]) -> list[Extended]:
+        within("extensions", len(extensions), BATCH_MAX)
+        return await self._ask(wire.EXTEND, extensions)
+
+    async def ack(self, transitions: Sequence[Transition]) -> list[Acked]:
+        within("transitions", len(transitions), BATCH_MAX)
+        # Upkeep's have a route of their own, for which a worker's token is not enough.
+        upkeep = any(change.lapsed or change.token is None for change in transitions)
+        return await self._in_parts(
+            wire.LAPSE if upkeep else wire.ACK,
+            transitions,
+            lambda change, error: Acked(change.id, error=error),
+        )
+
+    # -- will ------------------------------------------------------------------------------------
+
+    async def cancel(self, refs: Sequence[Ref]) -> list[Canceled]:
+        within("refs", len(refs), BATCH_MAX)
+        return await self._ask(wire.CANCEL, refs)
+
+    async def change(self, change: Change) -> Changed:
+        return (await self._ask(wire.CHANGE, change)).changed()
+
+    # -- upkeep ----------------------------------------------------------------------------------
+
+    async def expired(self, limit: int) -> list[Lapsed]:
+        return await self._ask(wire.EXPIRED, wire.Limit(limit))
+
+    async def prune(self, limit: int, events_keep_us: Micros) -> Pruned:
+        return await self._ask(wire.PRUNE, wire.Pruning(limit, events_keep_us))
+
+    # -- sight -----------------------------------------------------------------------------------
+
+    async def find(self, find: Find) -> Page:
+        return await self._ask(wire.FIND, find)
+
+    async def count(
+        self,
+        tenant: str | None,
+        *,
+        by: ScopeKind = ScopeKind.QUEUE,
+        part: str | None = None,
+        after: tuple[str, str] | None = None,
+        limit: int = PAGE_MAX,
+        recount: bool = False,
+    ) -> list[Tally]:
+        asked = wire.Counting(tenant=tenant, by=by, part=part, after=after, limit=limit)
+        return await self._ask(wire.RECOUNT if recount else wire.COUNT, asked)
+
+    async def explain(self, ref: Ref) -> Explanation:
+        return await self._ask(wire.EXPLAIN, ref)
+
+    async def events(
+        self, tenant: str | None, after: int, limit: int, job_id: str | None = None
+    ) -> EventPage:
+        asked = wire.Reading(tenant=tenant, after=after, limit=limit, job_id=job_id)
+        return await self._ask(wire.EVENTS, asked)
+
+    # -- names -----------------------------------------------------------------------------------
+
+    async def settings(
+        self, puts: Sequence[Put] = (), *, under: str | None = None
+    ) -> list[Setting]:
+        within("puts", len(puts), BATCH_MAX)
+        if puts:
+            return await self._ask(wire.PUT, wire.Puts(list(puts), under))
+        return [] if under is None else await self._ask(wire.SETTINGS, wire.Under(under))
+
+    async def hold(self, takes: Sequence[Take] = (), *, under: str | None = None) -> list[Hold]:
+        within("takes", len(takes), BATCH_MAX)
+        if takes:
+            return await self._ask(wire.HOLD, wire.Takes(list(takes), under))
+        return [] if under is None else await self._ask(wire.HOLDS, wire.Under(under))
+
+    # -- wait ------------------------------------------------------------------------------------
+
+    async def wait(self, watch: Watch, timeout_s: float) -> None:
+        """Ends early when the service lets nobody wait for so long: it may wake in vain."""
+        client, hello = self._mine()
+        most = min(hello.wait_s, NEWS_S if watch.news else hello.wait_s)
+        wait_s = max(0.0, min(timeout_s, most))
+        verb = wire.WATCH if watch.news or watch.job is not None else wire.WAIT
+        body = packed(verb, wire.Sleep(watch, wait_s))
+        with self._bell.listen(watch) as ear, self._places.one() as placed:
+            if not placed:
+                await ear.sleep(min(wait_s, POLL_S))
+                return
+            asking = asyncio.ensure_future(client.ask(verb, body, wait_s=wait_s))
+            closing = asyncio.ensure_future(ear.sleep(wait_s + 2 * self.options.timeout_s))
+            try:
+                await asyncio.wait({asking, closing}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for one in (asking, closing):
+                    one.cancel()
+                await asyncio.gather(asking, closing, return_exceptions=True)
+        if not asking.cancelled() and self._client is client:
+            asking.result()
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    @property
+    def hello(self) -> Hello:
+        """What the service said when the store was opened, for the doctor."""
+        return self._mine()[1]
+
+    async def _ask(self, verb: Verb[T], value: object) -> T:
+        client, _ = self._mine()
+        return await client.ask(verb, packed(verb, value))
+
+    async def _in_parts(
+        self,
+        verb: Verb[list[T]],
+        items: Sequence[Item],
+        refused: Callable[[Item, HoldfastError], T],
+    ) -> list[T]:
+        """A batch in as many calls as the service's limit on bodies asks for; nearly always one."""
+        client, hello = self._mine()
+        body = packed(verb, items)
+        if len(body) <= hello.body_max:
+            return await client.ask(verb, body)
+        if len(items) == 1:
+            error = PayloadTooLarge(field="payload", size=len(body), max=hello.body_max)
+            return [refused(items[0], error)]
+        half = len(items) // 2
+        parts: list[Any] = await self._in_parts(verb, items[:half], refused)
+        return parts + await self._in_parts(verb, items[half:], refused)
+
+    def _mine(self) -> tuple[Client, Hello]:
+        """The way to the service, if the store is open and opened by this very process."""
+        if self._client is None or self._hello is None:
+            raise StoreUnavailable(store=self.options.name, why="it is not open")
+        if self._owner != os.getpid():
+            why = "it was opened before a fork; open it again in the child process"
+            raise StoreUnavailable(store=self.options.name, why=why)
+        return self._client, self._hello
+
+
+class _Places:
+    """How many may sleep in the service at a time: each takes a connection."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._taken = 0
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def one(self) -> Iterator[bool]:
+        """Whether there was a place; it is free again at the end of the block."""
+        with self._lock:
+            placed = self._taken < self._most
+            self._taken += placed
+        try:
+            yield placed
+        finally:
+            with self._lock:
+                self._taken -= placed

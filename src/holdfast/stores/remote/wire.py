@@ -1,0 +1,239 @@
+"""The shapes that travel between a remote store and the service; both sides read this file.
+
+    GET  /v1/store          what is there, and what this token may
+    POST /v1/store/{verb}   a verb of the contract; its values in, its results out
+
+Bodies and answers are msgpack, made of the contract's own structs, so bytes stay bytes. An error is
+{code, facts, text} and becomes the same class again. A verb that asks for different rights, as it
+is used, is several routes here: rights are a matter of the service's table, not of values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from holdfast import errors
+from holdfast.clock import Micros
+from holdfast.errors import HoldfastError, StoreError
+from holdfast.job import Lease, NewJob
+from holdfast.lifecycle import Transition
+from holdfast.limits import PAGE_MAX
+from holdfast.scope import Explanation, ScopeKind
+from holdfast.store import (
+    Acked,
+    Canceled,
+    Capabilities,
+    Change,
+    Changed,
+    Claim,
+    Enqueued,
+    EventPage,
+    Extended,
+    Extension,
+    Find,
+    Hold,
+    Lapsed,
+    Page,
+    Pruned,
+    Put,
+    Ref,
+    Setting,
+    Take,
+    Tally,
+    Watch,
+)
+
+FORMAT = 1
+"""Grows when a service and a client of different versions would misunderstand each other."""
+PATH = "/v1/store"
+MEDIA = "application/msgpack"
+PLAIN = (str, int, float, bool, type(None))
+
+T = TypeVar("T")
+
+
+# -- errors ----------------------------------------------------------------------------------------
+
+
+class Told(msgspec.Struct, frozen=True):
+    """An error, as it travels."""
+
+    code: str
+    facts: dict[str, Any]
+    text: str
+
+
+def _tree(root: type[HoldfastError]) -> Iterator[type[HoldfastError]]:
+    yield root
+    for kind in root.__subclasses__():
+        # The service has some of its own beside the tree; nobody here could catch them by class.
+        if kind.__module__ == errors.__name__:
+            yield from _tree(kind)
+
+
+CLASSES: dict[str, type[HoldfastError]] = {kind.code: kind for kind in _tree(HoldfastError)}
+
+
+def told(error: HoldfastError) -> Told:
+    """The error for the way; what is not plain among its facts goes as text."""
+    facts = {
+        name: value if isinstance(value, PLAIN) else str(value)
+        for name, value in error.facts.items()
+    }
+    return Told(error.code, facts, str(error))
+
+
+def untold(one: Told, store: str) -> HoldfastError:
+    """The error again; a code that is not known here, or other facts, still tell their text."""
+    kind = CLASSES.get(one.code)
+    if kind is not None:
+        error = kind(**one.facts)
+        try:
+            str(error)
+        except (KeyError, ValueError, TypeError):
+            pass  # Another version of the error, with other facts.
+        else:
+            return error
+    return StoreError(store=store, why=f"{one.code}: {one.text}")
+
+
+def _out(value: Any) -> Any:
+    if isinstance(value, HoldfastError):
+        return told(value)
+    raise NotImplementedError(f"cannot send {type(value).__name__}")
+
+
+def _in(kind: Any, value: Any) -> Any:
+    if kind is HoldfastError:
+        return untold(msgspec.convert(value, Told), "the service")
+    raise NotImplementedError(f"cannot read {kind!r}")
+
+
+_encoder = msgspec.msgpack.Encoder(enc_hook=_out)
+encode = _encoder.encode
+
+
+# -- shapes that the contract has as arguments -----------------------------------------------------
+
+
+class Known(msgspec.Struct, frozen=True, kw_only=True):
+    """Whom the service takes the caller for."""
+
+    name: str
+    tenant: str | None
+    rights: tuple[str, ...]
+
+
+class Hello(msgspec.Struct, frozen=True, kw_only=True):
+    """What a client learns when it opens."""
+
+    format: int
+    capabilities: Capabilities
+    body_max: int
+    wait_s: float
+    caller: Known | None = None
+    """None: there was no token, or it does not hold."""
+
+
+class Limit(msgspec.Struct, frozen=True):
+    limit: int
+
+
+class Pruning(msgspec.Struct, frozen=True):
+    limit: int
+    events_keep_us: Micros
+
+
+class Counting(msgspec.Struct, frozen=True, kw_only=True):
+    tenant: str | None
+    by: ScopeKind = ScopeKind.QUEUE
+    part: str | None = None
+    after: tuple[str, str] | None = None
+    limit: int = PAGE_MAX
+
+
+class Reading(msgspec.Struct, frozen=True, kw_only=True):
+    tenant: str | None
+    after: int
+    limit: int
+    job_id: str | None = None
+
+
+class Under(msgspec.Struct, frozen=True):
+    under: str
+
+
+class Puts(msgspec.Struct, frozen=True):
+    puts: list[Put]
+    under: str | None = None
+
+
+class Takes(msgspec.Struct, frozen=True):
+    takes: list[Take]
+    under: str | None = None
+
+
+class Sleep(msgspec.Struct, frozen=True):
+    watch: Watch
+    timeout_s: float
+
+
+class Done(msgspec.Struct, frozen=True):
+    """`Changed`, whose mapping has keys that msgpack has not."""
+
+    done: list[tuple[Ref, str]]
+    cursor: int | None
+
+    @classmethod
+    def of(cls, changed: Changed) -> Done:
+        return cls(list(changed.done.items()), changed.cursor)
+
+    def changed(self) -> Changed:
+        return Changed(dict(self.done), self.cursor)
+
+
+# -- verbs -----------------------------------------------------------------------------------------
+
+
+class Verb(Generic[T]):
+    """One route: what it is asked, what it tells, and whether it may be asked twice."""
+
+    def __init__(self, name: str, asks: Any, tells: Any, *, repeats: bool = True) -> None:
+        self.name = name
+        self.path = f"{PATH}/{name}"
+        self.repeats = repeats
+        """Sent again when its answer may have been lost."""
+        self.asked = msgspec.msgpack.Decoder(asks, dec_hook=_in)
+        self.told: msgspec.msgpack.Decoder[T] = msgspec.msgpack.Decoder(tells, dec_hook=_in)
+
+
+ENQUEUE: Verb[list[Enqueued]] = Verb("enqueue", list[NewJob], list[Enqueued])
+CLAIM: Verb[list[Lease]] = Verb("claim", Claim, list[Lease], repeats=False)
+"""Most stores do not know a nonce again: a second claim would lease other jobs, while those of the
+lost answer stay held until their leases lapse. Its caller asks anew when it pleases."""
+EXTEND: Verb[list[Extended]] = Verb("extend", list[Extension], list[Extended])
+ACK: Verb[list[Acked]] = Verb("ack", list[Transition], list[Acked])
+LAPSE: Verb[list[Acked]] = Verb("lapse", list[Transition], list[Acked])
+"""The ack of upkeep: without a token, or because a deadline passed."""
+CANCEL: Verb[list[Canceled]] = Verb("cancel", list[Ref], list[Canceled])
+CHANGE: Verb[Done] = Verb("change", Change, Done, repeats=False)
+"""Harmless to repeat, but the second answer would not name what the first has done."""
+EXPIRED: Verb[list[Lapsed]] = Verb("expired", Limit, list[Lapsed])
+PRUNE: Verb[Pruned] = Verb("prune", Pruning, Pruned)
+FIND: Verb[Page] = Verb("find", Find, Page)
+COUNT: Verb[list[Tally]] = Verb("count", Counting, list[Tally])
+RECOUNT: Verb[list[Tally]] = Verb("recount", Counting, list[Tally])
+EXPLAIN: Verb[Explanation] = Verb("explain", Ref, Explanation)
+EVENTS: Verb[EventPage] = Verb("events", Reading, EventPage)
+SETTINGS: Verb[list[Setting]] = Verb("settings", Under, list[Setting])
+PUT: Verb[list[Setting]] = Verb("put", Puts, list[Setting], repeats=False)
+"""Compare-and-set: repeated, it would say that somebody else was faster."""
+HOLDS: Verb[list[Hold]] = Verb("holds", Under, list[Hold])
+HOLD: Verb[list[Hold]] = Verb("hold", Takes, list[Hold])
+WAIT: Verb[None] = Verb("wait", Sleep, None, repeats=False)
+"""For work. A wait whose answer is lost was one that woke in vain."""
+WATCH: Verb[None] = Verb("watch", Sleep, None, repeats=False)
+"""For the end of a job, or for news."""

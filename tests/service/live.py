@@ -1,0 +1,61 @@
+"""A `holdfast serve` process on a free port, for tests that need a socket."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator, Mapping
+
+from tests.servers import watcher
+
+START_S = 30.0
+STOP_S = 30.0
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextlib.contextmanager
+def serving(store: str, *options: str, env: Mapping[str, str] | None = None) -> Iterator[str]:
+    """Its URL; the process is ended by SIGTERM on exit, and must end by itself then."""
+    port = free_port()
+    command = [sys.executable, "-m", "holdfast", "-q", "serve", f"--port={port}", *options]
+    process = subprocess.Popen(
+        command,
+        env={**os.environ, "HOLDFAST_STORE": store, **(env or {})},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    url = f"http://127.0.0.1:{port}"
+    try:
+        _wait_until_ready(process, url)
+        yield url
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            _, told = process.communicate(timeout=STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            raise
+    assert process.returncode == 0, told
+
+
+def _wait_until_ready(process: subprocess.Popen[str], url: str) -> None:
+    def ready() -> bool:
+        with contextlib.suppress(OSError), urllib.request.urlopen(f"{url}/readyz", timeout=5):
+            return True
+        return process.poll() is not None
+
+    watcher.until(ready, START_S)
+    if process.poll() is not None:
+        raise AssertionError(f"the service did not start: {process.communicate()[1]}")

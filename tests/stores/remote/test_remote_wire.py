@@ -1,0 +1,72 @@
+"""The wire: every error of the tree comes back as itself, and bytes stay bytes."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.errors import HoldfastError, JobNotFound, StoreError
+from holdfast.store import Changed, Enqueued, Ref
+from holdfast.stores.remote import wire
+from holdfast.testing.contract.builders import job
+
+NAMES = """
+    field why scheme known hint what package extra type owner size max id queue name version
+    expected tenant queued retry_after_s codec state reason error timeout_s store found feature
+"""
+FACTS: dict[str, object] = dict.fromkeys(NAMES.split(), "<fact>")
+"""More than any of them has."""
+
+
+@pytest.mark.parametrize("kind", wire.CLASSES.values(), ids=lambda kind: kind.code)
+def test_an_error_comes_back_as_itself(kind: type[HoldfastError]) -> None:
+    """Class, facts and words."""
+    sent = [Enqueued("a", False, kind(**FACTS))]
+
+    [got] = wire.ENQUEUE.told.decode(wire.encode(sent))
+
+    assert type(got.error) is kind
+    assert got.error is not None
+    assert (got.error.facts, str(got.error)) == (FACTS, str(kind(**FACTS)))
+
+
+def test_codes_are_unique_over_the_tree() -> None:
+    """Else one would come back as another."""
+
+    def count(kind: type[HoldfastError]) -> int:
+        ours = [sub for sub in kind.__subclasses__() if sub.__module__ == "holdfast.errors"]
+        return 1 + sum(count(sub) for sub in ours)
+
+    assert len(wire.CLASSES) == count(HoldfastError)
+
+
+def test_an_error_of_another_version_still_tells_its_words() -> None:
+    """An unknown code, or facts that its words do not fit."""
+    for told in (
+        wire.Told("NEW_CODE", {}, "its words"),
+        wire.Told("INVALID_INPUT", {}, "its words"),
+    ):
+        error = wire.untold(told, "http://x")
+        assert type(error) is StoreError
+        assert "its words" in str(error)
+
+
+def test_facts_that_are_not_plain_travel_as_text() -> None:
+    """An error must never fail to be told."""
+    told = wire.told(JobNotFound(id="a", more=ValueError("x"), some=(1, 2)))
+
+    assert told.facts == {"id": "a", "more": "x", "some": "(1, 2)"}
+
+
+def test_a_payload_is_the_same_bytes() -> None:
+    """Also those that are no text."""
+    new = job("a", body=bytes(range(256)), tags=("x", "y"), run_at=7)
+
+    assert wire.ENQUEUE.asked.decode(wire.encode([new])) == [new]
+
+
+def test_a_change_keeps_its_mapping() -> None:
+    """By full name."""
+    changed = Changed({Ref("acme", "a"): "b", Ref("globex", "a"): "c"}, 5)
+
+    told = wire.CHANGE.told.decode(wire.encode(wire.Done.of(changed)))
+    assert told.changed() == changed
