@@ -15,6 +15,7 @@ from holdfast.store import Find, Ref, Selection, Store
 
 WINDOW = 20_000
 """How many of the latest events are looked at for the pace of a line."""
+WIDEN = 1000
 PAGES = 5
 STARTS_MIN = 2
 """Fewer starts tell no pace."""
@@ -89,13 +90,26 @@ async def _estimate(
 
 
 async def pace(store: Store, tenant: str, queue: str) -> float | None:
-    """Jobs of a line that started per second lately, by the event log; None when it tells none."""
+    """Jobs of a line that started per second lately, by the event log; None when it tells none.
+
+    Cursors tell only an order: some stores number events one by one, others by the microsecond. So
+    a window that holds too little is widened.
+    """
     end = (await store.events(tenant, -1, 0)).cursor
-    after = max(0, end - WINDOW)
-    starts: list[Micros] = []
+    for width in (WINDOW, WINDOW * WIDEN, WINDOW * WIDEN**2):
+        starts = await _starts(store, tenant, queue, max(0, end - width))
+        if len(starts) >= STARTS_MIN and starts[-1] > starts[0]:
+            return (len(starts) - 1) / seconds(starts[-1] - starts[0])
+        if width >= end:
+            return None
+    return None
+
+
+async def _starts(store: Store, tenant: str, queue: str, after: int) -> list[Micros]:
+    found: list[Micros] = []
     for _ in range(PAGES):
         page = await store.events(tenant, after, PAGE_MAX)
-        starts += [
+        found += [
             event.at
             for event in page.events
             if event.kind is EventKind.LEASED and event.queue == queue
@@ -103,6 +117,4 @@ async def pace(store: Store, tenant: str, queue: str) -> float | None:
         after = page.cursor
         if len(page.events) < PAGE_MAX:
             break
-    if len(starts) < STARTS_MIN or starts[-1] <= starts[0]:
-        return None
-    return (len(starts) - 1) / seconds(starts[-1] - starts[0])
+    return found

@@ -81,7 +81,7 @@ async def test_a_body_is_refused_by_what_comes_not_by_what_is_announced() -> Non
     async with limited(body_max=100) as (_, client):
         body = b'{"type":"mail","payload":"' + b"x" * 200 + b'"}'
         announced = await client.post("/v1/jobs", body)
-        hidden = await client.post("/v1/jobs", body, content_length="1")
+        hidden = await client.post("/v1/jobs", body, content_length="", transfer_encoding="chunked")
 
         assert announced.status == hidden.status == 413
         assert (await client.get("/v1/jobs")).json["jobs"] == []
@@ -142,4 +142,5 @@ async def test_metrics_tell_requests_and_queues() -> None:
 
     assert found.headers["content-type"].startswith("text/plain")
     assert b'holdfast_jobs{queue="mail",state="enqueued"} 1.0' in found.body
-    assert b'holdfast_requests_total{route="enqueue",status="201"} 1.0' in found.body
+    counted = b'holdfast_request_seconds_count{route="enqueue",status="201"} 1.0'
+    assert counted in found.body

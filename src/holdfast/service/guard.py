@@ -66,8 +66,8 @@ class Guard:
         try:
             self._admit(scope)
             scope["path"] = readable(scope)
-            if b"content-length" in named or b"transfer-encoding" in named:
-                receive = Sized(receive, limits.body_max, scope)
+            if b"transfer-encoding" in named:  # Else its length was announced, and seen to.
+                receive = Sized(receive, limits.body_max)
             await self._app(scope, receive, told)
         except BaseException as error:
             response = self._refused(error, scope, task)
@@ -169,11 +169,11 @@ class Told:
 
 
 class Sized:
-    """Receives, and refuses more than is allowed: also where no length was announced."""
+    """Receives, and refuses more than is allowed, where no length was announced."""
 
     __slots__ = ("_left", "_max", "_receive")
 
-    def __init__(self, receive: Receive, most: int, scope: Scope) -> None:
+    def __init__(self, receive: Receive, most: int) -> None:
         self._receive = receive
         self._max = self._left = most
 

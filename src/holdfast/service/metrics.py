@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Iterator
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
+from prometheus_client.core import HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from holdfast.job import State
 from holdfast.load import load
@@ -19,21 +24,48 @@ QUEUES_MAX = 500
 """Lines that have figures of their own; the busiest ones."""
 
 
+class _Served:
+    """Requests of one route that ended with one status."""
+
+    __slots__ = ("counts", "seconds")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BUCKETS) + 1)
+        self.seconds = 0.0
+
+
+class Requests(Collector):
+    """Counts requests in plain numbers: a histogram of the library takes 3 us for each."""
+
+    def __init__(self) -> None:
+        self._served: dict[tuple[str, int], _Served] = {}
+
+    def served(self, route: str, status: int, seconds: float) -> None:
+        found = self._served.get((route, status))
+        if found is None:
+            found = self._served[route, status] = _Served()
+        found.counts[bisect_left(BUCKETS, seconds)] += 1
+        found.seconds += seconds
+
+    def collect(self) -> Iterator[Metric]:
+        family = HistogramMetricFamily(
+            "holdfast_request_seconds", "How long requests took.", labels=("route", "status")
+        )
+        for (route, status), found in sorted(self._served.items()):
+            ends = [*(str(bucket) for bucket in BUCKETS), "+Inf"]
+            buckets = list(zip(ends, accumulate(found.counts), strict=True))
+            family.add_metric((route, str(status)), buckets, found.seconds)
+        yield family
+
+
 class Metrics:
     """Of one process. Figures of the queues are read from the store when asked for."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
-        self._requests = Counter(
-            "holdfast_requests_total", "Requests.", ("route", "status"), registry=self._registry
-        )
-        self._seconds = Histogram(
-            "holdfast_request_seconds",
-            "How long they took.",
-            ("route",),
-            buckets=BUCKETS,
-            registry=self._registry,
-        )
+        self._requests = Requests()
+        self._registry.register(self._requests)
+        self.served = self._requests.served
         self._waiting = Gauge(
             "holdfast_waiting", "Calls that wait for work or results.", registry=self._registry
         )
@@ -45,15 +77,6 @@ class Metrics:
             "holdfast_oldest_wait_seconds", "The longest wait.", registry=self._registry
         )
         self._workers = Gauge("holdfast_workers", "Workers present.", registry=self._registry)
-        self._bound: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
-
-    def served(self, route: str, status: int, seconds: float) -> None:
-        bound = self._bound.get((route, status))
-        if bound is None:
-            counter = self._requests.labels(route, str(status))
-            bound = self._bound[route, status] = counter, self._seconds.labels(route)
-        bound[0].inc()
-        bound[1].observe(seconds)
 
     async def text(self, service: Service) -> bytes:
         """All of it, as Prometheus reads it. Counts of a queue are over all tenants."""

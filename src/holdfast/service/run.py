@@ -16,6 +16,7 @@ from holdfast.app import App
 from holdfast.config import Config
 from holdfast.errors import ConfigError
 from holdfast.service.app import Mount, application
+from holdfast.service.protocol import bounded
 from holdfast.service.service import Service
 from holdfast.upkeep.leader import Upkeep
 from holdfast.worker.signals import draining
@@ -83,7 +84,7 @@ async def serve(
     """Serves until a signal; then ends what waits, lets the rest finish, and drains the worker."""
     config = uvicorn.Config(
         application(service, mounts=mounts, owns_store=False),
-        http="httptools",
+        http=bounded(service.limits),
         loop="none",
         lifespan="on",
         access_log=False,

@@ -13,6 +13,11 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """What one client may cost. Sizes are in bytes, lengths in seconds."""
 
     body_max: int = 8 * MIB
+    head_max: int = 64 * 1024
+    """Bytes of a request's first line and headers."""
+    head_s: float = 15.0
+    """How long they may take to come, and how long a new connection may say nothing."""
+    connections: int = 5000
     request_s: float = 60.0
     """How long any request but a stream may take: its body, its wait, and its answer."""
     wait_s: float = 30.0
@@ -28,7 +33,15 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     burst: int = 100
 
     def checked(self) -> Limits:
-        for name in ("body_max", "under_way", "waiting", "streams", "burst"):
+        for name in (
+            "body_max",
+            "head_max",
+            "connections",
+            "under_way",
+            "waiting",
+            "streams",
+            "burst",
+        ):
             if getattr(self, name) < 1:
                 raise ConfigError(field=name, why="must be at least 1")
         if self.rate_per_s is not None and self.rate_per_s <= 0:

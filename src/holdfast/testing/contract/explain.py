@@ -6,6 +6,7 @@ import pytest
 
 from holdfast.clock import SECOND
 from holdfast.errors import JobNotFound
+from holdfast.explain import pace
 from holdfast.job import Completed, Failed
 from holdfast.limits import HOLDERS_MAX
 from holdfast.scope import Explanation, Gate, GateKind, GroupRules, Pause, Scope, rate
@@ -16,6 +17,7 @@ from holdfast.testing.contract.builders import (
     AUDIO,
     GLOBEX,
     HOUR,
+    MAIL,
     RETRY_S,
     group_of,
     ids,
@@ -42,6 +44,19 @@ async def test_a_job_that_can_be_claimed_has_no_gate(bench: Bench) -> None:
 
     assert explained.gates == ()
     assert (explained.ahead, explained.tenants) == (0, 1)
+
+
+async def test_the_pace_of_a_line_is_told_by_its_events(bench: Bench) -> None:
+    """P14: however the store numbers them."""
+    bench.needs("event_log")
+    for number in range(4):
+        await bench.put(f"j{number}")
+    for _ in range(3):
+        await bench.claim(1)
+        bench.clock.advance(2)
+
+    assert await pace(bench.store, ACME, MAIL) == pytest.approx(0.5, rel=0.01)
+    assert await pace(bench.store, GLOBEX, MAIL) is None
 
 
 async def test_explaining_what_is_not_there_is_refused(bench: Bench) -> None:
