@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 from holdfast import App, Context
+from holdfast.loop import run
 from holdfast.worker.worker import Worker
 
 TENANT = "bench"
@@ -196,13 +197,7 @@ async def serve(url: str) -> None:
 
 
 def main() -> None:
-    try:
-        import uvloop  # type: ignore[import-not-found,unused-ignore]
-
-        uvloop.install()
-    except ImportError:
-        pass  # the loop of the standard library; the report says which it was
-    asyncio.run(serve(sys.argv[1]))
+    run(serve(sys.argv[1]))  # as `holdfast worker` does
 
 
 if __name__ == "__main__":

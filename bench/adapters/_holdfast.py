@@ -7,15 +7,14 @@ of events, which no other queue here has: what it costs is among the rules of th
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
 import probe  # type: ignore[import-not-found,unused-ignore]
-import uvloop  # type: ignore[import-not-found,unused-ignore]
 
 from holdfast import App, Context
 from holdfast.config import Config
+from holdfast.loop import run
 from holdfast.worker.worker import Worker
 
 TENANT = "bench"
@@ -47,8 +46,7 @@ def system(url: str) -> tuple[type[Any], Callable[[], None], Callable[[], Any]]:
             await app.__aexit__(None, None, None)
 
     def worker() -> None:
-        uvloop.install()
-        asyncio.run(Worker(app).run())
+        run(Worker(app).run())  # as `holdfast worker` does
 
     async def setup() -> None:
         async with app:

@@ -11,7 +11,7 @@ import pytest
 from tests.service.asgi import Client
 
 from holdfast.errors import ConfigError
-from holdfast.service import deadlines
+from holdfast.service import deadlines, pages
 from holdfast.service.app import application
 from holdfast.service.auth.nobody import NoAuth
 from holdfast.service.problems import TooManyRequests
@@ -27,7 +27,7 @@ async def limited(**limits: Any) -> AsyncIterator[tuple[Service, Client]]:
     service = Service(open_store("memory://"), NoAuth(), Limits(**limits))
     await service.store.open()
     try:
-        app = application(service, owns_store=False)
+        app = application(service, mounts=[pages.dashboard], owns_store=False)
         yield service, Client(app, {"holdfast-tenant": "acme"})
     finally:
         service.close()
@@ -74,6 +74,15 @@ async def test_readers_of_events_are_bounded_and_make_room_when_they_leave() -> 
             await until(lambda: service.streams == 1)
             assert (await client.get("/v1/events/stream")).status == 503
         await until(lambda: service.streams == 0)
+
+
+@pytest.mark.parametrize("path", ["/v1/events/stream", "/ui/live"])
+async def test_a_stream_has_no_deadline(path: str) -> None:
+    """It lasts as long as its reader stays."""
+    async with limited() as (service, client), client.open("GET", path) as talk:
+        status, _ = await talk.start()
+        assert status == 200
+        assert len(service.deadlines) == 0
 
 
 async def test_a_body_is_refused_by_what_comes_not_by_what_is_announced() -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import gc
 import importlib
 import logging
 import os
 import sys
 import traceback
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -19,6 +17,7 @@ from click.core import ParameterSource
 
 from holdfast.app import App
 from holdfast.errors import ConfigError, HoldfastError, JobNotFound, did_you_mean
+from holdfast.loop import run
 from holdfast.store import Store
 from holdfast.stores import open_store
 
@@ -123,26 +122,14 @@ def common_options(function: F) -> F:
     return store_option()(app_option()(loudness_options(function)))
 
 
-GARBAGE = 50_000
-"""New objects between two looks of the garbage collector."""
-
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
 
 
 # -- store and app ---------------------------------------------------------------------------------
 
 
-def work(task: Coroutine[Any, Any, T]) -> T:
-    """Runs a command's coroutine to its end, on uvloop where it is installed."""
-    # Jobs come and go by the thousand and are part of no cycle. By default the collector looks at
-    # all that is alive every few thousand: a fifth of the time with many jobs in memory.
-    gc.freeze()
-    gc.set_threshold(GARBAGE, 20, 100)
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.run(task)
-    return uvloop.run(task)
+work = run
+"""Runs a command's coroutine to its end."""
 
 
 @contextlib.asynccontextmanager

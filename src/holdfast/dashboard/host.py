@@ -79,6 +79,8 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     closing: Callable[[], bool]
     """True once the process goes down: live pages are let go."""
     request_s: float = 60.0
+    endless: Callable[[], None] = lambda: None
+    """Told of a request that may take as long as its reader stays."""
 
     def status(self, error: HoldfastError) -> int:
         if isinstance(error, NotAllowed):

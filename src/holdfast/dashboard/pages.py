@@ -81,6 +81,7 @@ async def live(ask: Ask) -> Response:
     if topic not in ("", "overview"):
         raise InvalidInput(field="topic", why=f"there is no {topic!r}")
     messages = ask.hub.follow(feed.key_of(ask.viewer), topic)
+    ask.host.endless()
     return EventSourceResponse(
         messages,
         headers=session.HEADERS,

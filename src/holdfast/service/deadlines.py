@@ -17,6 +17,9 @@ class Deadlines:
         self._late: set[asyncio.Task[object]] = set()
         self._timer: asyncio.TimerHandle | None = None
 
+    def __len__(self) -> int:
+        return len(self._due)
+
     def begin(self, seconds: float) -> asyncio.Task[object]:
         """The present task has so long."""
         task = asyncio.current_task()

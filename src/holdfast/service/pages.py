@@ -36,6 +36,7 @@ def dashboard(service: Service) -> Sequence[BaseRoute]:
             status_of=status_of,
             closing=lambda: service.closing,
             request_s=service.limits.request_s,
+            endless=service.deadlines.free,
         )
     )
 

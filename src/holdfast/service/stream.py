@@ -30,6 +30,7 @@ def stream(call: Call, after: int, job_id: str | None) -> EventSourceResponse:
     if service.streams >= service.limits.streams:
         why = f"{service.streams} readers follow events already"
         raise Overloaded(why=why, retry_after_s=5)
+    service.deadlines.free()
     return EventSourceResponse(
         _facts(call, after, job_id), ping=BEAT_S, send_timeout=SEND_S, sep="\n"
     )
@@ -39,7 +40,6 @@ async def _facts(call: Call, after: int, job_id: str | None) -> AsyncIterator[An
     """A page at a time: what a slow reader has not taken waits in the store, not here."""
     service, caller = call.service, call.caller
     service.streams += 1
-    service.deadlines.free()
     try:
         if after == -1:
             after = (await service.store.events(call.tenant, -1, 1, job_id)).cursor
