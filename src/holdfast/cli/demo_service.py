@@ -42,7 +42,7 @@ async def keep_busy(app: App, stop: asyncio.Event) -> None:
 
 def hello(url: str) -> str:
     """Lines that work when pasted."""
-    call = "curl -sS -H 'Holdfast-Tenant: demo'"
+    call = r"curl -sS -w '\n' -H 'Holdfast-Tenant: demo'"
     greet = '{"type":"greet","payload":{"name":"Ada"},"queue":"mail","id":"hello"}'
     yours = '{"type":"by-hand","queue":"yours","payload":[1,2]}'
     claim = '{"queues":["yours"],"wait":10}'

@@ -26,7 +26,7 @@ def _failed(call: Call, query: Filter) -> Selection:
 
 
 async def find(call: Call) -> JobsOut:
-    """A page, newest first, without payloads."""
+    """A page of jobs that failed for good, newest first, without payloads."""
     return await listed(call, _failed(call, call.query))
 
 

@@ -50,7 +50,7 @@ NAP_S = 5.0
 
 
 async def enqueue(call: Call) -> Status:
-    """201 when the job was made, 200 when the id or the key led to an earlier one."""
+    """Keeps a job: 201 when it was made, 200 when the id or the key led to an earlier one."""
     job = planned(call, call.body, call.header(IDEMPOTENCY_HEADER))
     result = await call.service.enqueues.submit(job)
     if result.error is not None:
@@ -59,7 +59,7 @@ async def enqueue(call: Call) -> Status:
 
 
 async def enqueue_many(call: Call) -> EnqueuedManyOut:
-    """Each job has its own answer; what is wrong with the call itself refuses all of them."""
+    """Keeps up to 1,000 jobs. Each has its own answer; what is wrong with the call refuses all."""
     key = call.header(IDEMPOTENCY_HEADER)
     jobs = [
         planned(call, one, None if key is None else f"{key}/{number}", f"jobs[{number}].")
@@ -183,7 +183,7 @@ class Listing(Filter):
 
 
 async def find(call: Call) -> JobsOut:
-    """A page, without payloads."""
+    """A page of jobs, without payloads."""
     return await listed(call, call.query.selection(call))
 
 
@@ -211,6 +211,7 @@ def cursor(text: str) -> int:
 
 
 async def get(call: Call) -> JobOut:
+    """One job, with its payload and its result."""
     return job_out(await seen(call, call.job()))
 
 
@@ -250,6 +251,7 @@ async def result(call: Call) -> ResultOut:
 
 
 async def explain(call: Call) -> ExplainedOut:
+    """Why a job does not run now: every gate that holds it, in words."""
     ref = call.job()
     await seen(call, ref)
     found = await call.view.explain(ref.id)
@@ -274,7 +276,7 @@ async def explain(call: Call) -> ExplainedOut:
 
 
 async def timeline(call: Call) -> EventsOut:
-    """All that is known to have happened to it."""
+    """All that is known to have happened to a job."""
     ref = call.job()
     await seen(call, ref)
     found = await operate.timeline(call.service.store, ref.id, ref.tenant)
@@ -287,6 +289,7 @@ async def timeline(call: Call) -> EventsOut:
 
 
 async def cancel(call: Call) -> CanceledOut:
+    """Cancels a job: nothing else changes it from then on, and its running handler is told."""
     ref = call.job()
     await seen(call, ref)
     return CanceledOut(id=ref.id, canceled=await call.view.cancel(ref.id))

@@ -65,7 +65,7 @@ async def groups(call: Call) -> TalliesOut:
 
 
 async def counts(call: Call) -> TallyOut:
-    """Of one scope."""
+    """How many jobs of a scope are in each state."""
     return _tally(await _handle(call).counts())
 
 
@@ -94,6 +94,7 @@ async def every(call: Call) -> ScopesOut:
 
 
 async def get(call: Call) -> ScopeOut:
+    """Limits, rate, weight and pause of a scope, and the version to change them from."""
     return _state(await _handle(call).get())
 
 
@@ -117,6 +118,7 @@ async def pause(call: Call) -> ScopeOut:
 
 
 async def resume(call: Call) -> ScopeOut:
+    """Ends a pause; changes nothing when there is none."""
     return _state(await _own(call).resume(call.caller.name))
 
 
@@ -143,6 +145,7 @@ def _own(call: Call) -> ScopeHandle:
 
 
 async def slots(call: Call) -> SlotsOut:
+    """The places that outsiders hold now."""
     return SlotsOut(slots=[_slot(one) for one in await _handle(call).slots()])
 
 
@@ -224,6 +227,7 @@ class LoadOut(Out):
 
 
 async def load(call: Call) -> LoadOut:
+    """The work at hand, and how many workers it wants: for autoscalers."""
     query: LoadQuery = call.query
     found = await operate.load(
         call.service.store,
