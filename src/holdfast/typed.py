@@ -171,8 +171,7 @@ def _kind_of(function: Callable[..., Any], name: str) -> type[Job]:
         return function(ctx, **asdict(self))
 
     space["run"] = run
-    # Its arguments were there before it and do not refer to it: nothing for the collector to find.
-    return cast(type[Job], JobMeta(name, (Job,), space, gc=False))
+    return cast(type[Job], JobMeta(name, (Job,), space))
 
 
 class Registry:

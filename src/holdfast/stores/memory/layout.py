@@ -65,7 +65,6 @@ class Tables(Ages, Keys, Log):
         self.finished: list[Entry] = []
         self._ended: dict[Line, tuple[int, int]] = {}  # Jobs and bytes not yet in the counts.
         self._seq = 0
-        self._shared: dict[Line, tuple[Counter[State], ...]] = {}
 
     # -- rows ------------------------------------------------------------------------------------
 
@@ -154,7 +153,6 @@ class Tables(Ages, Keys, Log):
 
     def forget(self) -> None:
         """Drops the counters of lines, tenants and groups that have no jobs left."""
-        self._shared.clear()
         self.counts = {line: counts for line, counts in self.counts.items() if +counts}
         self.tenants = {name: counts for name, counts in self.tenants.items() if +counts}
         self.groups = {scope: group for scope, group in self.groups.items() if +group.counts}
@@ -196,11 +194,7 @@ class Tables(Ages, Keys, Log):
         if tenant not in self.tenants:
             self.tenants[tenant] = Counter()
         if scope is None:
-            # One for all jobs of the line: the collector looks at each of them, again and again.
-            shared = self._shared.get(line)
-            if shared is None:
-                shared = self._shared[line] = self.counts[line], self.tenants[tenant]
-            return shared
+            return self.counts[line], self.tenants[tenant]
         if scope not in self.groups:
             self.groups[scope] = Group()
         return self.counts[line], self.tenants[tenant], self.groups[scope].counts
