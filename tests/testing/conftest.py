@@ -1,0 +1,57 @@
+"""A FoundationDB behind one fixture: the engine, and a real cluster where one is named."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.testing.cluster import Cluster
+
+import holdfast.testing.foundationdb
+from holdfast.testing import ManualClock
+from holdfast.testing.foundationdb import Engine, Faults
+
+CLUSTER_FILE = "HOLDFAST_TEST_FDB_CLUSTER_FILE"
+"""Names the cluster file of a FoundationDB 7.3 in which the tests may write keys of their own."""
+
+
+def real() -> Iterator[Cluster]:
+    """The cluster that the environment names; the keys of the test are removed afterwards."""
+    file = os.environ.get(CLUSTER_FILE)
+    if not file:
+        pytest.skip(f"foundationdb cluster: {CLUSTER_FILE} names none")
+    fdb: Any = importlib.import_module("fdb")
+    fdb.api_version(730)
+    db = fdb.open(file)
+    prefix = b"holdfast test " + os.urandom(8)
+    pass_time = time.sleep  # nothing else can be waited for: the time of a cluster
+    yield Cluster(db, fdb, prefix, pass_time)
+    tr = db.create_transaction()
+    tr.clear_range_startswith(prefix)
+    tr.commit().wait()
+
+
+@pytest.fixture(params=["engine", "cluster"])
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """For the engine and for a real cluster: an empty place for keys."""
+    if request.param == "cluster":
+        yield from real()
+    else:
+        clock = ManualClock()
+        db = Engine(clock).database()
+        yield Cluster(db, holdfast.testing.foundationdb, b"test ", clock.advance)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def engine(clock: ManualClock) -> Engine:
+    """The engine alone, for what a real cluster cannot be told to do."""
+    return Engine(clock, faults=Faults(seed=1))
