@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.servers.engines import Engines
 from tests.servers.kinds import KINDS, Missing
 from tests.servers.service import Host
 
@@ -20,7 +21,7 @@ from holdfast.testing.contract.bench import Bench
 if TYPE_CHECKING:
     from tests.servers.kinds import Kind, Servers
 
-STORES = ["memory", "sqlite", "remote", *KINDS]
+STORES = ["memory", "sqlite", "remote", "foundationdb", *KINDS]
 
 
 @pytest.fixture(scope="session")
@@ -32,10 +33,12 @@ def host() -> Iterator[Host]:
 
 
 @pytest.fixture(params=STORES)
-def server(request: pytest.FixtureRequest) -> Iterator[Kind | Host | None]:
+def server(request: pytest.FixtureRequest) -> Iterator[Kind | Host | Engines | None]:
     """For each store: its shared server, if it has one."""
     if request.param in ("memory", "sqlite"):
         yield None
+    elif request.param == "foundationdb":
+        yield Engines()
     elif request.param == "remote":
         host: Host = request.getfixturevalue("host")
         yield host
@@ -57,9 +60,11 @@ def server_of(kind: str, request: pytest.FixtureRequest) -> Kind:
 
 @pytest.fixture
 def url(
-    request: pytest.FixtureRequest, server: Kind | Host | None, tmp_path: Path
+    request: pytest.FixtureRequest, server: Kind | Host | Engines | None, tmp_path: Path
 ) -> Callable[[str], str]:
     """For each store: the URL of the place with this name, empty for each test."""
+    if isinstance(server, Engines):
+        return lambda name: pytest.skip("foundationdb: an engine in the process has no URL")
     if isinstance(server, Host):
         return lambda name: server.place(name).url
     if server is None:
@@ -70,14 +75,14 @@ def url(
 
 
 @pytest.fixture
-def done(server: Kind | Host | None) -> Callable[[], None]:
+def done(server: Kind | Host | Engines | None) -> Callable[[], None]:
     """Says that no place of this test so far is used any more; the next ones cost less then."""
     return server.clear if server is not None else lambda: None
 
 
 @pytest.fixture
 def make(
-    url: Callable[[str], str], server: Kind | Host | None
+    url: Callable[[str], str], server: Kind | Host | Engines | None
 ) -> Callable[[str, Clock | None], Store]:
     """For each store: makes it, not opened yet, at the place with this name.
 
@@ -85,6 +90,8 @@ def make(
     """
     if isinstance(server, Host):
         return lambda name, clock: server.place(name, clock).remote()
+    if isinstance(server, Engines):
+        return server.store
     return lambda name, clock: open_store(url(name), clock)
 
 

@@ -1,0 +1,162 @@
+"""What a claim does first: repair. And what a sleeper waits for."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from holdfast.clock import SECOND, Micros, seconds
+from holdfast.job import EventKind, State
+from holdfast.limits import REPAIR_MAX, WAIT_S_MAX
+from holdfast.store import Watch
+from holdfast.stores.foundationdb import gates
+from holdfast.stores.foundationdb.journey import stand
+from holdfast.stores.foundationdb.layout import (
+    Space,
+    whole,
+)
+from holdfast.stores.foundationdb.rows import Row, lease_of
+from holdfast.stores.foundationdb.rules import Known
+from holdfast.stores.foundationdb.step import Step
+from holdfast.stores.foundationdb.turns import open_lines
+
+# -- repair ----------------------------------------------------------------------------------------
+
+
+async def due(step: Step) -> bool:
+    """True when there are due jobs to make ready."""
+    return bool(await _past(step, Space.DUE, step.now, 1))
+
+
+async def overdue(step: Step) -> bool:
+    """True when there is something to repair."""
+    for space in (Space.DUE, Space.HELD, Space.REOPEN, Space.TTL):
+        horizon = step.at.horizon if space is Space.HELD else step.now
+        if await _past(step, space, horizon, 1):
+            return True
+    return False
+
+
+async def repair(step: Step, known: Known) -> int:
+    """Makes due jobs and lapsed leases ready, and opens what time has opened: REPAIR_MAX of each.
+
+    Returns how many it moved.
+    """
+    moved = await _promote(step, known)
+    moved += await _rescue(step, known)
+    moved += await gates.reopen(step, known, REPAIR_MAX)
+    # Last, for the jobs made ready just now may have outlived their time too.
+    moved += await _retire(step, known)
+    await gates.open_up(step)
+    return moved
+
+
+async def _past(
+    step: Step, space: Space, horizon: int, most: int = REPAIR_MAX
+) -> list[tuple[bytes, bytes]]:
+    begin = step.keys.all(space)
+    return await step.range(begin, begin + whole(horizon + 1), most, snapshot=True)
+
+
+async def _named(
+    step: Step, known: Known, space: Space, pairs: list[tuple[bytes, bytes]]
+) -> list[Row]:
+    names = [step.keys.name_of(space, key) for key, _ in pairs]
+    await gates.learn(step, known, (tenant for tenant, _ in names))
+    return [row for row in await step.rows(names) if row is not None]
+
+
+async def promote(step: Step, known: Known) -> int:
+    """Makes due jobs ready."""
+    moved = await _promote(step, known)
+    await gates.open_up(step)
+    return moved
+
+
+async def _promote(step: Step, known: Known) -> int:
+    moved = 0
+    for row in await _named(step, known, Space.DUE, await _past(step, Space.DUE, step.now)):
+        if row.state in (State.SCHEDULED, State.RETRYING) and row.run_at <= step.now:
+            row.state = State.ENQUEUED
+            await stand(step, row)
+            moved += 1
+    return moved
+
+
+async def _rescue(step: Step, known: Known) -> int:
+    moved, space = 0, Space.HELD
+    pairs = [
+        (key, value)
+        for key, value in await _past(step, space, step.at.horizon)
+        if _is_over(step, space, key, value)
+    ]
+    for row in await _named(step, known, space, pairs):
+        if row.state is State.PROCESSING and row.lapsed(step.at):
+            row.state = State.ENQUEUED
+            row.lapses += 1
+            row.updated_at = step.now
+            await stand(step, row)
+            await step.note(EventKind.RESCUED, row)
+            moved += 1
+    return moved
+
+
+def _is_over(step: Step, space: Space, key: bytes, value: bytes) -> bool:
+    until, length = lease_of(value)
+    return step.at.lapsed(until, step.keys.instant_of(space, key), length)
+
+
+async def _retire(step: Step, known: Known) -> int:
+    moved = 0
+    for row in await _named(step, known, Space.TTL, await _past(step, Space.TTL, step.now)):
+        if not row.late and row.expires_at is not None and row.expires_at <= step.now:
+            retire(step, row)
+            moved += 1
+    return moved
+
+
+def retire(step: Step, row: Row) -> None:
+    """Takes a job out of its line that is past its time to live: upkeep will fail it."""
+    row.late, row.gate, row.granted = True, 0, False
+    step.save(row)
+
+
+# -- what a sleeper waits for ----------------------------------------------------------------------
+
+
+async def soonest(step: Step, known: Known, watch: Watch) -> float:
+    """Seconds until something known will be worth a look; 0 when it already is."""
+    if watch.news:
+        return WAIT_S_MAX
+    if watch.job is not None:
+        row = await step.row(watch.job.tenant, watch.job.id)
+        return WAIT_S_MAX if row is not None and row.alive else 0.0
+    instants = []
+    lines, _ = await open_lines(step, (watch.tenants, watch.queues))
+    for line in lines:
+        await gates.learn(step, known, [line[0]])
+        rooms = await gates.line_rooms(step, *line)
+        if all(room.left() > 0 for room in rooms):
+            if await step.under(step.keys.ready(*line), 1, snapshot=True):
+                return 0.0
+        else:
+            opens = [room.opens_at() for room in rooms]
+            instants += [at for at in opens if at is not None]
+    instants += [at async for at in _heads(step)]
+    return max(0.0, seconds(min(instants, default=step.now + 3600 * SECOND) - step.now))
+
+
+async def _heads(step: Step) -> AsyncIterator[Micros]:
+    """When the next job is due, when the next lease lapses that repair would make ready, and when
+    time next opens a group.
+    """
+    for space in (Space.DUE, Space.REOPEN, Space.HELD):
+        for key, value in await step.under(step.keys.all(space), 1, snapshot=True):
+            at = step.keys.instant_of(space, key)
+            if space is not Space.HELD:
+                yield at
+            elif at > step.at.horizon:
+                # The index of leases may be by versions, which are as many as microseconds.
+                yield step.now + at - step.at.horizon
+            else:
+                # One that only seems to be over is looked at again, but not without end.
+                yield step.now + (0 if _is_over(step, space, key, value) else SECOND)

@@ -1,0 +1,136 @@
+"""When has a lease lapsed? The hybrid rule of two clocks (P8).
+
+A store that was given a clock goes by it alone. Without one, two clocks are asked, for each can be
+wrong in its own way: the wall clocks of two hosts may differ (by 30 s, we allow), and the cluster's
+version, which grows by 1,000,000 a second on every host alike, jumps by about 100 s when the
+cluster recovers, and stands still for up to 2.1 s while nothing is written.
+
+    version deadline = the claim's version + lease in seconds x 1,000,000
+    wall deadline    = the claimer's wall clock + lease
+
+    A lease has lapsed when the version deadline has passed, and either
+      a) this process has witnessed, by its own monotonic clock, that the time between was real, or
+      b) the wall clock is past the wall deadline + grace (60 s = 2 x 30 s).
+
+Witness: with every transaction a process notes the version and its monotonic clock. Where versions
+grew by more than the time that passed (and the lag that was owed), the rest is a jump. The age of a
+lease is the difference of versions, less all jumps that this process saw since, so a recovery makes
+nobody's lease old, and no herd steals. What a process cannot vouch for, because it is younger than
+the lease, it does not count: it waits until it has seen the length of the lease pass, or b.
+While the version stands still the monotonic clock goes on from it (ticks): the time since the
+version was first seen has surely passed too.
+
+So a dead worker's job is taken as soon as its lease is over, by any process that has been there for
+as long; and nothing is taken early, whatever the clocks of others say. Fences guard every ack
+anyway.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+from holdfast.clock import SECOND, Clock, Micros, SystemClock
+
+LAG_MAX = 5 * SECOND
+"""Versions that an idle cluster may owe; measured 2.1 s."""
+DRIFT = 100
+"""One part in so many that versions may run faster than time."""
+JUMPS_MAX = 64
+"""Jumps that are remembered; older ones are forgotten, and the process is as young as they are."""
+
+
+class Witness:
+    """What one process has seen of the cluster's version. Any thread may tell it more."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._born: int | None = None
+        self._version = 0
+        self._at = 0.0
+        self._owed = 0
+        self._jumps: deque[tuple[int, int]] = deque()
+        """(the version after it, how much too far): in order."""
+
+    def note(self, version: int) -> int:
+        """A transaction read at this version, now; gives the ticks, never less than the version."""
+        with self._lock:
+            now = self._monotonic()
+            if self._born is None:
+                self._born, self._version, self._at = version, version, now
+            elif version > self._version:
+                self._grow(version, now)
+            passed = min(LAG_MAX, int((now - self._at) * SECOND))
+            return self._version + passed
+
+    def _grow(self, version: int, now: float) -> None:
+        passed = int((now - self._at) * SECOND)
+        allowed = passed + passed // DRIFT + self._owed
+        grown = version - self._version
+        jump = grown - allowed if grown - allowed > LAG_MAX else 0
+        if jump:
+            self._jumps.append((version, jump))
+        self._owed = min(LAG_MAX, max(0, allowed - grown + jump))
+        self._version, self._at = version, now
+        if len(self._jumps) > JUMPS_MAX:
+            self._born = self._jumps.popleft()[0]
+
+    def age(self, since: int, ticks: int) -> Micros:
+        """How much time has surely passed between two instants of the cluster's clock."""
+        with self._lock:
+            if self._born is None:
+                return 0
+            begun = max(since, self._born)
+            jumped = sum(jump for at, jump in self._jumps if begun < at <= ticks)
+            return max(0, ticks - begun - jumped)
+
+
+class Instant:
+    """The instant of one transaction, by whichever clocks count."""
+
+    __slots__ = ("_grace", "_witness", "horizon", "now", "version")
+
+    def __init__(
+        self, now: Micros, version: int, witness: Witness | None = None, grace: Micros = 0
+    ) -> None:
+        self.now = now
+        self.version = version
+        self._witness = witness
+        self._grace = grace
+        self.horizon = now if witness is None else witness.note(version)
+        """Now, by the clock of the index of leases: how far it is worth a look."""
+
+    def deadline(self, lease_us: Micros) -> int:
+        """Where a lease of this length stands in the index of leases."""
+        return self.horizon + lease_us
+
+    def lapsed(self, until: Micros, deadline: int, lease_us: Micros) -> bool:
+        """Whether a lease is over: its end by the wall, its place in the index, its length."""
+        if self._witness is None:
+            return until <= self.now
+        if deadline > self.horizon:
+            return False
+        if until + self._grace <= self.now:
+            return True
+        return self._witness.age(deadline - lease_us, self.horizon) >= lease_us
+
+    def judged(self, until: Micros | None, deadline: int, lease_us: Micros) -> Micros:
+        """The instant at which `lifecycle.refusal` finds this lease valid or expired, as it is."""
+        if self._witness is None or until is None:
+            return self.now
+        return until if self.lapsed(until, deadline, lease_us) else min(self.now, until - 1)
+
+
+class Time:
+    """Makes the instants of one store."""
+
+    def __init__(self, clock: Clock | None, grace_us: Micros) -> None:
+        self._clock: Clock = clock or SystemClock()
+        self._witness = Witness() if clock is None else None
+        self._grace = grace_us
+
+    def at(self, version: int) -> Instant:
+        return Instant(self._clock.now(), version, self._witness, self._grace)

@@ -1,0 +1,47 @@
+"""What `holdfast doctor` can say of a FoundationDB store: its client, its cluster, its clocks."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.errors import HoldfastError
+from holdfast.store import Finding, Level, Store
+from holdfast.stores.foundationdb import binding
+from holdfast.stores.foundationdb.faults import ours
+from holdfast.stores.foundationdb.layout import FORMAT
+from holdfast.stores.foundationdb.store import FoundationStore
+
+STATUS = b"\xff\xff/status/json"
+"""Where the cluster tells about itself."""
+
+
+async def examine(store: Store) -> list[Finding]:
+    """Looks at an open store."""
+    assert isinstance(store, FoundationStore), "operate.examine picks the doctor by the URL"
+    found = [Finding(Level.OK, "format", f"version {FORMAT}, keys under {store.options.prefix!r}")]
+    try:
+        step = await store._open().step()
+        version = step.at.version
+        found.append(Finding(Level.OK, "cluster", f"answers; its version is {version:,}"))
+        found.append(_status(await binding.get(step.tr, STATUS)))
+    except Exception as error:
+        fault = ours(error, store.options.name)
+        if not isinstance(fault, HoldfastError):
+            raise
+        found.append(Finding(Level.BAD, "cluster", str(fault)))
+    return found
+
+
+def _status(text: bytes | None) -> Finding:
+    """What the cluster says of its own health."""
+    if text is None:
+        return Finding(Level.WARNING, "health", "the cluster tells nothing about itself")
+    status = msgspec.json.decode(text)
+    database = status.get("client", {}).get("database_status", {})
+    if database.get("healthy"):
+        return Finding(Level.OK, "health", "healthy, and every copy of the data is there")
+    if database.get("available"):
+        return Finding(
+            Level.WARNING, "health", "available, but not all copies of the data are there"
+        )
+    return Finding(Level.BAD, "health", "the database is not available")

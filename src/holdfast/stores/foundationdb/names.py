@@ -1,0 +1,168 @@
+"""Names with a value (settings) and names held for a time (leaders, presence, slots)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.errors import StaleSetting
+from holdfast.job import EventKind
+from holdfast.scope import Scope, ScopeKind, decode, scope_of, slot_scope_of
+from holdfast.store import Hold, Put, Setting, Take
+from holdfast.stores.foundationdb import gates
+from holdfast.stores.foundationdb.layout import Space, number, text, texts, whole
+from holdfast.stores.foundationdb.named import (
+    Kept,
+    hold_key,
+    hold_of,
+    hold_value,
+    setting_key,
+    setting_of,
+    setting_value,
+)
+from holdfast.stores.foundationdb.rules import Known
+from holdfast.stores.foundationdb.step import Step
+from holdfast.stores.foundationdb.turns import open_lines
+
+
+async def put(step: Step, known: Known, puts: Sequence[Put], under: str | None) -> list[Setting]:
+    """Applies all of them, or none."""
+    last: dict[str, int] = {}
+    for one in puts:
+        kept = await _kept(step, one.name)
+        last[one.name] = 0 if kept is None else kept.version
+        version = 0 if kept is None or kept.value is None else kept.version
+        if version != one.version:
+            raise StaleSetting(
+                field="version", name=one.name, version=version, expected=one.version
+            )
+        if scope_of(one.name) is not None and one.value is not None:
+            decode(one.name, one.value)  # Refused before anything is changed.
+    for one in puts:
+        last[one.name] += 1
+        scope = scope_of(one.name)
+        before = None
+        if scope is not None:
+            await gates.learn(step, known, [scope.tenant])
+            before = step.rules.of(scope).groups
+        step.put(setting_key(step.keys, one.name), setting_value(one.value, last[one.name]))
+        if scope is not None:
+            await _configure(step, scope, one, before)
+    await gates.open_up(step)
+    if under is not None:
+        return await settings_under(step, under)
+    found = [await _kept(step, one.name) for one in puts]
+    return [_setting(kept) for kept in found if kept is not None and kept.value is not None]
+
+
+async def _kept(step: Step, name: str) -> Kept | None:
+    key = setting_key(step.keys, name)
+    found = await step.get(key)
+    return None if found is None else setting_of(step.keys, key, found)
+
+
+def _setting(kept: Kept) -> Setting:
+    assert kept.value is not None
+    return Setting(kept.name, kept.value, kept.version)
+
+
+async def _configure(step: Step, scope: Scope, one: Put, before: object) -> None:
+    """Lets the new settings of a scope take effect."""
+    tenant = scope.tenant
+    step.stamp(step.keys.all(Space.RULED, text(tenant)))
+    step.rules.learn(tenant, await gates.settings_of(step, tenant))
+    rules = step.rules
+    await gates.bound(step, scope, rules.of(scope).rate)
+    if scope.kind is ScopeKind.GROUP:
+        await gates.regrant(step, tenant, scope.part)
+    elif before != rules.of(scope).groups:
+        for group in await gates.groups_of(step, tenant):
+            rate = rules.group(tenant, group, scope.part).rate
+            await gates.bound(step, Scope(tenant, ScopeKind.GROUP, group), rate)
+            await gates.regrant(step, tenant, group)
+    step.tenants.add(tenant)
+    await wake(step, scope)
+    text_ = (one.value or b"").decode()
+    step.record(EventKind.CONFIGURED, tenant, (one.name, "", ""), note=text_)
+
+
+async def wake(step: Step, scope: Scope) -> None:
+    """Tells who sleeps at the lines of a scope that its room may have changed."""
+    if scope.kind is ScopeKind.QUEUE:
+        step.lines.add((scope.tenant, scope.part))
+        return
+    lines, _ = await open_lines(step, ((scope.tenant,), None))
+    step.lines.update(lines)
+
+
+async def settings_under(step: Step, under: str) -> list[Setting]:
+    prefix = step.keys.all(Space.SETTINGS, text(under)[:-1])
+    kept = [setting_of(step.keys, *pair) for pair in await step.under(prefix, snapshot=True)]
+    return [_setting(each) for each in kept if each.value is not None]
+
+
+# -- holds -----------------------------------------------------------------------------------------
+
+
+async def take(step: Step, known: Known, takes: Sequence[Take], under: str | None) -> list[Hold]:
+    holds = [await _take(step, known, one) for one in takes]
+    await gates.open_up(step)
+    return holds if under is None else await holds_under(step, under)
+
+
+async def _take(step: Step, known: Known, one: Take) -> Hold:
+    key, now = hold_key(step.keys, one.name), step.now
+    found = await step.get(key)
+    held = None if found is None else hold_of(step.keys, key, found)
+    if held is not None and held.until > now and held.owner != one.owner:
+        return held
+    if held is not None:
+        step.drop(_end_key(step, held))
+    scope = slot_scope_of(one.name)
+    if one.length_us <= 0:
+        step.drop(key)
+        await _slot(step, known, scope)
+        return Hold(one.name, "", 0, "")
+    hold = Hold(one.name, one.owner, now + one.length_us, one.note)
+    step.put(key, hold_value(hold.owner, hold.until, hold.note))
+    step.put(_end_key(step, hold), b"")
+    await _slot(step, known, scope)
+    return hold
+
+
+def _end_key(step: Step, hold: Hold) -> bytes:
+    return step.keys.all(Space.HOLD_ENDS, whole(hold.until), text(hold.name))
+
+
+async def _slot(step: Step, known: Known, scope: Scope | None) -> None:
+    """Looks at the room of a scope whose slots have changed."""
+    if scope is None:
+        return
+    await gates.learn(step, known, [scope.tenant])
+    if not step.rules.ruled(scope.tenant):
+        return
+    gates.contend(step, scope)
+    if scope.kind is ScopeKind.GROUP:
+        step.groups.add((scope.tenant, scope.part))
+    else:
+        step.tenants.add(scope.tenant)
+    await wake(step, scope)
+
+
+async def prune(step: Step, limit: int) -> None:
+    """Drops names that nobody holds any more."""
+    begin = step.keys.all(Space.HOLD_ENDS)
+    for entry, _ in await step.range(begin, begin + whole(step.now + 1), limit, snapshot=True):
+        until = number(entry[len(begin) :])
+        [name] = texts(entry[len(begin) + 8 :], 1)
+        step.drop(entry)
+        key = hold_key(step.keys, name)
+        found = await step.get(key)
+        if found is not None and hold_of(step.keys, key, found).until == until:
+            step.drop(key)
+
+
+async def holds_under(step: Step, under: str) -> list[Hold]:
+    prefix = step.keys.all(Space.HOLDS, text(under)[:-1])
+    # By snapshot: who renews its own name must not fail because others renew theirs.
+    holds = [hold_of(step.keys, *pair) for pair in await step.under(prefix, snapshot=True)]
+    return [hold for hold in holds if hold.until > step.now]

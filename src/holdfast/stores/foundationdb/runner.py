@@ -1,0 +1,168 @@
+"""Runs steps: one transaction each, tried again while others are in the way, and done only once."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from holdfast.stores.foundationdb import binding
+from holdfast.stores.foundationdb.clock import Time
+from holdfast.stores.foundationdb.faults import (
+    NOT_COMMITTED,
+    code_of,
+    is_again,
+    is_unknown,
+    ours,
+)
+from holdfast.stores.foundationdb.layout import Keys
+from holdfast.stores.foundationdb.options import Options
+from holdfast.stores.foundationdb.step import Step, mark_key
+from holdfast.stores.foundationdb.turnstile import Turnstile
+
+T = TypeVar("T")
+
+PAUSE_S_MAX = 0.2
+"""The longest pause before another try; the first are shorter."""
+MARKS_MAX = 100
+"""Old marks that one step clears."""
+
+Work = Callable[[Step], Awaitable[T]]
+
+
+class Runner:
+    """What all steps of one open store share. Any thread that runs an event loop may use it."""
+
+    def __init__(self, database: Any, keys: Keys, options: Options, time: Time) -> None:
+        self.database = database
+        self.keys = keys
+        self.options = options
+        self.time = time
+        self.first = 0
+        """The version from which sequences are counted."""
+        self.tries = 0
+        """Transactions begun that wanted to write; `again` of them were in vain."""
+        self.again = 0
+        self._turnstile = Turnstile()
+        self._marks: deque[bytes] = deque()
+        self._chance = random.Random()
+
+    async def read(self, work: Work[T]) -> T:
+        """What the work finds, at one version."""
+        return await self._tried(lambda tries: self._look(work))
+
+    async def write(self, work: Work[T], told: Callable[[Step], None] | None = None) -> T:
+        """Does the work once, whatever is heard of its commits; `told` hears of the step that
+        was.
+        """
+        call = _Call(self, work, told)
+        return await self._tried(call.attempt)
+
+    async def _look(self, work: Work[T]) -> T:
+        return await work(await self.step())
+
+    async def step(self) -> Step:
+        """A new transaction, with its version and its instant."""
+        transaction = self.database.create_transaction()
+        transaction.options.set_timeout(int(self.options.timeout_s * 1000))
+        return await self.joined(transaction)
+
+    async def joined(self, transaction: Any) -> Step:
+        """A step in a transaction that is there already."""
+        version = await binding.ready(transaction.get_read_version())
+        step = Step(transaction, self.keys, self.time.at(version), self.first)
+        step.events = self.options.events
+        return step
+
+    async def _tried(self, attempt: Callable[[int], Awaitable[T]]) -> T:
+        ends = time.monotonic() + self.options.retry_s
+        tries, beaten = 0, False
+        while True:
+            try:
+                if not beaten:
+                    return await attempt(tries)
+                async with self._turnstile:
+                    return await attempt(tries)
+            except Exception as error:
+                beaten = code_of(error) == NOT_COMMITTED
+                may = is_again(error) or is_unknown(error)
+                if not may or time.monotonic() >= ends:
+                    fault = ours(error, self.options.name)
+                    if fault is error:
+                        raise
+                    raise fault from error
+            tries += 1
+            await asyncio.sleep(self._pause(tries))
+
+    def _pause(self, tries: int) -> float:
+        if tries == 1:
+            return 0.0
+        return self._chance.random() * min(PAUSE_S_MAX, 0.001 * 2.0 ** min(tries, 10))
+
+    def old_marks(self) -> list[bytes]:
+        """Marks of calls that are over; whoever takes them clears them."""
+        marks: list[bytes] = []
+        with suppress(IndexError):  # Other threads take some too.
+            while len(marks) < MARKS_MAX:
+                marks.append(self._marks.popleft())
+        return marks
+
+    def over(self, mark: bytes) -> None:
+        self._marks.append(mark)
+
+
+class _Call:
+    """One call that writes, over all its tries."""
+
+    def __init__(
+        self, runner: Runner, work: Work[Any], told: Callable[[Step], None] | None
+    ) -> None:
+        self._runner = runner
+        self._work = work
+        self._told = told
+        self._nonce = os.urandom(12)
+        self._mark: bytes | None = None
+        self._unheard: dict[bytes, tuple[Step, Any]] = {}
+        """Tries of which it is not known whether they were done, and what they would answer."""
+
+    async def attempt(self, tries: int) -> Any:
+        runner = self._runner
+        step = await runner.step()
+        if self._mark is None:
+            self._mark = mark_key(runner.keys, step.at.version, self._nonce)
+        if self._unheard:
+            found = await binding.get(step.tr, self._mark)
+            if found is not None:
+                return self._done(*self._unheard[found])
+        result = await self._work(step)
+        if not step.wrote and not self._unheard:
+            return self._done(step, result, wrote=False)
+        step.flush()
+        number = tries.to_bytes(4, "big")
+        step.mark(self._mark, number)
+        marks = runner.old_marks()
+        step.forget(marks)
+        runner.tries += 1
+        try:
+            await binding.ready(step.tr.commit())
+        except BaseException as error:
+            runner.again += 1
+            for mark in marks:
+                runner.over(mark)
+            if is_unknown(error):
+                self._unheard[number] = step, result
+            raise
+        step.committed = step.tr.get_committed_version()
+        return self._done(step, result)
+
+    def _done(self, step: Step, result: Any, *, wrote: bool = True) -> Any:
+        if self._mark is not None and wrote:
+            self._runner.over(self._mark)
+        if self._told is not None:
+            self._told(step)
+        return result

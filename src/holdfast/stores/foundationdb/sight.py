@@ -1,0 +1,137 @@
+"""What operators and tenants see: pages of jobs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from holdfast.clock import Micros
+from holdfast.job import JobRecord, State
+from holdfast.lifecycle import seen
+from holdfast.limits import BATCH_MAX, SELECT_MAX, within
+from holdfast.store import Find, Page, Selection
+from holdfast.stores.foundationdb.layout import (
+    STEP_BYTES_MAX,
+    Space,
+    after,
+    seq_bytes,
+    texts,
+)
+from holdfast.stores.foundationdb.rows import Row
+from holdfast.stores.foundationdb.step import Step
+
+LOOK = 200
+"""Rows that are read at a time."""
+LOOKS_MAX = 10_000
+"""Rows that one transaction looks at, before another goes on: it must not outlive its version."""
+
+
+def bounded(select: Selection) -> Selection:
+    """The selection, unless one of its fields has more values than its limit."""
+    within("ids", len(select.ids), BATCH_MAX)
+    for field in ("queues", "types", "states", "groups", "tags", "reasons"):
+        within(field, len(getattr(select, field)), SELECT_MAX)
+    return select
+
+
+class Selecting:
+    """The jobs that a selection may name, in or against the order of their enqueue."""
+
+    def __init__(self, select: Selection, after: int | None, *, newest_first: bool) -> None:
+        self.select = select
+        self.after = after
+        self.newest_first = newest_first
+
+    def takes(self, row: Row, now: Micros) -> bool:
+        select = self.select
+        return (
+            (select.tenant is None or row.tenant == select.tenant)
+            and (not select.ids or row.id in select.ids)
+            and (not select.queues or row.queue in select.queues)
+            and (not select.types or row.type in select.types)
+            and (not select.groups or row.group in select.groups)
+            and (not select.reasons or row.reason in select.reasons)
+            and (select.key is None or row.key == select.key)
+            and (select.created_from is None or row.created_at >= select.created_from)
+            and (select.created_before is None or row.created_at < select.created_before)
+            and all(tag in row.tags for tag in select.tags)
+            and (not select.states or seen(row.state, row.run_at, now) in select.states)
+        )
+
+    async def rows(self, step: Step) -> AsyncGenerator[Row, None]:
+        """What there is behind the cursor, by snapshot; not all of it is of the selection."""
+        if self.select.ids and self.select.tenant is not None:
+            for row in await self._by_id(step, self.select.tenant):
+                yield row
+            return
+        begin, end = self._range(step)
+        while begin < end:
+            pairs = await step.range(begin, end, LOOK, reverse=self.newest_first, snapshot=True)
+            names = [self._name(*pair) for pair in pairs]
+            for each in await step.peek(names):
+                if each is not None:
+                    yield each
+            if len(pairs) < LOOK:
+                return
+            if self.newest_first:
+                end = pairs[-1][0]
+            else:
+                begin = pairs[-1][0] + b"\0"
+
+    async def _by_id(self, step: Step, tenant: str) -> list[Row]:
+        found = await step.peek([(tenant, id) for id in sorted(set(self.select.ids))])
+        rows = [row for row in found if row is not None and self._past(row.seq)]
+        return sorted(rows, key=lambda row: row.seq, reverse=self.newest_first)
+
+    def _past(self, seq: int) -> bool:
+        if self.after is None:
+            return True
+        return seq < self.after if self.newest_first else seq > self.after
+
+    def _range(self, step: Step) -> tuple[bytes, bytes]:
+        tenant = self.select.tenant
+        if tenant is None:
+            prefix = step.keys.all(Space.PAGES)
+        else:
+            dead = self.select.states == (State.FAILED,)
+            prefix = step.keys.own(tenant, Space.DEAD if dead else Space.OF)
+        begin, end = prefix, after(prefix)
+        if self.after is not None and self.newest_first:
+            end = min(end, prefix + seq_bytes(self.after))
+        elif self.after is not None:
+            begin = prefix + seq_bytes(self.after) + b"\0"
+        return begin, end
+
+    def _name(self, key: bytes, value: bytes) -> tuple[str, str]:
+        if self.select.tenant is not None:
+            return self.select.tenant, value.decode()
+        tenant, id = texts(value, 2)
+        return tenant, id
+
+
+class Finding:
+    """A page that may take several transactions."""
+
+    def __init__(self, find: Find) -> None:
+        self.find = find
+        self.after = find.after
+        self.jobs: list[JobRecord] = []
+
+    async def look(self, step: Step) -> Page | None:
+        """Goes on with the page; None when another transaction has to."""
+        find, found = self.find, list(self.jobs)
+        selecting = Selecting(find.select, self.after, newest_first=find.newest_first)
+        looked = size = 0
+        async with aclosing(selecting.rows(step)) as rows:
+            async for row in rows:
+                looked += 1
+                if selecting.takes(row, step.now):
+                    if len(found) == find.limit:
+                        return Page(found, found[-1].seq)
+                    body = await step.body(row)
+                    size += len(body)
+                    found.append(row.record(step.now, body))
+                if looked >= LOOKS_MAX or size >= STEP_BYTES_MAX:
+                    self.jobs, self.after = found, row.seq
+                    return None
+        return Page(found, None)

@@ -1,0 +1,390 @@
+"""The FoundationDB store: for those who outgrow one machine. Layout and rules: `layout.py`.
+
+Each verb is a step (`step.py`): a transaction that Python fills by the same pure rules as memory
+and SQLite, tried again while others are in the way, and done once (`runner.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from time import monotonic
+from typing import Any, TypeVar
+
+from holdfast.clock import Clock, Micros, micros
+from holdfast.errors import InvalidInput, SchemaTooNew, StoreError, StoreUnavailable
+from holdfast.job import Lease, NewJob
+from holdfast.lifecycle import Transition
+from holdfast.limits import (
+    BATCH_MAX,
+    CHANGE_MAX,
+    CLAIM_MAX,
+    EXCLUDE_MAX,
+    EXPIRED_MAX,
+    PAGE_MAX,
+    PRUNE_MAX,
+    REPAIR_MAX,
+    REPAIR_PASSES_MAX,
+    WAIT_S_MAX,
+    within,
+)
+from holdfast.scope import Explanation, ScopeKind, slot_scope_of
+from holdfast.store import (
+    Acked,
+    Canceled,
+    Capabilities,
+    Change,
+    Changed,
+    Claim,
+    Enqueued,
+    EventPage,
+    Extended,
+    Extension,
+    Find,
+    Hold,
+    Lapsed,
+    Page,
+    Pruned,
+    Put,
+    Ref,
+    Setting,
+    Take,
+    Tally,
+    Watch,
+)
+from holdfast.stores.bell import Bell
+from holdfast.stores.foundationdb import (
+    claims,
+    counting,
+    explain,
+    gates,
+    journey,
+    log,
+    names,
+    sight,
+    upkeep,
+    will,
+)
+from holdfast.stores.foundationdb.binding import open_database, require
+from holdfast.stores.foundationdb.clock import Time
+from holdfast.stores.foundationdb.layout import FORMAT, Keys, Space, number, whole
+from holdfast.stores.foundationdb.options import Options, parse
+from holdfast.stores.foundationdb.rules import Known
+from holdfast.stores.foundationdb.runner import Runner, Work
+from holdfast.stores.foundationdb.step import Step
+from holdfast.stores.foundationdb.taking import Manner, Stranger, Taking, announce
+from holdfast.stores.foundationdb.turns import PATIENCE_S, SETTLE_S, Turns, leave, tidy
+from holdfast.stores.foundationdb.wakeup import POLL_S, Doorbell
+
+T = TypeVar("T")
+
+CHANGE_LOOKS_MAX = 5000
+"""Jobs that one transaction of a change looks at."""
+COUNT_PASSES_MAX = 1000
+"""Steps that make due jobs ready before they are counted."""
+
+
+class FoundationStore:
+    """Any thread that runs an event loop may call; a verb returns after its commit.
+
+    `database` is given by tests, which have an engine of their own; else the cluster file's.
+    """
+
+    def __init__(self, options: Options, clock: Clock | None = None, database: Any = None) -> None:
+        self.options = options
+        self._database = database
+        self._keys = Keys(options.prefix.encode() + b"\0")
+        self._time = Time(clock, micros(options.grace_s))
+        self._known = Known()
+        self._turns = Turns()
+        self._sweep = upkeep.Sweep()
+        self._bell = Bell()
+        self._doorbell: Doorbell | None = None
+        self._runner: Runner | None = None
+        self._owner = 0
+        self.capabilities = Capabilities(
+            durable=True,
+            shared=True,
+            encodes=True,
+            payload_max=None,
+            transactional_enqueue=True,
+            native_wakeup=True,
+            event_log=options.events,
+            time_precision_us=1,
+            cluster=True,
+            scopes=True,
+        )
+
+    @classmethod
+    def from_url(cls, url: str, clock: Clock | None = None) -> FoundationStore:
+        options = parse(url)
+        require()
+        return cls(options, clock)
+
+    # -- life ------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        if self._runner is not None and self._owner == os.getpid():
+            return
+        database = open_database(self.options) if self._database is None else self._database
+        runner = Runner(database, self._keys, self.options, self._time)
+        runner.first = await runner.write(self._format)
+        self._owner = os.getpid()
+        self._bell = Bell()  # A new one: after a fork the old one's lock may be held for ever.
+        self._doorbell = Doorbell(database, self._keys, self._bell, self.options.timeout_s)
+        self._runner = runner
+
+    async def _format(self, step: Step) -> int:
+        """Writes the format of an empty place, refuses a newer one; gives its first version."""
+        key = self._keys.all(Space.META)
+        found = await step.get(key)
+        if found is None:
+            found = bytes([FORMAT]) + whole(step.at.version)
+            step.put(key, found)
+        elif found[0] > FORMAT:
+            raise SchemaTooNew(store=self.options.name, found=found[0], known=FORMAT)
+        return number(found[1:])
+
+    async def close(self) -> None:
+        runner, self._runner = self._runner, None
+        doorbell, self._doorbell = self._doorbell, None
+        if runner is None or self._owner != os.getpid():
+            return
+        if doorbell is not None:
+            doorbell.close()
+        self._bell.ring_all()
+        with suppress(StoreError):  # Names fade by themselves, only later.
+            await runner.write(partial(leave, turns=self._turns))
+
+    async def migrate(self) -> int:
+        if self._runner is not None:
+            await self._runner.write(self._format)
+        else:
+            await self.open()
+            await self.close()
+        return FORMAT
+
+    # -- journey ---------------------------------------------------------------------------------
+
+    async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        within("jobs", len(jobs), BATCH_MAX)
+        answers: list[Enqueued] = []
+        for some in journey.batches(jobs):
+            answers += await self._write(partial(journey.enqueue, known=self._known, jobs=some))
+        if not jobs:
+            self._open()
+        return answers
+
+    async def enqueue_using(self, connection: Any, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        """In the caller's own transaction, a `Transaction` of the binding: the caller commits it,
+        and tries it again; the ids find the first try then.
+        """
+        within("jobs", len(jobs), BATCH_MAX)
+        if not hasattr(connection, "set_versionstamped_key"):
+            kind = f"{type(connection).__module__}.{type(connection).__qualname__}"
+            why = f"is a {kind}; must be a Transaction of the package foundationdb"
+            raise InvalidInput(field="using", why=why)
+        step = await self._open().joined(connection)
+        answers = await journey.enqueue(step, self._known, jobs, believe=False)
+        step.flush()
+        return answers
+
+    async def claim(self, claim: Claim) -> list[Lease]:
+        within("limit", claim.limit, CLAIM_MAX)
+        within("exclude_groups", len(claim.exclude_groups), EXCLUDE_MAX)
+        await self._repair()
+        taking = await self._patient(claim, await self._first_try(claim))
+        for line in set(taking.empty):
+            with suppress(StoreError):  # The claim is done; the pointer can wait.
+                await self._write(partial(tidy, line=line))
+        for line in self._turns.shut(taking.shut, taking.ranks):
+            with suppress(StoreError):
+                await self._write(partial(gates.close, known=self._known, line=line))
+        return taking.leases
+
+    async def _patient(self, claim: Claim, taking: Taking) -> Taking:
+        """Looks again while there is only what others are about to take; when they do not, or take
+        too long, it is anybody's.
+        """
+        ends, manner = monotonic() + PATIENCE_S, Manner.FAIR
+        while taking.late and not taking.leases:
+            await asyncio.sleep(SETTLE_S)
+            left, over = taking.left, monotonic() >= ends
+            taking = await self._take(claim, Manner.HUNGRY if over else manner)
+            manner = Manner.HUNGRY if taking.left >= left else Manner.FAIR
+            if over:
+                break
+        return taking
+
+    async def _first_try(self, claim: Claim) -> Taking:
+        try:
+            return await self._take(claim, Manner.SHY)
+        except Stranger as stranger:
+            line = stranger.line
+        version = await self._write(partial(announce, turns=self._turns, line=line))
+        self._turns.came(line, version)
+        await asyncio.sleep(SETTLE_S)
+        return await self._take(claim, Manner.FAIR)
+
+    async def _take(self, claim: Claim, manner: Manner) -> Taking:
+        """The try of the claim that was done."""
+        tries: list[Taking] = []
+
+        async def take(step: Step) -> Taking:
+            for taking in tries:
+                taking.release()
+            taking = Taking(step, claim, self._turns, self._known, manner)
+            tries.append(taking)
+            await taking.run()
+            return taking
+
+        try:
+            done = await self._write(take)
+            done.done()
+            return done
+        finally:
+            for taking in tries:
+                taking.release()
+
+    async def _repair(self) -> None:
+        """Brings all up to this instant, within bounds."""
+        if await self._open().read(claims.overdue):
+            for _ in range(REPAIR_PASSES_MAX):
+                if await self._write(partial(claims.repair, known=self._known)) < REPAIR_MAX:
+                    break
+
+    async def extend(self, extensions: Sequence[Extension]) -> list[Extended]:
+        within("extensions", len(extensions), BATCH_MAX)
+        return await self._write(lambda step: journey.extend(step, extensions))
+
+    async def ack(self, transitions: Sequence[Transition]) -> list[Acked]:
+        within("transitions", len(transitions), BATCH_MAX)
+        return await self._write(lambda step: journey.ack(step, self._known, transitions))
+
+    # -- will ------------------------------------------------------------------------------------
+
+    async def cancel(self, refs: Sequence[Ref]) -> list[Canceled]:
+        within("refs", len(refs), BATCH_MAX)
+        return await self._write(lambda step: will.cancel(step, self._known, refs))
+
+    async def change(self, change: Change) -> Changed:
+        within("limit", change.limit, CHANGE_MAX)
+        sight.bounded(change.select)
+        return await self._write(
+            lambda step: will.change(step, self._known, change, CHANGE_LOOKS_MAX)
+        )
+
+    # -- upkeep ----------------------------------------------------------------------------------
+
+    async def expired(self, limit: int) -> list[Lapsed]:
+        within("limit", limit, EXPIRED_MAX)
+        return await self._open().read(lambda step: upkeep.expired(step, limit))
+
+    async def prune(self, limit: int, events_keep_us: Micros) -> Pruned:
+        within("limit", limit, PRUNE_MAX)
+        await self._number()
+        await self._write(self._sweep.on)
+        jobs = events = 0
+        while limit:
+            left = limit - max(jobs, events)
+            part = await self._write(
+                partial(upkeep.prune, known=self._known, limit=left, events_keep_us=events_keep_us)
+            )
+            jobs, events = jobs + part.jobs, events + part.events
+            if not part.more or max(jobs, events) >= limit:
+                return Pruned(jobs, events, part.more)
+        return Pruned(0, 0, more=True)
+
+    # -- sight -----------------------------------------------------------------------------------
+
+    async def find(self, find: Find) -> Page:
+        within("limit", find.limit, PAGE_MAX)
+        sight.bounded(find.select)
+        runner = self._open()
+        if find.limit == 0:
+            return Page([], find.after)
+        finding = sight.Finding(find)
+        while (page := await runner.read(finding.look)) is None:
+            continue
+        return page
+
+    async def count(
+        self,
+        tenant: str | None,
+        *,
+        by: ScopeKind = ScopeKind.QUEUE,
+        part: str | None = None,
+        after: tuple[str, str] | None = None,
+        limit: int = PAGE_MAX,
+        recount: bool = False,
+    ) -> list[Tally]:
+        within("limit", limit, PAGE_MAX)
+        if await self._open().read(claims.due):  # A due job is seen as enqueued.
+            for _ in range(COUNT_PASSES_MAX):
+                if await self._write(partial(claims.promote, known=self._known)) < REPAIR_MAX:
+                    break
+        correction = await self._write(counting.recount) if recount else 0
+        asked = counting.Asked(tenant=tenant, by=by, part=part, after=after, limit=limit)
+        return await self._open().read(lambda step: counting.count(step, asked, correction))
+
+    async def explain(self, ref: Ref) -> Explanation:
+        await self._repair()  # What a claim would do first is no gate.
+        return await self._open().read(lambda step: explain.explain(step, self._known, ref))
+
+    async def events(
+        self, tenant: str | None, after: int, limit: int, job_id: str | None = None
+    ) -> EventPage:
+        within("limit", limit, PAGE_MAX)
+        await self._number()
+        return await self._open().read(lambda step: log.page(step, tenant, after, limit, job_id))
+
+    async def _number(self) -> None:
+        """Numbers the facts that are there now."""
+        while await self._write(log.number) >= log.RUNS_MAX:
+            continue
+
+    # -- names -----------------------------------------------------------------------------------
+
+    async def settings(
+        self, puts: Sequence[Put] = (), *, under: str | None = None
+    ) -> list[Setting]:
+        within("puts", len(puts), BATCH_MAX)
+        puts = [put.checked() for put in puts]
+        return await self._write(lambda step: names.put(step, self._known, puts, under))
+
+    async def hold(self, takes: Sequence[Take] = (), *, under: str | None = None) -> list[Hold]:
+        within("takes", len(takes), BATCH_MAX)
+        takes = [one.checked() for one in takes]
+        for one in takes:
+            slot_scope_of(one.name)  # Refused before anything is changed.
+        return await self._write(lambda step: names.take(step, self._known, takes, under))
+
+    # -- wait ------------------------------------------------------------------------------------
+
+    async def wait(self, watch: Watch, timeout_s: float) -> None:
+        runner, doorbell = self._open(), self._doorbell
+        assert doorbell is not None
+        with self._bell.listen(watch) as ear:
+            most = WAIT_S_MAX if await doorbell.listen(watch) else POLL_S
+            delay = await runner.read(lambda step: claims.soonest(step, self._known, watch))
+            await ear.sleep(min(timeout_s, most, delay))
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _open(self) -> Runner:
+        if self._runner is None:
+            raise StoreUnavailable(store=self.options.name, why="it is not open")
+        if self._owner != os.getpid():
+            raise StoreUnavailable(store=self.options.name, why="it was opened before a fork")
+        return self._runner
+
+    async def _write(self, work: Work[T]) -> T:
+        return await self._open().write(work, self._ring)
+
+    def _ring(self, step: Step) -> None:
+        """Tells the sleepers of this process what a step has done."""
+        if step.lines or step.ended:
+            self._bell.ring(step.lines, step.ended)

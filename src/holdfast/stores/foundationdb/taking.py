@@ -1,0 +1,251 @@
+"""Which jobs a claim takes: the lines in turn, and of each what falls to this claimer."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from heapq import nsmallest
+
+from holdfast.job import EventKind, Lease, State
+from holdfast.scope import Scope, rounds
+from holdfast.store import Claim
+from holdfast.stores.bell import Line
+from holdfast.stores.foundationdb import gates
+from holdfast.stores.foundationdb.claims import retire
+from holdfast.stores.foundationdb.layout import STEP_BYTES_MAX, Space, after, text
+from holdfast.stores.foundationdb.rows import Candidate, Row, candidate
+from holdfast.stores.foundationdb.rules import Known
+from holdfast.stores.foundationdb.step import Step
+from holdfast.stores.foundationdb.turns import (
+    Rank,
+    Turns,
+    claimers,
+    open_lines,
+    shared,
+    shares,
+)
+
+WINDOW_MIN = 32
+WINDOW_MAX = 2000
+"""Entries of a line that are read at a time: enough that each of its claimers finds its own."""
+MANY = 8
+"""Jobs of another claimer that are enough for two."""
+
+
+class Manner(Enum):
+    """How a claim treats others."""
+
+    SHY = auto()
+    """It leaves its name at a long line before it takes anything there."""
+    FAIR = auto()
+    HUNGRY = auto()
+    """It takes also what falls to others."""
+
+
+class Stranger(Exception):
+    """The store is about to claim from a long line at which nobody knows it."""
+
+    def __init__(self, line: Line) -> None:
+        super().__init__(line)
+        self.line = line
+
+
+class Taking:
+    """One try of a claim: what it has, and what it must undo or remember when it is over."""
+
+    def __init__(
+        self, step: Step, claim: Claim, turns: Turns, known: Known, manner: Manner
+    ) -> None:
+        self.step = step
+        self._shy = manner is Manner.SHY
+        self._hungry = manner is Manner.HUNGRY
+        self.claim = claim
+        self.turns = turns
+        self.known = known
+        self.leases: list[Lease] = []
+        self.dry: set[Line] = set()
+        """Lines that have nothing more for this claim."""
+        self.empty: list[Line] = []
+        """Lines that have no ready jobs at all: their pointers can go."""
+        self.shut: set[Line] = set()
+        """Lines without room."""
+        self.reserved: set[bytes] = set()
+        self.came: list[Line] = []
+        self.bytes = 0
+        self.late = False
+        """Whether there were jobs that others are about to take."""
+        self.left = 0
+        """How many."""
+        self._rooms: dict[Scope, gates.Room] = {}
+        self.stopped: bytes | None = None
+        self.ranks: dict[Line, Rank] = {}
+        self.credits: dict[Line, int] = {}
+
+    @property
+    def room(self) -> int:
+        if self.bytes >= STEP_BYTES_MAX or self.step.bytes >= STEP_BYTES_MAX:
+            return 0
+        return self.claim.limit - len(self.leases)
+
+    async def run(self) -> list[Lease]:
+        """Leases from the lines the claim names, in turn, each tenant by its weight."""
+        selection = (self.claim.tenants, self.claim.queues)
+        found, self.stopped = await open_lines(self.step, selection, self.turns.place(selection))
+        while self.room > 0:
+            open_ = {line: joined for line, joined in found.items() if line not in self.dry}
+            if not open_:
+                break
+            # More lines than jobs wanted cannot be served anyway.
+            await self._round(nsmallest(self.room, open_, key=lambda line: self._rank(line, found)))
+        await gates.open_up(self.step)
+        return self.leases
+
+    def _rank(self, line: Line, joined: dict[Line, int]) -> Rank:
+        return self.ranks.get(line) or self.turns.rank(line, joined[line])
+
+    async def _round(self, lines: list[Line]) -> None:
+        """Gives each of the lines its turn, until the claim is full."""
+        await gates.learn(self.step, self.known, (tenant for tenant, _ in lines))
+        weights = [self.step.rules.weight(tenant) for tenant, _ in lines]
+        times = rounds(self.room, weights)
+        for line, weight in zip(lines, weights, strict=True):
+            room = self.room
+            if room <= 0:
+                return
+            allowed = self.turns.allowance(line, weight * times)
+            taken, wanted = await self._visit(line, min(allowed, room))
+            if taken < wanted or wanted == 0:
+                self.dry.add(line)
+            if taken == room and taken < allowed:
+                self.credits[line] = allowed - taken
+            else:
+                self.ranks[line] = self.turns.next_rank(self.step.at.version)
+
+    async def _visit(self, line: Line, wanted: int) -> tuple[int, int]:
+        """How many jobs of a line were taken, and how many its scopes let it have."""
+        rooms = await gates.line_rooms(self.step, *line, self._rooms)
+        wanted = min([wanted, *(room.left() for room in rooms)])
+        if wanted == 0:
+            self.shut.add(line)
+            return 0, 0
+        taken = await self._take_line(line, wanted)
+        for room in rooms:
+            room.start(taken)
+        return taken, wanted
+
+    async def _take_line(self, line: Line, wanted: int) -> int:
+        step, prefix = self.step, self.step.keys.ready(*line)
+        there = await claimers(step, self.turns, line)
+        if self.turns.absent(line, step.at.version):
+            self.came.append(line)
+        window = min(WINDOW_MAX, max(WINDOW_MIN, 2 * wanted * len(there)))
+        begin, end, taken = prefix, after(prefix), 0
+        others: dict[str, list[Candidate]] = {}
+        while taken < wanted and begin < end:
+            pairs = await step.range(begin, end, window, snapshot=True)
+            if not pairs and begin == prefix:
+                self.empty.append(line)
+            if self._shy and len(pairs) >= WINDOW_MIN and self.turns.strange(line):
+                raise Stranger(line)  # Else all that begin here at once would take its head.
+            found = [candidate(*pair) for pair in pairs]
+            found = [each for each in found if each.group not in self.claim.exclude_groups]
+            own, theirs = shared(found, self.turns.name, there)
+            others = others or theirs
+            taken += await self._take_some(line, own, wanted - taken)
+            if not taken and self.turns.busy(own):
+                self.late = True
+            if len(pairs) < window:
+                break
+            begin = pairs[-1][0] + b"\0"
+        if others and not taken:
+            part = self._part(others, there)
+            taken = await self._take_some(line, part, wanted)
+        return taken
+
+    def _part(self, others: dict[str, list[Candidate]], there: list[str]) -> list[Candidate]:
+        """Of what falls to others, what this claimer may take: of those who have many the last
+        ones, where it is the second choice; and what nobody has taken for a while.
+        """
+        me, circle = self.turns.name, shares(tuple(there))
+        enough = max(MANY, 3 * self.claim.limit)
+        many = [jobs[len(jobs) // 2 :] for jobs in others.values() if len(jobs) >= enough]
+        part = [each for jobs in many for each in jobs if circle.second(each.stamp) == me]
+        self.late = not part
+        self.left += sum(map(len, others.values()))
+        if self._hungry and not part:
+            left = [each for name in sorted(others) for each in others[name]]
+            mine = [each for each in left if circle.second(each.stamp) == me]
+            part = mine or [left[there.index(me) % len(left)]]
+        return part
+
+    async def _take_some(self, line: Line, some: list[Candidate], wanted: int) -> int:
+        taken = 0
+        while taken < wanted and some and self.room > 0:
+            chosen = self.turns.reserve(some, wanted - taken, self.step.at.version)
+            if not chosen:
+                break
+            self.reserved.update(each.stamp for each in chosen)
+            for row in await self.step.rows([(line[0], each.id) for each in chosen]):
+                if row is not None and await self._may_start(row):
+                    await self._lease(row)
+                    taken += 1
+            some = some[some.index(chosen[-1]) + 1 :]
+        return taken
+
+    async def _may_start(self, row: Row) -> bool:
+        step = self.step
+        if row.state is not State.ENQUEUED or row.gate or row.late or self.room <= 0:
+            return False
+        if row.expires_at is not None and row.expires_at <= step.now:
+            retire(step, row)
+            return False
+        if row.group is None or not step.rules.gated(row.tenant, row.group, row.queue):
+            return True
+        room = await gates.group_room(step, row.tenant, row.group, row.queue)
+        if room.left() > 0:
+            room.start()
+            return True
+        gates.gate(step, row)  # Its group has no place for it after all.
+        step.save(row)
+        return False
+
+    async def _lease(self, row: Row) -> None:
+        step, claim = self.step, self.claim
+        now = step.now
+        row.state = State.PROCESSING
+        row.attempt += 1
+        row.fence += 1
+        row.token = f"{claim.nonce}.{row.seq}"
+        row.lease_until = now + claim.lease_us
+        row.held_at, row.lease_us = step.at.deadline(claim.lease_us), claim.lease_us
+        row.worker = claim.worker
+        row.updated_at = now
+        row.progress = None
+        row.gate, row.granted = 0, False
+        step.save(row)
+        await step.note(EventKind.LEASED, row, row.lease_until, claim.worker)
+        body = await step.body(row)
+        self.bytes += len(body)
+        self.leases.append(Lease(row.record(now, body), row.token, row.lease_until))
+
+    # -- afterwards ------------------------------------------------------------------------------
+
+    def done(self) -> None:
+        """The claim was committed: what it did to turns counts."""
+        for line in self.came:
+            self.turns.came(line, self.step.at.version)
+        self.turns.served(self.ranks, self.credits)
+        self.turns.stopped((self.claim.tenants, self.claim.queues), self.stopped)
+        self.turns.release(self.reserved, self.step.committed)
+        self.reserved.clear()
+
+    def release(self) -> None:
+        """Lets other claims have what this one did not take."""
+        self.turns.release(self.reserved)
+        self.reserved.clear()
+
+
+async def announce(step: Step, turns: Turns, line: Line) -> int:
+    """Leaves the store's name at a line before it first claims from it; gives the version."""
+    prefix = step.keys.all(Space.CLAIMERS, text(line[0]), text(line[1]))
+    step.stamp(prefix + text(turns.name))
+    return step.at.version

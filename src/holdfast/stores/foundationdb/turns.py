@@ -1,0 +1,319 @@
+"""The lines (tenant, queue) that can be claimed from, whose turn it is, and who else claims there.
+
+Weighted deficit round robin: in its turn a line takes as many jobs as its tenant's weight, or a
+multiple of it (`scope.rounds`), and goes to the end. A turn that a full claim cut short goes on
+with the next. A line's place is the version at which it came up, which its pointer holds, or at
+which this store last served it, which only the store knows: stores go round independently, and
+nothing is written for it. Where more than LINES_MAX lines have work a claim sees so many of them,
+and the next claim the next ones.
+
+Claimers of one line would all take its head, and all but one would fail. So each leaves its name
+there, and takes first the jobs that fall to it (`Shares`). When none of its own are left it helps
+those that have many, from the end, where nobody else would; what few are left for others it takes
+when they have not done so for a while. A claimer that is alone takes all in order (P9). Names are
+as old as the version at which they were written, by the cluster's own clock: a claimer that has not
+been there for a while does not count, and its jobs fall to the others. Claims of one store know of
+each other without asking: what one is about to take the others leave alone.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+import zlib
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Any
+
+from holdfast.clock import SECOND
+from holdfast.stores.bell import Line
+from holdfast.stores.foundationdb.layout import Space, after, number, text, texts
+from holdfast.stores.foundationdb.rows import Candidate
+from holdfast.stores.foundationdb.step import Step
+
+PRESENT = 6 * SECOND
+"""Versions, about microseconds, for which a claimer counts after it was last there."""
+RENEW = 2 * SECOND
+"""After so many it leaves its name again."""
+PLACES_MAX = 1000
+"""Selections of lines whose place in the round is remembered, turns cut short, and lines at which
+the store has left its name."""
+CLAIMERS_MAX = 1000
+GONE_MAX = 20_000
+"""Jobs taken that are remembered for claims that look at an older version."""
+POINTS = 32
+"""Of each claimer on the circle by which they share a line."""
+CHOICES = 16
+"""Points that are looked at for a second claimer of a job."""
+SETTLE_S = 0.02
+"""How long a store waits for others: after it first left its name at a line, for theirs; and where
+it finds only jobs that fall to them, for them to take these."""
+PATIENCE_S = 1.0
+"""How long a claim goes on so at most."""
+SHUT_MAX = 20
+"""How often in a row a claim finds a line without room before it lets it rest."""
+LINES_MAX = 500
+"""Lines that one claim looks at."""
+LAST_MAX = 20_000
+"""Lines of which a store remembers when it last served them."""
+
+_GOLDEN = 0x9E3779B97F4A7C15
+
+Selection = tuple[tuple[str, ...] | None, tuple[str, ...] | None]
+"""Tenants and queues, as a claim names them."""
+Rank = tuple[int, int]
+"""A version, and a number of the store's own within it."""
+
+
+class Turns:
+    """What one store knows of its turns. Any thread may ask."""
+
+    def __init__(self) -> None:
+        self.name = uuid.uuid4().hex
+        self._lock = threading.Lock()
+        self._credit: dict[Line, int] = {}
+        self._stopped: dict[Selection, bytes] = {}
+        self._last: dict[Line, Rank] = {}
+        self._turn = 0
+        self._there: dict[Line, int] = {}
+        self._shut: dict[Line, int] = {}
+        self._taken: set[bytes] = set()
+        self._gone: dict[bytes, int] = {}
+        """Jobs that this store took, and the version from which that can be seen."""
+
+    # -- the round -------------------------------------------------------------------------------
+
+    def rank(self, line: Line, joined: int) -> Rank:
+        """Its place among the lines; the lowest is next."""
+        return max((joined, 0), self._last.get(line, (0, 0)))
+
+    def next_rank(self, version: int) -> Rank:
+        """The place of a line that is served now: behind all others."""
+        self._turn += 1
+        return version, self._turn
+
+    def allowance(self, line: Line, quota: int) -> int:
+        """How many jobs the line may take in this turn."""
+        return self._credit.pop(line, quota)
+
+    def served(self, ranks: dict[Line, Rank], left: dict[Line, int]) -> None:
+        """Lines whose turns have ended, and what is left of turns that were cut short."""
+        if len(self._last) >= LAST_MAX:
+            self._last.clear()
+        self._last.update(ranks)
+        bounded(self._credit)
+        self._credit.update(left)
+
+    def place(self, selection: Selection) -> bytes | None:
+        """Behind which the next claim looks, where there are more lines than one can look at."""
+        return self._stopped.get(selection)
+
+    def stopped(self, selection: Selection, place: bytes | None) -> None:
+        if place is None:
+            self._stopped.pop(selection, None)
+        else:
+            bounded(self._stopped)
+            self._stopped[selection] = place
+
+    # -- who else --------------------------------------------------------------------------------
+
+    def absent(self, line: Line, version: int) -> bool:
+        """Whether the store should leave its name at the line, again."""
+        known = self._there.get(line)
+        return known is None or not known <= version < known + RENEW
+
+    def strange(self, line: Line) -> bool:
+        """Whether the store has never left its name at the line, as far as it remembers."""
+        return line not in self._there
+
+    def came(self, line: Line, version: int) -> None:
+        bounded(self._there)
+        self._there[line] = version
+
+    def known(self) -> list[Line]:
+        """The lines at which the store has left its name."""
+        return list(self._there)
+
+    def busy(self, candidates: Iterable[Candidate]) -> bool:
+        """Whether another claim of this store is about to take one of these."""
+        with self._lock:
+            return any(each.stamp in self._taken for each in candidates)
+
+    def shut(self, lines: set[Line], seen: Iterable[Line]) -> list[Line]:
+        """Which of the lines that a claim found without room were so too often to be looked at
+        again; `seen` are all that it looked at.
+        """
+        for line in seen:
+            if line not in lines:
+                self._shut.pop(line, None)
+        bounded(self._shut)
+        often = []
+        for line in lines:
+            self._shut[line] = self._shut.get(line, 0) + 1
+            if self._shut[line] >= SHUT_MAX:
+                del self._shut[line]
+                often.append(line)
+        return often
+
+    def reserve(self, candidates: Sequence[Candidate], most: int, version: int) -> list[Candidate]:
+        """The first of these that no other claim of this store is about to take, or has taken
+        since the version at which they were seen.
+        """
+        with self._lock:
+            found = [
+                each
+                for each in candidates
+                if each.stamp not in self._taken and self._gone.get(each.stamp, 0) <= version
+            ][:most]
+            self._taken.update(each.stamp for each in found)
+            return found
+
+    def release(self, stamps: Iterable[bytes], version: int | None = None) -> None:
+        """They are not about to be taken any more; or they are, from this version on."""
+        with self._lock:
+            self._taken.difference_update(stamps)
+            if version is not None:
+                if len(self._gone) >= GONE_MAX:
+                    self._gone.clear()
+                self._gone.update(dict.fromkeys(stamps, version))
+
+
+def bounded(known: dict[Any, Any]) -> None:
+    if len(known) >= PLACES_MAX:
+        known.clear()
+
+
+class Shares:
+    """Which of several claimers a job falls to: each has many points of a circle, and a job falls
+    to the next one. Who comes or goes changes the shares of a few jobs only, so that claimers who
+    do not know of the same others yet still agree on most.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        points = sorted(
+            (zlib.crc32(f"{name}/{point}".encode()), name)
+            for name in names
+            for point in range(POINTS)
+        )
+        self._points = [point for point, _ in points]
+        self._names = [name for _, name in points]
+
+    def owner(self, stamp: bytes) -> str:
+        return self._at(stamp, 0)
+
+    def second(self, stamp: bytes) -> str:
+        """Who may take it when its owner does not."""
+        owner = self.owner(stamp)
+        choices = (self._at(stamp, choice) for choice in range(1, CHOICES))
+        return next((name for name in choices if name != owner), owner)
+
+    def _at(self, stamp: bytes, choice: int) -> str:
+        place = (int.from_bytes(stamp, "big") + choice) * _GOLDEN >> 32 & 0xFFFF_FFFF
+        return self._names[bisect_left(self._points, place) % len(self._names)]
+
+
+@lru_cache(1000)
+def shares(names: tuple[str, ...]) -> Shares:
+    return Shares(names)
+
+
+def shared(
+    candidates: list[Candidate], me: str, claimers: list[str]
+) -> tuple[list[Candidate], dict[str, list[Candidate]]]:
+    """The candidates that fall to this claimer, and those that fall to others, by claimer."""
+    others: dict[str, list[Candidate]] = {}
+    if claimers == [me]:
+        return candidates, others
+    circle = shares(tuple(claimers))
+    for each in candidates:
+        others.setdefault(circle.owner(each.stamp), []).append(each)
+    return others.pop(me, []), others
+
+
+async def claimers(step: Step, turns: Turns, line: Line) -> list[str]:
+    """Who has claimed from a line lately, in the order of their names; and this one."""
+    prefix = step.keys.all(Space.CLAIMERS, text(line[0]), text(line[1]))
+    pairs = await step.under(prefix, CLAIMERS_MAX, snapshot=True)
+    version, found = step.at.version, {turns.name}
+    for key, value in pairs:
+        since = int.from_bytes(value[:8], "big")
+        [name] = texts(key[len(prefix) :], 1)
+        if since + PRESENT > version:
+            found.add(name)
+        elif since + 6 * PRESENT < version:
+            step.drop(key)
+    if turns.absent(line, version):
+        step.stamp(prefix + text(turns.name))
+    return sorted(found)
+
+
+# -- lines -----------------------------------------------------------------------------------------
+
+
+async def open_lines(
+    step: Step, selection: Selection, place: bytes | None = None
+) -> tuple[dict[Line, int], bytes | None]:
+    """The lines that may have ready jobs and when each came up, from a place on and round; and the
+    place at which it stopped, if there are more than it could look at.
+    """
+    found: dict[Line, int] = {}
+    for begin, end in _from(_ranges(step, selection), place):
+        left = LINES_MAX - len(found)
+        pairs = await step.range(begin, end, left, snapshot=True)
+        for key, value in pairs:
+            line = _line(step, key)
+            if _wanted(line, selection):
+                found[line] = number(value)
+        if len(pairs) == left:
+            return found, pairs[-1][0]
+    return found, None
+
+
+def _ranges(step: Step, selection: Selection) -> list[tuple[bytes, bytes]]:
+    tenants, queues = selection
+    if tenants is not None:
+        prefixes = [step.keys.all(Space.LINES, text(tenant)) for tenant in set(tenants)]
+    elif queues is not None:
+        prefixes = [step.keys.all(Space.QUEUES, text(queue)) for queue in set(queues)]
+    else:
+        prefixes = [step.keys.all(Space.LINES)]
+    return [(prefix, after(prefix)) for prefix in sorted(prefixes)]
+
+
+def _from(ranges: list[tuple[bytes, bytes]], place: bytes | None) -> list[tuple[bytes, bytes]]:
+    """The ranges from behind a place on, then those before it."""
+    if place is None:
+        return ranges
+    start = place + b"\0"
+    behind = [(max(begin, start), end) for begin, end in ranges if end > start]
+    before = [(begin, min(end, start)) for begin, end in ranges if begin < start]
+    return behind + before
+
+
+def _line(step: Step, key: bytes) -> Line:
+    for space in (Space.LINES, Space.QUEUES):
+        prefix = step.keys.all(space)
+        if key.startswith(prefix):
+            first, second = texts(key[len(prefix) :], 2)
+            return (first, second) if space is Space.LINES else (second, first)
+    raise AssertionError("a pointer is in one of two spaces")
+
+
+def _wanted(line: Line, selection: Selection) -> bool:
+    tenants, queues = selection
+    return (tenants is None or line[0] in tenants) and (queues is None or line[1] in queues)
+
+
+async def leave(step: Step, turns: Turns) -> None:
+    """Takes the store's name away from the lines: it will not claim there any more."""
+    for tenant, queue in turns.known():
+        step.drop(step.keys.all(Space.CLAIMERS, text(tenant), text(queue), text(turns.name)))
+
+
+async def tidy(step: Step, line: Line) -> None:
+    """Deletes the pointers of a line that has no ready jobs, unless one has come."""
+    prefix = step.keys.ready(*line)
+    if not await step.under(prefix, 1):
+        for key in step.keys.line(*line):
+            step.drop(key)
