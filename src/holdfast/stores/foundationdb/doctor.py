@@ -7,8 +7,9 @@ import msgspec
 from holdfast.errors import HoldfastError
 from holdfast.store import Finding, Level, Store
 from holdfast.stores.foundationdb import binding
-from holdfast.stores.foundationdb.faults import ours
+from holdfast.stores.foundationdb.faults import code_of, ours
 from holdfast.stores.foundationdb.layout import FORMAT
+from holdfast.stores.foundationdb.step import Step
 from holdfast.stores.foundationdb.store import FoundationStore
 
 STATUS = b"\xff\xff/status/json"
@@ -21,15 +22,22 @@ async def examine(store: Store) -> list[Finding]:
     found = [Finding(Level.OK, "format", f"version {FORMAT}, keys under {store.options.prefix!r}")]
     try:
         step = await store._open().step()
-        version = step.at.version
-        found.append(Finding(Level.OK, "cluster", f"answers; its version is {version:,}"))
-        found.append(_status(await binding.get(step.tr, STATUS)))
     except Exception as error:
         fault = ours(error, store.options.name)
         if not isinstance(fault, HoldfastError):
             raise
-        found.append(Finding(Level.BAD, "cluster", str(fault)))
-    return found
+        return [*found, Finding(Level.BAD, "cluster", str(fault))]
+    words = f"answers; its version is {step.at.version:,}"
+    return [*found, Finding(Level.OK, "cluster", words), await _health(step)]
+
+
+async def _health(step: Step) -> Finding:
+    try:
+        return _status(await binding.get(step.tr, STATUS))
+    except Exception as error:
+        if code_of(error) is None:
+            raise
+        return Finding(Level.WARNING, "health", f"the cluster cannot be asked for it ({error})")
 
 
 def _status(text: bytes | None) -> Finding:

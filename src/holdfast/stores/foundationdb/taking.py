@@ -111,7 +111,9 @@ class Taking:
             room = self.room
             if room <= 0:
                 return
-            allowed = self.turns.allowance(line, weight * times)
+            allowed = weight * times
+            if line not in self.ranks:  # Else its turn is a new one.
+                allowed = self.turns.allowance(line, allowed)
             taken, wanted = await self._visit(line, min(allowed, room))
             if taken < wanted or wanted == 0:
                 self.dry.add(line)

@@ -94,14 +94,16 @@ class Turns:
         return version, self._turn
 
     def allowance(self, line: Line, quota: int) -> int:
-        """How many jobs the line may take in this turn."""
-        return self._credit.pop(line, quota)
+        """How many jobs the line may take in this turn. Asking changes nothing: a try may fail."""
+        return self._credit.get(line, quota)
 
     def served(self, ranks: dict[Line, Rank], left: dict[Line, int]) -> None:
         """Lines whose turns have ended, and what is left of turns that were cut short."""
         if len(self._last) >= LAST_MAX:
             self._last.clear()
         self._last.update(ranks)
+        for line in ranks:
+            self._credit.pop(line, None)
         bounded(self._credit)
         self._credit.update(left)
 
