@@ -19,7 +19,8 @@ from statistics import median
 from typing import Any
 
 import msgspec
-from tests.service.live import free_port, serving
+from tests.servers.process import free_port
+from tests.service.live import serving
 
 from bench.figures import quantile
 from bench.requests import Connection, Sent, connect, hammer, request

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import AsyncIterator, Sequence
+from functools import lru_cache
 
 import msgspec
 
 from holdfast import load as _load
 from holdfast.audit import Audit, GroupOf
 from holdfast.clock import Micros, micros
-from holdfast.codec import OBJECT, Codecs
+from holdfast.codec import JSON, OBJECT, Codecs
 from holdfast.enqueue import Options, plan_with
 from holdfast.errors import HoldfastError, InvalidInput, JobNotFound, PayloadTooLarge
 from holdfast.explain import Explained
@@ -124,8 +125,15 @@ def plan_raw(tenant: str, type: str, payload: dict[str, object], options: Option
     body = msgspec.json.encode(payload)
     if len(body) > PAYLOAD_MAX:
         raise PayloadTooLarge(field="payload", size=len(body), max=PAYLOAD_MAX)
-    known = JobType(
-        name=check_name("type", type, TYPE_MAX),
+    known = foreign_type(type)
+    return plan_with(tenant, known, Envelope(known.name, known.codec, known.version, body), options)
+
+
+@lru_cache(1000)
+def foreign_type(name: str) -> JobType:
+    """A type whose code is elsewhere: what its jobs get unless they say otherwise."""
+    return JobType(
+        name=check_name("type", name, TYPE_MAX),
         kind=Job,
         queue="default",
         priority=0,
@@ -133,10 +141,9 @@ def plan_raw(tenant: str, type: str, payload: dict[str, object], options: Option
         style=Style.LOOP,
         version=1,
         upgrades={},
-        codec="json",
+        codec=JSON,
         home="",
     )
-    return plan_with(tenant, known, Envelope(known.name, known.codec, known.version, body), options)
 
 
 async def preview(store: Store, select: Selection, act: Act) -> int:

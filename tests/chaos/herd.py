@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from holdfast import App, Context, RetryPolicy
+from holdfast.store import Store
 from holdfast.worker import Worker
 from holdfast.worker.signals import draining
 
@@ -73,6 +74,13 @@ async def _work(url: str) -> None:
     worker = Worker(make_app(url))
     with draining(worker.stop):
         await worker.run()
+
+
+async def until_present(store: Store, workers: int) -> None:
+    """Waits, within bounds, until so many workers have said that they are there."""
+    async with asyncio.timeout(60):
+        while len(await store.hold(under="worker/")) < workers:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
 
 
 if __name__ == "__main__":

@@ -8,13 +8,12 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.chaos.herd import Herd, make_app
+from tests.chaos.herd import Herd, make_app, until_present
 
 from holdfast import Reason, State, Tenant
 from holdfast.job import EventKind
 from holdfast.limits import PAGE_MAX
 from holdfast.operate import audit
-from holdfast.store import Store
 
 LEASE_US = 1_000_000
 LATE_US = 2_000_000
@@ -33,13 +32,6 @@ async def until_ended(tenant: Tenant, jobs: int, seconds: float, herd: Herd, ali
         assert time.monotonic() < end, [tally.counts for tally in await tenant.counts()]
         herd.revive(alive)
         await asyncio.sleep(0.1)
-
-
-async def until_present(store: Store, workers: int) -> None:
-    """Waits, within bounds, until so many workers have said that they are there."""
-    async with asyncio.timeout(60):
-        while len(await store.hold(under="worker/")) < workers:  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
 
 
 async def workers_of(tenant: Tenant) -> set[str | None]:

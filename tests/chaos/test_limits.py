@@ -7,8 +7,8 @@ import random
 from pathlib import Path
 
 import pytest
-from tests.chaos.herd import Herd, make_app
-from tests.chaos.test_kill import until_ended, until_present
+from tests.chaos.herd import Herd, make_app, until_present
+from tests.chaos.test_kill import until_ended
 
 from holdfast import Tenant
 from holdfast.job import EventKind, State

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from tests.chaos.herd import Herd, make_app
+from tests.chaos.herd import Herd, make_app, until_present
 from tests.servers.binaries import postgres_installs, redis_install
 from tests.servers.cluster import Cluster
 from tests.servers.postgres import Postgres
@@ -29,6 +29,7 @@ Target = Postgres | RedisNode | Cluster
 TICK_S = 0.05
 EACH_TICK = 10
 """Jobs sent at once: 200 a second, which the machine does easily, faults or not."""
+WORKERS = 2
 STEADY_S = 6.0
 WINDOW_S = 3.0
 RECOVERY_S = 30.0
@@ -150,7 +151,7 @@ def best_rate(done: list[Event], start_s: float, end_s: float) -> float:
 async def steady_then(fault: Fault, server: Target, app: App, sender: Sender) -> tuple[float, ...]:
     """Load, the fault, and load again until the pace is back; the instants between them."""
     sending = asyncio.create_task(sender.run())
-    await asyncio.sleep(2.0)  # Workers and connections are there by then.
+    await until_present(app.store, WORKERS)
     begun = time.time()
     await asyncio.sleep(STEADY_S)
     broken = time.time()
@@ -179,7 +180,7 @@ async def test_a_server_fault_loses_nothing_and_work_goes_on(server: Target, fau
         tenant = app.tenant("acme")
         sender = Sender(tenant, step.kind)
         with Herd(url) as herd:
-            herd.revive(2)
+            herd.revive(WORKERS)
             act = _kill_one_master if fault == "master killed" else FAULTS[fault]
             begun, broken, healed, ended = await steady_then(act, server, app, sender)
             async with asyncio.timeout(60):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import Future
@@ -28,14 +27,6 @@ from holdfast.stores.remote.wire import MEDIA
 
 BOUND_S = 60.0
 T = TypeVar("T")
-
-
-def free_port() -> int:
-    """One that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class Host:

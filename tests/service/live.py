@@ -5,23 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator, Mapping
 
 from tests.servers import watcher
+from tests.servers.process import free_port
 
 START_S = 30.0
 STOP_S = 30.0
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @contextlib.contextmanager

@@ -108,9 +108,9 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
         if name.startswith("HOLDFAST_"):
             monkeypatch.delenv(name)
     before = dict(os.environ)
-    monkeypatch.setattr("holdfast.service.run.serve", run)
-    monkeypatch.setattr("holdfast.worker.supervise.Supervisor", Parent)
-    monkeypatch.setattr("holdfast.cli.serve.log_to_stderr", lambda *_, **__: None)
+    monkeypatch.setattr("holdfast.cli.serving.serve", run)
+    monkeypatch.setattr("holdfast.cli.serving.Supervisor", Parent)
+    monkeypatch.setattr("holdfast.cli.serving.log_to_stderr", lambda *_, **__: None)
     yield found
     for name in set(os.environ) - set(before):
         del os.environ[name]

@@ -2,36 +2,15 @@
 
 from __future__ import annotations
 
-import logging
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
-import msgspec
 
-from holdfast.cli.common import (
-    STORE_VARIABLE,
-    Settings,
-    chosen_store,
-    common_options,
-    load_app,
-    log_to_stderr,
-    work,
-)
-from holdfast.errors import ConfigError, MissingExtra
+from holdfast.cli.common import Settings, common_options
+from holdfast.errors import MissingExtra
 from holdfast.limits import LEASE_S_MAX, PROCESSES_MAX
-
-if TYPE_CHECKING:
-    from holdfast.app import App
-    from holdfast.service.app import Mount
-    from holdfast.service.auth.settings import AuthSettings
-    from holdfast.service.service import Service
-    from holdfast.service.settings import Limits
-
-logger = logging.getLogger("holdfast")
 
 PORT = 3100
 
@@ -83,7 +62,9 @@ def auth_options(function: F) -> F:
 
 
 @dataclass(frozen=True)
-class _Wish:
+class Wish:
+    """The options as given."""
+
     host: str
     port: int
     processes: int
@@ -164,109 +145,11 @@ class _Wish:
 @click.pass_context
 def command(ctx: click.Context, /, **given: Any) -> None:
     """Serve the store over HTTP until SIGTERM or SIGINT."""
-    from holdfast.worker import supervise
-
     said = {name: given.pop(name.replace("-", "_")) for name, _, _ in AUTH_OPTIONS}
-    wish = _Wish(**given, auth=said)
+    wish = Wish(**given, auth=said)
     settings: Settings = ctx.obj
-    log_to_stderr(settings, child=supervise.CHILD in os.environ)
     try:
-        import holdfast.service.run  # noqa: F401
+        from holdfast.cli import serving
     except ImportError as error:
         raise MissingExtra(what="the service", package=error.name, extra="server") from None
-    supervise.follow_parent()
-    if wish.processes > 1:
-        ctx.exit(_supervise(settings, wish))
-    work(_serve(settings, wish))
-
-
-async def _serve(settings: Settings, wish: _Wish) -> None:
-    from holdfast.cli.demo_service import hello, keep_busy
-    from holdfast.service.run import listen, serve
-    from holdfast.worker.supervise import CHILD
-
-    app = _worker(wish)
-    service = _service(settings, wish, app)
-    bound = listen(wish.host, wish.port, shared=CHILD in os.environ)
-    url = f"http://{wish.host}:{wish.port}"
-    if CHILD not in os.environ:
-        click.echo(hello(url) if wish.demo else f"serving on {url}", err=True)
-    await serve(
-        service,
-        bound,
-        mounts=_mounts(wish),
-        worker=app,
-        upkeep=not wish.no_upkeep,
-        beside=[partial(keep_busy, app)] if wish.demo and app is not None else [],
-    )
-
-
-def _worker(wish: _Wish) -> App | None:
-    """The app whose jobs are to run beside the service."""
-    if wish.demo:
-        if wish.worker is not None:
-            raise ConfigError(field="demo", why="brings a worker of its own; leave --worker out")
-        return load_app("holdfast.cli.demo_jobs:app")
-    return None if wish.worker is None else load_app(wish.worker)
-
-
-def _mounts(wish: _Wish) -> Sequence[Mount]:
-    """What is served beside the native API. Each asks `service.caller` who calls, as that does."""
-    from holdfast.service import firecrawl, pages
-    from holdfast.service.firecrawl.wire import Settings
-
-    return [firecrawl.mounting(Settings(claim_s=wish.claim_ttl)), pages.dashboard]
-
-
-def _service(settings: Settings, wish: _Wish, app: App | None) -> Service:
-    from holdfast.service.auth.choice import auth_of
-    from holdfast.service.run import config_of
-    from holdfast.service.service import Service
-
-    auth = auth_of(_auth(wish))
-    if app is not None and settings.store is not None:
-        app.use_store(settings.store)
-    store = chosen_store(settings) if app is None else app.store
-    return Service(store, auth, _limits(wish), config=config_of(app))
-
-
-def _limits(wish: _Wish) -> Limits:
-    from holdfast.service.settings import Limits
-
-    said = dict(one.partition("=")[::2] for one in wish.limit)
-    try:
-        return msgspec.convert(said, Limits, strict=False).checked()
-    except msgspec.ValidationError as error:
-        raise ConfigError(field="limit", why=str(error)) from None
-
-
-def _auth(wish: _Wish) -> AuthSettings:
-    """Who may call, checked: nobody is let in from elsewhere without authentication by accident."""
-    from holdfast.service.auth.settings import AuthSettings, Mode
-    from holdfast.service.run import is_loopback
-
-    said = {name.replace("-", "_"): value for name, value in wish.auth.items() if value != ()}
-    said["jwt_leeway_s"] = said.pop("jwt_leeway")
-    chosen = AuthSettings.of(**said, local_only=not wish.insecure)
-    if chosen.auth is Mode.NONE and not is_loopback(wish.host) and not wish.insecure:
-        why = f"{wish.host} can be reached from elsewhere, and there is no authentication"
-        raise ConfigError(field="host", why=f"{why}: say --auth keys or jwt, or --insecure")
-    return chosen
-
-
-def _supervise(settings: Settings, wish: _Wish) -> int:
-    from holdfast.service.auth.choice import auth_of
-    from holdfast.worker.supervise import Supervisor, this_command
-
-    if not chosen_store(settings).capabilities.shared:
-        raise ConfigError(field="processes", why="this store cannot be shared by processes")
-    auth_of(_auth(wish))  # What is wrong is told here, not by each child again and again.
-    loudness = {-1: ["-q"], 0: []}.get(settings.loudness, ["-v"])
-    arguments = [*loudness, "serve", *wish.arguments()]
-    if settings.store is not None:
-        # By the environment, not as an argument: a URL may hold a password, and `ps` shows those.
-        os.environ[STORE_VARIABLE] = settings.store
-    os.environ.update(wish.variables())
-    supervisor = Supervisor(this_command(arguments), wish.processes, 30.0)
-    click.echo(f"serving on http://{wish.host}:{wish.port}, {wish.processes} processes", err=True)
-    return supervisor.run()
+    ctx.exit(serving.start(settings, wish))

@@ -13,7 +13,6 @@ from typing import Any
 import uvicorn
 
 from holdfast.app import App
-from holdfast.config import Config
 from holdfast.errors import ConfigError
 from holdfast.service.app import Mount, application
 from holdfast.service.protocol import bounded
@@ -116,7 +115,3 @@ async def serve(
             running.stop()
         await asyncio.gather(*tasks)
         await service.store.close()
-
-
-def config_of(app: App | None) -> Config:
-    return Config() if app is None else app.config

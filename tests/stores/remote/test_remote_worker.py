@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.servers.service import Host, free_port
+from tests.servers.process import free_port
+from tests.servers.service import Host
 from tests.stores.remote.conftest import Tokens
 
 from holdfast import App, Context, State

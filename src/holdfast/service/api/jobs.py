@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from datetime import datetime
-from functools import lru_cache
 from typing import Annotated, ClassVar
 
 import uuid_utils
@@ -16,7 +15,7 @@ from holdfast.clock import instant
 from holdfast.codec import BYTES, JSON
 from holdfast.enqueue import plan_with
 from holdfast.errors import InvalidInput, JobNotFound, NotChangeable, PayloadTooLarge
-from holdfast.job import TERMINAL, Envelope, JobRecord, NewJob, Reason, Rules, State, check_name
+from holdfast.job import TERMINAL, Envelope, JobRecord, NewJob, Reason, State, check_name
 from holdfast.limits import GROUP_MAX, PAGE_MAX, QUEUE_MAX, TAG_MAX, TYPE_MAX
 from holdfast.service.call import Call
 from holdfast.service.endpoint import Status
@@ -38,7 +37,6 @@ from holdfast.service.wire import (
     Strict,
 )
 from holdfast.store import Act, Change, Enqueued, Find, Ref, Selection, Watch
-from holdfast.typed import Job, JobType, Style
 
 IDEMPOTENCY_HEADER = b"idempotency-key"
 _QUEUE_ONLY = frozenset({"queue"})
@@ -76,7 +74,7 @@ def _told(result: Enqueued) -> EnqueuedOut:
 def planned(call: Call, job: NewJobIn, key: str | None, where: str = "") -> NewJob:
     """The job as the store will get it, checked."""
     try:
-        job_type = _type(job.type)
+        job_type = operate.foreign_type(job.type)
         call.caller.check_type(job.type)
         options = given(job, "type", "payload", "payload_base64")
         if key is not None:
@@ -112,23 +110,6 @@ def _sealed(call: Call, job: NewJobIn) -> Envelope:
     if len(body) > most:
         raise PayloadTooLarge(field="payload", size=len(body), max=most)
     return Envelope(job.type, codec, 1, body)
-
-
-@lru_cache(1000)
-def _type(name: str) -> JobType:
-    """A type whose code is elsewhere: what its jobs get unless they say otherwise."""
-    return JobType(
-        name=check_name("type", name, TYPE_MAX),
-        kind=Job,
-        queue="default",
-        priority=0,
-        rules=Rules(),
-        style=Style.LOOP,
-        version=1,
-        upgrades={},
-        codec=JSON,
-        home="",
-    )
 
 
 # -- look ------------------------------------------------------------------------------------------
