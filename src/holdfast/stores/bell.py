@@ -22,8 +22,19 @@ class _Sleeper:
         self.woken = asyncio.Event()
 
     def wake(self) -> None:
+        if _running() is self.loop:
+            self.woken.set()
+            return
         with suppress(RuntimeError):  # The loop has closed: nobody is left to wake.
             self.loop.call_soon_threadsafe(self.woken.set)
+
+
+def _running() -> asyncio.AbstractEventLoop | None:
+    """The event loop of this thread, if one is running."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 class Bell:

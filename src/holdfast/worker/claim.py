@@ -56,19 +56,23 @@ class Claimer:
         """What the last claim was told: an answer, or that the store is away."""
 
     async def run(self, stop: asyncio.Event) -> None:
+        async with _Naps(stop) as naps:
+            await self._run(stop, naps)
+
+    async def _run(self, stop: asyncio.Event, naps: _Naps) -> None:
         pause, vain = FAULT_FIRST_S, VAIN_FIRST_S
         while not stop.is_set():
             room = min(self._room(), CLAIM_MAX)
             if room <= 0:
                 self.roomy.clear()
-                await _either(self.roomy.wait(), stop)
+                await naps.take(self.roomy.wait())
                 continue
             try:
                 started = time.monotonic()
                 found = await self._claim(room)
                 pause = FAULT_FIRST_S
                 if found < room:
-                    await _either(self._store.wait(self._watch, self._poll_s), stop)
+                    await naps.take(self._store.wait(self._watch, self._poll_s))
                 if found or time.monotonic() - started > VAIN_FIRST_S:
                     vain = VAIN_FIRST_S
                 else:
@@ -99,16 +103,41 @@ class Claimer:
         return len(leases)
 
 
-async def _either(sleeping: Coroutine[Any, Any, object], stop: asyncio.Event) -> None:
-    """Awaits the sleep, or ends it when told to stop."""
-    sleep = asyncio.ensure_future(sleeping)
-    stopping = asyncio.ensure_future(stop.wait())
-    try:
-        await asyncio.wait({sleep, stopping}, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        stopping.cancel()
-        if not sleep.done():
-            sleep.cancel()
-            await asyncio.gather(sleep, return_exceptions=True)
-    if not sleep.cancelled():
-        sleep.result()
+class _Naps:
+    """The sleeps of one task, all of them ended by the stop.
+
+    Within the task itself: one of its own for each sleep would make every wake-up 40 us later.
+    """
+
+    def __init__(self, stop: asyncio.Event) -> None:
+        self._stop = stop
+        self._nap: asyncio.Timeout | None = None
+
+    async def __aenter__(self) -> _Naps:
+        self._watcher = asyncio.create_task(self._watch())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._watcher.cancel()
+        await asyncio.gather(self._watcher, return_exceptions=True)
+
+    async def take(self, sleeping: Coroutine[Any, Any, object]) -> None:
+        """Awaits the sleep, or ends it when told to stop."""
+        if self._stop.is_set():
+            sleeping.close()
+            return
+        nap = asyncio.timeout(None)
+        try:
+            async with nap:
+                self._nap = nap
+                await sleeping
+        except TimeoutError:
+            if not nap.expired():
+                raise
+        finally:
+            self._nap = None
+
+    async def _watch(self) -> None:
+        await self._stop.wait()
+        if self._nap is not None:
+            self._nap.reschedule(asyncio.get_running_loop().time())

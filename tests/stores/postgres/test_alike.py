@@ -138,3 +138,44 @@ async def test_a_cap_holds(store: PostgresStore) -> None:
     assert [one.created for one in answers] == [True, True, False]
     assert isinstance(answers[2].error, QueueFull)
     await exact(store)
+
+
+def alone(id: str, **options: Any) -> list[NewJob]:
+    """One job whose id was made for the call."""
+    return [job(id, **{"rules": KEPT, "fresh": True, **options})]
+
+
+async def test_one_alone_is_kept_counted_and_recorded(store: PostgresStore) -> None:
+    """The shortest way leaves what the long one leaves."""
+    assert await store.enqueue(alone("a")) == [Enqueued("a", True)]
+
+    events = (await store.events(ACME, 0, 99)).events
+    assert [(one.kind.value, one.job_id) for one in events] == [("enqueued", "a")]
+    await exact(store)
+    [lease] = await store.claim(Claim(worker="w", nonce="n", limit=9, lease_us=LEASE))
+    assert (lease.job.id, lease.job.attempt, lease.job.envelope) == (
+        "a", 1, alone("a")[0].envelope,
+    )  # fmt: skip
+    await exact(store)
+
+
+async def test_one_alone_whose_id_lives_is_found(store: PostgresStore) -> None:
+    """Made for the call or not, no id stands for two jobs."""
+    await store.enqueue(alone("a"))
+
+    assert await store.enqueue(alone("a")) == [Enqueued("a", False)]
+    [answer] = await store.enqueue(alone("a", queue=AUDIO))
+
+    assert isinstance(answer.error, IdConflict)
+    await exact(store)
+
+
+async def test_a_cap_holds_for_one_alone(store: PostgresStore) -> None:
+    """The shortest way asks before it writes."""
+    await ScopeHandle(store, Scope(ACME)).set(max_queued=1)
+
+    first, second = [(await store.enqueue(alone(id)))[0] for id in ("a", "b")]
+
+    assert first.created
+    assert isinstance(second.error, QueueFull)
+    await exact(store)

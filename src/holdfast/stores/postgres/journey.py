@@ -89,6 +89,9 @@ async def enqueue(
     tell = (step.given, step.events_on, channel, None if channel is None else hint(sender, lines))
     if alike(jobs):
         fresh = jobs[0].fresh and not step.again
+        if fresh and len(jobs) == 1 and await _enqueue_one(step, jobs[0], tell):
+            step.lines |= lines
+            return [Enqueued(jobs[0].id, True)]
         found = await step.rows(sql.ENQUEUE_ALIKE, *_shared(jobs), *tell, fresh)
     elif seen is not None and seen.none_of(jobs):
         found = await step.rows(bloom.ENQUEUE_FRESH, *_each(jobs), *tell)
@@ -101,9 +104,23 @@ async def enqueue(
     return made
 
 
+async def _enqueue_one(step: Step, job: NewJob, tell: tuple[Any, ...]) -> bool:
+    """False where more care is needed: nothing was done then."""
+    kept: bool = await step.value(sql.ENQUEUE_ONE, *_same(job), job.id, job.envelope.body, *tell)
+    return kept
+
+
 def _shared(jobs: Sequence[NewJob]) -> tuple[Any, ...]:
     """What jobs that are alike are told by: what they share once, the rest as columns."""
-    first = jobs[0]
+    return (
+        *_same(jobs[0]),
+        [job.id for job in jobs],
+        [job.envelope.body for job in jobs],
+    )
+
+
+def _same(first: NewJob) -> tuple[Any, ...]:
+    """What jobs that are alike share."""
     sealed, rules = first.envelope, first.rules
     return (
         first.tenant,
@@ -115,8 +132,6 @@ def _shared(jobs: Sequence[NewJob]) -> tuple[Any, ...]:
         first.priority,
         rules.max_attempts,
         rules.keep_us,
-        [job.id for job in jobs],
-        [job.envelope.body for job in jobs],
     )
 
 

@@ -60,6 +60,9 @@ ENQUEUE_ALIKE = (
     "SELECT ord, why, id, queue, type, has, most FROM holdfast.enqueue_alike($1, $2, $3, $4, $5,"
     " $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)"
 )
+ENQUEUE_ONE = (
+    "SELECT holdfast.enqueue_one($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)"
+)
 CLAIM = "SELECT * FROM holdfast.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)"
 COMPLETE = (
     "SELECT places, tenants, queues FROM holdfast.complete($1, $2, $3, $4, $5, $6, $7, $8, $9)"

@@ -155,8 +155,10 @@ class Transaction:
             written = in_line if numbers[_ENQUEUED] or numbers[_BLOCKED] else beside
             written.append((*scope, turn, *numbers))
         self.turn += len(rows)
-        self.connection.executemany(sql.COUNT_ADD, in_line)
-        self.connection.executemany(sql.COUNT_ADD_BESIDE, beside)
+        if in_line:
+            self.connection.executemany(sql.COUNT_ADD, in_line)
+        if beside:
+            self.connection.executemany(sql.COUNT_ADD_BESIDE, beside)
         self._settled = len(self._moves)
         self._moved.clear()
 

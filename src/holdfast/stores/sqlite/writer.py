@@ -1,7 +1,7 @@
 """The one writer of a process: calls that wait at the same time share one transaction.
 
     callers --Call--> Lane --[Call, ...]--> BEGIN IMMEDIATE
-                                              SAVEPOINT, call 1, RELEASE
+                                              SAVEPOINT, call 1, RELEASE        (not for one alone)
                                               SAVEPOINT, call 2, ROLLBACK TO    (fails alone)
                                               ...
                                               what has room now, counts, events, heads
@@ -72,8 +72,9 @@ class Writer:
         """Runs the calls in one transaction; returns those that must run again."""
         patiently(self._options.busy_s, lambda: connection.execute("BEGIN IMMEDIATE"))
         transaction = Transaction(connection, self._options.events, self._rules)
+        run = self._run if len(calls) > 1 else self._run_alone
         for call in calls:
-            self._run(transaction, call)
+            run(transaction, call)
             if not connection.in_transaction:
                 self._rules.clear()
                 return [other for other in calls if other is not call and other.error is None]
@@ -82,6 +83,15 @@ class Writer:
         connection.execute("COMMIT")
         self._committed(transaction)
         return []
+
+    def _run_alone(self, transaction: Transaction, call: Write) -> None:
+        """Without a savepoint: should it fail, the whole transaction goes."""
+        try:
+            transaction.now = self._clock.now()
+            call.answer = call.act(transaction)
+        except BaseException as error:
+            call.error = ours(error, self._options.path)
+            _roll_back(transaction.connection)
 
     def _run(self, transaction: Transaction, call: Write) -> None:
         connection = transaction.connection
