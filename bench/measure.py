@@ -169,8 +169,9 @@ class Bench:
     async def depth(self) -> str:
         """Few jobs queued, then many: rate of the drain, memory of the worker, room of the data."""
         sizes = self.sizes
-        # A drain of few is short, so it is made several times; one of many is long enough.
-        for queued, rounds in ((sizes.shallow, sizes.rounds), (sizes.deep, 1)):
+        # A drain of few takes a quarter of a second, so it is made many times; one of many is long
+        # enough.
+        for queued, rounds in ((sizes.shallow, 3 * sizes.rounds), (sizes.deep, 1)):
             found = [await self._deep(queued) for _ in range(rounds)]
             found.sort(key=lambda one: one.per_s)
             self.found.depth.append(found[len(found) // 2])
