@@ -113,8 +113,8 @@ def test_what_is_not_understood_is_a_usage_error(
 
 
 KNOWN = (
-    "http://, https://, memory://, postgres://, postgresql://, redis://, redis+cluster://, rediss://,"
-    " rediss+cluster://, sqlite://"
+    "fdb://, http://, https://, memory://, postgres://, postgresql://, redis://, redis+cluster://,"
+    " rediss://, rediss+cluster://, sqlite://"
 )
 
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.servers.engines import Engines
+from tests.servers.foundationdb import KIND as FDB_CLUSTER
+from tests.servers.foundationdb import Absent, FoundationCluster
 from tests.servers.kinds import KINDS, Missing
 from tests.servers.service import Host
 
@@ -21,7 +23,9 @@ from holdfast.testing.contract.bench import Bench
 if TYPE_CHECKING:
     from tests.servers.kinds import Kind, Servers
 
-STORES = ["memory", "sqlite", "remote", "foundationdb", *KINDS]
+    Place = Kind | FoundationCluster | Host | Engines | None
+
+STORES = ["memory", "sqlite", "remote", "foundationdb", FDB_CLUSTER, *KINDS]
 
 
 @pytest.fixture(scope="session")
@@ -33,12 +37,16 @@ def host() -> Iterator[Host]:
 
 
 @pytest.fixture(params=STORES)
-def server(request: pytest.FixtureRequest) -> Iterator[Kind | Host | Engines | None]:
+def server(request: pytest.FixtureRequest) -> Iterator[Place]:
     """For each store: its shared server, if it has one."""
     if request.param in ("memory", "sqlite"):
         yield None
     elif request.param == "foundationdb":
         yield Engines()
+    elif request.param == FDB_CLUSTER:
+        cluster = named_cluster()
+        yield cluster
+        cluster.clear()
     elif request.param == "remote":
         host: Host = request.getfixturevalue("host")
         yield host
@@ -58,10 +66,16 @@ def server_of(kind: str, request: pytest.FixtureRequest) -> Kind:
         missing.end_test()
 
 
+def named_cluster() -> FoundationCluster:
+    """The FoundationDB cluster that the environment names; without one the test is skipped."""
+    try:
+        return FoundationCluster()
+    except Absent as absent:
+        pytest.skip(str(absent))
+
+
 @pytest.fixture
-def url(
-    request: pytest.FixtureRequest, server: Kind | Host | Engines | None, tmp_path: Path
-) -> Callable[[str], str]:
+def url(request: pytest.FixtureRequest, server: Place, tmp_path: Path) -> Callable[[str], str]:
     """For each store: the URL of the place with this name, empty for each test."""
     if isinstance(server, Engines):
         return lambda name: pytest.skip("foundationdb: an engine in the process has no URL")
@@ -75,15 +89,13 @@ def url(
 
 
 @pytest.fixture
-def done(server: Kind | Host | Engines | None) -> Callable[[], None]:
+def done(server: Place) -> Callable[[], None]:
     """Says that no place of this test so far is used any more; the next ones cost less then."""
     return server.clear if server is not None else lambda: None
 
 
 @pytest.fixture
-def make(
-    url: Callable[[str], str], server: Kind | Host | Engines | None
-) -> Callable[[str, Clock | None], Store]:
+def make(url: Callable[[str], str], server: Place) -> Callable[[str, Clock | None], Store]:
     """For each store: makes it, not opened yet, at the place with this name.
 
     The remote one calls a service over a memory store, whose clock is the one that counts.

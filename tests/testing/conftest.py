@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
+from tests.servers.foundationdb import Absent, binding, file_named
 from tests.testing.cluster import Cluster
 
 import holdfast.testing.foundationdb
 from holdfast.testing import ManualClock
 from holdfast.testing.foundationdb import Engine, Faults
 
-CLUSTER_FILE = "HOLDFAST_TEST_FDB_CLUSTER_FILE"
-"""Names the cluster file of a FoundationDB 7.3 in which the tests may write keys of their own."""
-
 
 def real() -> Iterator[Cluster]:
     """The cluster that the environment names; the keys of the test are removed afterwards."""
-    file = os.environ.get(CLUSTER_FILE)
-    if not file:
-        pytest.skip(f"foundationdb cluster: {CLUSTER_FILE} names none")
-    fdb: Any = importlib.import_module("fdb")
-    fdb.api_version(730)
+    try:
+        file = file_named()
+    except Absent as absent:
+        pytest.skip(str(absent))
+    fdb = binding()
     db = fdb.open(file)
     prefix = b"holdfast test " + os.urandom(8)
     pass_time = time.sleep  # nothing else can be waited for: the time of a cluster

@@ -20,6 +20,7 @@ STORES: dict[str, tuple[str, str, str | None]] = {
     "rediss": ("holdfast.stores.redis.store", "RedisStore", "redis"),
     "redis+cluster": ("holdfast.stores.redis.store", "RedisStore", "redis"),
     "rediss+cluster": ("holdfast.stores.redis.store", "RedisStore", "redis"),
+    "fdb": ("holdfast.stores.foundationdb.store", "FoundationStore", "foundationdb"),
     "http": ("holdfast.stores.remote.store", "RemoteStore", "remote"),
     "https": ("holdfast.stores.remote.store", "RemoteStore", "remote"),
 }

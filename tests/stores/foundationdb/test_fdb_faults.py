@@ -8,19 +8,16 @@ from collections import Counter
 
 import pytest
 
-from holdfast.clock import SECOND
 from holdfast.job import Completed, EventKind, Outcome, Released
 from holdfast.lifecycle import decide
 from holdfast.store import Claim
-from holdfast.stores.foundationdb.clock import Witness
 from holdfast.stores.foundationdb.options import Options
 from holdfast.stores.foundationdb.store import FoundationStore
-from holdfast.testing import ManualClock
 from holdfast.testing.contract.builders import ACME, HOUR, LEASE, job, rules
-from holdfast.testing.foundationdb import Engine, Faults
+from holdfast.testing.foundationdb import Engine, Faults, FDBError
 
 STORES = 3
-CALLS = 6
+CALLS = 5
 BATCH = 4
 JOBS = STORES * CALLS * BATCH
 IDLE_MAX = 400
@@ -104,47 +101,6 @@ async def test_nothing_is_lost_and_none_accepted_twice(seed: int) -> None:
         await store.close()
 
 
-async def test_a_jump_of_the_version_makes_nobodys_lease_old() -> None:
-    """A recovery adds a hundred seconds of versions: what was held stays held, then lapses in time,
-    and late acks are refused.
-    """
-    clock = ManualClock()
-    engine = Engine(clock)
-
-    async def opened() -> FoundationStore:
-        store = FoundationStore(Options(prefix="c"), None, engine.database())
-        store._time._witness = Witness(lambda: clock.now() / SECOND)
-        store._time._clock = clock
-        await store.open()
-        return store
-
-    async def claimed(store: FoundationStore, nonce: str) -> list[str]:
-        claim = Claim(worker="w", nonce=nonce, limit=50, lease_us=LEASE)
-        return [one.job.id for one in await store.claim(claim)]
-
-    first, second = await opened(), await opened()
-    await first.enqueue([job(f"j{number}") for number in range(50)])
-    claim = Claim(worker="a", nonce="n", limit=50, lease_us=LEASE)
-    leases = await first.claim(claim)
-    assert len(leases) == 50
-
-    clock.advance(5)
-    engine.recover()
-    young = await opened()
-    assert [await claimed(store, "m") for store in (first, second, young)] == [[], [], []]
-    half = [decide(Completed(), one.job, one.token, 0.0) for one in leases[:25]]
-    assert all(answer.error is None for answer in await first.ack(half))
-
-    clock.advance(58)  # It is over, for those who saw all of it.
-    assert await claimed(young, "y") == []
-    taken = set(await claimed(second, "z"))
-    assert taken
-    late = [decide(Completed(), one.job, one.token, 0.0) for one in leases if one.job.id in taken]
-    assert all(answer.error is not None for answer in await first.ack(late))
-    for store in (first, second, young):
-        await store.close()
-
-
 async def test_an_enqueue_in_the_callers_transaction_is_kept_when_that_commits() -> None:
     """And not before."""
     engine = Engine()
@@ -161,4 +117,27 @@ async def test_an_enqueue_in_the_callers_transaction_is_kept_when_that_commits()
     assert answer.created
     assert before == []
     assert [one.job.id for one in await store.claim(claim)] == ["x"]
+    await store.close()
+
+
+async def test_the_callers_transaction_tried_again_finds_its_first_try() -> None:
+    """Its commit was done, but nobody heard of it (1021): the same ids are not enqueued twice."""
+    engine = Engine()
+    store = FoundationStore(Options(prefix="c"), None, engine.database())
+    await store.open()
+    theirs = engine.database().create_transaction()
+    [first] = await store.enqueue_using(theirs, [job("x")])
+    engine.faults.plan("commit", 1021, fate="applied")
+    with pytest.raises(FDBError) as unknown:
+        theirs.commit().wait()
+    theirs.on_error(unknown.value).wait()
+
+    [second] = await store.enqueue_using(theirs, [job("x")])
+    theirs.commit().wait()
+
+    assert (first.created, second.created) == (True, False)
+    claim = Claim(worker="w", nonce="n", limit=10, lease_us=LEASE)
+    assert [one.job.id for one in await store.claim(claim)] == ["x"]
+    page = await store.events(ACME, 0, 10)
+    assert [event.kind for event in page.events] == [EventKind.ENQUEUED, EventKind.LEASED]
     await store.close()

@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from holdfast.errors import MissingExtra, StoreUnavailable
+from holdfast.stores.foundationdb.faults import code_of, ours
 from holdfast.stores.foundationdb.options import Options
 
 API_VERSION = 730
@@ -38,7 +39,7 @@ def require() -> None:
 
 def open_database(options: Options) -> Any:
     """The database of the cluster file. Blocks for a moment at most: nothing is asked of it yet."""
-    import fdb  # type: ignore[import-not-found, unused-ignore]
+    import fdb  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
     if _started - {os.getpid()}:
         why = "FoundationDB was opened before this process was forked; open it after"
@@ -47,6 +48,8 @@ def open_database(options: Options) -> Any:
         fdb.api_version(API_VERSION)
         database = fdb.open(options.cluster_file)
     except Exception as error:
+        if code_of(error) is not None:
+            raise ours(error, options.name) from error
         # Without the library the binding raises a plain Exception.
         why = f"the client library cannot be used ({error}): install FoundationDB's client"
         raise StoreUnavailable(store=options.name, why=why) from error
@@ -85,12 +88,6 @@ async def get(reader: Any, key: bytes) -> bytes | None:
     return value_of(await ready(reader.get(key)))
 
 
-async def get_many(reader: Any, keys: list[bytes]) -> list[bytes | None]:
-    """The values of many keys, asked for together."""
-    futures = [reader.get(key) for key in keys]
-    return [value_of(await ready(future)) for future in futures]
-
-
 def value_of(found: Any) -> bytes | None:
     """Bytes, or None: the binding gives an object of its own that may be absent."""
     if found is None or isinstance(found, bytes):
@@ -99,24 +96,39 @@ def value_of(found: Any) -> bytes | None:
     return value
 
 
+def ask_range(reader: Any, span: Pair, limit: int, reverse: bool = False) -> Any:
+    """Asks for the first pairs of a range (0: all); `pairs` waits for them."""
+    mode = EXACT if limit else WANT_ALL
+    return reader.get_range(*span, limit=limit, reverse=reverse, streaming_mode=mode)
+
+
 async def get_range(
     reader: Any, begin: bytes, end: bytes, limit: int = 0, reverse: bool = False
 ) -> list[Pair]:
     """The pairs of a range, the first `limit` of them (0: all)."""
+    return await pairs(reader, (begin, end), limit, reverse)
+
+
+async def pairs(
+    reader: Any, span: Pair, limit: int, reverse: bool, page: Any | None = None
+) -> list[Pair]:
+    """The pairs of a range, whose first page may have been asked for already."""
+    begin, end = span
     found: list[Pair] = []
     while begin < end:
-        left = limit - len(found) if limit else 0
-        mode = EXACT if limit else WANT_ALL
-        page = reader.get_range(begin, end, limit=left, reverse=reverse, streaming_mode=mode)
+        if page is None:
+            left = limit - len(found) if limit else 0
+            page = ask_range(reader, (begin, end), left, reverse)
         # A range iterates by blocking; the future that it has begun with does not.
         first = getattr(page, "_future", None)
         answer, _, more = await ready(page._first if first is None else first)
-        pairs = [(bytes(pair.key), bytes(pair.value)) for pair in answer]
-        found += pairs
-        if not more or not pairs or (limit and len(found) >= limit):
+        some = [(bytes(pair.key), bytes(pair.value)) for pair in answer]
+        found += some
+        if not more or not some or (limit and len(found) >= limit):
             break
+        page = None
         if reverse:
-            end = pairs[-1][0]
+            end = some[-1][0]
         else:
-            begin = pairs[-1][0] + b"\0"
+            begin = some[-1][0] + b"\0"
     return found

@@ -8,7 +8,7 @@ from holdfast.clock import SECOND, Micros, seconds
 from holdfast.job import EventKind, State
 from holdfast.limits import REPAIR_MAX, WAIT_S_MAX
 from holdfast.store import Watch
-from holdfast.stores.foundationdb import gates
+from holdfast.stores.foundationdb import gates, places
 from holdfast.stores.foundationdb.journey import stand
 from holdfast.stores.foundationdb.layout import (
     Space,
@@ -19,6 +19,9 @@ from holdfast.stores.foundationdb.rules import Known
 from holdfast.stores.foundationdb.step import Step
 from holdfast.stores.foundationdb.turns import open_lines
 
+REPAIRED = (Space.DUE, Space.HELD, Space.REOPEN, Space.TTL)
+"""The indexes by instants that a claim looks at first."""
+
 # -- repair ----------------------------------------------------------------------------------------
 
 
@@ -27,12 +30,24 @@ async def due(step: Step) -> bool:
     return bool(await _past(step, Space.DUE, step.now, 1))
 
 
+class Overdue(Exception):
+    """There is something to repair before a claim looks."""
+
+
+def ask_overdue(step: Step) -> None:
+    """Asks for what `overdue` will need."""
+    for space in REPAIRED:
+        step.ask_under(step.keys.all(space), 1)
+
+
 async def overdue(step: Step) -> bool:
     """True when there is something to repair."""
-    for space in (Space.DUE, Space.HELD, Space.REOPEN, Space.TTL):
+    ask_overdue(step)
+    for space in REPAIRED:
         horizon = step.at.horizon if space is Space.HELD else step.now
-        if await _past(step, space, horizon, 1):
-            return True
+        for key, _ in await step.under(step.keys.all(space), 1, snapshot=True):
+            if step.keys.instant_of(space, key) <= horizon:
+                return True
     return False
 
 
@@ -61,7 +76,7 @@ async def _named(
     step: Step, known: Known, space: Space, pairs: list[tuple[bytes, bytes]]
 ) -> list[Row]:
     names = [step.keys.name_of(space, key) for key, _ in pairs]
-    await gates.learn(step, known, (tenant for tenant, _ in names))
+    await places.learn(step, known, (tenant for tenant, _ in names))
     return [row for row in await step.rows(names) if row is not None]
 
 
@@ -95,7 +110,7 @@ async def _rescue(step: Step, known: Known) -> int:
             row.lapses += 1
             row.updated_at = step.now
             await stand(step, row)
-            await step.note(EventKind.RESCUED, row)
+            step.note(EventKind.RESCUED, row)
             moved += 1
     return moved
 
@@ -132,11 +147,9 @@ async def soonest(step: Step, known: Known, watch: Watch) -> float:
         return WAIT_S_MAX if row is not None and row.alive else 0.0
     instants = []
     lines, _ = await open_lines(step, (watch.tenants, watch.queues))
-    for line in lines:
-        await gates.learn(step, known, [line[0]])
-        rooms = await gates.line_rooms(step, *line)
+    async for _, rooms, ready in places.survey(step, known, list(lines)):
         if all(room.left() > 0 for room in rooms):
-            if await step.under(step.keys.ready(*line), 1, snapshot=True):
+            if ready:
                 return 0.0
         else:
             opens = [room.opens_at() for room in rooms]

@@ -1,21 +1,19 @@
-"""How many jobs the scopes have, read from what is kept in step; and counted anew when asked to."""
+"""How many jobs the scopes have, read from what is kept in step."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 
 import msgspec
 
 from holdfast.clock import Micros
-from holdfast.job import TERMINAL, State
+from holdfast.job import State
 from holdfast.scope import Scope, ScopeKind, slot_scope_of
 from holdfast.store import Tally
-from holdfast.stores.foundationdb.layout import KINDS, Space, after, number, text, texts
+from holdfast.stores.foundationdb.layout import KINDS, Space, after, number, text
 from holdfast.stores.foundationdb.named import hold_of
 from holdfast.stores.foundationdb.overlay import count_of
-from holdfast.stores.foundationdb.rows import decode
-from holdfast.stores.foundationdb.step import BYTES, STATE_OF, STATES, Step
+from holdfast.stores.foundationdb.step import STATE_OF, Step
 
 KEYS_MAX = 20_000
 """Counters that are read at a time."""
@@ -106,46 +104,3 @@ async def _oldest(step: Step, scope: Scope, counts: dict[State, int]) -> Micros 
     for key, _ in await step.under(prefix, 1, snapshot=True):
         return number(key[len(prefix) :])
     return None
-
-
-# -- recount ---------------------------------------------------------------------------------------
-
-
-async def recount(step: Step) -> int:
-    """Counts every job anew; returns by how many held jobs the counts were off.
-
-    Jobs and counters are read at one version, so what differs is exact, and is added whatever
-    others add meanwhile. Only of two that recount one is repeated.
-    """
-    step.contend(step.keys.all(Space.GATES))
-    true: Counter[bytes] = Counter()
-    prefix = step.keys.all(Space.PAGES)
-    begin, end = prefix, after(prefix)
-    while pairs := await step.range(begin, end, KEYS_MAX, snapshot=True):
-        await _add_rows(step, (value for _, value in pairs), true)
-        begin = pairs[-1][0] + b"\0"
-    off = 0
-    counted = {
-        key: count_of(value)
-        for key, value in await step.under(step.keys.all(Space.COUNTS), snapshot=True)
-    }
-    queues = step.keys.all(Space.COUNTS, bytes([KINDS[ScopeKind.QUEUE]]))
-    for key in counted.keys() | true.keys():
-        differs = true[key] - counted.get(key, 0)
-        if differs:
-            step.add(key, differs)
-            if key.startswith(queues) and key.endswith(STATES[State.PROCESSING]):
-                off += abs(differs)
-    return off
-
-
-async def _add_rows(step: Step, names: Iterable[bytes], true: Counter[bytes]) -> None:
-    keys = [step.keys.row(*texts(name, 2)) for name in names]
-    for value in await step.get_many(keys, snapshot=True):
-        if value is None:
-            continue
-        row = decode(value)
-        for scope in step.scopes_of(row):
-            true[step.keys.scope(Space.COUNTS, scope) + STATES[row.state]] += 1
-        if row.state not in TERMINAL and row.size:
-            true[step.keys.scope(Space.COUNTS, Scope(row.tenant)) + BYTES] += row.size

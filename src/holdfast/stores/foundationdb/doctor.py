@@ -19,7 +19,7 @@ STATUS = b"\xff\xff/status/json"
 async def examine(store: Store) -> list[Finding]:
     """Looks at an open store."""
     assert isinstance(store, FoundationStore), "operate.examine picks the doctor by the URL"
-    found = [Finding(Level.OK, "format", f"version {FORMAT}, keys under {store.options.prefix!r}")]
+    found = [Finding(Level.OK, "format", f"version {FORMAT}")]
     try:
         step = await store._open().step()
     except Exception as error:
@@ -28,7 +28,15 @@ async def examine(store: Store) -> list[Finding]:
             raise
         return [*found, Finding(Level.BAD, "cluster", str(fault))]
     words = f"answers; its version is {step.at.version:,}"
-    return [*found, Finding(Level.OK, "cluster", words), await _health(step)]
+    return [*found, _place(store, step), Finding(Level.OK, "cluster", words), await _health(step)]
+
+
+def _place(store: FoundationStore, step: Step) -> Finding:
+    """Where the installation's keys are, for the tools of the cluster."""
+    options, begins = store.options, f"keys begin with {step.keys.prefix!r}"
+    if options.prefix is not None:
+        return Finding(Level.OK, "prefix", begins)
+    return Finding(Level.OK, "directory", f"{options.directory}: {begins}")
 
 
 async def _health(step: Step) -> Finding:

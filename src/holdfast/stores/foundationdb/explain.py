@@ -15,8 +15,8 @@ from holdfast.scope import (
     ScopeSettings,
 )
 from holdfast.store import Ref
-from holdfast.stores.foundationdb import gates
-from holdfast.stores.foundationdb.layout import Space, text, whole
+from holdfast.stores.foundationdb import places
+from holdfast.stores.foundationdb.layout import Space, text, texts, whole
 from holdfast.stores.foundationdb.rows import Row
 from holdfast.stores.foundationdb.rules import Known
 from holdfast.stores.foundationdb.step import Step
@@ -31,7 +31,7 @@ async def explain(step: Step, known: Known, ref: Ref) -> Explanation:
     row = await step.row(ref.tenant, ref.id)
     if row is None:
         raise JobNotFound(id=ref.id)
-    await gates.learn(step, known, [ref.tenant])
+    await places.learn(step, known, [ref.tenant])
     if row.state in TERMINAL:
         return gate.ended(row.state)
     if row.state is State.PROCESSING and not row.lapsed(step.at):
@@ -51,10 +51,10 @@ async def explain(step: Step, known: Known, ref: Ref) -> Explanation:
 
 
 async def _scope_gates(step: Step, scope: Scope, rules: ScopeSettings | GroupGate) -> list[Gate]:
-    room = await gates.Room.of(step, scope, rules)
-    slots = await gates.live_slots(step, scope) if rules.slots_count else []
+    room = await places.Room.of(step, scope, rules)
+    slots = await places.live_slots(step, scope) if rules.slots_count else []
     holders: tuple[str, ...] = ()
-    running = await gates.running(step, scope)
+    running = await places.running(step, scope)
     if rules.max_running is not None and running + len(slots) >= rules.max_running:
         ids = await _holders(step, scope)
         holders = (*ids, *(id for id, _ in slots))[:HOLDERS_MAX]
@@ -96,11 +96,9 @@ async def _ahead(step: Step, row: Row) -> int:
 async def _tenants(step: Step, known: Known, queue: str) -> int:
     """Tenants that take turns in a queue: their lines have ready jobs and room."""
     prefix = step.keys.all(Space.QUEUES, text(queue))
+    pairs = await step.under(prefix, RING_MAX, snapshot=True)
+    lines = [(texts(key[len(prefix) :], 1)[0], queue) for key, _ in pairs]
     count = 0
-    for key, _ in await step.under(prefix, RING_MAX, snapshot=True):
-        tenant = key[len(prefix) : -1].decode("utf-8", "surrogatepass")
-        await gates.learn(step, known, [tenant])
-        rooms = await gates.line_rooms(step, tenant, queue)
-        ready = await step.under(step.keys.ready(tenant, queue), 1, snapshot=True)
-        count += bool(ready) and all(room.left() > 0 for room in rooms)
+    async for _, rooms, ready in places.survey(step, known, lines):
+        count += ready and all(room.left() > 0 for room in rooms)
     return count

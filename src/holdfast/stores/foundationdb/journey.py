@@ -12,7 +12,7 @@ from holdfast.job import TERMINAL, EventKind, NewJob
 from holdfast.lifecycle import Transition, apply, refusal, why
 from holdfast.scope import Scope
 from holdfast.store import Acked, Enqueued, Extended, Extension, Ref
-from holdfast.stores.foundationdb import gates
+from holdfast.stores.foundationdb import gates, places
 from holdfast.stores.foundationdb.layout import (
     STEP_BYTES_MAX,
     Space,
@@ -48,19 +48,46 @@ def batches(jobs: Sequence[NewJob]) -> Iterator[Sequence[NewJob]]:
 # -- enqueue ---------------------------------------------------------------------------------------
 
 
+def ask_enqueue(step: Step, jobs: Sequence[NewJob], *, believe: bool = True) -> None:
+    """Asks for what `enqueue` will need, as far as that is known without an answer."""
+    places.ask(step, (job.tenant for job in jobs))
+    step.ask_last()
+    step.ask_rows(_doubted(jobs, believe))
+    step.ask(_holder_key(step, job) for job in jobs if job.key is not None)
+
+
+def _doubted(jobs: Sequence[NewJob], believe: bool) -> list[tuple[str, str]]:
+    """The names of jobs that may be there already."""
+    return [(job.tenant, job.id) for job in jobs if not (believe and job.fresh)]
+
+
 async def enqueue(
     step: Step, known: Known, jobs: Sequence[NewJob], *, believe: bool = True
 ) -> list[Enqueued]:
     """`believe`: that the ids are new which say so; not where this may be a second try."""
     if not jobs:
         return []
-    await gates.learn(step, known, (job.tenant for job in jobs))
-    asked = [(job.tenant, job.id) for job in jobs if not (believe and job.fresh)]
-    await step.rows(asked)  # All at once; each is asked for again below.
+    await places.learn(step, known, (job.tenant for job in jobs))
+    await step.rows(_doubted(jobs, believe))  # All at once; each is asked for again below.
+    await _ask_rest(step, jobs)
     await step.number(len(jobs))
     answers = [await _enqueue(step, job, believe) for job in jobs]
     await gates.open_up(step)
     return answers
+
+
+async def _ask_rest(step: Step, jobs: Sequence[NewJob]) -> None:
+    """Asks for the jobs that hold keys now, and for the counts of tenants with a cap."""
+    keyed = [job for job in jobs if job.key is not None]
+    found = await step.get_many([_holder_key(step, job) for job in keyed], snapshot=True)
+    step.ask_rows(
+        (job.tenant, held_key(value)[0])
+        for job, value in zip(keyed, found, strict=True)
+        if value is not None
+    )
+    for tenant in {job.tenant for job in jobs}:
+        if _capped(step, tenant):
+            step.ask(_cap_keys(step, tenant))
 
 
 async def _enqueue(step: Step, job: NewJob, believe: bool) -> Enqueued:
@@ -95,18 +122,17 @@ async def enter(step: Step, row: Row, body: bytes, key_us: Micros | None) -> Non
         step.put(name_key(step, row), pack((row.id, until)))
         if until is not None:
             step.put(ends_key(step, row, until), b"")
-    await step.note(EventKind.ENQUEUED, row, row.run_at if row.run_at > now else None)
+    step.note(EventKind.ENQUEUED, row, row.run_at if row.run_at > now else None)
 
 
 async def full(step: Step, tenant: str, size: int) -> QueueFull | None:
     """Why the tenant may not have this job waiting too; None when it may."""
-    rules = step.rules.tenant(tenant)
-    if rules.max_queued is None and rules.max_bytes is None:
+    if not _capped(step, tenant):
         return None
-    prefix = step.keys.scope(Space.COUNTS, Scope(tenant))
-    alive = [prefix + place for state, place in STATES.items() if state not in TERMINAL]
+    rules = step.rules.tenant(tenant)
+    bytes_, *alive = _cap_keys(step, tenant)
     has = sum([await step.counted(key) for key in alive])
-    held = await step.counted(prefix + BYTES)
+    held = await step.counted(bytes_)
     for what, number, more, most in (
         ("jobs", has, 1, rules.max_queued),
         ("bytes", held, size, rules.max_bytes),
@@ -118,6 +144,18 @@ async def full(step: Step, tenant: str, size: int) -> QueueFull | None:
     # Of two that take the last place one must fail; who ends a job only makes room.
     step.contend(step.keys.scope(Space.GATES, Scope(tenant)) + b"\x01")
     return None
+
+
+def _capped(step: Step, tenant: str) -> bool:
+    rules = step.rules.tenant(tenant)
+    return rules.max_queued is not None or rules.max_bytes is not None
+
+
+def _cap_keys(step: Step, tenant: str) -> list[bytes]:
+    """The counters of what waits: its bytes, then its jobs by state."""
+    prefix = step.keys.scope(Space.COUNTS, Scope(tenant))
+    alive = [place for state, place in STATES.items() if state not in TERMINAL]
+    return [prefix + what for what in (BYTES, *alive)]
 
 
 # -- keys ------------------------------------------------------------------------------------------
@@ -139,11 +177,15 @@ def held_key(value: bytes) -> tuple[str, Micros | None]:
     return _held_key.decode(value)
 
 
-async def key_holder(step: Step, job: NewJob) -> str | None:
-    """The job that the key stands for now."""
+def _holder_key(step: Step, job: NewJob) -> bytes:
     assert job.key is not None
     parts = (text(job.queue), text(job.envelope.type), text(job.key))
-    found = await step.get(step.keys.own(job.tenant, Space.NAMES, *parts))
+    return step.keys.own(job.tenant, Space.NAMES, *parts)
+
+
+async def key_holder(step: Step, job: NewJob) -> str | None:
+    """The job that the key stands for now."""
+    found = await step.get(_holder_key(step, job))
     if found is None:
         return None
     id, until = held_key(found)
@@ -198,16 +240,28 @@ async def _extend(step: Step, extension: Extension) -> Extended:
     if extension.progress is not None:
         row.progress = plain(extension.progress)
     step.save(row)
-    await step.note(EventKind.EXTENDED, row, row.lease_until)
+    step.note(EventKind.EXTENDED, row, row.lease_until)
     return Extended(extension.id, row.lease_until)
 
 
 # -- ack -------------------------------------------------------------------------------------------
 
 
+def ask_acts(step: Step, named: Sequence[Transition | Ref]) -> None:
+    """Asks for what an act on these jobs will need."""
+    places.ask(step, (each.tenant for each in named))
+    step.ask_rows((each.tenant, each.id) for each in named)
+
+
+async def meet(step: Step, known: Known, named: Sequence[Transition | Ref]) -> None:
+    """Reads the jobs of an act, and asks for the keys that they hold."""
+    await places.learn(step, known, (each.tenant for each in named))
+    rows = await step.rows([(each.tenant, each.id) for each in named])
+    step.ask(name_key(step, row) for row in rows if row is not None and row.key is not None)
+
+
 async def ack(step: Step, known: Known, transitions: Sequence[Transition]) -> list[Acked]:
-    await gates.learn(step, known, (each.tenant for each in transitions))
-    await step.rows([(each.tenant, each.id) for each in transitions])
+    await meet(step, known, transitions)
     acked = [await _ack(step, each) for each in transitions]
     await gates.open_up(step)
     return acked
@@ -229,7 +283,7 @@ async def _ack(step: Step, change: Transition) -> Acked:
     else:
         await stand(step, row)
     until = settled.run_at if settled.run_at is not None and settled.run_at > now else None
-    await step.note(settled.kind, row, until, why(row))
+    step.note(settled.kind, row, until, why(row))
     return Acked(change.id, row.state)
 
 

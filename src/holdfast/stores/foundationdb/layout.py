@@ -1,15 +1,15 @@
 """Every key of the FoundationDB store, which verb touches it, and where transactions can conflict.
 
-All keys begin with the installation's prefix, so that several share a cluster. Then a byte, ALL for
-what spans tenants or OWN for what is one tenant's (its name follows, so a tenant is one range), and
-the number of the subspace. Texts are UTF-8 and end with a zero byte, instants and ranks are 8 bytes
-that sort like the number.
+All keys begin with the prefix of the installation's directory (`directory.py`), or with the one
+that its URL names, so that several share a cluster. Then a byte, ALL for what spans tenants or OWN
+for what is one tenant's (its name follows, so a tenant is one range), and the number of the
+subspace. Texts are UTF-8 and end with a zero byte, instants and ranks are 8 bytes that sort like
+the number.
 
 A job's **seq** is the read version of its enqueue, counted from the installation's first, times
 16, or one more than the highest there is, plus a little chance (`Step.number`): below 2^53 for 17
 years, and higher than that of every job whose enqueue had returned. The highest is read by
-snapshot, the few numbers taken are read in earnest, so two enqueues conflict only if chance gave
-them the same.
+snapshot; two enqueues conflict only if chance gave them the same numbers.
 
 An event's **cursor** is 1, 2, 3 and so on, in the order of commits. A transaction cannot know it,
 and must not read a counter that all others write. So facts are written to INBOX under versionstamps
@@ -31,11 +31,13 @@ later, by who reads or prunes (`log.number`): what a step sees at its version is
          INBOX    stamp -> [tenant, facts]  a run of facts, not numbered yet
          EVENTS   cursor -> [tenant, facts] a run of facts; the key is the last one's cursor
          HEAD     -> the last cursor        FLOOR -> the last pruned one
-         COUNTS   kind tenant part what -> int64, added to, never set (a state, bytes)
-         GATES    kind tenant part -> ''    written by who takes a place of a limited scope
+         COUNTS   kind tenant part what -> int64, added to, never set: a state, the bytes that
+                                            wait, or one of the parts of a limit (`places.py`)
+         GATES    kind tenant part what -> ''    written by who takes a place of a limited scope
          BUCKETS  kind tenant part -> full_at
          REOPEN   at kind tenant part       when time alone may let a group go on
          OPENS    kind tenant part -> at    the same, by group
+         SORTS    tenant group -> place     groups (or all of a tenant) to be sorted: `sorting.py`
          RULED    tenant -> stamp           of the last change to settings of its scopes
          SETTINGS name -> version, value    HOLDS name -> owner, until, note    HOLD_ENDS until name
          BELLS    name -> int64             watched by sleepers of other processes
@@ -50,12 +52,16 @@ later, by who reads or prunes (`log.number`): what a step sees at its version is
          AGES     queue run_at seq          enqueued: how long the oldest waits
          OF       seq -> id                 its jobs: pages
          DEAD     seq -> id                 its failed ones: the dead letters among millions
+         GROUPED  group seq -> id           KEYED key seq -> id    of a group, with a key: pages
          LOG      cursor -> ''              its entries of EVENTS
 
 **A step** (`step.py`) is one transaction of one verb. It reads from the database, keeps its writes
 in memory where its later reads see them, and hands them over at the end: nothing that waits for its
 versionstamp is ever read back (error 1036). Where a job stands is computed from its row
-(`rows.entries`), before and after: the difference is written.
+(`rows.entries`), before and after: the difference is written. What it costs is how often it has to
+wait for the cluster, so it asks for all that it will need together (`overlay.py`): an enqueue
+waits twice (version and reads, commit), an ack twice or three times, a claim four times, and once
+or twice more where limits are set.
 
 **What conflicts.** Rows are read in earnest: two acts on one job conflict, one of them is repeated
 and sees the other. Nothing else of the busy paths does:
@@ -75,9 +81,12 @@ P2: a lease is written by a transaction that read the row in earnest, so of two 
 P9: READY is in order; a claim reads on until it has enough, so nothing hides anything.
 P10: a claim first moves what is due or lapsed (REPAIR_MAX at a time) in a step of its own.
 P13: who takes a place of a limited scope reads its counts by snapshot, and reads and writes its
-GATES key: of two that take one fails. What frees a place does not write it: a claim that saw
-too little room has only been careful. Slots write it too. Grants of a limited group write it, so
-that none is lost between two that end at once. Buckets are read in earnest.
+GATES key: of two that take one fails. Tenants and queues have one for each part of their limit, and
+a claimer has parts of its own (`places.py`). What frees a place does not write it: a claim that saw
+too little room has only been careful. Slots write all of them. Groups have one key, and grants
+write it, so that none is lost between two that end at once: many who claim and ack jobs of one
+limited group at once are in each other's way (measured: 16 of them, half of the tries in vain).
+Buckets are read in earnest.
 P14: facts are numbered in the order of their commits, all of a version at once: none comes in late.
 
 **A commit whose result is unknown** (1021, or no answer in time). Each writing step reads and
@@ -88,8 +97,10 @@ mark is cleared by the next step of the process, or by prune. The caller's own t
 
 Limits: keys 10,000 bytes, values 100,000, transactions 10,000,000 and 5 s. Rows hold at most a
 result of 64 KiB and small texts; batches are cut by bytes (`STEP_BYTES_MAX`); what walks over many
-rows does so in several transactions, and prune in bounded steps. New settings of a group, and
-`recount`, are the exceptions: they walk over its live jobs, or all jobs, in one.
+rows does so in several transactions, and prune in bounded steps. New settings of a group are
+followed by as many steps as sort its jobs (`sorting.py`). Only `recount` has to see all jobs of a
+tenant at one version: it reads for up to 3 s (over the engine for tests that is about 500,000
+jobs; over a cluster it was not measured yet), and of a tenant with more it counts the held ones.
 """
 
 from __future__ import annotations
@@ -146,6 +157,7 @@ class Space(IntEnum):
     INBOX = 25
     HEAD = 26
     RESTING = 27
+    SORTS = 28
 
     ROWS = 64
     BODIES = 65
@@ -158,6 +170,8 @@ class Space(IntEnum):
     OF = 72
     LOG = 73
     DEAD = 74
+    GROUPED = 75
+    KEYED = 76
 
 
 STAMP = 10
@@ -219,13 +233,15 @@ class Keys:
 
     def __init__(self, prefix: bytes) -> None:
         self.prefix = prefix
+        self.owners = prefix + OWN
+        """Of all that is one tenant's."""
         self._all = {space: prefix + ALL + bytes([space]) for space in Space}
 
     def all(self, space: Space, *parts: bytes) -> bytes:
         return self._all[space] + b"".join(parts)
 
     def own(self, tenant: str, space: Space, *parts: bytes) -> bytes:
-        return self.prefix + OWN + text(tenant) + bytes([space]) + b"".join(parts)
+        return self.owners + text(tenant) + bytes([space]) + b"".join(parts)
 
     def row(self, tenant: str, id: str) -> bytes:
         return self.own(tenant, Space.ROWS, text(id))

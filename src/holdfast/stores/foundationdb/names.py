@@ -8,7 +8,7 @@ from holdfast.errors import StaleSetting
 from holdfast.job import EventKind
 from holdfast.scope import Scope, ScopeKind, decode, scope_of, slot_scope_of
 from holdfast.store import Hold, Put, Setting, Take
-from holdfast.stores.foundationdb import gates
+from holdfast.stores.foundationdb import gates, places, sorting
 from holdfast.stores.foundationdb.layout import Space, number, text, texts, whole
 from holdfast.stores.foundationdb.named import (
     Kept,
@@ -42,12 +42,12 @@ async def put(step: Step, known: Known, puts: Sequence[Put], under: str | None) 
         scope = scope_of(one.name)
         before = None
         if scope is not None:
-            await gates.learn(step, known, [scope.tenant])
+            await places.learn(step, known, [scope.tenant])
             before = step.rules.of(scope).groups
         step.put(setting_key(step.keys, one.name), setting_value(one.value, last[one.name]))
         if scope is not None:
             await _configure(step, scope, one, before)
-    await gates.open_up(step)
+    await sorting.go_on(step, known)
     if under is not None:
         return await settings_under(step, under)
     found = [await _kept(step, one.name) for one in puts]
@@ -69,16 +69,13 @@ async def _configure(step: Step, scope: Scope, one: Put, before: object) -> None
     """Lets the new settings of a scope take effect."""
     tenant = scope.tenant
     step.stamp(step.keys.all(Space.RULED, text(tenant)))
-    step.rules.learn(tenant, await gates.settings_of(step, tenant))
+    step.rules.learn(tenant, await places.settings_of(step, tenant))
     rules = step.rules
-    await gates.bound(step, scope, rules.of(scope).rate)
+    await places.bound(step, scope, rules.of(scope).rate)
     if scope.kind is ScopeKind.GROUP:
-        await gates.regrant(step, tenant, scope.part)
+        sorting.begin(step, tenant, scope.part)
     elif before != rules.of(scope).groups:
-        for group in await gates.groups_of(step, tenant):
-            rate = rules.group(tenant, group, scope.part).rate
-            await gates.bound(step, Scope(tenant, ScopeKind.GROUP, group), rate)
-            await gates.regrant(step, tenant, group)
+        sorting.begin(step, tenant, None)
     step.tenants.add(tenant)
     await wake(step, scope)
     text_ = (one.value or b"").decode()
@@ -137,10 +134,10 @@ async def _slot(step: Step, known: Known, scope: Scope | None) -> None:
     """Looks at the room of a scope whose slots have changed."""
     if scope is None:
         return
-    await gates.learn(step, known, [scope.tenant])
+    await places.learn(step, known, [scope.tenant])
     if not step.rules.ruled(scope.tenant):
         return
-    gates.contend(step, scope)
+    places.contend_all(step, scope)
     if scope.kind is ScopeKind.GROUP:
         step.groups.add((scope.tenant, scope.part))
     else:

@@ -1,8 +1,8 @@
 """What an `fdb://` URL says: which cluster, and the few things that can be chosen about it.
 
 fdb://                                the file of FDB_CLUSTER_FILE, or the system's
-fdb:////etc/foundationdb/fdb.cluster  an absolute path follows three slashes
-fdb://?cluster_file=/etc/fdb.cluster&prefix=jobs
+fdb:////etc/foundationdb/fdb.cluster  a path follows three slashes, this one is absolute
+fdb://?cluster_file=/etc/fdb.cluster&directory=acme/jobs
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 import msgspec
 
@@ -26,8 +26,10 @@ _PREFIX = re.compile(r"[A-Za-z0-9_.:/-]{1,64}")
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     cluster_file: str | None = None
     """None is the client library's own default: the system's file."""
-    prefix: str = "holdfast"
-    """What all keys begin with, so that several installations can share a cluster."""
+    directory: str = "holdfast"
+    """The path of the installation's directory, so that several can share a cluster."""
+    prefix: str | None = None
+    """What all keys begin with, where that is not a directory's to say."""
     events: bool = True
     timeout_s: float = 5.0
     """How long one transaction may take; the engine itself allows about 5 s."""
@@ -40,18 +42,28 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def name(self) -> str:
         """The place, for errors."""
-        return f"fdb://{self.cluster_file or ''}?prefix={self.prefix}"
+        file = f"/{quote(self.cluster_file)}" if self.cluster_file else ""
+        where = f"directory={self.directory}" if self.prefix is None else f"prefix={self.prefix}"
+        return f"fdb://{file}?{where}"
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The names on the way to the directory."""
+        return tuple(self.directory.split("/"))
 
 
 def parse(url: str) -> Options:
     """The options of a URL. Errors name the setting."""
     parts = urlsplit(url)
     if parts.netloc:
-        why = f"a path follows three slashes: fdb:///{parts.netloc}{parts.path}, got {url!r}"
+        why = f"a path follows three slashes, so an absolute one begins with four: got {url!r}"
         raise ConfigError(field="store", why=why)
     path = unquote(parts.path[1:]) or os.environ.get(CLUSTER_FILE) or None
     options = Options(cluster_file=path)
-    for name, value in parse_qsl(parts.query, keep_blank_values=True):
+    given = parse_qsl(parts.query, keep_blank_values=True)
+    if {"directory", "prefix"} <= {name for name, _ in given}:
+        raise ConfigError(field="store", why="fdb:// has a directory or a prefix, not both")
+    for name, value in given:
         if name not in _READERS:
             hint = did_you_mean(name, _READERS)
             why = f"fdb:// has no option {name!r} (known: {', '.join(_READERS)}).{hint}"
@@ -64,6 +76,12 @@ def _file(name: str, value: str) -> str:
     if not value:
         raise ConfigError(field="store", why=f"{name} must not be empty")
     return value
+
+
+def _directory(name: str, value: str) -> str:
+    if not all(value.split("/")):
+        raise ConfigError(field="store", why=f"{name} is {value!r}, must be names between slashes")
+    return _prefix(name, value)
 
 
 def _prefix(name: str, value: str) -> str:
@@ -93,6 +111,7 @@ def _seconds(name: str, value: str) -> float:
 
 _READERS: dict[str, Callable[[str, str], Any]] = {
     "cluster_file": _file,
+    "directory": _directory,
     "prefix": _prefix,
     "events": _on,
     "timeout_s": _seconds,

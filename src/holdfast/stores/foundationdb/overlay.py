@@ -2,13 +2,17 @@
 
 PENDING stands for the versionstamp of the commit: it sorts after all others, as it will, can be
 read back without an error, and becomes a versionstamped write at the end.
+
+A wait for an answer is what a transaction costs. So what it will need is asked for together (`ask`,
+`ask_range`), and taken from there when it is read; each key is asked for once. All of it is asked
+for by snapshot: a read in earnest adds its conflict of its own.
 """
 
 from __future__ import annotations
 
 import struct
 from bisect import bisect_left, insort
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from holdfast.stores.foundationdb import binding
@@ -36,22 +40,59 @@ class Overlay:
         """Keys whose values begin with the stamp of this commit."""
         self._adds: dict[bytes, int] = {}
         self._cleared: list[Pair] = []
-        self._zeros: list[bytes] = []
+        self._drops_if: list[Pair] = []
+        self._asked: dict[bytes, Any] = {}
+        """Keys that were asked for, and what will be the answer."""
+        self._asked_ranges: dict[tuple[bytes, bytes, int, bool], Any] = {}
+        self._earnest: set[bytes] = set()
+        """Keys that were read in earnest."""
 
     # -- reading ---------------------------------------------------------------------------------
 
+    def ask(self, keys: Iterable[bytes]) -> None:
+        """Asks for keys that will be read."""
+        for key in keys:
+            if key not in self._asked:
+                self._asked[key] = self.tr.snapshot.get(key)
+
+    def ask_range(self, begin: bytes, end: bytes, limit: int, *, reverse: bool = False) -> None:
+        """Asks for a range that will be read with the same words."""
+        limit = self._wide((begin, end), limit)
+        asked = begin, end, limit, reverse
+        if begin < end and asked not in self._asked_ranges:
+            page = binding.ask_range(self.tr.snapshot, (begin, end), limit, reverse)
+            self._asked_ranges[asked] = page
+
+    def _wide(self, span: Pair, limit: int) -> int:
+        """The limit, and the places that what this step has dropped would take of others."""
+        hidden = sum(self._writes[key] is None for key in self._between(*span))
+        return limit + hidden if limit else 0
+
+    def ask_under(self, prefix: bytes, limit: int) -> None:
+        self.ask_range(prefix, after(prefix), limit)
+
     async def get(self, key: bytes, *, snapshot: bool = False) -> bytes | None:
-        if key in self._writes:
-            return self._writes[key]
-        return await binding.get(self._reader(snapshot), key)
+        return (await self.get_many([key], snapshot=snapshot))[0]
 
     async def get_many(
         self, keys: Sequence[bytes], *, snapshot: bool = False
     ) -> list[bytes | None]:
-        asked = [key for key in keys if key not in self._writes]
-        found = await binding.get_many(self._reader(snapshot), asked)
-        told = dict(zip(asked, found, strict=True))
-        return [self._writes[key] if key in self._writes else told[key] for key in keys]
+        await self._fetch([key for key in keys if key not in self._writes], snapshot)
+        return [
+            self._writes[key] if key in self._writes else binding.value_of(self._asked[key].wait())
+            for key in keys
+        ]
+
+    async def _fetch(self, keys: Sequence[bytes], snapshot: bool) -> None:
+        """Waits for the answers about these keys."""
+        self.ask(keys)
+        if not snapshot:
+            for key in keys:
+                if key not in self._earnest:
+                    self._earnest.add(key)
+                    self.tr.add_read_conflict_key(key)
+        for key in keys:
+            await binding.ready(self._asked[key])
 
     async def range(
         self,
@@ -64,10 +105,8 @@ class Overlay:
     ) -> list[Pair]:
         """The first pairs of a range, with what this step has written."""
         mine = self._between(begin, end)
-        hidden = sum(self._writes[key] is None for key in mine)
-        # What this step has dropped would take the places of others.
-        asked = limit + hidden if limit else 0
-        found = await binding.get_range(self._reader(snapshot), begin, end, asked, reverse)
+        asked = self._wide((begin, end), limit)
+        found = await self._pairs((begin, end), asked, reverse, snapshot)
         if not mine:
             return found
         merged = dict(found)
@@ -85,11 +124,31 @@ class Overlay:
         pairs = sorted(merged.items(), reverse=reverse)
         return pairs[:limit] if limit else pairs
 
+    async def _pairs(self, span: Pair, limit: int, reverse: bool, snapshot: bool) -> list[Pair]:
+        page = self._asked_ranges.get((*span, limit, reverse))
+        if page is None:
+            return await binding.get_range(self._reader(snapshot), *span, limit, reverse)
+        found = await binding.pairs(self.tr.snapshot, span, limit, reverse, page)
+        if not snapshot:
+            begin, end = span
+            if limit and len(found) == limit:  # Only what was read conflicts.
+                edge = found[-1][0]
+                begin, end = (edge, end) if reverse else (begin, edge + b"\0")
+            self.tr.add_read_conflict_range(begin, end)
+        return found
+
     async def under(
         self, prefix: bytes, limit: int = 0, *, reverse: bool = False, snapshot: bool = False
     ) -> list[Pair]:
         """The first pairs of all with this prefix."""
         return await self.range(prefix, after(prefix), limit, reverse=reverse, snapshot=snapshot)
+
+    async def firsts(self, ranges: Sequence[Pair]) -> list[Pair | None]:
+        """The first pair of each range, by snapshot."""
+        for begin, end in ranges:
+            self.ask_range(begin, end, 1)
+        found = [await self.range(begin, end, 1, snapshot=True) for begin, end in ranges]
+        return [pairs[0] if pairs else None for pairs in found]
 
     def _between(self, begin: bytes, end: bytes) -> list[bytes]:
         return self._sorted[bisect_left(self._sorted, begin) : bisect_left(self._sorted, end)]
@@ -124,9 +183,9 @@ class Overlay:
     def add(self, key: bytes, number: int) -> None:
         self._adds[key] = self._adds.get(key, 0) + number
 
-    def sweep(self, key: bytes) -> None:
-        """Clears a counter if it is zero, whatever others add to it meanwhile."""
-        self._zeros.append(key)
+    def drop_if(self, key: bytes, value: bytes) -> None:
+        """Clears a key if it has this value still, whatever others write to it meanwhile."""
+        self._drops_if.append((key, value))
 
     def clear_range(self, begin: bytes, end: bytes) -> None:
         """Clears what this step has not written itself."""
@@ -134,14 +193,15 @@ class Overlay:
 
     async def counted(self, key: bytes, *, earnest: bool = False) -> int:
         """The value of a counter, by snapshot: whoever must not be overtaken contends besides."""
-        found = await binding.get(self._reader(not earnest), key)
+        await self._fetch([key], not earnest)
+        found = binding.value_of(self._asked[key].wait())
         return (count_of(found) if found else 0) + self._adds.get(key, 0)
 
     # -- handing over ----------------------------------------------------------------------------
 
     @property
     def changed(self) -> bool:
-        return bool(self._writes or self._adds or self._cleared or self._zeros)
+        return bool(self._writes or self._adds or self._cleared or self._drops_if)
 
     def hand_over(self) -> None:
         """Hands all writes over to the transaction."""
@@ -165,5 +225,5 @@ class Overlay:
         for key, number in self._adds.items():
             if number:
                 tr.add(key, _add.pack(number))
-        for key in self._zeros:
-            tr.compare_and_clear(key, _add.pack(0))
+        for key, seen in self._drops_if:
+            tr.compare_and_clear(key, seen)

@@ -79,6 +79,9 @@ class Row(msgspec.Struct, array_like=True, gc=False):
     late: bool = False
     """Outlived its time to live while waiting: upkeep's to fail."""
     seq: int = 0
+    places: tuple[int, ...] = ()
+    """Of a held job: in which part of its tenant's limit it has its place, and of its queue's; -1
+    where the limit is not in parts."""
 
     @property
     def stamp(self) -> bytes:
@@ -207,8 +210,12 @@ def entries(keys: Keys, row: Row) -> Iterator[tuple[bytes, bytes]]:
     if row.expires_at is not None and state in WAITS:
         space = Space.LATE if row.late else Space.TTL
         yield keys.named(space, row.expires_at, tenant, id), b""
-    if row.group is not None and row.alive:
-        yield keys.own(tenant, Space.ORDER, text(row.group), row.stamp), named
+    if row.key is not None:
+        yield keys.own(tenant, Space.KEYED, text(row.key), row.stamp), named
+    if row.group is not None:
+        yield keys.own(tenant, Space.GROUPED, text(row.group), row.stamp), named
+        if row.alive:
+            yield keys.own(tenant, Space.ORDER, text(row.group), row.stamp), named
 
 
 def _standing(keys: Keys, row: Row) -> Iterator[tuple[bytes, bytes]]:

@@ -27,20 +27,23 @@ from holdfast.stores.foundationdb.turnstile import Turnstile
 
 T = TypeVar("T")
 
-PAUSE_S_MAX = 0.2
+PAUSE_S_MAX = 1.0
 """The longest pause before another try; the first are shorter."""
+DOUBLINGS_MAX = 6
 MARKS_MAX = 100
 """Old marks that one step clears."""
 
 Work = Callable[[Step], Awaitable[T]]
+Ahead = Callable[[Step], None]
 
 
 class Runner:
     """What all steps of one open store share. Any thread that runs an event loop may use it."""
 
-    def __init__(self, database: Any, keys: Keys, options: Options, time: Time) -> None:
+    def __init__(self, database: Any, options: Options, time: Time) -> None:
         self.database = database
-        self.keys = keys
+        self.keys = Keys(b"")
+        """Those of the installation, once it is known where they begin."""
         self.options = options
         self.time = time
         self.first = 0
@@ -56,33 +59,53 @@ class Runner:
         """What the work finds, at one version."""
         return await self._tried(lambda tries: self._look(work))
 
-    async def write(self, work: Work[T], told: Callable[[Step], None] | None = None) -> T:
+    async def write(
+        self, work: Work[T], told: Callable[[Step], None] | None = None, ahead: Ahead | None = None
+    ) -> T:
         """Does the work once, whatever is heard of its commits; `told` hears of the step that
-        was.
+        was, and `ahead` asks for what each try will need, while it waits for its version.
         """
-        call = _Call(self, work, told)
+        call = _Call(self, work, told, ahead)
         return await self._tried(call.attempt)
+
+    async def bare(self, work: Callable[[Any], Awaitable[T]]) -> T:
+        """Does work that knows nothing of our keys, and is safe to repeat, in one transaction."""
+
+        async def attempt(tries: int) -> T:
+            transaction = self._transaction()
+            result = await work(transaction)
+            await binding.ready(transaction.commit())
+            return result
+
+        return await self._tried(attempt)
 
     async def _look(self, work: Work[T]) -> T:
         return await work(await self.step())
 
-    async def step(self) -> Step:
+    async def step(self, ahead: Ahead | None = None) -> Step:
         """A new transaction, with its version and its instant."""
+        return await self.joined(self._transaction(), ahead)
+
+    def _transaction(self) -> Any:
         transaction = self.database.create_transaction()
         transaction.options.set_timeout(int(self.options.timeout_s * 1000))
-        return await self.joined(transaction)
+        return transaction
 
-    async def joined(self, transaction: Any) -> Step:
+    async def joined(self, transaction: Any, ahead: Ahead | None = None) -> Step:
         """A step in a transaction that is there already."""
-        version = await binding.ready(transaction.get_read_version())
-        step = Step(transaction, self.keys, self.time.at(version), self.first)
+        version = transaction.get_read_version()
+        step = Step(transaction, self.keys, self.first)
         step.events = self.options.events
+        if ahead is not None:
+            ahead(step)
+        step.begin(self.time.at(await binding.ready(version)))
         return step
 
     async def _tried(self, attempt: Callable[[int], Awaitable[T]]) -> T:
         ends = time.monotonic() + self.options.retry_s
         tries, beaten = 0, False
         while True:
+            began = time.monotonic()
             try:
                 if not beaten:
                     return await attempt(tries)
@@ -97,12 +120,14 @@ class Runner:
                         raise
                     raise fault from error
             tries += 1
-            await asyncio.sleep(self._pause(tries))
+            await asyncio.sleep(self._pause(tries, time.monotonic() - began))
 
-    def _pause(self, tries: int) -> float:
-        if tries == 1:
-            return 0.0
-        return self._chance.random() * min(PAUSE_S_MAX, 0.001 * 2.0 ** min(tries, 10))
+    def _pause(self, tries: int, took_s: float) -> float:
+        """By chance, up to as long as the try took, then twice as long and so on: those in each
+        other's way must come apart, and how far depends on how long they need.
+        """
+        most = took_s * 2.0 ** min(tries - 1, DOUBLINGS_MAX)
+        return self._chance.random() * min(PAUSE_S_MAX, most)
 
     def old_marks(self) -> list[bytes]:
         """Marks of calls that are over; whoever takes them clears them."""
@@ -120,11 +145,16 @@ class _Call:
     """One call that writes, over all its tries."""
 
     def __init__(
-        self, runner: Runner, work: Work[Any], told: Callable[[Step], None] | None
+        self,
+        runner: Runner,
+        work: Work[Any],
+        told: Callable[[Step], None] | None,
+        ahead: Ahead | None,
     ) -> None:
         self._runner = runner
         self._work = work
         self._told = told
+        self._ahead = ahead
         self._nonce = os.urandom(12)
         self._mark: bytes | None = None
         self._unheard: dict[bytes, tuple[Step, Any]] = {}
@@ -132,7 +162,7 @@ class _Call:
 
     async def attempt(self, tries: int) -> Any:
         runner = self._runner
-        step = await runner.step()
+        step = await runner.step(self._ahead)
         if self._mark is None:
             self._mark = mark_key(runner.keys, step.at.version, self._nonce)
         if self._unheard:
@@ -140,6 +170,7 @@ class _Call:
             if found is not None:
                 return self._done(*self._unheard[found])
         result = await self._work(step)
+        await step.conclude()
         if not step.wrote and not self._unheard:
             return self._done(step, result, wrote=False)
         step.flush()

@@ -15,6 +15,7 @@ from holdfast.stores.foundationdb.layout import (
     Space,
     after,
     seq_bytes,
+    text,
     texts,
 )
 from holdfast.stores.foundationdb.rows import Row
@@ -22,8 +23,11 @@ from holdfast.stores.foundationdb.step import Step
 
 LOOK = 200
 """Rows that are read at a time."""
-LOOKS_MAX = 10_000
+LOOKS_MAX = 5000
 """Rows that one transaction looks at, before another goes on: it must not outlive its version."""
+FIND_S = 1.0
+"""After so long a call begins with no further one: its page is short, and the cursor says where to
+go on. A selection that has an index (ids, a key, a group, the dead letters) never takes so long."""
 
 
 def bounded(select: Selection) -> Selection:
@@ -89,18 +93,26 @@ class Selecting:
         return seq < self.after if self.newest_first else seq > self.after
 
     def _range(self, step: Step) -> tuple[bytes, bytes]:
-        tenant = self.select.tenant
-        if tenant is None:
-            prefix = step.keys.all(Space.PAGES)
-        else:
-            dead = self.select.states == (State.FAILED,)
-            prefix = step.keys.own(tenant, Space.DEAD if dead else Space.OF)
+        prefix = self._index(step)
         begin, end = prefix, after(prefix)
         if self.after is not None and self.newest_first:
             end = min(end, prefix + seq_bytes(self.after))
         elif self.after is not None:
             begin = prefix + seq_bytes(self.after) + b"\0"
         return begin, end
+
+    def _index(self, step: Step) -> bytes:
+        """The entries of the narrowest index that has all jobs of the selection, by sequence."""
+        select, own = self.select, step.keys.own
+        if select.tenant is None:
+            return step.keys.all(Space.PAGES)
+        if select.key is not None:
+            return own(select.tenant, Space.KEYED, text(select.key))
+        if len(select.groups) == 1:
+            return own(select.tenant, Space.GROUPED, text(select.groups[0]))
+        if select.states == (State.FAILED,):
+            return own(select.tenant, Space.DEAD)
+        return own(select.tenant, Space.OF)
 
     def _name(self, key: bytes, value: bytes) -> tuple[str, str]:
         if self.select.tenant is not None:
@@ -116,6 +128,10 @@ class Finding:
         self.find = find
         self.after = find.after
         self.jobs: list[JobRecord] = []
+
+    def short(self) -> Page:
+        """The page as far as it has come."""
+        return Page(self.jobs, self.after)
 
     async def look(self, step: Step) -> Page | None:
         """Goes on with the page; None when another transaction has to."""

@@ -13,7 +13,6 @@ from holdfast.job import EventKind, State
 from holdfast.scope import Scope, ScopeKind
 from holdfast.store import Ref
 from holdfast.stores.bell import Line
-from holdfast.stores.foundationdb import binding
 from holdfast.stores.foundationdb.clock import Instant
 from holdfast.stores.foundationdb.layout import (
     EVENT_BYTES_MAX,
@@ -37,10 +36,15 @@ STATES = {state: bytes([place]) for place, state in enumerate(State)}
 STATE_OF = {place: state for state, place in STATES.items()}
 BYTES = b"\x40"
 """Beside the states: of a tenant, the bytes of its live payloads."""
+SHARDS_MAX = 16
+SHARDS = [bytes([0x80 + shard]) for shard in range(SHARDS_MAX)]
+"""Beside them: of a scope with a large limit, the held jobs that have their places in each part."""
 ENDS = frozenset({EventKind.COMPLETED, EventKind.FAILED, EventKind.CANCELED, EventKind.DELETED})
 BELL_LINES = "lines"
 BELL_ENDS = "ends"
 BELL_NEWS = "news"
+WITNESSES = 16
+"""Jobs of a group that are looked at to see that it has not drained."""
 SPREAD = 64
 """How many times as many sequences as are needed chance may skip."""
 
@@ -52,12 +56,13 @@ def bell_of(queue: str) -> str:
 
 
 class Step(Overlay):
-    def __init__(self, transaction: Any, keys: Keys, at: Instant, first: int) -> None:
+    at: Instant
+    now: Micros
+
+    def __init__(self, transaction: Any, keys: Keys, first: int) -> None:
         super().__init__(transaction)
         self._first = first
         self.keys = keys
-        self.at = at
-        self.now: Micros = at.now
         self.rules = Rules()
         self.events = True
         self.lines: set[Line] = set()
@@ -74,14 +79,25 @@ class Step(Overlay):
         self._rows: dict[tuple[str, str], Row | None] = {}
         self._before: dict[tuple[str, str], tuple[dict[bytes, bytes], State | None, int]] = {}
         self._facts: list[tuple[str, tuple[Any, ...]]] = []
+        self._lasts: dict[tuple[str, str], tuple[int, tuple[Any, ...]]] = {}
+        """Of groups that have lost a job: the place after its fact, and that of its draining."""
         self.pointed: set[Line] = set()
         """Lines whose pointers this step will set."""
         self._seq = self._seq_end = 0
+
+    def begin(self, at: Instant) -> None:
+        """The version is known, and with it the instant. Until then it can only be asked for."""
+        self.at = at
+        self.now = at.now
 
     # -- jobs ------------------------------------------------------------------------------------
 
     async def row(self, tenant: str, id: str) -> Row | None:
         return (await self.rows([(tenant, id)]))[0]
+
+    def ask_rows(self, names: Iterable[tuple[str, str]]) -> None:
+        """Asks for jobs that will be read."""
+        self.ask(self.keys.row(*name) for name in names)
 
     async def rows(self, names: Sequence[tuple[str, str]]) -> list[Row | None]:
         """The jobs of these names, read in earnest: an act on one conflicts with every other."""
@@ -102,22 +118,28 @@ class Step(Overlay):
             size = row.size if row.alive else 0
             self._before[name] = dict(entries(self.keys, row)), row.state, size
 
+    def ask_last(self) -> None:
+        """Asks for the highest sequence there is."""
+        self.ask_range(*self._pages(), 1, reverse=True)
+
     async def number(self, count: int) -> None:
         """Finds so many sequences for new jobs: higher than all that were there at this version.
 
-        They begin at some chance, so that others who look at the same version find others; they
-        are read in earnest, so that of two who found the same one fails.
+        They begin at some chance, so that others who look at the same version find others; of two
+        who found the same one fails.
         """
-        prefix = self.keys.all(Space.PAGES)
-        found = await binding.get_range(self.tr.snapshot, prefix, after(prefix), 1, True)
+        prefix, end = self._pages()
+        found = await self.range(prefix, end, 1, reverse=True, snapshot=True)
         last = seq_number(found[0][0][len(prefix) :]) if found else 0
         low = max((self.at.version - self._first) * SEQS_PER_VERSION, last, self._seq_end) + 1
         start = low + _chance.randrange(SPREAD * count)
-        while taken := await binding.get_range(
-            self.tr, prefix + seq_bytes(start), prefix + seq_bytes(start + count)
-        ):
-            start = seq_number(taken[-1][0][len(prefix) :]) + 1
+        taken = prefix + seq_bytes(start), prefix + seq_bytes(start + count)
+        self.tr.add_read_conflict_range(*taken)
         self._seq, self._seq_end = start, start + count
+
+    def _pages(self) -> tuple[bytes, bytes]:
+        prefix = self.keys.all(Space.PAGES)
+        return prefix, after(prefix)
 
     def insert(self, row: Row, body: bytes) -> None:
         """A new job, with the next of the sequences that were found."""
@@ -134,11 +156,24 @@ class Step(Overlay):
 
     def save(self, row: Row) -> None:
         """Writes a job, and its entries where they have changed."""
+        if row.state is not State.PROCESSING:
+            self._free(row)
         self.put(self.keys.row(row.tenant, row.id), encode(row))
         self._rows[row.name] = row
         self._reflect(row, dict(entries(self.keys, row)), row.state)
 
+    def _free(self, row: Row) -> None:
+        """Gives back the places that a held job had."""
+        for scope, shard in zip(self.scopes_of(row), row.places, strict=False):
+            if shard >= 0:
+                self.add(self.shard_key(scope, shard), -1)
+        row.places = ()
+
+    def shard_key(self, scope: Scope, shard: int) -> bytes:
+        return self.keys.scope(Space.COUNTS, scope) + SHARDS[shard]
+
     def remove(self, row: Row) -> None:
+        self._free(row)
         self.drop(self.keys.row(row.tenant, row.id))
         if row.size > INLINE_MAX:
             prefix = self.keys.body(row.tenant, row.id)
@@ -175,10 +210,14 @@ class Step(Overlay):
             self.groups.add((row.tenant, row.group))
 
     def scopes_of(self, row: Row) -> list[Scope]:
-        scopes = [Scope(row.tenant), Scope(row.tenant, ScopeKind.QUEUE, row.queue)]
-        if row.group is not None:
-            scopes.append(Scope(row.tenant, ScopeKind.GROUP, row.group))
-        return scopes
+        return self.scopes(row.tenant, row.queue, row.group)
+
+    def scopes(self, tenant: str, queue: str, group: str | None) -> list[Scope]:
+        """Those that a job is of: its tenant, its queue, its group."""
+        found = [Scope(tenant), Scope(tenant, ScopeKind.QUEUE, queue)]
+        if group is not None:
+            found.append(Scope(tenant, ScopeKind.GROUP, group))
+        return found
 
     def move(self, scope: Scope, before: State | None, now: State | None) -> None:
         prefix = self.keys.scope(Space.COUNTS, scope)
@@ -201,20 +240,38 @@ class Step(Overlay):
 
     # -- facts -----------------------------------------------------------------------------------
 
-    async def note(
+    def note(
         self, kind: EventKind, row: Row, until: Micros | None = None, note: str | None = None
     ) -> None:
-        """Records a fact of a job, and that its group has drained where it has."""
+        """Records a fact of a job. That its group has drained with it is known at the end."""
         name = (row.id, row.queue, row.type)
         self.record(kind, row.tenant, name, row=row, until=until, note=note)
         ended = kind in ENDS and (kind is not EventKind.DELETED or row.alive)
-        if ended and row.group is not None and await self.drained(row):
-            self.record(EventKind.DRAINED, row.tenant, name, row=row, note=row.group)
+        if ended and row.group is not None and self.events:
+            drained = self._fact(EventKind.DRAINED, name, row=row, note=row.group)
+            self._lasts[row.tenant, row.group] = len(self._facts), drained
 
-    async def drained(self, row: Row) -> bool:
-        """Whether the group has no job left that has not ended."""
-        assert row.group is not None, "asked of groups only"
-        left = await self.under(self.keys.own(row.tenant, Space.ORDER, text(row.group)), 1)
+    async def conclude(self) -> None:
+        """The work is done: records which groups have drained, after the last job of each."""
+        order = {name: self.keys.own(name[0], Space.ORDER, text(name[1])) for name in self._lasts}
+        for prefix in order.values():
+            self.ask_under(prefix, WITNESSES)
+        drained = [name for name, prefix in order.items() if await self._is_empty(prefix)]
+        for name in sorted(drained, key=lambda name: -self._lasts[name][0]):
+            place, fact = self._lasts[name]
+            self._facts.insert(place, (name[0], fact))
+
+    async def _is_empty(self, prefix: bytes) -> bool:
+        """Whether a group has no job left that has not ended.
+
+        One that has not is witness enough: of those who end jobs of one group at once, only the
+        one that ends another's witness, or the last job, is in its way.
+        """
+        left = await self.under(prefix, WITNESSES, snapshot=True)
+        if left:
+            self.tr.add_read_conflict_key(_chance.choice(left)[0])
+        else:
+            self.tr.add_read_conflict_range(prefix, after(prefix))
         return not left
 
     def record(
@@ -228,9 +285,19 @@ class Step(Overlay):
         note: str | None = None,
     ) -> None:
         if self.events:
-            counts = (0, 0) if row is None else (row.attempt, row.fence)
-            fact = (self.now, kind.value, *name, *counts, until, plain(note))
-            self._facts.append((tenant, fact))
+            self._facts.append((tenant, self._fact(kind, name, row=row, until=until, note=note)))
+
+    def _fact(
+        self,
+        kind: EventKind,
+        name: tuple[str, str, str],
+        *,
+        row: Row | None,
+        until: Micros | None = None,
+        note: str | None = None,
+    ) -> tuple[Any, ...]:
+        counts = (0, 0) if row is None else (row.attempt, row.fence)
+        return (self.now, kind.value, *name, *counts, until, plain(note))
 
     # -- handing over ----------------------------------------------------------------------------
 

@@ -28,7 +28,6 @@ from holdfast.limits import (
     PRUNE_MAX,
     REPAIR_MAX,
     REPAIR_PASSES_MAX,
-    WAIT_S_MAX,
     within,
 )
 from holdfast.scope import Explanation, ScopeKind, slot_scope_of
@@ -64,20 +63,24 @@ from holdfast.stores.foundationdb import (
     journey,
     log,
     names,
+    recounting,
     sight,
+    sorting,
     upkeep,
     will,
 )
 from holdfast.stores.foundationdb.binding import open_database, require
 from holdfast.stores.foundationdb.clock import Time
+from holdfast.stores.foundationdb.directory import Directories
 from holdfast.stores.foundationdb.layout import FORMAT, Keys, Space, number, whole
 from holdfast.stores.foundationdb.options import Options, parse
 from holdfast.stores.foundationdb.rules import Known
-from holdfast.stores.foundationdb.runner import Runner, Work
+from holdfast.stores.foundationdb.runner import Ahead, Runner, Work
 from holdfast.stores.foundationdb.step import Step
-from holdfast.stores.foundationdb.taking import Manner, Stranger, Taking, announce
-from holdfast.stores.foundationdb.turns import PATIENCE_S, SETTLE_S, Turns, leave, tidy
-from holdfast.stores.foundationdb.wakeup import POLL_S, Doorbell
+from holdfast.stores.foundationdb.sweep import Sweep
+from holdfast.stores.foundationdb.taking import Manner, Stranger, Taking, announce, ask
+from holdfast.stores.foundationdb.turns import PATIENCE_S, Turns, leave, tidy
+from holdfast.stores.foundationdb.wakeup import Doorbell
 
 T = TypeVar("T")
 
@@ -85,6 +88,8 @@ CHANGE_LOOKS_MAX = 5000
 """Jobs that one transaction of a change looks at."""
 COUNT_PASSES_MAX = 1000
 """Steps that make due jobs ready before they are counted."""
+SWEEPS_MAX = 10
+"""Steps of a prune that clear away what nothing ends of itself."""
 
 
 class FoundationStore:
@@ -96,11 +101,10 @@ class FoundationStore:
     def __init__(self, options: Options, clock: Clock | None = None, database: Any = None) -> None:
         self.options = options
         self._database = database
-        self._keys = Keys(options.prefix.encode() + b"\0")
         self._time = Time(clock, micros(options.grace_s))
         self._known = Known()
         self._turns = Turns()
-        self._sweep = upkeep.Sweep()
+        self._sweep = Sweep()
         self._bell = Bell()
         self._doorbell: Doorbell | None = None
         self._runner: Runner | None = None
@@ -130,16 +134,26 @@ class FoundationStore:
         if self._runner is not None and self._owner == os.getpid():
             return
         database = open_database(self.options) if self._database is None else self._database
-        runner = Runner(database, self._keys, self.options, self._time)
+        runner = Runner(database, self.options, self._time)
+        runner.keys = Keys(await self._prefix(runner))
         runner.first = await runner.write(self._format)
         self._owner = os.getpid()
         self._bell = Bell()  # A new one: after a fork the old one's lock may be held for ever.
-        self._doorbell = Doorbell(database, self._keys, self._bell, self.options.timeout_s)
+        self._doorbell = Doorbell(database, runner.keys, self._bell, self.options.timeout_s)
         self._runner = runner
+
+    async def _prefix(self, runner: Runner) -> bytes:
+        """What all keys begin with."""
+        options = self.options
+        if options.prefix is not None:
+            return options.prefix.encode() + b"\0"
+        return await runner.bare(
+            lambda transaction: Directories(transaction, options.name).create_or_open(options.path)
+        )
 
     async def _format(self, step: Step) -> int:
         """Writes the format of an empty place, refuses a newer one; gives its first version."""
-        key = self._keys.all(Space.META)
+        key = step.keys.all(Space.META)
         found = await step.get(key)
         if found is None:
             found = bytes([FORMAT]) + whole(step.at.version)
@@ -173,7 +187,10 @@ class FoundationStore:
         within("jobs", len(jobs), BATCH_MAX)
         answers: list[Enqueued] = []
         for some in journey.batches(jobs):
-            answers += await self._write(partial(journey.enqueue, known=self._known, jobs=some))
+            answers += await self._write(
+                partial(journey.enqueue, known=self._known, jobs=some),
+                partial(journey.ask_enqueue, jobs=some),
+            )
         if not jobs:
             self._open()
         return answers
@@ -187,19 +204,20 @@ class FoundationStore:
             kind = f"{type(connection).__module__}.{type(connection).__qualname__}"
             why = f"is a {kind}; must be a Transaction of the package foundationdb"
             raise InvalidInput(field="using", why=why)
-        step = await self._open().joined(connection)
+        ahead = partial(journey.ask_enqueue, jobs=jobs, believe=False)
+        step = await self._open().joined(connection, ahead)
         answers = await journey.enqueue(step, self._known, jobs, believe=False)
+        await step.conclude()
         step.flush()
         return answers
 
     async def claim(self, claim: Claim) -> list[Lease]:
         within("limit", claim.limit, CLAIM_MAX)
         within("exclude_groups", len(claim.exclude_groups), EXCLUDE_MAX)
-        await self._repair()
         taking = await self._patient(claim, await self._first_try(claim))
-        for line in set(taking.empty):
-            with suppress(StoreError):  # The claim is done; the pointer can wait.
-                await self._write(partial(tidy, line=line))
+        if taking.empty:
+            with suppress(StoreError):  # The claim is done; the pointers can wait.
+                await self._write(partial(tidy, lines=list(dict.fromkeys(taking.empty))))
         for line in self._turns.shut(taking.shut, taking.ranks):
             with suppress(StoreError):
                 await self._write(partial(gates.close, known=self._known, line=line))
@@ -209,9 +227,10 @@ class FoundationStore:
         """Looks again while there is only what others are about to take; when they do not, or take
         too long, it is anybody's.
         """
-        ends, manner = monotonic() + PATIENCE_S, Manner.FAIR
+        ends = monotonic() + max(PATIENCE_S, 4 * self._turns.settle_s)
+        manner = Manner.FAIR
         while taking.late and not taking.leases:
-            await asyncio.sleep(SETTLE_S)
+            await asyncio.sleep(self._turns.settle_s)
             left, over = taking.left, monotonic() >= ends
             taking = await self._take(claim, Manner.HUNGRY if over else manner)
             manner = Manner.HUNGRY if taking.left >= left else Manner.FAIR
@@ -221,19 +240,34 @@ class FoundationStore:
 
     async def _first_try(self, claim: Claim) -> Taking:
         try:
-            return await self._take(claim, Manner.SHY)
+            try:
+                return await self._take(claim, Manner.SHY, look=True)
+            except claims.Overdue:
+                await self._mend()
+                return await self._take(claim, Manner.SHY)
         except Stranger as stranger:
             line = stranger.line
+        began = monotonic()
         version = await self._write(partial(announce, turns=self._turns, line=line))
+        self._turns.took(monotonic() - began)
         self._turns.came(line, version)
-        await asyncio.sleep(SETTLE_S)
+        await asyncio.sleep(self._turns.settle_s)
         return await self._take(claim, Manner.FAIR)
 
-    async def _take(self, claim: Claim, manner: Manner) -> Taking:
-        """The try of the claim that was done."""
+    async def _take(self, claim: Claim, manner: Manner, *, look: bool = False) -> Taking:
+        """The try of the claim that was done. With `look`, Overdue where there is something to
+        repair before.
+        """
         tries: list[Taking] = []
 
+        def ahead(step: Step) -> None:
+            if look:
+                claims.ask_overdue(step)
+            ask(step, claim, self._turns)
+
         async def take(step: Step) -> Taking:
+            if look and await claims.overdue(step):
+                raise claims.Overdue
             for taking in tries:
                 taking.release()
             taking = Taking(step, claim, self._turns, self._known, manner)
@@ -242,7 +276,9 @@ class FoundationStore:
             return taking
 
         try:
-            done = await self._write(take)
+            began = monotonic()
+            done = await self._write(take, ahead)
+            self._turns.took(monotonic() - began)
             done.done()
             return done
         finally:
@@ -252,23 +288,35 @@ class FoundationStore:
     async def _repair(self) -> None:
         """Brings all up to this instant, within bounds."""
         if await self._open().read(claims.overdue):
-            for _ in range(REPAIR_PASSES_MAX):
-                if await self._write(partial(claims.repair, known=self._known)) < REPAIR_MAX:
-                    break
+            await self._mend()
+
+    async def _mend(self) -> None:
+        for _ in range(REPAIR_PASSES_MAX):
+            if await self._write(partial(claims.repair, known=self._known)) < REPAIR_MAX:
+                break
 
     async def extend(self, extensions: Sequence[Extension]) -> list[Extended]:
         within("extensions", len(extensions), BATCH_MAX)
-        return await self._write(lambda step: journey.extend(step, extensions))
+        return await self._write(
+            lambda step: journey.extend(step, extensions),
+            lambda step: step.ask_rows((each.tenant, each.id) for each in extensions),
+        )
 
     async def ack(self, transitions: Sequence[Transition]) -> list[Acked]:
         within("transitions", len(transitions), BATCH_MAX)
-        return await self._write(lambda step: journey.ack(step, self._known, transitions))
+        return await self._write(
+            lambda step: journey.ack(step, self._known, transitions),
+            lambda step: journey.ask_acts(step, transitions),
+        )
 
     # -- will ------------------------------------------------------------------------------------
 
     async def cancel(self, refs: Sequence[Ref]) -> list[Canceled]:
         within("refs", len(refs), BATCH_MAX)
-        return await self._write(lambda step: will.cancel(step, self._known, refs))
+        return await self._write(
+            lambda step: will.cancel(step, self._known, refs),
+            lambda step: journey.ask_acts(step, refs),
+        )
 
     async def change(self, change: Change) -> Changed:
         within("limit", change.limit, CHANGE_MAX)
@@ -286,7 +334,10 @@ class FoundationStore:
     async def prune(self, limit: int, events_keep_us: Micros) -> Pruned:
         within("limit", limit, PRUNE_MAX)
         await self._number()
-        await self._write(self._sweep.on)
+        await self._sort()
+        for _ in range(SWEEPS_MAX):
+            if not await self._write(self._sweep.on):
+                break
         jobs = events = 0
         while limit:
             left = limit - max(jobs, events)
@@ -306,9 +357,10 @@ class FoundationStore:
         runner = self._open()
         if find.limit == 0:
             return Page([], find.after)
-        finding = sight.Finding(find)
+        finding, ends = sight.Finding(find), monotonic() + sight.FIND_S
         while (page := await runner.read(finding.look)) is None:
-            continue
+            if monotonic() >= ends:
+                return finding.short()
         return page
 
     async def count(
@@ -326,9 +378,20 @@ class FoundationStore:
             for _ in range(COUNT_PASSES_MAX):
                 if await self._write(partial(claims.promote, known=self._known)) < REPAIR_MAX:
                     break
-        correction = await self._write(counting.recount) if recount else 0
+        correction = await self._recount() if recount else 0
         asked = counting.Asked(tenant=tenant, by=by, part=part, after=after, limit=limit)
         return await self._open().read(lambda step: counting.count(step, asked, correction))
+
+    async def _recount(self) -> int:
+        place: bytes | None = b""
+        off, large = 0, list[str]()
+        while place is not None:
+            part = await self._write(partial(recounting.recount, place=place))
+            place, off = part.place, off + part.off
+            large += part.large
+        if large:
+            off += await self._write(partial(recounting.recount_held, tenants=tuple(large)))
+        return off
 
     async def explain(self, ref: Ref) -> Explanation:
         await self._repair()  # What a claim would do first is no gate.
@@ -353,7 +416,15 @@ class FoundationStore:
     ) -> list[Setting]:
         within("puts", len(puts), BATCH_MAX)
         puts = [put.checked() for put in puts]
-        return await self._write(lambda step: names.put(step, self._known, puts, under))
+        answer = await self._write(lambda step: names.put(step, self._known, puts, under))
+        if puts:
+            await self._sort()
+        return answer
+
+    async def _sort(self) -> None:
+        """Sorts the groups whose rules have changed, to the end."""
+        while await self._open().read(sorting.waits):
+            await self._write(partial(sorting.go_on, known=self._known))
 
     async def hold(self, takes: Sequence[Take] = (), *, under: str | None = None) -> list[Hold]:
         within("takes", len(takes), BATCH_MAX)
@@ -368,7 +439,7 @@ class FoundationStore:
         runner, doorbell = self._open(), self._doorbell
         assert doorbell is not None
         with self._bell.listen(watch) as ear:
-            most = WAIT_S_MAX if await doorbell.listen(watch) else POLL_S
+            most = await doorbell.listen(watch)
             delay = await runner.read(lambda step: claims.soonest(step, self._known, watch))
             await ear.sleep(min(timeout_s, most, delay))
 
@@ -381,8 +452,8 @@ class FoundationStore:
             raise StoreUnavailable(store=self.options.name, why="it was opened before a fork")
         return self._runner
 
-    async def _write(self, work: Work[T]) -> T:
-        return await self._open().write(work, self._ring)
+    async def _write(self, work: Work[T], ahead: Ahead | None = None) -> T:
+        return await self._open().write(work, self._ring, ahead)
 
     def _ring(self, step: Step) -> None:
         """Tells the sleepers of this process what a step has done."""

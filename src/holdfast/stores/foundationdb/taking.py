@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum, auto
+from functools import partial
 from heapq import nsmallest
 
 from holdfast.job import EventKind, Lease, State
-from holdfast.scope import Scope, rounds
+from holdfast.scope import Scope, ScopeKind, rounds
 from holdfast.store import Claim
 from holdfast.stores.bell import Line
-from holdfast.stores.foundationdb import gates
+from holdfast.stores.foundationdb import gates, places
 from holdfast.stores.foundationdb.claims import retire
-from holdfast.stores.foundationdb.layout import STEP_BYTES_MAX, Space, after, text
+from holdfast.stores.foundationdb.layout import INLINE_MAX, STEP_BYTES_MAX, Space, after, text
 from holdfast.stores.foundationdb.rows import Candidate, Row, candidate
 from holdfast.stores.foundationdb.rules import Known
 from holdfast.stores.foundationdb.step import Step
 from holdfast.stores.foundationdb.turns import (
     Rank,
     Turns,
+    ask_claimers,
+    ask_lines,
     claimers,
     open_lines,
+    present,
     shared,
     shares,
 )
@@ -27,6 +32,10 @@ from holdfast.stores.foundationdb.turns import (
 WINDOW_MIN = 32
 WINDOW_MAX = 2000
 """Entries of a line that are read at a time: enough that each of its claimers finds its own."""
+LINES_AHEAD = 32
+"""Lines of which a claim asks for the heads together."""
+LOOKS_MAX = 8
+"""How often a claim that has nothing yet looks at further lines."""
 MANY = 8
 """Jobs of another claimer that are enough for two."""
 
@@ -75,7 +84,11 @@ class Taking:
         """Whether there were jobs that others are about to take."""
         self.left = 0
         """How many."""
-        self._rooms: dict[Scope, gates.Room] = {}
+        self._rooms: dict[Scope, places.Room] = {}
+        self._start: Callable[[], tuple[int, ...]] = tuple
+        """Takes the places of a job of the line that is visited."""
+        self._windows: dict[Line, int] = {}
+        """How many entries of each line were asked for."""
         self.stopped: bytes | None = None
         self.ranks: dict[Line, Rank] = {}
         self.credits: dict[Line, int] = {}
@@ -86,31 +99,42 @@ class Taking:
             return 0
         return self.claim.limit - len(self.leases)
 
-    async def run(self) -> list[Lease]:
+    async def run(self) -> None:
         """Leases from the lines the claim names, in turn, each tenant by its weight."""
         selection = (self.claim.tenants, self.claim.queues)
-        found, self.stopped = await open_lines(self.step, selection, self.turns.place(selection))
+        self.stopped = self.turns.place(selection)
+        for _ in range(LOOKS_MAX):
+            found, self.stopped = await open_lines(self.step, selection, self.stopped)
+            await self._serve(found)
+            if self.leases or self.stopped is None:
+                break  # Else there are more lines than it saw, and one of them may have jobs.
+        await gates.open_up(self.step)
+
+    async def _serve(self, found: dict[Line, int]) -> None:
+        """Goes round these lines until the claim is full, or nothing is left."""
         while self.room > 0:
-            open_ = {line: joined for line, joined in found.items() if line not in self.dry}
+            open_ = [line for line in found if line not in self.dry]
             if not open_:
                 break
             # More lines than jobs wanted cannot be served anyway.
             await self._round(nsmallest(self.room, open_, key=lambda line: self._rank(line, found)))
-        await gates.open_up(self.step)
-        return self.leases
 
     def _rank(self, line: Line, joined: dict[Line, int]) -> Rank:
         return self.ranks.get(line) or self.turns.rank(line, joined[line])
 
     async def _round(self, lines: list[Line]) -> None:
         """Gives each of the lines its turn, until the claim is full."""
-        await gates.learn(self.step, self.known, (tenant for tenant, _ in lines))
+        share = min(self.room, rounds(self.room, [1] * len(lines)))
+        self._ask_lines(lines[:LINES_AHEAD], share)
+        await places.learn(self.step, self.known, (tenant for tenant, _ in lines))
         weights = [self.step.rules.weight(tenant) for tenant, _ in lines]
         times = rounds(self.room, weights)
-        for line, weight in zip(lines, weights, strict=True):
+        for place, (line, weight) in enumerate(zip(lines, weights, strict=True)):
             room = self.room
             if room <= 0:
                 return
+            if place % LINES_AHEAD == 0:
+                await self._ask_jobs(lines[place : place + LINES_AHEAD], share)
             allowed = weight * times
             if line not in self.ranks:  # Else its turn is a new one.
                 allowed = self.turns.allowance(line, allowed)
@@ -122,24 +146,53 @@ class Taking:
             else:
                 self.ranks[line] = self.turns.next_rank(self.step.at.version)
 
+    def _ask_lines(self, lines: list[Line], share: int) -> None:
+        """Asks for the heads of lines, each of which may give about so many jobs."""
+        step = self.step
+        places.ask(step, (tenant for tenant, _ in lines))
+        for line in lines:
+            ask_claimers(step, line)
+            if line not in self._windows:
+                self._windows[line] = _window(share, self.turns.crowd(line))
+                step.ask_under(step.keys.ready(*line), self._windows[line])
+
+    async def _ask_jobs(self, lines: list[Line], share: int) -> None:
+        """Asks for the jobs that will probably be taken from these lines."""
+        step = self.step
+        self._ask_lines(lines, share)
+        for tenant, queue in lines:
+            places.ask_rooms(step, tenant, (ScopeKind.QUEUE, queue))
+        if len(lines) == 1:
+            return  # They are asked for next anyway.
+        for line in lines:
+            pairs = await step.under(step.keys.ready(*line), self._windows[line], snapshot=True)
+            there = await present(step, self.turns, line)
+            own, _ = shared([candidate(*pair) for pair in pairs], self.turns.name, there)
+            step.ask_rows((line[0], each.id) for each in own[:share])
+
     async def _visit(self, line: Line, wanted: int) -> tuple[int, int]:
         """How many jobs of a line were taken, and how many its scopes let it have."""
-        rooms = await gates.line_rooms(self.step, *line, self._rooms)
+        rooms = await places.line_rooms(self.step, *line, self._rooms)
         wanted = min([wanted, *(room.left() for room in rooms)])
         if wanted == 0:
             self.shut.add(line)
             return 0, 0
-        taken = await self._take_line(line, wanted)
-        for room in rooms:
-            room.start(taken)
-        return taken, wanted
+        return await self._take_line(line, wanted, rooms), wanted
 
-    async def _take_line(self, line: Line, wanted: int) -> int:
+    async def _take_line(self, line: Line, wanted: int, rooms: list[places.Room]) -> int:
         step, prefix = self.step, self.step.keys.ready(*line)
         there = await claimers(step, self.turns, line)
+        share = there.index(self.turns.name), len(there)
+        self._start = partial(_start, rooms, share)
+        if len(there) > 1 and rooms and not self._hungry:
+            wanted = min(wanted, *(room.near(share) for room in rooms))
+            if wanted == 0:
+                # There is room, but in parts of others: they are about to take it.
+                self.late = True
+                self.left += min(room.left() for room in rooms)
         if self.turns.absent(line, step.at.version):
             self.came.append(line)
-        window = min(WINDOW_MAX, max(WINDOW_MIN, 2 * wanted * len(there)))
+        window = max(self._windows.get(line, 0), _window(wanted, len(there)))
         begin, end, taken = prefix, after(prefix), 0
         others: dict[str, list[Candidate]] = {}
         while taken < wanted and begin < end:
@@ -186,12 +239,26 @@ class Taking:
             if not chosen:
                 break
             self.reserved.update(each.stamp for each in chosen)
-            for row in await self.step.rows([(line[0], each.id) for each in chosen]):
+            rows = await self.step.rows([(line[0], each.id) for each in chosen])
+            self._ask_more(rows)
+            for row in rows:
                 if row is not None and await self._may_start(row):
                     await self._lease(row)
                     taken += 1
             some = some[some.index(chosen[-1]) + 1 :]
         return taken
+
+    def _ask_more(self, rows: list[Row | None]) -> None:
+        """Asks for payloads that are not in their rows, and for the room of groups."""
+        size = self.bytes
+        for row in rows:
+            if row is None:
+                continue
+            if row.group is not None:
+                places.ask_rooms(self.step, row.tenant, (ScopeKind.GROUP, row.group))
+            size += row.size
+            if row.size > INLINE_MAX and size <= STEP_BYTES_MAX:
+                self.step.ask_under(self.step.keys.body(row.tenant, row.id), 0)
 
     async def _may_start(self, row: Row) -> bool:
         step = self.step
@@ -202,8 +269,8 @@ class Taking:
             return False
         if row.group is None or not step.rules.gated(row.tenant, row.group, row.queue):
             return True
-        room = await gates.group_room(step, row.tenant, row.group, row.queue)
-        if room.left() > 0:
+        room = await gates.may_start(step, row)
+        if room is not None:
             room.start()
             return True
         gates.gate(step, row)  # Its group has no place for it after all.
@@ -223,8 +290,9 @@ class Taking:
         row.updated_at = now
         row.progress = None
         row.gate, row.granted = 0, False
+        row.places = self._start()
         step.save(row)
-        await step.note(EventKind.LEASED, row, row.lease_until, claim.worker)
+        step.note(EventKind.LEASED, row, row.lease_until, claim.worker)
         body = await step.body(row)
         self.bytes += len(body)
         self.leases.append(Lease(row.record(now, body), row.token, row.lease_until))
@@ -244,6 +312,23 @@ class Taking:
         """Lets other claims have what this one did not take."""
         self.turns.release(self.reserved)
         self.reserved.clear()
+
+
+def ask(step: Step, claim: Claim, turns: Turns) -> None:
+    """Asks for what a claim will need first."""
+    selection = (claim.tenants, claim.queues)
+    ask_lines(step, selection, turns.place(selection))
+
+
+def _start(rooms: list[places.Room], share: places.Share) -> tuple[int, ...]:
+    """Takes the places of one job, in parts of this claimer if it can; gives the parts."""
+    parts = tuple(room.start(share) for room in rooms)
+    return parts if max(parts, default=-1) >= 0 else ()
+
+
+def _window(wanted: int, claimers: int) -> int:
+    """How many entries of a line to read, so that each of its claimers finds its own."""
+    return min(WINDOW_MAX, max(WINDOW_MIN, 2 * wanted * claimers))
 
 
 async def announce(step: Step, turns: Turns, line: Line) -> int:

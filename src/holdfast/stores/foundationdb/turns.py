@@ -47,14 +47,18 @@ POINTS = 32
 CHOICES = 16
 """Points that are looked at for a second claimer of a job."""
 SETTLE_S = 0.02
-"""How long a store waits for others: after it first left its name at a line, for theirs; and where
-it finds only jobs that fall to them, for them to take these."""
+"""How long a store waits for others at least: after it first left its name at a line, for theirs;
+and where it finds only jobs that fall to them, for them to take these."""
+SETTLE_S_MAX = 0.5
+"""And at most: twice what its own claims take lately, for theirs will take as long."""
 PATIENCE_S = 1.0
 """How long a claim goes on so at most."""
 SHUT_MAX = 20
 """How often in a row a claim finds a line without room before it lets it rest."""
 LINES_MAX = 500
 """Lines that one claim looks at."""
+RANGES_AHEAD = 8
+"""Of the lines that a claim names by tenant or queue: so many ranges are asked for together."""
 LAST_MAX = 20_000
 """Lines of which a store remembers when it last served them."""
 
@@ -76,7 +80,9 @@ class Turns:
         self._stopped: dict[Selection, bytes] = {}
         self._last: dict[Line, Rank] = {}
         self._turn = 0
+        self._pace_s = 0.0
         self._there: dict[Line, int] = {}
+        self._crowds: dict[Line, int] = {}
         self._shut: dict[Line, int] = {}
         self._taken: set[bytes] = set()
         self._gone: dict[bytes, int] = {}
@@ -118,6 +124,17 @@ class Turns:
             bounded(self._stopped)
             self._stopped[selection] = place
 
+    # -- how fast --------------------------------------------------------------------------------
+
+    def took(self, seconds: float) -> None:
+        """How long a claim's transaction took."""
+        self._pace_s += (seconds - self._pace_s) / 4
+
+    @property
+    def settle_s(self) -> float:
+        """How long to wait for what others are about to do."""
+        return min(SETTLE_S_MAX, max(SETTLE_S, 2 * self._pace_s))
+
     # -- who else --------------------------------------------------------------------------------
 
     def absent(self, line: Line, version: int) -> bool:
@@ -132,6 +149,15 @@ class Turns:
     def came(self, line: Line, version: int) -> None:
         bounded(self._there)
         self._there[line] = version
+
+    def crowd(self, line: Line) -> int:
+        """How many claimed from the line when the store last looked."""
+        return self._crowds.get(line, 1)
+
+    def crowded(self, line: Line, count: int) -> None:
+        if count > 1 or line in self._crowds:
+            bounded(self._crowds)
+            self._crowds[line] = count
 
     def known(self) -> list[Line]:
         """The lines at which the store has left its name."""
@@ -233,21 +259,42 @@ def shared(
     return others.pop(me, []), others
 
 
-async def claimers(step: Step, turns: Turns, line: Line) -> list[str]:
+def is_gone(stamp: bytes, version: int) -> bool:
+    """Whether who left this stamp at a line has not been there for long."""
+    return int.from_bytes(stamp[:8], "big") + 6 * PRESENT < version
+
+
+def _claimers_key(step: Step, line: Line) -> bytes:
+    return step.keys.all(Space.CLAIMERS, text(line[0]), text(line[1]))
+
+
+def ask_claimers(step: Step, line: Line) -> None:
+    step.ask_under(_claimers_key(step, line), CLAIMERS_MAX)
+
+
+async def present(step: Step, turns: Turns, line: Line) -> list[str]:
     """Who has claimed from a line lately, in the order of their names; and this one."""
-    prefix = step.keys.all(Space.CLAIMERS, text(line[0]), text(line[1]))
+    prefix = _claimers_key(step, line)
     pairs = await step.under(prefix, CLAIMERS_MAX, snapshot=True)
-    version, found = step.at.version, {turns.name}
-    for key, value in pairs:
-        since = int.from_bytes(value[:8], "big")
-        [name] = texts(key[len(prefix) :], 1)
-        if since + PRESENT > version:
-            found.add(name)
-        elif since + 6 * PRESENT < version:
-            step.drop(key)
+    found = {
+        texts(key[len(prefix) :], 1)[0]
+        for key, value in pairs
+        if int.from_bytes(value[:8], "big") + PRESENT > step.at.version
+    }
+    turns.crowded(line, len(found | {turns.name}))
+    return sorted(found | {turns.name})
+
+
+async def claimers(step: Step, turns: Turns, line: Line) -> list[str]:
+    """Who is present; and this one leaves its name there, and clears those that are gone."""
+    prefix, version = _claimers_key(step, line), step.at.version
+    for key, value in await step.under(prefix, CLAIMERS_MAX, snapshot=True):
+        if is_gone(value, version):
+            step.drop_if(key, value)
+    there = await present(step, turns, line)
     if turns.absent(line, version):
         step.stamp(prefix + text(turns.name))
-    return sorted(found)
+    return there
 
 
 # -- lines -----------------------------------------------------------------------------------------
@@ -260,16 +307,27 @@ async def open_lines(
     place at which it stopped, if there are more than it could look at.
     """
     found: dict[Line, int] = {}
-    for begin, end in _from(_ranges(step, selection), place):
-        left = LINES_MAX - len(found)
-        pairs = await step.range(begin, end, left, snapshot=True)
+    ranges, looked = _from(_ranges(step, selection), place), 0
+    for place_, (begin, end) in enumerate(ranges):
+        if place_ % RANGES_AHEAD == 0:
+            for each in ranges[place_ : place_ + RANGES_AHEAD]:
+                step.ask_range(*each, LINES_MAX)
+        pairs = await step.range(begin, end, LINES_MAX, snapshot=True)
+        pairs = pairs[: LINES_MAX - looked]
         for key, value in pairs:
             line = _line(step, key)
             if _wanted(line, selection):
                 found[line] = number(value)
-        if len(pairs) == left:
+        looked += len(pairs)
+        if looked == LINES_MAX:
             return found, pairs[-1][0]
     return found, None
+
+
+def ask_lines(step: Step, selection: Selection, place: bytes | None) -> None:
+    """Asks for what `open_lines` will need first."""
+    for each in _from(_ranges(step, selection), place)[:RANGES_AHEAD]:
+        step.ask_range(*each, LINES_MAX)
 
 
 def _ranges(step: Step, selection: Selection) -> list[tuple[bytes, bytes]]:
@@ -313,9 +371,11 @@ async def leave(step: Step, turns: Turns) -> None:
         step.drop(step.keys.all(Space.CLAIMERS, text(tenant), text(queue), text(turns.name)))
 
 
-async def tidy(step: Step, line: Line) -> None:
-    """Deletes the pointers of a line that has no ready jobs, unless one has come."""
-    prefix = step.keys.ready(*line)
-    if not await step.under(prefix, 1):
-        for key in step.keys.line(*line):
-            step.drop(key)
+async def tidy(step: Step, lines: Sequence[Line]) -> None:
+    """Deletes the pointers of lines that have no ready jobs, unless one has come."""
+    for line in lines:
+        step.ask_under(step.keys.ready(*line), 1)
+    for line in lines:
+        if not await step.under(step.keys.ready(*line), 1):
+            for key in step.keys.line(*line):
+                step.drop(key)

@@ -5,18 +5,15 @@ from __future__ import annotations
 from holdfast.clock import SECOND, Micros
 from holdfast.job import State
 from holdfast.store import Lapsed, Pruned
-from holdfast.stores.foundationdb import gates, log, names
+from holdfast.stores.foundationdb import gates, log, names, places
 from holdfast.stores.foundationdb.journey import held_key, release_key
-from holdfast.stores.foundationdb.layout import Space, after, number, text, texts, whole
-from holdfast.stores.foundationdb.overlay import count_of
+from holdfast.stores.foundationdb.layout import Space, number, text, texts, whole
 from holdfast.stores.foundationdb.rows import Row, lease_of, pack
 from holdfast.stores.foundationdb.rules import Known
 from holdfast.stores.foundationdb.step import Step
 
 PRUNE_STEP = 500
 """Jobs that one transaction deletes."""
-SWEEP_STEP = 1000
-"""Counters that one call looks at."""
 MARKS_KEPT = 600 * SECOND
 """Versions after which nobody tries a call again."""
 
@@ -53,22 +50,6 @@ def _is_over(step: Step, space: Space, key: bytes, value: bytes) -> bool:
     return step.at.lapsed(until, step.keys.instant_of(space, key), length)
 
 
-class Sweep:
-    """Goes round the counters and clears those that are zero, some with each call."""
-
-    def __init__(self) -> None:
-        self._place = b""
-
-    async def on(self, step: Step) -> None:
-        prefix = step.keys.all(Space.COUNTS)
-        begin = max(prefix, self._place)
-        pairs = await step.range(begin, after(prefix), SWEEP_STEP, snapshot=True)
-        for key, value in pairs:
-            if count_of(value) == 0:
-                step.sweep(key)
-        self._place = pairs[-1][0] + b"\0" if len(pairs) == SWEEP_STEP else b""
-
-
 async def prune(step: Step, known: Known, limit: int, events_keep_us: Micros) -> Pruned:
     """One transaction's part of it."""
     most = min(limit, PRUNE_STEP)
@@ -76,6 +57,7 @@ async def prune(step: Step, known: Known, limit: int, events_keep_us: Micros) ->
     keys = await _prune_keys(step, most)
     events = await log.prune(step, most, step.now - events_keep_us)
     await names.prune(step, most)
+    await gates.reopen(step, known, most)  # As a claim does, where nobody claims.
     _prune_marks(step)
     await gates.open_up(step)
     return Pruned(jobs, events, more=most in (jobs, keys) or events >= most)
@@ -85,7 +67,7 @@ async def _prune_jobs(step: Step, known: Known, limit: int) -> int:
     begin = step.keys.all(Space.DONE)
     pairs = await step.range(begin, begin + whole(step.now + 1), limit, snapshot=True)
     named = [step.keys.name_of(Space.DONE, key) for key, _ in pairs]
-    await gates.learn(step, known, (tenant for tenant, _ in named))
+    await places.learn(step, known, (tenant for tenant, _ in named))
     count = 0
     for row in await step.rows(named):
         if row is not None and not row.alive and row.keep_until() <= step.now:

@@ -3,6 +3,9 @@
 Each bell is a counter, one for each queue, one for all lines, one for ends and one for news. A
 store watches a bell while any of its sleepers listens to it: one watch for each bell, however many
 sleep, and WATCHES_MAX at most, far below the 10,000 that a connection may have. Those beyond poll.
+
+A watch can also end with an error (the connection has too many, a version was lost, the transaction
+was cancelled). That is no news: its sleepers look for themselves POLL_S later, and watch again.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import asyncio
 import threading
 from typing import Any
 
+from holdfast.limits import WAIT_S_MAX
 from holdfast.store import Watch
 from holdfast.stores.bell import Bell
 from holdfast.stores.foundationdb import binding
@@ -48,15 +52,17 @@ class Doorbell:
         self._watches: dict[str, Any] = {}
         self._closed = False
 
-    async def listen(self, watch: Watch) -> bool:
-        """Sees to it that the bells of a watch are heard; False where one is not."""
+    async def listen(self, watch: Watch) -> float:
+        """Sees to it that the bells of a watch are heard; gives the seconds after which a sleeper
+        should look for itself.
+        """
         heard = True
         for name in bells_of(watch):
             if name not in self._watches:
                 heard = await self._watch(name) and heard
             elif self._watches.get(name) is None:
                 heard = False  # Another sleeper is about to listen: it may be late for this one.
-        return heard
+        return WAIT_S_MAX if heard else POLL_S
 
     async def _watch(self, name: str) -> bool:
         with self._lock:
@@ -65,30 +71,51 @@ class Doorbell:
             if name in self._watches:
                 return True
             self._watches[name] = None
+        future = None
         try:
             transaction = self._database.create_transaction()
             async with asyncio.timeout(self._timeout_s):
                 future = transaction.watch(self._keys.all(Space.BELLS, text(name)))
                 await binding.ready(transaction.commit())
         except BaseException as error:
-            self._watches.pop(name, None)
+            self._give_up(name, future)
             if isinstance(error, TimeoutError) or code_of(error) is not None:
                 return False  # Polling is always right; a watch is only sooner.
             raise
+        return self._armed(name, future, asyncio.get_running_loop())
+
+    def _give_up(self, name: str, future: Any) -> None:
+        with self._lock:
+            self._watches.pop(name, None)
+        if future is not None:
+            future.cancel()  # Its transaction may have been committed all the same.
+
+    def _armed(self, name: str, future: Any, loop: asyncio.AbstractEventLoop) -> bool:
+        """Whether the watch is there now: it may have ended before anybody listened."""
         with self._lock:
             if self._closed:
                 future.cancel()
                 return False
             self._watches[name] = future
-        future.on_ready(lambda _: self._rung(name, future))
+        if future.is_ready() and _failed(future):
+            self._give_up(name, future)
+            return False
+        future.on_ready(lambda _: self._rung(name, future, loop))
         return True
 
-    def _rung(self, name: str, future: Any) -> None:
+    def _rung(self, name: str, future: Any, loop: asyncio.AbstractEventLoop) -> None:
         """Runs on the library's thread: whoever listens looks, and listens again."""
         with self._lock:
-            if self._watches.get(name) is future:
-                del self._watches[name]
-        self._bell.ring_all()
+            if self._watches.get(name) is not future:
+                return  # Closed meanwhile: who closes wakes them all.
+            del self._watches[name]
+        if not _failed(future):
+            self._bell.ring_all()
+            return
+        try:
+            loop.call_soon_threadsafe(loop.call_later, POLL_S, self._bell.ring_all)
+        except RuntimeError:  # The loop has closed. Sleepers of others watch by their own then.
+            self._bell.ring_all()
 
     def close(self) -> None:
         with self._lock:
@@ -97,3 +124,14 @@ class Doorbell:
         for future in futures:
             if future is not None:
                 future.cancel()
+
+
+def _failed(future: Any) -> bool:
+    """Whether a watch that is over has ended with an error."""
+    try:
+        future.wait()
+    except Exception as error:
+        if code_of(error) is None:
+            raise
+        return True
+    return False

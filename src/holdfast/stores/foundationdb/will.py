@@ -8,8 +8,8 @@ from contextlib import aclosing
 from holdfast.errors import JobNotFound
 from holdfast.job import TERMINAL, EventKind, State, replay_id
 from holdfast.store import Act, Canceled, Change, Changed, Ref
-from holdfast.stores.foundationdb import gates
-from holdfast.stores.foundationdb.journey import enter, finish, full, remove, stand
+from holdfast.stores.foundationdb import gates, places
+from holdfast.stores.foundationdb.journey import enter, finish, full, meet, remove, stand
 from holdfast.stores.foundationdb.layout import STEP_BYTES_MAX
 from holdfast.stores.foundationdb.rows import Row
 from holdfast.stores.foundationdb.rules import Known
@@ -18,8 +18,7 @@ from holdfast.stores.foundationdb.step import Step
 
 
 async def cancel(step: Step, known: Known, refs: Sequence[Ref]) -> list[Canceled]:
-    await gates.learn(step, known, (ref.tenant for ref in refs))
-    await step.rows([(ref.tenant, ref.id) for ref in refs])
+    await meet(step, known, refs)
     canceled = [await _cancel(step, ref) for ref in refs]
     await gates.open_up(step)
     return canceled
@@ -34,7 +33,7 @@ async def _cancel(step: Step, ref: Ref) -> Canceled:
         row.token = row.reason = None  # A reason is for the dead letters only.
         row.updated_at = step.now
         await finish(step, row)
-        await step.note(EventKind.CANCELED, row)
+        step.note(EventKind.CANCELED, row)
     return Canceled(ref.id, row.state is State.CANCELED)
 
 
@@ -54,7 +53,7 @@ async def change(step: Step, known: Known, change: Change, most: int) -> Changed
             cursor = peek.seq
             if not selecting.takes(peek, step.now):
                 continue
-            await gates.learn(step, known, [peek.tenant])
+            await places.learn(step, known, [peek.tenant])
             row = await step.row(*peek.name)
             outcome = None if row is None else await _change(step, change, row)
             if outcome is not None:
@@ -73,7 +72,7 @@ async def _change(step: Step, change: Change, row: Row) -> str | None:
         return None
     if change.act is Act.DELETE:
         await remove(step, row)
-        await step.note(EventKind.DELETED, row)
+        step.note(EventKind.DELETED, row)
         return row.id
     if row.state in TERMINAL:
         return None
@@ -84,7 +83,7 @@ async def _change(step: Step, change: Change, row: Row) -> str | None:
         row.state = State.SCHEDULED if row.run_at > step.now else State.ENQUEUED
     row.updated_at = step.now
     await stand(step, row)
-    await step.note(EventKind.CHANGED, row, row.run_at, change.act.value)
+    step.note(EventKind.CHANGED, row, row.run_at, change.act.value)
     return row.id
 
 
@@ -99,7 +98,7 @@ async def _replay(step: Step, row: Row) -> str | None:
         await enter(step, _again(row, id, step.now), await step.body(row), None)
     row.replayed_as = id
     step.save(row)
-    await step.note(EventKind.REPLAYED, row, note=id)
+    step.note(EventKind.REPLAYED, row, note=id)
     return id
 
 

@@ -321,6 +321,12 @@ class Engine:
                     self.watches.add(watch)
         self._tell()
 
+    def break_watches(self, code: int) -> int:
+        """Every watch ends with this error, as a client may end them; returns how many did."""
+        with self.lock:
+            broken = self.watches.all()
+        return sum(watch.complete(error=FDBError(code)) for watch in broken)
+
     def _wake(self, commit: Commit) -> None:
         for key in self.watches.touched(commit.mutations):
             self._fired.extend(self.watches.differing(key, self._storage.newest(key)))

@@ -55,6 +55,9 @@ class Watches:
     def __len__(self) -> int:
         return sum(map(len, self._by_key.values()))
 
+    def all(self) -> list[Watch]:
+        return [watch for mine in self._by_key.values() for watch in mine.values()]
+
     def add(self, watch: Watch) -> None:
         self._by_key.setdefault(watch.key, {})[id(watch)] = watch
 

@@ -1,0 +1,146 @@
+"""Counts the jobs themselves, and mends the counters that differ: tenant by tenant.
+
+A counter is right at a version only if all its jobs were read at that version, and a transaction
+lives for 5 s. So each takes whole tenants, as many as it can read in STEP_S, and adds what differs:
+that is exact whatever others add meanwhile. A tenant with more jobs than can be read in TENANT_S
+(see layout.py) has only its held ones counted, by the index of leases: these are what limits go by.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from time import monotonic
+
+import msgspec
+
+from holdfast.job import TERMINAL, State
+from holdfast.scope import Scope, ScopeKind
+from holdfast.stores.foundationdb.layout import KINDS, Space, after, text, texts
+from holdfast.stores.foundationdb.overlay import count_of
+from holdfast.stores.foundationdb.rows import Row, decode
+from holdfast.stores.foundationdb.step import BYTES, SHARDS, STATES, Step
+
+STEP_S = 1.0
+"""After so long a transaction begins with no further tenant."""
+TENANT_S = 3.0
+"""How long one transaction reads the jobs of one tenant."""
+ROWS_MAX = 2000
+"""Jobs that are read at a time."""
+Kind = tuple[str, str | None, State, tuple[int, ...]]
+"""What counters see of a job: its queue, its group, its state, the parts in which it is held."""
+HELD = frozenset((STATES[State.PROCESSING], *SHARDS))
+EVERYTHING = frozenset((*STATES.values(), *SHARDS, BYTES))
+"""The counters that held jobs have, and those that all jobs have."""
+
+
+class Counted(msgspec.Struct, frozen=True):
+    """What one transaction of a recount has done."""
+
+    place: bytes | None
+    """The last tenant that is done; None when all are."""
+    off: int = 0
+    """By how many held jobs the counters were off."""
+    large: tuple[str, ...] = ()
+    """Tenants that have too many jobs to be counted."""
+
+
+async def recount(step: Step, place: bytes) -> Counted:
+    """Counts the jobs of the tenants behind a place."""
+    began, start, off = monotonic(), place, 0
+    while (name := await _next(step, place)) is not None:
+        if place != start and monotonic() - began >= STEP_S:
+            return Counted(place, off)
+        [tenant] = texts(name, 1)
+        true = await _jobs(step, tenant, began + TENANT_S)
+        if true is None:  # It gets a transaction of its own, if it has not had one.
+            return Counted(name, off, (tenant,)) if place == start else Counted(place, off)
+        off += await _mend(step, tenant, true, EVERYTHING)
+        place = name
+    return Counted(None, off)
+
+
+async def recount_held(step: Step, tenants: tuple[str, ...]) -> int:
+    """Counts the held jobs of these tenants; returns by how many the counters were off."""
+    alike: dict[str, Counter[Kind]] = {tenant: Counter() for tenant in tenants}
+    for space in (Space.HELD, Space.SPENT):
+        prefix = step.keys.all(space)
+        begin, end = prefix, after(prefix)
+        while pairs := await step.range(begin, end, ROWS_MAX, snapshot=True):
+            names = [step.keys.name_of(space, key) for key, _ in pairs]
+            for row in await step.peek([name for name in names if name[0] in alike]):
+                if row is not None and row.state is State.PROCESSING:
+                    alike[row.tenant][_kind(row)] += 1
+            begin = pairs[-1][0] + b"\0"
+    true = {tenant: _counters_of(step, tenant, alike[tenant]) for tenant in tenants}
+    return sum([await _mend(step, tenant, true[tenant], HELD) for tenant in tenants])
+
+
+async def _next(step: Step, place: bytes) -> bytes | None:
+    """The first tenant behind a place that has jobs or counters, as it stands in keys."""
+    found = []
+    for prefix in (step.keys.owners, *_counters(step)):
+        begin = after(prefix + place) if place else prefix
+        for key, _ in await step.range(begin, after(prefix), 1, snapshot=True):
+            found.append(text(texts(key[len(prefix) :], 1)[0]))
+    return min(found, default=None)
+
+
+def _counters(step: Step) -> list[bytes]:
+    return [step.keys.all(Space.COUNTS, bytes([kind])) for kind in KINDS.values()]
+
+
+async def _jobs(step: Step, tenant: str, ends: float) -> Counter[bytes] | None:
+    """What the counters of a tenant should be; None when its jobs cannot be read in time."""
+    alike: Counter[Kind] = Counter()
+    waiting = 0
+    prefix = step.keys.own(tenant, Space.ROWS)
+    begin, end = prefix, after(prefix)
+    while pairs := await step.range(begin, end, ROWS_MAX, snapshot=True):
+        if monotonic() >= ends:
+            return None
+        for row in (decode(value) for _, value in pairs):
+            alike[_kind(row)] += 1
+            waiting += row.size if row.state not in TERMINAL else 0
+        begin = pairs[-1][0] + b"\0"
+    true = _counters_of(step, tenant, alike)
+    true[step.keys.scope(Space.COUNTS, Scope(tenant)) + BYTES] = waiting
+    return true
+
+
+def _kind(row: Row) -> Kind:
+    return row.queue, row.group, row.state, row.places
+
+
+def _counters_of(step: Step, tenant: str, alike: Counter[Kind]) -> Counter[bytes]:
+    """The counters that so many jobs of these kinds make."""
+    true: Counter[bytes] = Counter()
+    for (queue, group, state, parts), jobs in alike.items():
+        scopes = step.scopes(tenant, queue, group)
+        for scope in scopes:
+            true[step.keys.scope(Space.COUNTS, scope) + STATES[state]] += jobs
+        for scope, part in zip(scopes, parts, strict=False):
+            if part >= 0:
+                true[step.shard_key(scope, part)] += jobs
+    return true
+
+
+async def _mend(step: Step, tenant: str, true: Counter[bytes], kinds: frozenset[bytes]) -> int:
+    """Adds what counters of these kinds lack; returns by how many held jobs they were off."""
+    named = text(tenant)
+    counted: dict[bytes, int] = {}
+    for prefix in _counters(step):
+        for key, value in await step.under(prefix + named, snapshot=True):
+            if key[-1:] in kinds:
+                counted[key] = count_of(value)
+    wrong = {
+        key: true[key] - counted.get(key, 0)
+        for key in counted.keys() | true.keys()
+        if key[-1:] in kinds and true[key] != counted.get(key, 0)
+    }
+    if wrong:  # Of two that recount one is repeated, or both would add it.
+        step.contend(step.keys.scope(Space.GATES, Scope(tenant)) + b"\x02")
+    queues = step.keys.all(Space.COUNTS, bytes([KINDS[ScopeKind.QUEUE]]))
+    for key, differs in wrong.items():
+        step.add(key, differs)
+    held = STATES[State.PROCESSING]
+    return sum(abs(wrong[key]) for key in wrong if key.startswith(queues) and key.endswith(held))

@@ -1,0 +1,170 @@
+"""The hybrid rule of leases: recoveries, dead workers, and hosts whose clocks are wrong."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from holdfast.clock import SECOND
+from holdfast.errors import InvalidLeaseToken
+from holdfast.job import Completed, Lease
+from holdfast.lifecycle import decide
+from holdfast.store import Acked, Claim, Extension
+from holdfast.stores.foundationdb.clock import Witness
+from holdfast.stores.foundationdb.options import Options
+from holdfast.stores.foundationdb.store import FoundationStore
+from holdfast.testing import ManualClock
+from holdfast.testing.contract.builders import LEASE, job
+from holdfast.testing.foundationdb import Engine
+
+JOBS = 50
+SILENT = 3
+"""Of the jobs that run, those whose worker is never heard of again: these run twice, no other."""
+LEASE_S = LEASE // SECOND
+GRACE_S = 60.0
+IDLE_S = 2.0
+"""How far the version of an idle cluster may be behind."""
+
+
+class Site:
+    """A cluster and the hosts that use it, on one clock."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.engine = Engine(self.clock)
+        self._nonces = 0
+
+    async def host(self, wall: ManualClock | None = None) -> FoundationStore:
+        """A store without a clock of its own: wall, versions and monotonic time are the site's."""
+        store = FoundationStore(Options(prefix="c", grace_s=GRACE_S), None, self.engine.database())
+        store._time._witness = Witness(lambda: self.clock.now() / SECOND)
+        store._time._clock = wall or self.clock
+        await store.open()
+        return store
+
+    async def claim(self, store: FoundationStore, limit: int = JOBS) -> list[Lease]:
+        self._nonces += 1
+        claim = Claim(worker="w", nonce=f"n{self._nonces}", limit=limit, lease_us=LEASE)
+        return await store.claim(claim)
+
+
+async def beat(store: FoundationStore, leases: list[Lease]) -> None:
+    """A heartbeat for all of them."""
+    wishes = [
+        Extension(tenant=one.job.tenant, id=one.job.id, token=one.token, lease_us=LEASE)
+        for one in leases
+    ]
+    assert all(answer.error is None for answer in await store.extend(wishes))
+
+
+async def complete(store: FoundationStore, leases: list[Lease]) -> list[Acked]:
+    return await store.ack([decide(Completed(), one.job, one.token, 0.0) for one in leases])
+
+
+async def test_a_recovery_makes_no_herd_of_early_steals() -> None:
+    """A hundred seconds of versions at once, while 50 jobs run: each completes once, stale acks are
+    refused, and of all jobs only those whose worker has died run twice, in time.
+    """
+    site = Site()
+    first, second = await site.host(), await site.host()
+    await first.enqueue([job(f"j{number}") for number in range(JOBS)])
+    leases = await site.claim(first)
+    alive, silent = leases[SILENT:], leases[:SILENT]
+    runs = Counter(one.job.id for one in leases)
+
+    site.clock.advance(5)
+    site.engine.recover()
+    young = await site.host()
+    assert [await site.claim(store) for store in (first, second, young)] == [[], [], []]
+
+    site.clock.advance(LEASE_S / 2)
+    await beat(first, alive)
+    site.clock.advance(LEASE_S / 2 - 2)  # The silent ones are over, for who saw all of it.
+    assert await site.claim(young) == []
+    again = await site.claim(second)
+    runs.update(one.job.id for one in again)
+
+    answers = await complete(second, again) + await complete(first, alive)
+    late = await complete(first, silent)
+    assert [answer.error for answer in answers] == [None] * JOBS
+    assert {answer.id for answer in answers} == {f"j{number}" for number in range(JOBS)}
+    assert all(answer.error is not None for answer in late)
+    assert sum(count > 1 for count in runs.values()) == SILENT
+    for store in (first, second, young):
+        await store.close()
+
+
+async def test_a_stale_ack_is_refused_while_the_job_runs_again() -> None:
+    """The second run is not ended by the first one's answer, and completes."""
+    site = Site()
+    first, second = await site.host(), await site.host()
+    await first.enqueue([job("x")])
+    [old] = await site.claim(first)
+    site.clock.advance(LEASE_S + 1)
+    [new] = await site.claim(second)
+
+    [stale] = await complete(first, [old])
+    [good] = await complete(second, [new])
+
+    assert isinstance(stale.error, InvalidLeaseToken)
+    assert (good.error, new.fence) == (None, old.fence + 1)
+    for store in (first, second):
+        await store.close()
+
+
+async def test_who_has_not_seen_the_lease_pass_waits_for_the_grace() -> None:
+    """A process that is younger than a lease takes it by the wall clock, a minute past its end."""
+    site = Site()
+    first = await site.host()
+    await first.enqueue([job("x")])
+    [lease] = await site.claim(first)
+    site.clock.advance(LEASE_S + 1)
+    young = await site.host()
+
+    site.clock.advance(GRACE_S - 2)
+    early = await site.claim(young)
+    site.clock.advance(1)
+    [taken] = await site.claim(young)
+
+    assert early == []
+    assert taken.fence == lease.fence + 1
+    for store in (first, young):
+        await store.close()
+
+
+@pytest.mark.parametrize("wrong_s", [30.0, 3_600.0])
+async def test_a_wall_clock_that_is_ahead_steals_nothing(wrong_s: float) -> None:
+    """Versions say that the lease is not over, so it is not, whatever the time of the host."""
+    site = Site()
+    first = await site.host()
+    ahead = ManualClock(site.clock.now())
+    ahead.advance(wrong_s)
+    hasty = await site.host(ahead)
+    await first.enqueue([job("x")])
+    [lease] = await site.claim(first)
+
+    site.clock.advance(LEASE_S - 1)
+    ahead.advance(LEASE_S - 1)
+
+    assert await site.claim(hasty) == []
+    assert [answer.error for answer in await complete(first, [lease])] == [None]
+    for store in (first, hasty):
+        await store.close()
+
+
+async def test_a_wall_clock_that_is_behind_delays_nothing() -> None:
+    """A dead worker's job is taken when its lease is over, by who has seen that time pass."""
+    site = Site()
+    first = await site.host()
+    behind = ManualClock(site.clock.now() - 3_600 * SECOND)
+    slow = await site.host(behind)
+    await first.enqueue([job("x")])
+    await site.claim(first)
+
+    for clock in (site.clock, behind):
+        clock.advance(LEASE_S + IDLE_S)
+
+    assert [one.job.id for one in await site.claim(slow)] == ["x"]
+    for store in (first, slow):
+        await store.close()
