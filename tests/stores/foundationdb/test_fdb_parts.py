@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
 import pytest
 
@@ -14,7 +14,6 @@ from holdfast.store import Claim, Put, Take
 from holdfast.stores.foundationdb.layout import Keys, Space, after
 from holdfast.stores.foundationdb.options import Options
 from holdfast.stores.foundationdb.store import FoundationStore
-from holdfast.testing import ManualClock
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.builders import ACME, HOUR, LEASE, job, queue_of, tenant_of
 from holdfast.testing.foundationdb import Engine, Faults
@@ -26,8 +25,8 @@ WASTED_MAX = 0.20
 KEYS = Keys(b"c\0")
 
 
-def _store(engine: Engine, clock: ManualClock | None = None) -> FoundationStore:
-    return FoundationStore(Options(prefix="c", retry_s=600), clock, engine.database())
+def _store(engine: Engine) -> FoundationStore:
+    return FoundationStore(Options(prefix="c", retry_s=600), None, engine.database())
 
 
 def _held(engine: Engine) -> int:
@@ -120,19 +119,10 @@ async def test_no_limit_in_parts_is_exceeded_while_the_cluster_fails(seed: int) 
 
 
 @pytest.fixture
-def engine() -> Engine:
-    return Engine(ManualClock())
-
-
-@pytest.fixture
-async def bench(engine: Engine) -> AsyncIterator[Bench]:
-    clock = engine.clock
-    assert isinstance(clock, ManualClock)
-    bench = Bench(lambda: _store(engine, clock), clock)
-    await bench.open()
+async def bench(bench: Bench) -> Bench:
+    """With a hundred jobs in line."""
     await bench.put(*(f"j{number}" for number in range(100)))
-    yield bench
-    await bench.close()
+    return bench
 
 
 async def test_a_lowered_limit_lets_no_part_start_more_than_all_may(bench: Bench) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from holdfast.clock import SECOND
@@ -11,9 +9,6 @@ from holdfast.job import Completed
 from holdfast.scope import GroupRules, Rate
 from holdfast.stores.foundationdb import sweep
 from holdfast.stores.foundationdb.layout import Keys, Space, after
-from holdfast.stores.foundationdb.options import Options
-from holdfast.stores.foundationdb.store import FoundationStore
-from holdfast.testing import ManualClock
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.builders import group_of, queue_of, rules
 from holdfast.testing.foundationdb import Engine
@@ -21,22 +16,6 @@ from holdfast.testing.foundationdb import Engine
 KEYS = Keys(b"c\0")
 GROUPS = 30
 NO_KEEPING = rules(keep_us=0)
-
-
-@pytest.fixture
-def engine() -> Engine:
-    return Engine(ManualClock())
-
-
-@pytest.fixture
-async def bench(engine: Engine) -> AsyncIterator[Bench]:
-    clock = engine.clock
-    assert isinstance(clock, ManualClock)
-    database = engine.database()
-    bench = Bench(lambda: FoundationStore(Options(prefix="c"), clock, database), clock)
-    await bench.open()
-    yield bench
-    await bench.close()
 
 
 def _left(engine: Engine, space: Space) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -12,10 +11,8 @@ from holdfast.job import Completed, State
 from holdfast.scope import Scope, ScopeKind
 from holdfast.stores.foundationdb import recounting, sorting
 from holdfast.stores.foundationdb.layout import Keys, Space
-from holdfast.stores.foundationdb.options import Options
 from holdfast.stores.foundationdb.step import STATES
 from holdfast.stores.foundationdb.store import FoundationStore
-from holdfast.testing import ManualClock
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.builders import ACME, CRAWL, GLOBEX, group_of, ids, queue_of
 from holdfast.testing.foundationdb import Engine, Faults
@@ -24,25 +21,6 @@ PREFIX = "c"
 GROUP_JOBS = 60
 SORTED = 7
 """Jobs that one step of a test sorts."""
-
-
-@pytest.fixture
-def engine() -> Engine:
-    return Engine(ManualClock())
-
-
-@pytest.fixture
-async def bench(engine: Engine) -> AsyncIterator[Bench]:
-    clock = engine.clock
-    assert isinstance(clock, ManualClock)
-    bench = Bench(lambda: _store(engine, clock), clock)
-    await bench.open()
-    yield bench
-    await bench.close()
-
-
-def _store(engine: Engine, clock: ManualClock) -> FoundationStore:
-    return FoundationStore(Options(prefix=PREFIX), clock, engine.database())
 
 
 def _damage(engine: Engine, scope: Scope, state: State, by: int) -> None:
