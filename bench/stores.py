@@ -35,6 +35,8 @@ def fresh(url: str, label: str) -> str:
         return f"{path}?schema={mine}{'&' if options else ''}{options}"
     if scheme.startswith("redis"):
         return f"{path}?prefix={mine}:{'&' if options else ''}{options}"
+    if scheme == "fdb":
+        return f"{path}?prefix={mine}{'&' if options else ''}{options}"
     if scheme != "sqlite":
         return url
     stem, _, _ = path.rpartition(".db")
