@@ -89,10 +89,12 @@ async def get(reader: Any, key: bytes) -> bytes | None:
 
 
 def value_of(found: Any) -> bytes | None:
-    """Bytes, or None: the binding gives an object of its own that may be absent."""
-    if found is None or isinstance(found, bytes):
+    """Bytes, or None: the binding gives an object of its own that may be absent, and that says of
+    itself that it is bytes.
+    """
+    if type(found) is bytes:
         return found
-    value: bytes | None = found.value
+    value: bytes | None = None if found is None else found.value
     return value
 
 

@@ -180,7 +180,14 @@ class Future:
 
 
 class Text(Future):
-    """A future that stands for the bytes it will be: `tr[b"key"]` reads like a value."""
+    """A future that stands for the bytes it will be: `tr[b"key"]` reads like a value.
+
+    As in the binding it says that it is bytes, even where there are none.
+    """
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        return bytes
 
     @property
     def value(self) -> Any:
