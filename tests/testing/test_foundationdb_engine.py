@@ -97,6 +97,16 @@ def test_an_own_value_that_waits_for_its_stamp_cannot_be_read(cluster: Cluster) 
     assert not tr[cluster.key(b"k")].present()
 
 
+def test_what_is_read_says_that_it_is_bytes_even_where_nothing_is(cluster: Cluster) -> None:
+    """So only its type tells it from bytes, and only `present` or `value` whether there is any."""
+    tr = cluster.db.create_transaction()
+    found: Any = tr[cluster.key(b"none")].wait()
+
+    assert found.value is None
+    assert type(found) is not bytes
+    assert isinstance(found, bytes)
+
+
 def test_a_transaction_that_wrote_nothing_has_no_stamp(cluster: Cluster) -> None:
     """2021; its commit version is -1."""
     tr = cluster.db.create_transaction()

@@ -30,16 +30,6 @@ def test_a_transaction_sees_its_own_writes(cluster: Cluster) -> None:
     assert cluster.value(b"a") == number(1)
 
 
-def test_what_is_read_says_that_it_is_bytes_even_where_nothing_is(cluster: Cluster) -> None:
-    """So only its type tells it from bytes, and only `present` or `value` whether there is any."""
-    tr = cluster.db.create_transaction()
-    found: Any = tr[cluster.key(b"none")].wait()
-
-    assert found.value is None
-    assert type(found) is not bytes
-    assert isinstance(found, bytes)
-
-
 def test_a_range_shows_the_own_writes_in_their_places(cluster: Cluster) -> None:
     """New keys between the old ones, cleared ones gone, in both directions and with a limit."""
     cluster.put(b"a", b"c", b"e", b"g")
