@@ -186,6 +186,7 @@ class Find(msgspec.Struct, frozen=True, kw_only=True):
 
 class Page(msgspec.Struct, frozen=True):
     jobs: Sequence[JobRecord]
+    """Fewer than asked for, or none, also where a store has searched for long: the cursor tells."""
     cursor: int | None
     """None on the last page."""
 
