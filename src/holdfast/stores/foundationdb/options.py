@@ -16,9 +16,9 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 import msgspec
 
 from holdfast.errors import ConfigError, did_you_mean
+from holdfast.stores.url import seconds_above_zero, switch
 
 CLUSTER_FILE = "FDB_CLUSTER_FILE"
-SECONDS_MAX = 3600.0
 
 _PREFIX = re.compile(r"[A-Za-z0-9_.:/-]{1,64}")
 
@@ -91,30 +91,12 @@ def _prefix(name: str, value: str) -> str:
     return value
 
 
-def _on(name: str, value: str) -> bool:
-    if value not in ("on", "off"):
-        hint = did_you_mean(value, ("on", "off"))
-        raise ConfigError(field="store", why=f"{name} is {value!r}, must be on or off.{hint}")
-    return value == "on"
-
-
-def _seconds(name: str, value: str) -> float:
-    try:
-        length = float(value)
-    except ValueError:
-        length = -1.0
-    if not 0 < length <= SECONDS_MAX:
-        why = f"{name} is {value!r}, must be seconds, above 0 and up to {SECONDS_MAX:g}"
-        raise ConfigError(field="store", why=why)
-    return length
-
-
 _READERS: dict[str, Callable[[str, str], Any]] = {
     "cluster_file": _file,
     "directory": _directory,
     "prefix": _prefix,
-    "events": _on,
-    "timeout_s": _seconds,
-    "retry_s": _seconds,
-    "grace_s": _seconds,
+    "events": switch,
+    "timeout_s": seconds_above_zero,
+    "retry_s": seconds_above_zero,
+    "grace_s": seconds_above_zero,
 }

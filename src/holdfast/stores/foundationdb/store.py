@@ -6,7 +6,6 @@ and SQLite, tried again while others are in the way, and done once (`runner.py`)
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Sequence
 from contextlib import suppress
@@ -27,7 +26,6 @@ from holdfast.limits import (
     PAGE_MAX,
     PRUNE_MAX,
     REPAIR_MAX,
-    REPAIR_PASSES_MAX,
     within,
 )
 from holdfast.scope import Explanation, ScopeKind, slot_scope_of
@@ -59,7 +57,6 @@ from holdfast.stores.foundationdb import (
     claims,
     counting,
     explain,
-    gates,
     journey,
     log,
     names,
@@ -70,6 +67,7 @@ from holdfast.stores.foundationdb import (
     will,
 )
 from holdfast.stores.foundationdb.binding import open_database, require
+from holdfast.stores.foundationdb.claiming import Claiming, mend
 from holdfast.stores.foundationdb.clock import Time
 from holdfast.stores.foundationdb.directory import Directories
 from holdfast.stores.foundationdb.layout import FORMAT, Keys, Space, number, whole
@@ -78,8 +76,7 @@ from holdfast.stores.foundationdb.rules import Known
 from holdfast.stores.foundationdb.runner import Ahead, Runner, Work
 from holdfast.stores.foundationdb.step import Step
 from holdfast.stores.foundationdb.sweep import Sweep
-from holdfast.stores.foundationdb.taking import Manner, Stranger, Taking, announce, ask
-from holdfast.stores.foundationdb.turns import PATIENCE_S, Turns, leave, tidy
+from holdfast.stores.foundationdb.turns import Turns, leave
 from holdfast.stores.foundationdb.wakeup import Doorbell
 
 T = TypeVar("T")
@@ -214,86 +211,7 @@ class FoundationStore:
     async def claim(self, claim: Claim) -> list[Lease]:
         within("limit", claim.limit, CLAIM_MAX)
         within("exclude_groups", len(claim.exclude_groups), EXCLUDE_MAX)
-        taking = await self._patient(claim, await self._first_try(claim))
-        if taking.empty:
-            with suppress(StoreError):  # The claim is done; the pointers can wait.
-                await self._write(partial(tidy, lines=list(dict.fromkeys(taking.empty))))
-        for line in self._turns.shut(taking.shut, taking.ranks):
-            with suppress(StoreError):
-                await self._write(partial(gates.close, known=self._known, line=line))
-        return taking.leases
-
-    async def _patient(self, claim: Claim, taking: Taking) -> Taking:
-        """Looks again while there is only what others are about to take; when they do not, or take
-        too long, it is anybody's.
-        """
-        ends = monotonic() + max(PATIENCE_S, 4 * self._turns.settle_s)
-        manner = Manner.FAIR
-        while taking.late and not taking.leases:
-            await asyncio.sleep(self._turns.settle_s)
-            left, over = taking.left, monotonic() >= ends
-            taking = await self._take(claim, Manner.HUNGRY if over else manner)
-            manner = Manner.HUNGRY if taking.left >= left else Manner.FAIR
-            if over:
-                break
-        return taking
-
-    async def _first_try(self, claim: Claim) -> Taking:
-        try:
-            try:
-                return await self._take(claim, Manner.SHY, look=True)
-            except claims.Overdue:
-                await self._mend()
-                return await self._take(claim, Manner.SHY)
-        except Stranger as stranger:
-            line = stranger.line
-        began = monotonic()
-        version = await self._write(partial(announce, turns=self._turns, line=line))
-        self._turns.took(monotonic() - began)
-        self._turns.came(line, version)
-        await asyncio.sleep(self._turns.settle_s)
-        return await self._take(claim, Manner.FAIR)
-
-    async def _take(self, claim: Claim, manner: Manner, *, look: bool = False) -> Taking:
-        """The try of the claim that was done. With `look`, Overdue where there is something to
-        repair before.
-        """
-        tries: list[Taking] = []
-
-        def ahead(step: Step) -> None:
-            if look:
-                claims.ask_overdue(step)
-            ask(step, claim, self._turns)
-
-        async def take(step: Step) -> Taking:
-            if look and await claims.overdue(step):
-                raise claims.Overdue
-            for taking in tries:
-                taking.release()
-            taking = Taking(step, claim, self._turns, self._known, manner)
-            tries.append(taking)
-            await taking.run()
-            return taking
-
-        try:
-            began = monotonic()
-            done = await self._write(take, ahead)
-            self._turns.took(monotonic() - began)
-            done.done()
-            return done
-        finally:
-            for taking in tries:
-                taking.release()
-
-    async def _repair(self) -> None:
-        """Brings all up to this instant, within bounds."""
-        if await self._open().read(claims.overdue):
-            await self._mend()
-
-    async def _mend(self) -> None:
-        for _ in range(REPAIR_PASSES_MAX):
-            if await self._write(partial(claims.repair, known=self._known)) < REPAIR_MAX:
-                break
+        return await Claiming(claim, self._write, self._turns, self._known).run()
 
     async def extend(self, extensions: Sequence[Extension]) -> list[Extended]:
         within("extensions", len(extensions), BATCH_MAX)
@@ -394,7 +312,8 @@ class FoundationStore:
         return off
 
     async def explain(self, ref: Ref) -> Explanation:
-        await self._repair()  # What a claim would do first is no gate.
+        if await self._open().read(claims.overdue):  # What a claim would do first is no gate.
+            await mend(self._write, self._known)
         return await self._open().read(lambda step: explain.explain(step, self._known, ref))
 
     async def events(

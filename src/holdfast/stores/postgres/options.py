@@ -10,9 +10,9 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 import msgspec
 
 from holdfast.errors import ConfigError, did_you_mean
+from holdfast.stores.url import seconds_above_zero, switch
 
 CONNECTIONS_MAX = 1000
-TIMEOUT_S_MAX = 3600.0
 
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,47}")
 
@@ -88,13 +88,6 @@ def _schema(name: str, value: str) -> str:
     return value
 
 
-def _switch(name: str, value: str) -> bool:
-    if value not in ("on", "off"):
-        hint = did_you_mean(value, ("on", "off"))
-        raise ConfigError(field="store", why=f"{name} is {value!r}, must be on or off.{hint}")
-    return value == "on"
-
-
 def _connections(name: str, value: str) -> int:
     if not (value.isdecimal() and 1 <= int(value) <= CONNECTIONS_MAX):
         why = f"{name} is {value!r}, must be a whole number from 1 to {CONNECTIONS_MAX}"
@@ -102,24 +95,13 @@ def _connections(name: str, value: str) -> int:
     return int(value)
 
 
-def _seconds(name: str, value: str) -> float:
-    try:
-        length = float(value)
-    except ValueError:
-        length = -1.0
-    if not 0 < length <= TIMEOUT_S_MAX:
-        why = f"{name} is {value!r}, must be seconds above 0, up to {TIMEOUT_S_MAX:g}"
-        raise ConfigError(field="store", why=why)
-    return length
-
-
 _READERS: dict[str, Callable[[str, str], Any]] = {
     "schema": _schema,
     "connections": _connections,
-    "notify": _switch,
-    "prepared": _switch,
-    "events": _switch,
-    "bloom": _switch,
-    "timeout_s": _seconds,
-    "retry_s": _seconds,
+    "notify": switch,
+    "prepared": switch,
+    "events": switch,
+    "bloom": switch,
+    "timeout_s": seconds_above_zero,
+    "retry_s": seconds_above_zero,
 }

@@ -10,13 +10,13 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 import msgspec
 
 from holdfast.errors import ConfigError, did_you_mean
+from holdfast.stores.url import seconds, switch
 
 PORT = 6379
 SHARDS_MAX = 256
 CLUSTER_SHARDS = 16
 REPLICAS_MAX = 16
 POOL_MAX = 1000
-SECONDS_MAX = 3600.0
 
 _PREFIX = re.compile(r"[A-Za-z0-9_.:/-]{1,64}")
 
@@ -127,27 +127,6 @@ def _whole(least: int, most: int) -> Callable[[str, str], int]:
     return read
 
 
-def _seconds(least: float) -> Callable[[str, str], float]:
-    def read(name: str, value: str) -> float:
-        try:
-            length = float(value)
-        except ValueError:
-            length = -1.0
-        if not least <= length <= SECONDS_MAX:
-            why = f"{name} is {value!r}, must be seconds from {least:g} to {SECONDS_MAX:g}"
-            raise ConfigError(field="store", why=why)
-        return length
-
-    return read
-
-
-def _switch(name: str, value: str) -> bool:
-    if value not in ("on", "off"):
-        hint = did_you_mean(value, ("on", "off"))
-        raise ConfigError(field="store", why=f"{name} is {value!r}, must be on or off.{hint}")
-    return value == "on"
-
-
 def _prefix(name: str, value: str) -> str:
     if not _PREFIX.fullmatch(value):
         why = f"{name} is {value!r}, must be 1 to 64 letters, digits or any of _ . : / -"
@@ -164,13 +143,13 @@ def _text(name: str, value: str) -> str:
 _READERS: dict[str, Callable[[str, str], Any]] = {
     "prefix": _prefix,
     "shards": _whole(1, SHARDS_MAX),
-    "events": _switch,
+    "events": switch,
     "wait_replicas": _whole(0, REPLICAS_MAX),
-    "wait_s": _seconds(0.001),
+    "wait_s": seconds(0.001),
     "pool": _whole(1, POOL_MAX),
-    "timeout_s": _seconds(0.01),
-    "connect_s": _seconds(0.01),
-    "retry_s": _seconds(0.0),
+    "timeout_s": seconds(0.01),
+    "connect_s": seconds(0.01),
+    "retry_s": seconds(0.0),
     "ca": _text,
-    "verify": _switch,
+    "verify": switch,
 }

@@ -12,13 +12,13 @@ import msgspec
 from holdfast.errors import ConfigError, InvalidInput, did_you_mean
 from holdfast.job import check_name
 from holdfast.limits import TENANT_MAX
+from holdfast.stores.url import seconds, switch
 
 TOKEN_ENV = "HOLDFAST_TOKEN"
 """The variable that holds the token unless the URL says otherwise."""
 POOL_MAX = 1000
 WAITS_MAX = 10_000
 FAILURES_MAX = 1000
-SECONDS_MAX = 3600.0
 HOSTS_HERE = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -121,27 +121,6 @@ def _whole(least: int, most: int) -> Callable[[str, str], int]:
     return read
 
 
-def _seconds(least: float) -> Callable[[str, str], float]:
-    def read(name: str, value: str) -> float:
-        try:
-            length = float(value)
-        except ValueError:
-            length = -1.0
-        if not least <= length <= SECONDS_MAX:
-            why = f"{name} is {value!r}, must be seconds from {least:g} to {SECONDS_MAX:g}"
-            raise ConfigError(field="store", why=why)
-        return length
-
-    return read
-
-
-def _switch(name: str, value: str) -> bool:
-    if value not in ("on", "off"):
-        hint = did_you_mean(value, ("on", "off"))
-        raise ConfigError(field="store", why=f"{name} is {value!r}, must be on or off.{hint}")
-    return value == "on"
-
-
 def _text(name: str, value: str) -> str:
     if not value:
         raise ConfigError(field="store", why=f"{name} must not be empty")
@@ -159,10 +138,10 @@ _READERS: dict[str, Callable[[str, str], Any]] = {
     "tenant": _tenant,
     "pool": _whole(1, POOL_MAX),
     "waits": _whole(1, WAITS_MAX),
-    "timeout_s": _seconds(0.01),
-    "connect_s": _seconds(0.01),
+    "timeout_s": seconds(0.01),
+    "connect_s": seconds(0.01),
     "breaker": _whole(1, FAILURES_MAX),
-    "breaker_s": _seconds(0.01),
+    "breaker_s": seconds(0.01),
     "ca": _text,
-    "verify": _switch,
+    "verify": switch,
 }

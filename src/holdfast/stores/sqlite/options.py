@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
 
 from holdfast.errors import ConfigError, did_you_mean
+from holdfast.stores.url import one_of, seconds, switch
 
 BUSY_S_MAX = 3600.0
-
-_KNOWN = ("synchronous", "events", "busy_s", "create")
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,13 +29,12 @@ def parse(url: str) -> Options:
     """The options of a URL. Errors name the setting."""
     parts = urlsplit(url)
     options = Options(path=_path(url))
-    known = dict.fromkeys(_KNOWN)
     for name, value in parse_qsl(parts.query, keep_blank_values=True):
-        if name not in known:
-            hint = did_you_mean(name, known)
-            why = f"sqlite:// has no option {name!r} (known: {', '.join(_KNOWN)}).{hint}"
+        if name not in _READERS:
+            hint = did_you_mean(name, _READERS)
+            why = f"sqlite:// has no option {name!r} (known: {', '.join(_READERS)}).{hint}"
             raise ConfigError(field="store", why=why)
-        options = msgspec.structs.replace(options, **{name: _READERS[name](value)})
+        options = msgspec.structs.replace(options, **{name: _READERS[name](name, value)})
     return options
 
 
@@ -57,40 +57,9 @@ def _path(url: str) -> str:
     return path
 
 
-def _synchronous(value: str) -> str:
-    return _one_of("synchronous", value, ("full", "normal"))
-
-
-def _events(value: str) -> bool:
-    return _one_of("events", value, ("on", "off")) == "on"
-
-
-def _create(value: str) -> bool:
-    return _one_of("create", value, ("on", "off")) == "on"
-
-
-def _busy_s(value: str) -> float:
-    try:
-        length = float(value)
-    except ValueError:
-        length = -1.0
-    if not 0 <= length <= BUSY_S_MAX:
-        why = f"busy_s is {value!r}, must be seconds from 0 to {BUSY_S_MAX:g}"
-        raise ConfigError(field="store", why=why)
-    return length
-
-
-def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:
-    if value not in allowed:
-        hint = did_you_mean(value, allowed)
-        why = f"{name} is {value!r}, must be {' or '.join(allowed)}.{hint}"
-        raise ConfigError(field="store", why=why)
-    return value
-
-
-_READERS = {
-    "synchronous": _synchronous,
-    "events": _events,
-    "busy_s": _busy_s,
-    "create": _create,
+_READERS: dict[str, Callable[[str, str], Any]] = {
+    "synchronous": one_of("full", "normal"),
+    "events": switch,
+    "busy_s": seconds(0.0, BUSY_S_MAX),
+    "create": switch,
 }
