@@ -203,9 +203,8 @@ class Step(Overlay):
         if state is State.ENQUEUED and not row.gate and not row.late:
             self.point(row.tenant, row.queue)
         elif state in (State.SCHEDULED, State.RETRYING):
-            self.lines.add(
-                (row.tenant, row.queue)
-            )  # It may be due before what a sleeper waits for.
+            # It may be due before what a sleeper waits for.
+            self.lines.add((row.tenant, row.queue))
         if row.group is not None and self.rules.gated(row.tenant, row.group, row.queue):
             self.groups.add((row.tenant, row.group))
 
