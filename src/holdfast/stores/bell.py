@@ -19,14 +19,18 @@ class _Sleeper:
     def __init__(self, watch: Watch) -> None:
         self.watch = watch
         self.loop = asyncio.get_running_loop()
-        self.woken = asyncio.Event()
+        self.woken: asyncio.Future[None] = self.loop.create_future()
 
     def wake(self) -> None:
         if _running() is self.loop:
-            self.woken.set()
+            self.rise()
             return
         with suppress(RuntimeError):  # The loop has closed: nobody is left to wake.
-            self.loop.call_soon_threadsafe(self.woken.set)
+            self.loop.call_soon_threadsafe(self.rise)
+
+    def rise(self) -> None:
+        if not self.woken.done():
+            self.woken.set_result(None)
 
 
 def _running() -> asyncio.AbstractEventLoop | None:
@@ -89,11 +93,13 @@ class Listening:
         self._bell._remove(self._sleeper)
 
     async def sleep(self, timeout_s: float) -> None:
+        """Until a ring or the time-out: one future for both, so that waking is one step."""
+        sleeper = self._sleeper
+        timer = sleeper.loop.call_later(timeout_s, sleeper.rise)
         try:
-            async with asyncio.timeout(timeout_s):
-                await self._sleeper.woken.wait()
-        except TimeoutError:
-            return
+            await sleeper.woken
+        finally:
+            timer.cancel()
 
 
 def _matches(watch: Watch, lines: set[Line], ended: set[Ref]) -> bool:

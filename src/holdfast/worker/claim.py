@@ -100,6 +100,10 @@ class Claimer:
         self.polled_at = time.monotonic()
         self.answering = True
         self._take([Holding(lease, until_s) for lease in leases])
+        if leases:
+            # They begin before this task calls the store again, which is not urgent: a handler of
+            # an idle worker waited 125 us for that, of 1.5 ms in all.
+            await asyncio.sleep(0)
         return len(leases)
 
 
