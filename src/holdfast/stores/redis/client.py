@@ -64,38 +64,57 @@ class Links:
         `control` is told whether the script may have run already, and its answer was lost.
         """
         one = script(name)
+        # Two keys, one of which is never there: while a slot moves from one server to another, that
+        # makes both refuse (TRYAGAIN) what would see only a part of the shard.
+        keys = (2, tag, f"{tag}:heads")
+        started = time.monotonic()
+        failed: Exception | None = None
+        wire = None if replicas else self._link().straight()
+        if wire is not None:
+            try:
+                return await wire.call("EVALSHA", one.sha, *keys, control(False), args, *texts)
+            except exceptions.NoScriptError:
+                pass  # It did not run.
+            except (exceptions.RedisError, OSError) as error:
+                failed = error
 
         async def run(link: _Link, again: bool) -> Any:
-            # Two keys, one of which is never there: while a slot moves from one server to another,
-            # that makes both refuse (TRYAGAIN) what would see only a part of the shard.
-            call = (2, tag, f"{tag}:heads", control(again), args, *texts)
+            call = (*keys, control(again), args, *texts)
             try:
                 return await link.call(("EVALSHA", one.sha, *call), tag, replicas=replicas)
             except exceptions.NoScriptError:
                 return await link.call(("EVAL", one.text, *call), tag, replicas=replicas)
 
-        return await self._patiently(run)
+        return await self._patiently(run, started, failed)
 
     async def command(self, *args: Any, key: str = "", place: Place | None = None) -> Any:
         """What a command answers; asked of the server of this key, or of this place."""
-        return await self._patiently(lambda link, _: link.call(args, key, place))
+        return await self._patiently(lambda link, _: link.call(args, key, place), time.monotonic())
 
-    async def _patiently(self, act: Callable[[_Link, bool], Awaitable[Any]]) -> Any:
-        """What it gives, tried again while that may help. Raises errors of our tree."""
-        deadline = time.monotonic() + self.options.retry_s
+    async def _patiently(
+        self,
+        act: Callable[[_Link, bool], Awaitable[Any]],
+        started: float,
+        failed: Exception | None = None,
+    ) -> Any:
+        """What it gives, tried again while that may help. Raises errors of our tree.
+
+        `failed` is what a first try came to.
+        """
+        deadline = started + self.options.retry_s
         nap_s = NAP_S_MIN
-        again = False
         while True:
-            try:
-                return await act(self._link(), again)
-            except (exceptions.RedisError, OSError) as error:
-                if self._closed or not passing(error) or time.monotonic() >= deadline:
-                    raise ours(error, self.options.name) from error
+            if failed is not None:
+                if self._closed or not passing(failed) or time.monotonic() >= deadline:
+                    raise ours(failed, self.options.name) from failed
                 self._routes.forget()
-            # Chance keeps the clients of a server that came back from knocking in step.
-            await asyncio.sleep(nap_s * (0.5 + random.random()))
-            nap_s = min(nap_s * 2, NAP_S_MAX)
-            again = True
+                # Chance keeps the clients of a server that came back from knocking in step.
+                await asyncio.sleep(nap_s * (0.5 + random.random()))
+                nap_s = min(nap_s * 2, NAP_S_MAX)
+            try:
+                return await act(self._link(), failed is not None)
+            except (exceptions.RedisError, OSError) as error:
+                failed = error
 
     async def masters(self) -> list[Place]:
         """The servers that take writes."""
@@ -142,6 +161,15 @@ class _Link:
         self._opening = asyncio.Lock()
         # Ends with the loop: asyncio.run cancels what is left, and that closes the connections.
         self._keeper = asyncio.get_running_loop().create_task(self._keep(), name="holdfast-redis")
+
+    def straight(self) -> Wire | None:
+        """The wire to the one server, if there is only one and it is open: most calls have nothing
+        to choose and nothing to wait for, and need no more than its answer.
+        """
+        if self._options.cluster:
+            return None
+        wire = self._wires.get(self._options.nodes[0])
+        return None if wire is None or wire.lost else wire
 
     async def call(
         self, args: Args, key: str, place: Place | None = None, replicas: int = 0

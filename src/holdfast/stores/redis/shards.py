@@ -28,6 +28,9 @@ class Shards:
         self._events = events
         self._prefix = links.options.prefix
         self.channel = f"{self._prefix}bell"
+        self._tags = [f"{{{self._prefix}{shard}}}" for shard in range(number)]
+        self._plain = [self._control(shard, None, None, again=False) for shard in range(number)]
+        """The control of nearly all calls, for each shard."""
 
     def of(self, tenant: str) -> int:
         return zlib.crc32(tenant.encode()) % self.number
@@ -69,12 +72,17 @@ class Shards:
         """
 
         def control(again: bool) -> bytes:
-            return pack((now, self.number, shard, self._events, base, self.channel, again))
+            if now is None and base is None and not again:
+                return self._plain[shard]
+            return self._control(shard, now, base, again=again)
 
         replicas = self._links.options.wait_replicas if wait else 0
         return await self._links.script(
-            name, self.tag(shard), control, pack(args), replicas, texts=texts
+            name, self._tags[shard], control, pack(args), replicas, texts=texts
         )
+
+    def _control(self, shard: int, now: Micros | None, base: int | None, *, again: bool) -> bytes:
+        return pack((now, self.number, shard, self._events, base, self.channel, again))
 
     async def each(self, name: str, shards: Iterable[int], args: Any, now: Micros | None) -> Any:
         """What it answers for each of them, asked at the same time."""
@@ -86,7 +94,7 @@ class Shards:
         return sum(await together(self._links.command("ZCARD", key, key=key) for key in keys))
 
     def tag(self, shard: int) -> str:
-        return f"{{{self._prefix}{shard}}}"
+        return self._tags[shard]
 
 
 async def together(calls: Iterable[Any]) -> list[Any]:
