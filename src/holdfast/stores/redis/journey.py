@@ -58,7 +58,8 @@ async def enqueue(shards: Shards, jobs: Sequence[NewJob], now: Micros | None) ->
 async def _enqueue_one(shards: Shards, job: NewJob, now: Micros | None) -> Enqueued:
     """The same for the most frequent batch, without what only several need."""
     name, fixed, body, options = new_row(job)
-    shard, args, texts = shards.of(job.tenant), ((options,), None), (name, fixed, body)
+    shard, texts = shards.of(job.tenant), (name, fixed, body)
+    args = ((options,), None, job.fresh)
     answer, _ = await shards.call("enqueue", shard, args, now, texts=texts, wait=True)
     return _enqueued(job, answer)
 

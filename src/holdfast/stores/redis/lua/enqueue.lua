@@ -1,7 +1,8 @@
--- enqueue: {options, places or nil}, and besides the arguments ARGV[3] and on: all names, then all
+-- enqueue: {options, places or nil, fresh or nil}, and besides the arguments ARGV[3] and on: all names, then all
 -- fixed parts of rows, then all bodies -> for each job 1 (kept), or {0, id of an earlier one}, or
 -- {2, type, queue} (the id is another job's), or {3, what, has, most} (its tenant is full).
 -- The last answer is the instant that the sequences count from.
+-- `fresh`: the name of the only job was made for this call.
 -- The options of a job that is ready at once are its priority, of any other {priority, delay,
 -- run_at or nil, ttl or nil}.
 

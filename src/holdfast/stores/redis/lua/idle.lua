@@ -5,10 +5,19 @@
 
 local FEW = 8
 
+local REOPEN, CREDIT = key('reopen'), key('credit')
+
 local UNTIL = whole(NOW)
+
+-- Most shards have none of these keys: one command instead of one for each.
+local bare = call('EXISTS', TTL, REOPEN, CREDIT) == 0
 
 -- Whether something waits for its instant there, and it has come.
 local function come(name) return call('ZCOUNT', name, '-inf', UNTIL) > 0 end
+
+local function some_come()
+  return come(DUE) or come(HELD) or not bare and (come(TTL) or come(REOPEN))
+end
 
 -- The lines that can be claimed from, up to two, as tenant and queue.
 local function open_lines(queues)
@@ -59,16 +68,16 @@ local function take_all(claim, tenant, queue)
   if number == 0 or number > math.min(FEW, claim.limit) then return nil end
   local of_queue, of_tenant = 'q\0' .. line, 't\0' .. tenant .. '\0'
   local known = call('HMGET', key('counts'), of_queue, of_tenant)
-  if not (known[1] and known[2]) or call('HEXISTS', key('credit'), line) == 1 then return nil end
+  if not (known[1] and known[2]) then return nil end
+  if not bare and call('HEXISTS', CREDIT, line) == 1 then return nil end
   local written, held, spent = lease_all(claim, seqs)
   if not written then return nil end
-  core.insist()
+  call('DEL', key('line:' .. line)) -- Before all that needs memory, as `core.insist`.
   call('HSET', ROWS, unpack(written))
   if #held > 0 then call('ZADD', HELD, unpack(held)) end
   if #spent > 0 then call('ZADD', SPENT, unpack(spent)) end
   call('HSET', key('counts'), of_queue, some_leased(known[1], number),
     of_tenant, some_leased(known[2], number))
-  call('DEL', key('line:' .. line))
   call('ZREM', TURNS, line)
   call('ZREM', key('ring:' .. queue), tenant)
   call('SREM', key('lines:' .. tenant), queue)
@@ -83,11 +92,7 @@ end
 
 local function idle()
   local claim = {worker = ARGS[1], nonce = ARGS[2], limit = ARGS[3], lease_us = ARGS[4]}
-  if CONTROL[7] or ARGS[5] or heads.rules > 0 or come(DUE) or come(HELD) or come(TTL)
-    or come(key('reopen'))
-  then
-    return nil
-  end
+  if CONTROL[7] or ARGS[5] or heads.rules > 0 or some_come() then return nil end
   local found = open_lines(ARGS[6])
   if #found > 1 then return nil end
   local answer = {{}, {}}

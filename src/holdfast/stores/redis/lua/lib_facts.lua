@@ -17,10 +17,15 @@ function log.fact(kind, tenant, id, queue, type, attempt, fence, untill, note, p
   else
     cursor = core.tick('cursor')
   end
-  local at = facts_count * FACT_SIZE
-  facts[at + 1], facts[at + 2], facts[at + 3], facts[at + 4] = kind, tenant, id, queue
-  facts[at + 5], facts[at + 6], facts[at + 7] = type, attempt, fence
-  facts[at + 8], facts[at + 9], facts[at + 10] = untill or false, note or false, previous
+  untill, note = untill or false, note or false
+  if facts_count == 0 then -- Mostly the only one: a table that is made whole never grows.
+    facts = {kind, tenant, id, queue, type, attempt, fence, untill, note, previous}
+  else
+    local at = facts_count * FACT_SIZE
+    facts[at + 1], facts[at + 2], facts[at + 3], facts[at + 4] = kind, tenant, id, queue
+    facts[at + 5], facts[at + 6], facts[at + 7] = type, attempt, fence
+    facts[at + 8], facts[at + 9], facts[at + 10] = untill, note, previous
+  end
   facts_count = facts_count + 1
   return cursor
 end

@@ -6,7 +6,8 @@
 -- own. `again`: this call may have been made before, and its answer lost.
 --
 -- Numbers are doubles: exact below 2^53. They are never joined to text with `..`, which would
--- round them; `whole` and `wide` write them out.
+-- round them; `whole` and `wide` write them out. All are whole, and `%d` is 0.4 of the instructions
+-- of `%.0f` (callgrind).
 
 local call = redis.call
 local TAG = KEYS[1]
@@ -25,8 +26,8 @@ local FACT_SIZE = 10 -- Values of a fact; all facts of an entry are one flat lis
 local ARGS_MAX = 4000 -- Values of one command; Lua's stack holds 8000.
 
 local function key(name) return TAG .. ':' .. name end
-local function whole(number) return string.format('%.0f', number) end
-local function wide(number) return string.format('%016.0f', number) end
+local function whole(number) return string.format('%d', number) end
+local function wide(number) return string.format('%016d', number) end
 
 local ROWS, BODIES, NAMES, TURNS = key('rows'), key('bodies'), key('names'), key('turns')
 local HELD, SPENT, DUE, TTL = key('held'), key('spent'), key('due'), key('ttl')
@@ -42,11 +43,14 @@ local SHARDS, SHARD, EVENTS, CHANNEL = CONTROL[2], CONTROL[3], CONTROL[4], CONTR
 -- by the server's time, so that those of several shards compare: about in the order in which they
 -- were given, and never the same.
 
-local HEADS = {'seq', 'cursor', 'turn', 'floor', 'rules', 'now'}
-local heads, heads_changed = {}, {}
+local heads, heads_changed = nil, {}
 do
-  local found = call('HMGET', KEYS[2], unpack(HEADS))
-  for index = 1, #HEADS do heads[HEADS[index]] = tonumber(found[index] or '0') end
+  local found = call('HMGET', KEYS[2], 'seq', 'cursor', 'turn', 'floor', 'rules', 'now')
+  heads = {
+    seq = tonumber(found[1] or '0'), cursor = tonumber(found[2] or '0'),
+    turn = tonumber(found[3] or '0'), floor = tonumber(found[4] or '0'),
+    rules = tonumber(found[5] or '0'), now = tonumber(found[6] or '0'),
+  }
 end
 
 -- A caller's clock may have been read before that of a call that came here first.

@@ -11,13 +11,15 @@ local function one_more(text, bytes)
     failed, canceled, size + bytes)
 end
 
--- Lets a line take turns, if it does not already.
+-- Lets a line take turns. False when it does already.
 local function open_line(line, tenant, queue)
-  if call('ZRANK', TURNS, line) then return end
-  local turn = whole(core.tick('turn'))
-  call('ZADD', TURNS, turn, line)
+  local number = core.next('turn')
+  local turn = whole(number)
+  if call('ZADD', TURNS, 'NX', turn, line) == 0 then return false end
+  core.set_head('turn', number)
   call('ZADD', key('ring:' .. queue), turn, tenant)
   call('SADD', key('lines:' .. tenant), queue)
+  return true
 end
 
 local function single()
@@ -30,7 +32,10 @@ local function single()
   local line = tenant .. '\0' .. queue
   local of_queue, of_tenant = 'q\0' .. line, 't\0' .. tenant .. '\0'
   local known = call('HMGET', key('counts'), of_queue, of_tenant)
-  if not (known[1] and known[2]) or EVENTS and call('ZSCORE', TAILS, name) then return nil end
+  if not (known[1] and known[2]) then return nil end
+  -- A name that was made for this very call has no history.
+  local is_new = ARGS[3] and not CONTROL[7]
+  if EVENTS and not is_new and call('ZSCORE', TAILS, name) then return nil end
   local number = core.next('seq')
   local seq = wide(number)
   if call('HSETNX', NAMES, name, seq) == 0 then return nil end
@@ -43,9 +48,11 @@ local function single()
   call('ZADD', key('of:' .. tenant), seq, seq)
   call('ZADD', key('line:' .. line), whole(-priority), seq)
   call('HSET', key('counts'), of_queue, one_more(known[1], 0), of_tenant, one_more(known[2], size))
-  open_line(line, tenant, queue)
+  local opened = open_line(line, tenant, queue)
   core.save_heads()
-  call('PUBLISH', CHANNEL, cmsgpack.pack({false, {line}, false, {}}))
+  -- Who sleeps on a line has seen it closed, and was told when it opened. Only those who follow the
+  -- log want to hear of each job.
+  if opened or EVENTS then call('PUBLISH', CHANNEL, cmsgpack.pack({false, {line}, false, {}})) end
   return {1, 0} -- Of no other call: the instant that its sequences count from is not asked for.
 end
 
