@@ -107,8 +107,9 @@ def _matches(watch: Watch, lines: set[Line], ended: set[Ref]) -> bool:
         return True
     if watch.job is not None:
         return watch.job in ended
-    return any(
-        (watch.tenants is None or tenant in watch.tenants)
-        and (watch.queues is None or queue in watch.queues)
-        for tenant, queue in lines
-    )
+    for tenant, queue in lines:
+        if (watch.tenants is None or tenant in watch.tenants) and (
+            watch.queues is None or queue in watch.queues
+        ):
+            return True
+    return False

@@ -142,7 +142,7 @@ class Hearing:
         if many_lines or many_ended:
             self.bell.ring_all()
             return
-        found = (tuple(line.split("\0", 1)) for line in lines or ())
+        found = [tuple(line.split("\0", 1)) for line in lines or ()]
         self.bell.ring(found, [Ref(*name) for name in ended or ()])
 
 
