@@ -65,6 +65,18 @@ async def test_a_full_server_lets_the_work_go_on(own_node: RedisNode, opened: Op
     assert (await store.enqueue([job("d")]))[0].created
 
 
+async def test_a_full_server_lets_an_idle_worker_claim(own_node: RedisNode, opened: Open) -> None:
+    """P1: nor is a claim refused that takes all there is, which has a short way of its own."""
+    store = await opened(own_node.fresh())
+    await store.enqueue([job("a")])
+    own_node.ask("CONFIG", "SET", "maxmemory", "1")
+
+    leases = await store.claim(claim(5))
+
+    assert [lease.job.id for lease in leases] == ["a"]
+    own_node.ask("CONFIG", "SET", "maxmemory", "0")
+
+
 async def test_scripts_that_the_server_forgot_are_sent_again(node: RedisNode, opened: Open) -> None:
     """P15: after a restart or SCRIPT FLUSH nobody notices."""
     store = await opened(node.fresh())
