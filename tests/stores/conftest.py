@@ -13,10 +13,12 @@ from tests.servers.foundationdb import KIND as FDB_CLUSTER
 from tests.servers.foundationdb import Absent, FoundationCluster
 from tests.servers.kinds import KINDS, Missing
 from tests.servers.service import Host
+from tests.stores.packed import PACKED, PackedSqlite
 
 from holdfast.clock import Clock
 from holdfast.store import Store
 from holdfast.stores import open_store
+from holdfast.stores.sqlite import packing
 from holdfast.testing import ManualClock
 from holdfast.testing.contract.bench import Bench
 
@@ -25,7 +27,9 @@ if TYPE_CHECKING:
 
     Place = Kind | FoundationCluster | Host | Engines | None
 
-STORES = ["memory", "sqlite", "remote", "foundationdb", FDB_CLUSTER, *KINDS]
+DAY_US = 24 * 3600 * 1_000_000
+
+STORES = ["memory", "sqlite", PACKED, "remote", "foundationdb", FDB_CLUSTER, *KINDS]
 
 
 @pytest.fixture(scope="session")
@@ -39,7 +43,7 @@ def host() -> Iterator[Host]:
 @pytest.fixture(params=STORES)
 def server(request: pytest.FixtureRequest) -> Iterator[Place]:
     """For each store: its shared server, if it has one."""
-    if request.param in ("memory", "sqlite"):
+    if request.param in ("memory", "sqlite", PACKED):
         yield None
     elif request.param == "foundationdb":
         yield Engines()
@@ -82,7 +86,7 @@ def url(request: pytest.FixtureRequest, server: Place, tmp_path: Path) -> Callab
     if isinstance(server, Host):
         return lambda name: server.place(name).url
     if server is None:
-        kind = request.node.callspec.params["server"]
+        kind = request.node.callspec.params["server"].removesuffix("-packed")
         file = "" if kind == "memory" else f"/{tmp_path}/{{}}.db"
         return lambda name: f"{kind}://{file.format(name)}"
     return cache(server.lend)
@@ -95,7 +99,9 @@ def done(server: Place) -> Callable[[], None]:
 
 
 @pytest.fixture
-def make(url: Callable[[str], str], server: Place) -> Callable[[str, Clock | None], Store]:
+def make(
+    request: pytest.FixtureRequest, url: Callable[[str], str], server: Place
+) -> Callable[[str, Clock | None], Store]:
     """For each store: makes it, not opened yet, at the place with this name.
 
     The remote one calls a service over a memory store, whose clock is the one that counts.
@@ -104,7 +110,17 @@ def make(url: Callable[[str], str], server: Place) -> Callable[[str, Clock | Non
         return lambda name, clock: server.place(name, clock).remote()
     if isinstance(server, Engines):
         return server.store
+    if request.node.callspec.params["server"] == PACKED:
+        request.getfixturevalue("packs_of_one")
+        return lambda name, clock: PackedSqlite.from_url(url(name), clock)
     return lambda name, clock: open_store(url(name), clock)
+
+
+@pytest.fixture
+def packs_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even one job makes a pack, and a piece when it is claimed."""
+    monkeypatch.setattr(packing, "PACK_MIN", 1)
+    monkeypatch.setattr(packing, "PIECE_KEEP_US_MAX", DAY_US * 36500)
 
 
 @pytest.fixture

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.stores.sqlite import posting
 from holdfast.stores.sqlite.store import SqliteStore
+from holdfast.testing import ManualClock
 
 CHILDREN = Path(__file__).with_name("children.py")
 
@@ -27,6 +29,23 @@ def path(tmp_path: Path) -> Path:
 async def store(path: Path) -> AsyncIterator[SqliteStore]:
     """An open, empty store on the system's clock."""
     store = SqliteStore.from_url(f"sqlite:///{path}")
+    await store.open()
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+async def packed(
+    path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[SqliteStore]:
+    """An open, empty store on a clock of the test's own, for which no disk is too slow."""
+    monkeypatch.setattr(posting, "SLOW_S", 60.0)
+    store = SqliteStore.from_url(f"sqlite:///{path}", clock)
     await store.open()
     yield store
     await store.close()

@@ -14,9 +14,10 @@ from holdfast.limits import REPAIR_MAX, REPAIR_PASSES_MAX, WAIT_S_MAX
 from holdfast.scope import rounds
 from holdfast.store import Claim, Watch
 from holdfast.stores.sql_rows import BLOCKED, STATES
-from holdfast.stores.sqlite import gates
+from holdfast.stores.sqlite import filing, gates, packs
+from holdfast.stores.sqlite import pack_statements as pack_sql
 from holdfast.stores.sqlite import statements as sql
-from holdfast.stores.sqlite.rows import claimed
+from holdfast.stores.sqlite.rows import claimed, packed
 from holdfast.stores.sqlite.transaction import Transaction
 from holdfast.stores.sqlite.turns import Place, Turns, open_lines
 
@@ -25,7 +26,7 @@ _encode = msgspec.json.Encoder().encode
 
 def idle(connection: sqlite3.Connection, claim: Claim, now: Micros) -> bool:
     """True when a claim would neither find nor repair anything."""
-    if open_lines(connection, claim.tenants, claim.queues, 1):
+    if filing.unfiled(connection) or open_lines(connection, claim.tenants, claim.queues, 1):
         return False
     return not overdue(connection, now)
 
@@ -57,11 +58,13 @@ def _repair(transaction: Transaction) -> int:
     Returns how many it moved.
     """
     now = transaction.now
-    due, lapse, opens = (
+    due, lapse, pieces, opens = (
         head is not None and head <= now for head in _heads(transaction.connection)
     )
     moved = _promote(transaction) if due else 0
-    moved += _rescue(transaction) if lapse else 0
+    if pieces:
+        packs.open_lapsed(transaction, REPAIR_MAX)
+    moved += _rescue(transaction) if lapse or pieces else 0
     moved += gates.reopen(transaction, REPAIR_MAX) if opens else 0
     # Last, for the jobs made ready just now may have outlived their time too.
     return moved + _retire(transaction)
@@ -168,8 +171,20 @@ def _lease_first(transaction: Transaction, line: Place, claim: Claim, wanted: in
     """Leases the first jobs of a line: in one statement where no group is in question."""
     queue, tenant = line
     if claim.exclude_groups or tenant in transaction.rules.grouping:
+        packs.open_front(transaction, queue, tenant, wanted)
         return _lease_these(transaction, line, claim, wanted)
-    return _lease(transaction, line, claim, sql.TAKE, (queue, tenant, transaction.now, wanted))
+    leases: list[Lease] = []
+    while (left := wanted - len(leases)) > 0:
+        pack = packs.first(transaction, queue, tenant)
+        if pack is None:
+            values = (queue, tenant, transaction.now, left)
+            return leases + _lease(transaction, line, claim, sql.TAKE, values)
+        priority, seq = pack.place
+        before = (queue, tenant, transaction.now, priority, priority, seq, left)
+        leases += _lease(transaction, line, claim, sql.TAKE_BEFORE, before)
+        if len(leases) < wanted:
+            leases += _lease_pack(transaction, pack, claim, wanted - len(leases))
+    return leases
 
 
 def _lease_these(transaction: Transaction, line: Place, claim: Claim, wanted: int) -> list[Lease]:
@@ -239,6 +254,25 @@ def _lease(
     return leases
 
 
+def _lease_pack(
+    transaction: Transaction, pack: packs.Pack, claim: Claim, wanted: int
+) -> list[Lease]:
+    """Leases the first jobs of a pack, which have no rows yet."""
+    now = transaction.now
+    until, head, token = now + claim.lease_us, pack.head, f"{claim.nonce}."
+    held = (token, "processing", 1, until, claim.worker, now)
+    jobs = packs.lease(transaction, pack, wanted, held)
+    leases = [
+        Lease(packed(head, job, claim.worker, now, until), f"{token}{job[0]}", until)
+        for job in jobs
+    ]
+    for _, id, _, _ in jobs:
+        name = (head.tenant, id, head.queue, head.type)
+        transaction.note(EventKind.LEASED, name, 1, 1, until=until, text=claim.worker)
+    transaction.move((head.tenant, head.queue, None), "enqueued", "processing", len(jobs))
+    return leases
+
+
 # -- what a sleeper waits for ----------------------------------------------------------------------
 
 
@@ -248,17 +282,19 @@ def soonest(connection: sqlite3.Connection, watch: Watch, now: Micros) -> float:
         return WAIT_S_MAX
     if watch.job is not None:
         found = connection.execute(sql.STATE_OF, (watch.job.tenant, watch.job.id)).fetchone()
-        return 0.0 if found is None or STATES[found[0]] in TERMINAL else WAIT_S_MAX
-    if open_lines(connection, watch.tenants, watch.queues, 1):
+        if found is None:
+            return 0.0 if packs.find(connection, watch.job) is None else WAIT_S_MAX
+        return 0.0 if STATES[found[0]] in TERMINAL else WAIT_S_MAX
+    if filing.unfiled(connection) or open_lines(connection, watch.tenants, watch.queues, 1):
         return 0.0
     heads = [head for head in _heads(connection) if head is not None]
     return max(0.0, seconds(min(heads, default=now + 3600 * SECOND) - now))
 
 
 def _heads(connection: sqlite3.Connection) -> Iterator[Micros | None]:
-    """When the next job is due, when the next lease lapses that repair would make ready, and when
-    time next opens a scope.
+    """When the next job is due, when the next lease lapses that repair would make ready, of a job
+    or of a piece of a pack, and when time next opens a scope.
     """
-    for statement in (sql.NEXT_DUE, sql.NEXT_LAPSE, sql.NEXT_REOPEN):
+    for statement in (sql.NEXT_DUE, sql.NEXT_LAPSE, pack_sql.NEXT_LAPSE, sql.NEXT_REOPEN):
         found = connection.execute(statement).fetchone()
         yield None if found is None else found[0]

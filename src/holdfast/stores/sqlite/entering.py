@@ -5,10 +5,11 @@ from __future__ import annotations
 from itertools import compress
 from typing import Any
 
-from holdfast.job import EventKind, NewJob, Rules
+from holdfast.job import EventKind, NewJob
 from holdfast.stores.sql_rows import rules_text, size_of
-from holdfast.stores.sqlite import chunks
+from holdfast.stores.sqlite import chunks, filing
 from holdfast.stores.sqlite import statements as sql
+from holdfast.stores.sqlite.packing import Texts, alike
 from holdfast.stores.sqlite.rows import is_large
 from holdfast.stores.sqlite.transaction import Transaction
 
@@ -18,51 +19,24 @@ class Entering:
 
     def __init__(self, transaction: Transaction) -> None:
         self._transaction = transaction
-        self._rows: list[tuple[Any, ...]] = []
         self._jobs: list[NewJob] = []
-        self._rules: Rules | None = None
-        self._rules_text = ""
 
     def take(self, job: NewJob) -> None:
         """The job is written by the next `flush`."""
-        transaction, envelope, rules = self._transaction, job.envelope, job.rules
-        if rules is not self._rules:
-            self._rules, self._rules_text = rules, rules_text(rules)
-        now = transaction.now
-        run_at = job.run_at if job.run_at is not None else now + job.delay_us
-        body = envelope.body
-        transaction.seq += 1
         self._jobs.append(job)
-        self._rows.append(
-            (
-                transaction.seq,
-                job.tenant,
-                job.id,
-                job.queue,
-                envelope.type,
-                envelope.codec,
-                envelope.version,
-                "scheduled" if run_at > now else "enqueued",
-                job.priority,
-                run_at,
-                rules.max_attempts,
-                now,
-                now,
-                rules.keep_us,
-                self._rules_text,
-                # The driver looks for an adapter of bytes and of None each time: 0.4 us a value.
-                bytearray(body) if type(body) is bytes else body,
-                size_of(body),
-            )
-        )
 
     def flush(self) -> list[tuple[NewJob, bool]]:
         """Writes what was taken; says of each whether its id was new."""
-        jobs, rows = self._jobs, self._rows
+        jobs, self._jobs = self._jobs, []
         if not jobs:
             return []
-        self._jobs, self._rows = [], []
         transaction = self._transaction
+        parcels = alike(jobs, Texts())
+        if parcels is not None:
+            for parcel in parcels:
+                filing.keep(transaction, parcel)
+            return [(job, True) for job in jobs]
+        rows = [self._row(job) for job in jobs]
         written = chunks.insert(
             transaction.connection, sql.PLAIN_INSERT, sql.PLAIN_MARKS, rows, sql.PLAIN_END
         )
@@ -72,6 +46,32 @@ class Entering:
             created = [(row[0],) in found for row in rows]
         self._count(jobs, rows, created)
         return list(zip(jobs, created, strict=True))
+
+    def _row(self, job: NewJob) -> tuple[Any, ...]:
+        transaction, envelope, rules = self._transaction, job.envelope, job.rules
+        now, body = transaction.now, envelope.body
+        run_at = job.run_at if job.run_at is not None else now + job.delay_us
+        transaction.seq += 1
+        return (
+            transaction.seq,
+            job.tenant,
+            job.id,
+            job.queue,
+            envelope.type,
+            envelope.codec,
+            envelope.version,
+            "scheduled" if run_at > now else "enqueued",
+            job.priority,
+            run_at,
+            rules.max_attempts,
+            now,
+            now,
+            rules.keep_us,
+            rules_text(rules),
+            # The driver looks for an adapter of bytes and of None each time: 0.4 us a value.
+            bytearray(body) if type(body) is bytes else body,
+            size_of(body),
+        )
 
     def _count(self, jobs: list[NewJob], rows: list[tuple[Any, ...]], created: list[bool]) -> None:
         transaction = self._transaction

@@ -9,6 +9,7 @@ from holdfast.job import TERMINAL, EventKind, NewJob, State
 from holdfast.lifecycle import Transition, apply, refusal, why
 from holdfast.store import Acked, Enqueued, Extended, Extension, Ref
 from holdfast.stores.sql_rows import BLOCKED, STATES, size_of
+from holdfast.stores.sqlite import packs
 from holdfast.stores.sqlite import statements as sql
 from holdfast.stores.sqlite.caps import Caps
 from holdfast.stores.sqlite.completing import Completing
@@ -22,6 +23,7 @@ ENDED = frozenset(state.value for state in TERMINAL)
 
 
 def enqueue(transaction: Transaction, jobs: Sequence[NewJob]) -> list[Enqueued]:
+    packs.open_named(transaction, (Ref(job.tenant, job.id) for job in jobs if not job.fresh))
     caps, entering = Caps(transaction), Entering(transaction)
     answers: list[Enqueued] = []
     for job in jobs:
@@ -154,6 +156,8 @@ def _ack(transaction: Transaction, change: Transition) -> Acked:
 
 def look(transaction: Transaction, tenant: str, id: str) -> Row | None:
     found = transaction.execute(sql.LOOK, (tenant, id)).fetchone()
+    if found is None and packs.open_named(transaction, [Ref(tenant, id)]):
+        found = transaction.execute(sql.LOOK, (tenant, id)).fetchone()
     return None if found is None else Row(found)
 
 

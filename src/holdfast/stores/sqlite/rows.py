@@ -11,6 +11,7 @@ from holdfast.job import Envelope, JobRecord, NewJob, State
 from holdfast.stores import sql_rows
 from holdfast.stores.sql_rows import REASONS, Columns, rules_of, rules_text, size_of
 from holdfast.stores.sqlite.layout import INLINE_MAX
+from holdfast.stores.sqlite.packing import Head
 
 
 def _tags(text: str) -> tuple[str, ...]:
@@ -57,6 +58,40 @@ def claimed(
         None,
         None if reason is None else REASONS[reason],
         error,
+    )
+
+
+def packed(
+    head: Head, job: tuple[int, str, bytes, Micros], worker: str, now: Micros, until: Micros
+) -> JobRecord:
+    """A job of a pack, as its claim leaves it."""
+    seq, id, body, at = job
+    return JobRecord(
+        head.tenant,
+        id,
+        head.queue,
+        Envelope(head.type, head.codec, head.version, body),
+        rules_of(head.rules),
+        head.priority,
+        None,
+        None,
+        (),
+        None,
+        seq,
+        State.PROCESSING,
+        1,
+        1,
+        0,
+        0,
+        at,
+        now,
+        at,
+        None,
+        until,
+        worker,
+        None,
+        None,
+        None,
     )
 
 

@@ -48,7 +48,10 @@ ROW = (
 
 # -- heads and events ------------------------------------------------------------------------------
 
-HEADS = "SELECT seq, cursor, scopes, turn FROM heads"
+HEADS = (
+    "SELECT seq, cursor, scopes, turn, EXISTS (SELECT 1 FROM posted),"
+    " EXISTS (SELECT 1 FROM packs), EXISTS (SELECT 1 FROM pieces) FROM heads"
+)
 HEADS_SAVE = "UPDATE heads SET seq = ?, cursor = ?, scopes = ?, turn = ?"
 RUN = "cursor, number, ids, at, kind, tenant, queue, type, attempt, fence, until, note"
 EVENT_INSERT = f"INSERT INTO events ({RUN}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -123,6 +126,9 @@ _STARTABLE = (
 )
 _FIRST = "ORDER BY priority DESC, seq LIMIT ?"
 TAKE = f"SELECT {CLAIMED} {_STARTABLE} {_FIRST}"
+TAKE_BEFORE = (
+    f"SELECT {CLAIMED} {_STARTABLE} AND (priority > ? OR (priority = ? AND seq < ?)) {_FIRST}"
+)
 TAKE_THESE = (
     f"SELECT {CLAIMED} FROM jobs WHERE seq IN (SELECT value FROM json_each(?))"
     " ORDER BY priority DESC, seq"

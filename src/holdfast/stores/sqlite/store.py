@@ -6,11 +6,12 @@ have threads and connections of their own, and see only what was committed.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sqlite3
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import msgspec
 
@@ -58,9 +59,11 @@ from holdfast.stores.sqlite import (
     claims,
     counting,
     explain,
+    filing,
     journey,
     log,
     names,
+    packs,
     sight,
     upkeep,
     will,
@@ -70,12 +73,18 @@ from holdfast.stores.sqlite.faults import ours
 from holdfast.stores.sqlite.lane import Call, Lane
 from holdfast.stores.sqlite.layout import SCHEMA_VERSION
 from holdfast.stores.sqlite.options import Options, parse
+from holdfast.stores.sqlite.posting import Poster
 from holdfast.stores.sqlite.transaction import Transaction
 from holdfast.stores.sqlite.turns import Turns
 from holdfast.stores.sqlite.wakeup import Doorbell
 from holdfast.stores.sqlite.writer import CALLS_MAX, Writer
 
 T = TypeVar("T")
+
+FILE_TRIES_MAX = 3
+"""How often a reader has posted jobs filed: others post meanwhile, and their enqueues have not
+returned when the reader was called.
+"""
 
 POLL_S = 1.0
 """How long a sleeper sleeps at most where other processes cannot wake it."""
@@ -95,6 +104,7 @@ class SqliteStore:
         self._writer: Lane[Transaction] | None = None
         self._pages: Lane[sqlite3.Connection] | None = None
         self._peeks: Lane[sqlite3.Connection] | None = None
+        self._poster: Poster | None = None
         self._owner = 0
         self.capabilities = Capabilities(
             durable=True,
@@ -132,6 +142,7 @@ class SqliteStore:
         try:
             for lane in (self._writer, self._pages, self._peeks):
                 await lane.start()
+            self._poster = Poster(options, self._clock)
         except BaseException:
             await self.close()
             raise
@@ -139,8 +150,11 @@ class SqliteStore:
     async def close(self) -> None:
         lanes = (self._writer, self._pages, self._peeks)
         self._writer = self._pages = self._peeks = None
+        poster, self._poster = self._poster, None
         if self._owner != os.getpid():
             return  # After a fork the threads and the connections are the parent's.
+        if poster is not None:
+            poster.close()
         for lane in lanes:
             if lane is not None:
                 await lane.stop()
@@ -162,6 +176,8 @@ class SqliteStore:
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         within("jobs", len(jobs), BATCH_MAX)
+        if await self._posted(jobs):
+            return [Enqueued(job.id, True) for job in jobs]
         return await self._write(lambda transaction: journey.enqueue(transaction, jobs))
 
     async def claim(self, claim: Claim) -> list[Lease]:
@@ -195,7 +211,15 @@ class SqliteStore:
 
     async def expired(self, limit: int) -> list[Lapsed]:
         within("limit", limit, EXPIRED_MAX)
-        return await self._page(lambda connection, now: upkeep.expired(connection, limit, now))
+
+        def look(connection: sqlite3.Connection, now: Micros) -> list[Lapsed] | None:
+            return None if packs.lapsed(connection, now) else upkeep.expired(connection, limit, now)
+
+        found = await self._page(look)
+        if found is None:
+            await self._write(lambda transaction: packs.open_lapsed(transaction, limit))
+            found = await self._page(lambda connection, now: upkeep.expired(connection, limit, now))
+        return found
 
     async def prune(self, limit: int, events_keep_us: Micros) -> Pruned:
         within("limit", limit, PRUNE_MAX)
@@ -208,7 +232,15 @@ class SqliteStore:
     async def find(self, find: Find) -> Page:
         within("limit", find.limit, PAGE_MAX)
         sight.bounded(find.select)
-        return await self._page(lambda connection, now: sight.find(connection, find, now))
+
+        def look(connection: sqlite3.Connection, now: Micros) -> Page | None:
+            return None if sight.packed(connection, find) else sight.find(connection, find, now)
+
+        found = await self._page(look)
+        if found is None:
+            await self._write(lambda transaction: sight.open_page(transaction, find))
+            found = await self._page(lambda connection, now: sight.find(connection, find, now))
+        return found
 
     async def count(
         self,
@@ -229,12 +261,13 @@ class SqliteStore:
 
     async def explain(self, ref: Ref) -> Explanation:
         def look(connection: sqlite3.Connection, now: Micros) -> Explanation | None:
-            if claims.overdue(connection, now):
+            if claims.overdue(connection, now) or packs.find(connection, ref) is not None:
                 return None
             return explain.explain(connection, ref, now)
 
         def repair(transaction: Transaction) -> Explanation:
             claims.repair(transaction)
+            packs.open_named(transaction, [ref])
             return explain.explain(transaction.connection, ref, transaction.now)
 
         # What a claim would do first is no gate.
@@ -278,6 +311,8 @@ class SqliteStore:
         longest_s = WAIT_S_MAX if self.capabilities.native_wakeup else POLL_S
         # Listen first, then look: what happens in between is not lost.
         with self._bell.listen(watch) as ear, self._doorbell.watching(watch.job):
+            if watch.job is not None:
+                await self._page(lambda connection, now: None)
             delay_s = await peeks.call(
                 lambda connection: claims.soonest(connection, watch, self._clock.now())
             )
@@ -293,10 +328,37 @@ class SqliteStore:
     ) -> T:
         return await self._mine(self._writer).call(act, idle)
 
+    async def _posted(self, jobs: Sequence[NewJob]) -> bool:
+        """True when the jobs were kept the short way."""
+        self._mine(self._writer)
+        poster = self._poster
+        parcels = None if poster is None or not jobs else poster.parcels(jobs)
+        if poster is None or parcels is None:
+            return False
+        if self.options.synchronous == "full":
+            # Those who call at the same time come to share one commit.
+            await asyncio.sleep(0)
+        lines = poster.post(parcels)
+        if lines is None:
+            return False
+        self._doorbell.ring(lines, [])
+        return True
+
     async def _page(self, look: Callable[[sqlite3.Connection, Micros], T]) -> T:
-        return await self._mine(self._pages).call(
-            lambda connection: look(connection, self._clock.now())
-        )
+        """What is seen of one instant, with all jobs in their places."""
+
+        def seen(connection: sqlite3.Connection) -> tuple[bool, T | None]:
+            if filing.unfiled(connection):
+                return False, None
+            return True, look(connection, self._clock.now())
+
+        lane = self._mine(self._pages)
+        for _ in range(FILE_TRIES_MAX):
+            filed, found = await lane.call(seen)
+            if filed:
+                return cast(T, found)
+            await self._write(lambda transaction: None)  # Whoever writes files first.
+        return await lane.call(lambda connection: look(connection, self._clock.now()))
 
     def _mine(self, lane: Lane[T] | None) -> Lane[T]:
         """The lane, if the store is open and opened by this very process."""

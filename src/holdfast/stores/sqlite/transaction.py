@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterable
 
 from holdfast.clock import Micros
 from holdfast.job import EventKind
@@ -52,6 +53,9 @@ class Transaction:
         "groups",
         "lines",
         "now",
+        "packed",
+        "pieces",
+        "posted",
         "rules",
         "scopes",
         "seq",
@@ -67,7 +71,15 @@ class Transaction:
         self.cursor: int
         self.scopes: int
         self.turn: int
-        self.seq, self.cursor, self.scopes, self.turn = self.execute(sql.HEADS).fetchone()
+        self.posted: bool
+        """Whether jobs were posted that have no places yet."""
+        self.packed: bool
+        """Whether there are packs at all."""
+        self.pieces: bool
+        """Whether claims hold pieces of packs."""
+        (
+            self.seq, self.cursor, self.scopes, self.turn, self.posted, self.packed, self.pieces,
+        ) = self.execute(sql.HEADS).fetchone()  # fmt: skip
         self.rules = rules
         rules.sync(connection, self.scopes)
         self._runs: list[log.Run] = []
@@ -109,6 +121,20 @@ class Transaction:
             self._runs.append((head, []))
             self._head = head
         self._runs[-1][1].append(id)
+
+    def note_new(
+        self, tenant: str, queue: str, type: str, jobs: Iterable[tuple[Micros, str]]
+    ) -> None:
+        """Records enqueues, each at its own instant."""
+        if not self._on:
+            return
+        kind = EventKind.ENQUEUED.value
+        for at, id in jobs:
+            head = (at, kind, tenant, queue, type, 0, 0, None, None)
+            if head != self._head:
+                self._runs.append((head, []))
+                self._head = head
+            self._runs[-1][1].append(id)
 
     # -- counts ----------------------------------------------------------------------------------
 
@@ -206,9 +232,15 @@ class Transaction:
             self.rules.clear()
             self.rules.sync(self.connection, self.scopes)
 
+    def record(self) -> None:
+        """Writes the facts so far. Not within a call, which may have to be undone."""
+        self.cursor = log.write(self.connection, self._runs, self.cursor)
+        self._runs.clear()
+        self._head = None
+
     def flush(self) -> None:
         """Writes what was gathered; the commit follows."""
-        self.cursor = log.write(self.connection, self._runs, self.cursor)
+        self.record()
         self.settle()
         self.execute(sql.HEADS_SAVE, (self.seq, self.cursor, self.scopes, self.turn))
 

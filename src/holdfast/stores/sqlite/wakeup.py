@@ -94,9 +94,10 @@ class Doorbell:
             return
         try:
             self._bell.ring(lines, ended)
-            others = self._look_around()
-            if others:
-                self._send(others, lines, ended)
+            with self._lock:  # The writer rings, and those who post.
+                others = self._look_around()
+                if others:
+                    self._send(others, lines, ended)
         except (OSError, RuntimeError):  # A socket's, or a sleeper's loop that closed just now.
             return  # A hint may be lost; the verb that was just committed may not fail for it.
 

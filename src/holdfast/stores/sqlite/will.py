@@ -12,7 +12,7 @@ from holdfast.stores.sqlite import statements as sql
 from holdfast.stores.sqlite.caps import Caps
 from holdfast.stores.sqlite.journey import finish, look, note, release_key, remove, save
 from holdfast.stores.sqlite.rows import Row
-from holdfast.stores.sqlite.sight import where
+from holdfast.stores.sqlite.sight import open_step, where
 from holdfast.stores.sqlite.transaction import Transaction
 
 _FINISHED = "state IN ('completed', 'failed', 'canceled')"
@@ -44,6 +44,8 @@ def _cancel(transaction: Transaction, ref: Ref) -> Canceled:
 
 
 def change(transaction: Transaction, change: Change) -> Changed:
+    if change.act is not Act.REPLAY:
+        open_step(transaction, change.select, change.after, change.limit)
     condition, values = where(change.select, transaction.now)
     found = transaction.execute(
         f"SELECT {sql.ROW} FROM jobs WHERE {condition} AND {_POSSIBLE[change.act]} AND seq > ?"

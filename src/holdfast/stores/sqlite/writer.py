@@ -1,6 +1,7 @@
 """The one writer of a process: calls that wait at the same time share one transaction.
 
     callers --Call--> Lane --[Call, ...]--> BEGIN IMMEDIATE
+                                              what was posted is filed (`posting.py`)
                                               SAVEPOINT, call 1, RELEASE        (not for one alone)
                                               SAVEPOINT, call 2, ROLLBACK TO    (fails alone)
                                               ...
@@ -20,6 +21,7 @@ from functools import partial
 from holdfast.clock import Clock
 from holdfast.stores.sqlite.connection import patiently
 from holdfast.stores.sqlite.faults import ours
+from holdfast.stores.sqlite.filing import file
 from holdfast.stores.sqlite.gates import open_up
 from holdfast.stores.sqlite.lane import Call
 from holdfast.stores.sqlite.options import Options
@@ -72,6 +74,7 @@ class Writer:
         """Runs the calls in one transaction; returns those that must run again."""
         patiently(self._options.busy_s, lambda: connection.execute("BEGIN IMMEDIATE"))
         transaction = Transaction(connection, self._options.events, self._rules)
+        file(transaction)
         run = self._run if len(calls) > 1 else self._run_alone
         for call in calls:
             run(transaction, call)

@@ -1,0 +1,153 @@
+"""How jobs get their places: those that were posted, and those that the writer packs itself."""
+
+from __future__ import annotations
+
+import sqlite3
+from itertools import chain
+
+import msgspec
+
+from holdfast.clock import Micros
+from holdfast.stores.sqlite import pack_statements as sql
+from holdfast.stores.sqlite import packing
+from holdfast.stores.sqlite.packing import (
+    PACK_BYTES_MAX,
+    PACK_MAX,
+    Alike,
+    Head,
+    decode_bodies,
+    decode_ids,
+    encode,
+    head_of,
+    span,
+)
+from holdfast.stores.sqlite.packs import WAITING, write_rows
+from holdfast.stores.sqlite.transaction import Transaction
+
+LARGE = 64
+"""A parcel of so many jobs is a pack as it is; smaller ones are gathered."""
+
+
+def unfiled(connection: sqlite3.Connection) -> bool:
+    """True when jobs were posted that have no place in their line yet."""
+    return connection.execute(sql.ANY_POSTED).fetchone() is not None
+
+
+def keep(transaction: Transaction, alike: Alike) -> None:
+    """Gives new jobs their places at once."""
+    head = head_of(alike.head)
+    transaction.lines.add((head.tenant, head.queue))
+    ats = [transaction.now] * len(alike.ids)
+    _keep(transaction, _Parcel(alike.head, alike.size, alike.ids, ats, alike.bodies))
+
+
+def file(transaction: Transaction) -> None:
+    """Gives the jobs that were posted their places, in the order in which they came."""
+    if not transaction.posted:
+        return
+    small: list[_Parcel] = []
+    rows = transaction.execute(sql.POSTED, (LARGE,)).fetchall()
+    for n, head, at, size, number, ids, bodies in rows:
+        some = None if bodies is None else decode_bodies(bodies)
+        parcel = _Parcel(head, size, decode_ids(ids), [at] * number, some, n)
+        if small and (parcel.bodies is None or not _goes_with(small, parcel)):
+            _keep(transaction, _gathered(small))
+            small = []
+        if parcel.bodies is None:
+            _keep_pack(transaction, parcel)
+        else:
+            small.append(parcel)
+    if small:
+        _keep(transaction, _gathered(small))
+    transaction.execute(sql.POSTED_CLEAR)
+    transaction.posted = False
+    transaction.record()  # The calls that follow may look at the log.
+
+
+class _Parcel(msgspec.Struct):
+    """Jobs that are alike and came together, or one soon after the other."""
+
+    head: str
+    size: int
+    ids: list[str]
+    ats: list[Micros]
+    bodies: list[bytes] | None
+    """None: there are many, and they stay in `posted` until they are moved."""
+    n: int = 0
+    """Of its row in `posted`."""
+
+
+def _goes_with(small: list[_Parcel], parcel: _Parcel) -> bool:
+    jobs = sum(len(one.ids) for one in small) + len(parcel.ids)
+    size = sum(one.size for one in small) + parcel.size
+    return parcel.head == small[0].head and jobs <= PACK_MAX and size <= PACK_BYTES_MAX
+
+
+def _gathered(small: list[_Parcel]) -> _Parcel:
+    """Small parcels that came one after the other, in one."""
+    if len(small) == 1:
+        return small[0]
+    return _Parcel(
+        small[0].head,
+        sum(one.size for one in small),
+        list(chain.from_iterable(one.ids for one in small)),
+        list(chain.from_iterable(one.ats for one in small)),
+        list(chain.from_iterable(one.bodies or () for one in small)),
+    )
+
+
+def _keep(transaction: Transaction, parcel: _Parcel) -> None:
+    if len(parcel.ids) < packing.PACK_MIN:
+        _keep_rows(transaction, parcel)
+    else:
+        _keep_pack(transaction, parcel)
+
+
+def _keep_pack(transaction: Transaction, parcel: _Parcel) -> None:
+    seq, head = _enter(transaction, parcel)
+    first_at, ats = parcel.ats[0], None
+    if parcel.bodies is None:
+        transaction.execute(sql.CONTENTS_MOVE, (seq, parcel.n))
+    else:
+        if parcel.ats.count(first_at) < len(parcel.ats):
+            ats = encode(parcel.ats)
+        ids, bodies = encode(parcel.ids), encode(parcel.bodies)
+        transaction.execute(sql.CONTENTS_INSERT, (seq, parcel.head, first_at, ids, ats, bodies))
+    loose, first_id, last_id = span(parcel.ids)
+    transaction.execute(
+        sql.PACK_INSERT,
+        (
+            seq,
+            len(parcel.ids),
+            parcel.size,
+            head.tenant,
+            head.queue,
+            head.type,
+            head.priority,
+            first_at,
+            loose,
+            first_id,
+            last_id,
+        ),
+    )
+    transaction.packed = True
+
+
+def _keep_rows(transaction: Transaction, parcel: _Parcel) -> None:
+    assert parcel.bodies is not None, "only what is large leaves its bodies behind"
+    seq, head = _enter(transaction, parcel)
+    seqs = range(seq, seq + len(parcel.ids))
+    jobs = list(zip(seqs, parcel.ids, parcel.bodies, parcel.ats, strict=True))
+    write_rows(transaction, head, jobs, WAITING)
+
+
+def _enter(transaction: Transaction, parcel: _Parcel) -> tuple[int, Head]:
+    """Counts and records the jobs of a parcel; gives the sequence of the first."""
+    head = head_of(parcel.head)
+    seq = transaction.seq + 1
+    transaction.seq += len(parcel.ids)
+    line = (head.tenant, head.queue, None)
+    transaction.move(line, None, "enqueued", len(parcel.ids), parcel.size)
+    jobs = zip(parcel.ats, parcel.ids, strict=True)
+    transaction.note_new(head.tenant, head.queue, head.type, jobs)
+    return seq, head

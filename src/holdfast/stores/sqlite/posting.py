@@ -1,0 +1,119 @@
+"""The short way in: plain jobs are posted from the caller's own thread, in one statement.
+
+To hand a call to the writer's thread and its answer back takes longer than to write a job. So jobs
+that may be packed are appended to `posted`, without an index, a count or a place in line; the
+next transaction of any process files them (`packs.file`), and whoever looks has them filed first.
+
+The event loop stands still meanwhile, so this is for quick writes only: while somebody else writes,
+while the disk is slow, and when much was posted, calls go to the writer, who shares its commits.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast.clock import Clock
+from holdfast.job import NewJob
+from holdfast.stores.bell import Line
+from holdfast.stores.sqlite import pack_statements as sql
+from holdfast.stores.sqlite.connection import open_poster
+from holdfast.stores.sqlite.faults import is_busy, ours
+from holdfast.stores.sqlite.options import Options
+from holdfast.stores.sqlite.packing import Alike, Texts, alike, encode, head_of
+from holdfast.stores.sqlite.rules import Rules
+
+POSTED_MAX = 256
+"""Every so many times the writer is asked, and files: what waits for a claim to file stays short,
+and somebody makes checkpoints.
+"""
+SLOW_S = 0.002
+"""A write that takes longer than this held up the event loop for too long."""
+REST = 10
+"""After a slow write nothing is posted for so many times as long."""
+
+
+class Poster:
+    """Posts, or says that the writer must see to it. For any thread of one process."""
+
+    def __init__(self, options: Options, clock: Clock) -> None:
+        self._path = options.path
+        self._clock = clock
+        self._connection = open_poster(options)
+        self._lock = threading.Lock()
+        self._rules = Rules()
+        self._texts = Texts()
+        self._rest_until = 0.0
+        self._calls = 0
+
+    def close(self) -> None:
+        with self._lock:
+            self._connection.close()
+
+    def parcels(self, jobs: Sequence[NewJob]) -> list[Alike] | None:
+        """The jobs as they can be posted; None when they cannot."""
+        return alike(jobs, self._texts)
+
+    def post(self, parcels: list[Alike]) -> set[Line] | None:
+        """The lines that the jobs came into; None when nothing was done."""
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            started = time.monotonic()
+            self._calls += 1
+            if started < self._rest_until or self._calls % POSTED_MAX == 0:
+                return None
+            heads = [head_of(parcel.head) for parcel in parcels]
+            if not self._rules.tenants.isdisjoint(head.tenant for head in heads):
+                return None  # There may be a cap to keep.
+            posted = self._write(parcels)
+            ended = time.monotonic()
+            if ended - started > SLOW_S:
+                self._rest_until = ended + REST * (ended - started)
+            return {(head.tenant, head.queue) for head in heads} if posted else None
+        finally:
+            self._lock.release()
+
+    def _write(self, parcels: list[Alike]) -> bool:
+        """False when it was not the time for it: nothing was written then."""
+        connection = self._connection
+        now, version = self._clock.now(), self._rules.version
+        rows = [
+            (
+                parcel.head,
+                now,
+                parcel.size,
+                len(parcel.ids),
+                encode(parcel.ids),
+                encode(parcel.bodies),
+                version,
+            )
+            for parcel in parcels
+        ]
+        try:
+            if len(rows) == 1:
+                written = connection.execute(sql.POST, rows[0]).rowcount
+            else:
+                written = self._write_all(rows)
+            if written < len(rows):
+                # Somebody changed settings.
+                (scopes,) = connection.execute(sql.SCOPES).fetchone()
+                self._rules.sync(connection, scopes)
+        except sqlite3.Error as error:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            if is_busy(error):
+                return False
+            raise ours(error, self._path) from error
+        return written == len(rows)
+
+    def _write_all(self, rows: list[tuple[Any, ...]]) -> int:
+        """All of them or none."""
+        connection = self._connection
+        connection.execute("BEGIN IMMEDIATE")
+        written = sum(connection.execute(sql.POST, row).rowcount for row in rows)
+        connection.execute("COMMIT" if written == len(rows) else "ROLLBACK")
+        return written

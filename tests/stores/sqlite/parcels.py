@@ -1,0 +1,55 @@
+"""Short words for jobs that can be packed, and for what became of them."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from holdfast.job import Completed, Lease, NewJob, State
+from holdfast.lifecycle import decide
+from holdfast.store import Acked, Claim
+from holdfast.stores.sqlite.store import SqliteStore
+from holdfast.testing.contract.builders import ACME, LEASE, job, rules
+
+GONE = rules(keep_us=0)
+
+
+def fresh(*ids: str, **options: Any) -> list[NewJob]:
+    """New jobs whose ids nobody knows, which go without a trace when they are done."""
+    given = {"rules": GONE, **options}
+    return [msgspec.structs.replace(job(id, **given), fresh=True) for id in ids]
+
+
+def named(first: int, last: int) -> list[str]:
+    return [f"j{number:03}" for number in range(first, last)]
+
+
+async def claimed(store: SqliteStore, most: int, nonce: str = "n") -> list[Lease]:
+    return await store.claim(Claim(worker="w", nonce=nonce, limit=most, lease_us=LEASE))
+
+
+def ids(leases: list[Lease]) -> list[str]:
+    return [lease.job.id for lease in leases]
+
+
+async def complete(store: SqliteStore, leases: list[Lease]) -> list[Acked]:
+    return await store.ack([decide(Completed(), one.job, one.token, 0.0) for one in leases])
+
+
+def rows(path: Path, table: str) -> int:
+    with closing(sqlite3.connect(path)) as connection:
+        found: int = connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+        return found
+
+
+async def check_counts(store: SqliteStore, **counts: int) -> None:
+    """The counts are these, and counting every job anew finds the same."""
+    (before,) = await store.count(ACME)
+    (after,) = await store.count(ACME, recount=True)
+    assert before.counts == {State(name): number for name, number in counts.items()}
+    assert (before.counts, before.oldest_at) == (after.counts, after.oldest_at)
+    assert after.correction == 0

@@ -1,0 +1,326 @@
+"""Packs: jobs that are alike wait in one row, and nobody can tell."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from importlib import resources
+from pathlib import Path
+
+import pytest
+from tests.stores.sqlite.parcels import (
+    GONE,
+    check_counts,
+    claimed,
+    complete,
+    fresh,
+    ids,
+    named,
+    rows,
+)
+
+from holdfast.clock import SECOND
+from holdfast.errors import QueueFull
+from holdfast.job import EventKind, State
+from holdfast.scope import Scope, ScopeSettings, encode
+from holdfast.store import Act, Change, Claim, Put, Ref
+from holdfast.stores.sqlite import packing, posting
+from holdfast.stores.sqlite.layout import APPLICATION_ID
+from holdfast.stores.sqlite.store import SqliteStore
+from holdfast.testing import ManualClock
+from holdfast.testing.contract.builders import ACME, LEASE, finding, job, select
+
+# -- in --------------------------------------------------------------------------------------------
+
+
+async def test_many_jobs_that_are_alike_wait_in_one_row(packed: SqliteStore, path: Path) -> None:
+    """A batch of a hundred jobs is one row of packs and none of jobs."""
+    await packed.enqueue(fresh(*named(0, 100)))
+    await check_counts(packed, enqueued=100)
+
+    assert (rows(path, "packs"), rows(path, "jobs")) == (1, 0)
+
+
+async def test_a_posted_job_is_seen_at_once(packed: SqliteStore, path: Path) -> None:
+    """Who looks after an enqueue returned sees the job, in every way there is to look."""
+    await packed.enqueue(fresh("a"))
+    assert rows(path, "posted") == 1
+
+    page = await packed.find(finding())
+    assert [one.id for one in page.jobs] == ["a"]
+    (event,) = (await packed.events(ACME, 0, 10)).events
+    assert (event.kind, event.job_id) == (EventKind.ENQUEUED, "a")
+    await check_counts(packed, enqueued=1)
+
+
+async def test_jobs_posted_one_by_one_are_gathered_with_their_own_times(
+    packed: SqliteStore, clock: ManualClock, path: Path
+) -> None:
+    """Twenty single enqueues make one pack; each job keeps its instant and its place."""
+    started = clock.now()
+    for id in named(0, 20):
+        await packed.enqueue(fresh(id))
+        clock.advance(1)
+    leases = await claimed(packed, 5)
+
+    assert (rows(path, "packs"), rows(path, "contents")) == (1, 1)
+    assert ids(leases) == named(0, 5)
+    assert [one.job.created_at - started for one in leases] == [n * SECOND for n in range(5)]
+
+
+async def test_what_is_not_alike_is_not_packed_together(packed: SqliteStore) -> None:
+    """Jobs of two queues in one call keep their own queues, payloads and priorities."""
+    jobs = [*fresh(*named(0, 10)), *fresh(*named(10, 20), queue="other", priority=5)]
+    await packed.enqueue(jobs)
+    leases = await packed.claim(
+        Claim(worker="w", nonce="n", limit=20, lease_us=LEASE, queues=("other",))
+    )
+
+    assert ids(leases) == named(10, 20)
+    assert {(one.job.queue, one.job.priority) for one in leases} == {("other", 5)}
+    for one, new in zip(leases, jobs[10:], strict=True):
+        assert one.job.envelope == new.envelope
+
+
+async def test_a_cap_that_another_process_has_set_is_kept(packed: SqliteStore, path: Path) -> None:
+    """Settings are looked at in the step that keeps the job, also where it is posted."""
+    await packed.enqueue(fresh("a"))
+    other = SqliteStore.from_url(f"sqlite:///{path}")
+    await other.open()
+    await other.settings([Put(Scope(ACME).name, encode(ScopeSettings(max_queued=2)), 0)])
+    await other.close()
+
+    answers = [(await packed.enqueue(fresh(id)))[0] for id in ("b", "c")]
+
+    assert answers[0].created
+    assert isinstance(answers[1].error, QueueFull)
+
+
+async def test_a_locked_file_makes_an_enqueue_wait_not_fail(
+    packed: SqliteStore, path: Path
+) -> None:
+    """While somebody else writes, the call goes to the writer, who is patient."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        poster = packed._poster
+        assert poster is not None
+        parcels = poster.parcels(fresh("a"))
+        assert parcels is not None
+        assert poster.post(parcels) is None
+        other.execute("ROLLBACK")
+    assert (await packed.enqueue(fresh("a")))[0].created
+    await check_counts(packed, enqueued=1)
+
+
+async def test_after_a_slow_write_the_writer_is_asked(
+    packed: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An event loop that stood still too long is left alone for a while."""
+    monkeypatch.setattr(posting, "SLOW_S", 0.0)
+    monkeypatch.setattr(posting, "REST", 10**9)
+    await packed.enqueue(fresh("a"))
+    assert rows(path, "posted") == 1
+
+    await packed.enqueue(fresh("b"))
+
+    assert rows(path, "posted") == 0
+    await check_counts(packed, enqueued=2)
+
+
+async def test_what_lies_unfiled_is_bounded(
+    packed: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every so many enqueues the writer files what was posted, though nobody claims."""
+    monkeypatch.setattr(posting, "POSTED_MAX", 10)
+    for id in named(0, 35):
+        await packed.enqueue(fresh(id))
+        assert rows(path, "posted") < 10
+
+
+# -- order -----------------------------------------------------------------------------------------
+
+
+async def test_packs_and_rows_are_taken_in_one_order(packed: SqliteStore) -> None:
+    """Priority first, then the order of enqueues, whatever form the jobs wait in."""
+    await packed.enqueue([job("r1", rules=GONE)])
+    await packed.enqueue(fresh(*named(0, 10)))
+    await packed.enqueue([job("r2", rules=GONE), job("high", rules=GONE, priority=9)])
+    await packed.enqueue(fresh(*named(10, 20)))
+    await packed.enqueue(fresh(*named(20, 30), priority=5))
+
+    taken: list[str] = []
+    for number in range(40):
+        leases = await claimed(packed, 7, f"n{number}")
+        taken += ids(leases)
+
+    assert taken == ["high", *named(20, 30), "r1", *named(0, 10), "r2", *named(10, 20)]
+
+
+async def test_a_claim_takes_the_front_of_a_pack_and_leaves_the_rest(packed: SqliteStore) -> None:
+    """Parts of a pack can be held, done and waiting at the same time, and are counted so."""
+    await packed.enqueue(fresh(*named(0, 100)))
+    first = await claimed(packed, 30, "a")
+    second = await claimed(packed, 5, "b")
+    await complete(packed, first[:10])
+
+    await check_counts(packed, enqueued=65, processing=25)
+    assert ids(second) == named(30, 35)
+    assert ids(await claimed(packed, 100, "c")) == named(35, 100)
+
+
+async def test_a_pack_leaves_nothing_behind(packed: SqliteStore, path: Path) -> None:
+    """When its last job is done, no row of it is left."""
+    await packed.enqueue(fresh(*named(0, 100)))
+    leases = [*await claimed(packed, 60, "a"), *await claimed(packed, 60, "b")]
+    for start in (0, 90, 25, 60):
+        await complete(packed, leases[start : start + 40])
+
+    await complete(packed, leases)
+    assert [rows(path, name) for name in ("posted", "contents", "packs", "pieces", "jobs")] == [
+        0
+    ] * 5
+    assert await packed.count(ACME) == []
+
+
+# -- opened ----------------------------------------------------------------------------------------
+
+
+async def test_a_packed_job_can_be_canceled(packed: SqliteStore) -> None:
+    """The others keep their places."""
+    await packed.enqueue(fresh(*named(0, 20)))
+    (answer,) = await packed.cancel([Ref(ACME, "j003")])
+
+    assert answer.canceled
+    expected = [id for id in named(0, 20) if id != "j003"]
+    assert ids(await claimed(packed, 100)) == expected
+
+
+async def test_a_held_job_of_a_pack_can_be_canceled(packed: SqliteStore) -> None:
+    """Its worker's ack is refused; those of the others are not."""
+    await packed.enqueue(fresh(*named(0, 20)))
+    leases = await claimed(packed, 20)
+    await packed.cancel([Ref(ACME, "j003")])
+
+    answers = await complete(packed, leases)
+
+    assert [answer.id for answer in answers if answer.error is not None] == ["j003"]
+    assert await packed.count(ACME) == []
+
+
+async def test_an_id_inside_a_pack_is_known(packed: SqliteStore) -> None:
+    """P12: the same id again makes no second job, waiting or held."""
+    await packed.enqueue(fresh(*named(0, 20)))
+    await claimed(packed, 10)
+
+    answers = await packed.enqueue([job("j002", rules=GONE), job("j015", rules=GONE)])
+
+    assert [answer.created for answer in answers] == [False, False]
+    await check_counts(packed, enqueued=10, processing=10)
+
+
+async def test_pages_walk_over_packs_and_open_few(packed: SqliteStore, path: Path) -> None:
+    """Each page opens what it shows; the rest of a long queue stays packed."""
+    for start in range(0, 800, 100):
+        await packed.enqueue(fresh(*named(start, start + 100)))
+    page = await packed.find(finding(limit=60, newest_first=False))
+    assert [one.id for one in page.jobs] == named(0, 60)
+    assert rows(path, "packs") == 7
+    second = await packed.find(finding(limit=60, newest_first=False, after=page.cursor))
+    assert [one.id for one in second.jobs] == named(60, 120)
+    last = await packed.find(finding(limit=10, newest_first=True))
+    assert [one.id for one in last.jobs] == named(790, 800)[::-1]
+
+
+async def test_a_page_of_running_jobs_leaves_waiting_packs_alone(
+    packed: SqliteStore, path: Path
+) -> None:
+    """Only packs that claims hold pieces of are opened for it."""
+    await packed.enqueue(fresh(*named(0, 100)))
+    await packed.enqueue(fresh(*named(100, 200)))
+    await claimed(packed, 20)
+
+    page = await packed.find(finding(limit=50, states=(State.PROCESSING,)))
+
+    assert [one.id for one in page.jobs] == named(0, 20)[::-1]
+    assert {one.lease_until for one in page.jobs} != {None}
+    assert rows(path, "packs") == 1
+
+
+async def test_a_change_reaches_into_packs(packed: SqliteStore) -> None:
+    """Packed jobs can be deleted and reprioritised by selection."""
+    await packed.enqueue(fresh(*named(0, 40)))
+    raised = await packed.change(
+        Change(act=Act.REPRIORITISE, select=select(), after=0, limit=10, priority=7)
+    )
+    assert list(raised.done) == [Ref(ACME, id) for id in named(0, 10)]
+
+    deleted = await packed.change(
+        Change(act=Act.DELETE, select=select(ids=("j020", "j030")), after=0, limit=10)
+    )
+    assert len(deleted.done) == 2
+    await check_counts(packed, enqueued=38)
+
+
+async def test_a_packed_job_is_explained(packed: SqliteStore) -> None:
+    """How many stand before it counts packs and rows alike."""
+    await packed.enqueue(fresh(*named(0, 20)))
+    await packed.enqueue(fresh(*named(20, 40)))
+    await packed.enqueue([job("last", rules=GONE)])
+
+    explained = await packed.explain(Ref(ACME, "last"))
+
+    assert explained.ahead == 40
+
+
+async def test_the_holders_of_a_limit_are_named_from_pieces(packed: SqliteStore) -> None:
+    """What takes a scope's places is said, though no job of it has a row."""
+    await packed.settings([Put(Scope(ACME).name, encode(ScopeSettings(max_running=9)), 0)])
+    await packed.enqueue(fresh(*named(0, 20)))
+    await claimed(packed, 20)
+
+    explained = await packed.explain(Ref(ACME, "j015"))
+
+    (gate,) = explained.gates
+    assert set(gate.holders) <= set(named(0, 9))
+    assert gate.holders
+
+
+# -- names -----------------------------------------------------------------------------------------
+
+OURS = "0190f5fe-7c00-7a3d-b3c5-000000000001"
+
+
+def test_ids_of_one_second_are_close() -> None:
+    """Ids that were made within a second make a pack that is found by time."""
+    soon = OURS.replace("7c00", "7dff")
+    assert packing.span([soon, OURS]) == (False, OURS, soon)
+    below = packing.latest(OURS)
+    assert below is not None
+    assert OURS < soon < below
+
+
+@pytest.mark.parametrize("other", ["j1", OURS.replace("7c00", "9c00"), OURS.replace("-7a", "-4a")])
+def test_other_ids_make_a_loose_pack(other: str) -> None:
+    """Ids that say nothing of time, or were made far apart, are looked for in all such packs."""
+    loose, first, last = packing.span([other, OURS])
+    assert loose
+    assert [first, last] == sorted([other, OURS])
+
+
+# -- upgrade ---------------------------------------------------------------------------------------
+
+
+async def test_a_file_of_the_first_version_is_brought_up(path: Path) -> None:
+    """Its jobs stay, and new ones are packed."""
+    first = resources.files("holdfast.stores.sqlite").joinpath("migrations/0001_jobs.sql")
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(first.read_text("utf-8"))
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute("PRAGMA user_version = 1")
+    store = SqliteStore.from_url(f"sqlite:///{path}")
+    await store.open()
+    await store.enqueue([job("old", rules=GONE)])
+    await store.enqueue(fresh(*named(0, 20)))
+
+    assert ids(await claimed(store, 100)) == ["old", *named(0, 20)]
+    await store.close()
