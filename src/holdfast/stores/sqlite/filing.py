@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from itertools import chain
 
 import msgspec
 
@@ -35,8 +34,7 @@ def unfiled(connection: sqlite3.Connection) -> bool:
 
 def keep(transaction: Transaction, alike: Alike) -> None:
     """Gives new jobs their places at once."""
-    head = head_of(alike.head)
-    transaction.lines.add((head.tenant, head.queue))
+    transaction.lines.add(alike.line)
     ats = [transaction.now] * len(alike.ids)
     _keep(transaction, _Parcel(alike.head, alike.size, alike.ids, ats, alike.bodies))
 
@@ -45,20 +43,17 @@ def file(transaction: Transaction) -> None:
     """Gives the jobs that were posted their places, in the order in which they came."""
     if not transaction.posted:
         return
-    small: list[_Parcel] = []
-    rows = transaction.execute(sql.POSTED, (LARGE,)).fetchall()
-    for n, head, at, size, number, ids, bodies in rows:
+    gathered: _Parcel | None = None
+    for n, head, at, size, number, ids, bodies in transaction.execute(sql.POSTED, (LARGE,)):
         some = None if bodies is None else decode_bodies(bodies)
         parcel = _Parcel(head, size, decode_ids(ids), [at] * number, some, n)
-        if small and (parcel.bodies is None or not _goes_with(small, parcel)):
-            _keep(transaction, _gathered(small))
-            small = []
-        if parcel.bodies is None:
-            _keep_pack(transaction, parcel)
-        else:
-            small.append(parcel)
-    if small:
-        _keep(transaction, _gathered(small))
+        if gathered is not None and gathered.add(parcel):
+            continue
+        if gathered is not None:
+            _keep(transaction, gathered)
+        gathered = parcel
+    if gathered is not None:
+        _keep(transaction, gathered)
     transaction.execute(sql.POSTED_CLEAR)
     transaction.posted = False
     transaction.record()  # The calls that follow may look at the log.
@@ -76,28 +71,25 @@ class _Parcel(msgspec.Struct):
     n: int = 0
     """Of its row in `posted`."""
 
-
-def _goes_with(small: list[_Parcel], parcel: _Parcel) -> bool:
-    jobs = sum(len(one.ids) for one in small) + len(parcel.ids)
-    size = sum(one.size for one in small) + parcel.size
-    return parcel.head == small[0].head and jobs <= PACK_MAX and size <= PACK_BYTES_MAX
-
-
-def _gathered(small: list[_Parcel]) -> _Parcel:
-    """Small parcels that came one after the other, in one."""
-    if len(small) == 1:
-        return small[0]
-    return _Parcel(
-        small[0].head,
-        sum(one.size for one in small),
-        list(chain.from_iterable(one.ids for one in small)),
-        list(chain.from_iterable(one.ats for one in small)),
-        list(chain.from_iterable(one.bodies or () for one in small)),
-    )
+    def add(self, other: _Parcel) -> bool:
+        """Takes in what came next, if it is alike and there is room: then True."""
+        if (
+            other.head != self.head
+            or self.bodies is None
+            or other.bodies is None
+            or len(self.ids) + len(other.ids) > PACK_MAX
+            or self.size + other.size > PACK_BYTES_MAX
+        ):
+            return False
+        self.size += other.size
+        self.ids += other.ids
+        self.ats += other.ats
+        self.bodies += other.bodies
+        return True
 
 
 def _keep(transaction: Transaction, parcel: _Parcel) -> None:
-    if len(parcel.ids) < packing.PACK_MIN:
+    if parcel.bodies is not None and len(parcel.ids) < packing.PACK_MIN:
         _keep_rows(transaction, parcel)
     else:
         _keep_pack(transaction, parcel)

@@ -49,9 +49,11 @@ class Alike(msgspec.Struct):
     """Jobs that differ in nothing but their id and their payload."""
 
     head: str
+    line: tuple[str, str]
+    """(tenant, queue)"""
     ids: list[str]
     bodies: list[bytes]
-    size: int
+    size: int = 0
 
     @property
     def full(self) -> bool:
@@ -102,7 +104,7 @@ def alike(jobs: Sequence[NewJob], texts: Texts) -> list[Alike] | None:
             return None
         head = texts.of(job)
         if last is None or head != last.head or last.full:
-            last = Alike(head, [], [], 0)
+            last = Alike(head, (job.tenant, job.queue), [], [])
             found.append(last)
         last.ids.append(job.id)
         last.bodies.append(body)

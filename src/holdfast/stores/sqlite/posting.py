@@ -23,10 +23,10 @@ from holdfast.stores.sqlite import pack_statements as sql
 from holdfast.stores.sqlite.connection import open_poster
 from holdfast.stores.sqlite.faults import is_busy, ours
 from holdfast.stores.sqlite.options import Options
-from holdfast.stores.sqlite.packing import Alike, Texts, alike, encode, head_of
+from holdfast.stores.sqlite.packing import Alike, Texts, alike, encode
 from holdfast.stores.sqlite.rules import Rules
 
-POSTED_MAX = 256
+POSTED_MAX = 1024
 """Every so many times the writer is asked, and files: what waits for a claim to file stays short,
 and somebody makes checkpoints.
 """
@@ -66,14 +66,14 @@ class Poster:
             self._calls += 1
             if started < self._rest_until or self._calls % POSTED_MAX == 0:
                 return None
-            heads = [head_of(parcel.head) for parcel in parcels]
-            if not self._rules.tenants.isdisjoint(head.tenant for head in heads):
+            lines = {parcel.line for parcel in parcels}
+            if self._rules.tenants and any(line[0] in self._rules.tenants for line in lines):
                 return None  # There may be a cap to keep.
             posted = self._write(parcels)
             ended = time.monotonic()
             if ended - started > SLOW_S:
                 self._rest_until = ended + REST * (ended - started)
-            return {(head.tenant, head.queue) for head in heads} if posted else None
+            return lines if posted else None
         finally:
             self._lock.release()
 
