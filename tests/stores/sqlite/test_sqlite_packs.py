@@ -127,11 +127,10 @@ async def test_after_a_slow_write_the_writer_is_asked(
     await check_counts(packed, enqueued=2)
 
 
-async def test_what_lies_unfiled_is_bounded(
-    packed: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_lies_unfiled_is_bounded(packed: SqliteStore, path: Path) -> None:
     """Every so many enqueues the writer files what was posted, though nobody claims."""
-    monkeypatch.setattr(posting, "POSTED_MAX", 10)
+    assert packed._poster is not None
+    packed._poster.posts_max = 10
     for id in named(0, 35):
         await packed.enqueue(fresh(id))
         assert rows(path, "posted") < 10

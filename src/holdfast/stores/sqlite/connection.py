@@ -27,9 +27,9 @@ NAP_S_MIN = 0.0002
 NAP_S_MAX = 0.001
 """SQLite's own busy handler naps up to 100 ms, far longer than our transactions last."""
 
-WAL_PAGES_MAX = 1000
-"""A checkpoint every 4 MB. Then the log's file is written over from its start: where each commit is
-flushed, one that makes the file longer takes 60 % more.
+LOG_PAGES = {"full": 250, "normal": 1000}
+"""Pages of the log after which it is written over from its start. Where each commit is flushed, one
+that makes the file longer takes 60 % more; where none is, a checkpoint is the only flush.
 """
 WAL_BYTES_MAX = 64 * 1024 * 1024
 """To this the log file is cut back after a long reader made it grow."""
@@ -116,7 +116,7 @@ def _journal(connection: sqlite3.Connection, options: Options) -> None:
     if _set(connection, options, "journal_mode = WAL") != "wal":
         why = "its file system cannot share memory, which SQLite's WAL needs; use a local disk"
         raise StoreUnavailable(store=options.path, why=why)
-    _set(connection, options, f"wal_autocheckpoint = {WAL_PAGES_MAX}")
+    _set(connection, options, f"wal_autocheckpoint = {LOG_PAGES[options.synchronous]}")
     _set(connection, options, f"journal_size_limit = {WAL_BYTES_MAX}")
 
 

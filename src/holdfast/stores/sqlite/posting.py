@@ -10,6 +10,7 @@ while the disk is slow, and when much was posted, calls go to the writer, who sh
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import threading
 import time
@@ -20,16 +21,12 @@ from holdfast.clock import Clock
 from holdfast.job import NewJob
 from holdfast.stores.bell import Line
 from holdfast.stores.sqlite import pack_statements as sql
-from holdfast.stores.sqlite.connection import open_poster
+from holdfast.stores.sqlite.connection import LOG_PAGES, open_poster
 from holdfast.stores.sqlite.faults import is_busy, ours
 from holdfast.stores.sqlite.options import Options
 from holdfast.stores.sqlite.packing import Alike, Texts, alike, encode
 from holdfast.stores.sqlite.rules import Rules
 
-POSTED_MAX = 1024
-"""Every so many times the writer is asked, and files: what waits for a claim to file stays short,
-and somebody makes checkpoints.
-"""
 SLOW_S = 0.002
 """A write that takes longer than this held up the event loop for too long."""
 REST = 10
@@ -47,7 +44,18 @@ class Poster:
         self._rules = Rules()
         self._texts = Texts()
         self._rest_until = 0.0
+        self._task = 0
         self._calls = 0
+        self.flushes = options.synchronous == "full"
+        """Whether each commit waits for the disk."""
+        # The writer files what was posted, and keeps the log short: a parcel is about a page of it.
+        self.posts_max = LOG_PAGES[options.synchronous]
+        """Every so many times the writer is asked."""
+
+    def others(self) -> bool:
+        """True when the task that called last was another one."""
+        before, self._task = self._task, id(asyncio.current_task())
+        return before != self._task
 
     def close(self) -> None:
         with self._lock:
@@ -64,7 +72,7 @@ class Poster:
         try:
             started = time.monotonic()
             self._calls += 1
-            if started < self._rest_until or self._calls % POSTED_MAX == 0:
+            if started < self._rest_until or self._calls % self.posts_max == 0:
                 return None
             lines = {parcel.line for parcel in parcels}
             if self._rules.tenants and any(line[0] in self._rules.tenants for line in lines):
