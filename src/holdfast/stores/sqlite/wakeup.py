@@ -13,14 +13,13 @@ import errno
 import hashlib
 import os
 import secrets
-import select
 import socket
 import tempfile
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import msgspec
 
@@ -165,23 +164,25 @@ class _Ear:
         self.path = path
         self._socket = bound
         self._heard = heard
-        self._end, self._ended = socket.socketpair()
+        self._closing = False
         self._thread = threading.Thread(target=self._run, name="holdfast-wake", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
         while True:
-            ready, _, _ = select.select([self._socket, self._ended], [], [])
-            if self._ended in ready:
+            text = self._socket.recv(DATAGRAM_MAX)
+            if self._closing:
                 return
-            self._heard(self._socket.recv(DATAGRAM_MAX))
+            self._heard(text)
 
     def close(self) -> None:
+        self._closing = True
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as own, suppress(OSError):
+            own.setblocking(False)
+            own.sendto(b"", self.path)  # A full buffer wakes the thread as well.
         _unlink(self.path)
-        self._end.send(b"x")
         self._thread.join()
-        for one in (self._socket, self._end, self._ended):
-            one.close()
+        self._socket.close()
         try:
             os.rmdir(os.path.dirname(self.path))
         except OSError:
