@@ -147,20 +147,26 @@ $$;
 
 -- Opens packs: the jobs that are still in them stand in rows from now on, as if they had come so.
 -- Nothing is counted or recorded, for that was done when they came. The caller has the lock of
--- claims, as everybody has who changes a pack.
+-- claims, as everybody has who changes a pack. A job whose id was taken by somebody who could not see
+-- the pack, in a transaction with a snapshot from before it, is that one's: it goes, and is counted off.
 CREATE FUNCTION holdfast.open_packs(of_seqs bigint[]) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     number bigint;
 BEGIN
     WITH gone AS (
         DELETE FROM holdfast.packs p WHERE p.seq = ANY (of_seqs) RETURNING p AS pack
-    ), opened AS (
-        INSERT INTO holdfast.jobs
+    ), came AS MATERIALIZED (
         SELECT m.* FROM gone g CROSS JOIN LATERAL holdfast.members(g.pack) m
+    ), opened AS (
+        INSERT INTO holdfast.jobs SELECT * FROM came ON CONFLICT DO NOTHING
         RETURNING seq, priority, run_at, tenant, queue
     ), stands AS (
         INSERT INTO holdfast.ready
         SELECT o.seq, -o.priority, o.run_at, NULL, 0, o.tenant, o.queue, NULL FROM opened o
+    ), told AS (
+        INSERT INTO holdfast.deltas (tenant, queue, enqueued, bytes)
+        SELECT c.tenant, c.queue, -count(*), -sum(c.size) FROM came c
+        WHERE c.seq NOT IN (SELECT o.seq FROM opened o) GROUP BY c.tenant, c.queue
     )
     SELECT count(*) INTO number FROM opened;
     RETURN number;
@@ -788,11 +794,16 @@ BEGIN
                 + (SELECT coalesce(sum(u.number), 0) FROM unnest(pick.numbers) AS u(number));
             before := CASE WHEN n = room AND n < quota THEN quota - n ELSE 0 END;
             IF cardinality(pick.packs) > 0 THEN
-                RETURN QUERY SELECT * FROM holdfast.take_packed(
-                    pick.packs, pick.numbers,
-                    array_fill(visit + 1, ARRAY[cardinality(pick.packs)]), before,
-                    for_worker, nonce, lease_us, now, events
-                );
+                BEGIN
+                    RETURN QUERY SELECT * FROM holdfast.take_packed(
+                        pick.packs, pick.numbers,
+                        array_fill(visit + 1, ARRAY[cardinality(pick.packs)]), before,
+                        for_worker, nonce, lease_us, now, events
+                    );
+                EXCEPTION WHEN unique_violation THEN
+                    PERFORM holdfast.open_packs(pick.packs);
+                    CONTINUE;
+                END;
             END IF;
             IF cardinality(pick.packs) = 0 OR cardinality(pick.seqs) > 0 THEN
                 RETURN QUERY SELECT * FROM holdfast.take_line(
@@ -906,9 +917,13 @@ BEGIN
             room := room + plain_room - coalesce(cardinality(pick.seqs), 0);
         END IF;
         IF cardinality(packs) > 0 THEN
-            RETURN QUERY SELECT * FROM holdfast.take_packed(
-                packs, numbers, pack_visits, NULL, for_worker, nonce, lease_us, now, events
-            );
+            BEGIN
+                RETURN QUERY SELECT * FROM holdfast.take_packed(
+                    packs, numbers, pack_visits, NULL, for_worker, nonce, lease_us, now, events
+                );
+            EXCEPTION WHEN unique_violation THEN
+                PERFORM holdfast.open_packs(packs);  -- The next claim takes them from their rows.
+            END;
         END IF;
         RETURN QUERY SELECT * FROM holdfast.take(
             seqs, visit, tenants, queues,
