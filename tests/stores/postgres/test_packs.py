@@ -67,7 +67,7 @@ async def test_a_large_call_makes_packs_and_each_job_comes_out_as_it_went_in(
 
     assert [lease.job.id for lease in leases] == names(0, 300)
     assert [lease.job.envelope for lease in leases] == [one.envelope for one in made]
-    record = (await store.find(Find(select=Selection(tenant=ACME, ids=(names(7, 1)[0],)), limit=1)))
+    record = await store.find(Find(select=Selection(tenant=ACME, ids=(names(7, 1)[0],)), limit=1))
     assert record.jobs[0] == leases[7].job
     assert (leases[7].job.attempt, leases[7].job.fence, leases[7].job.priority) == (1, 1, 3)
     assert await packs(connect) == []
@@ -182,14 +182,13 @@ async def test_pages_show_jobs_in_packs_and_rows_alike(store: PostgresStore) -> 
     await store.enqueue(alike(0, 150))
     await store.enqueue([job("b")])
     await ids(store, 4)
-    every = ["a", *names(0, 150), "b"]
+    every, select = ["a", *names(0, 150), "b"], Selection(tenant=ACME)
 
     for newest_first in (False, True):
         seen, after = list[str](), None
         while True:
-            page = await store.find(
-                Find(select=Selection(tenant=ACME), limit=40, after=after, newest_first=newest_first)
-            )
+            find = Find(select=select, limit=40, after=after, newest_first=newest_first)
+            page = await store.find(find)
             seen += [one.id for one in page.jobs]
             after = page.cursor
             if after is None:

@@ -33,8 +33,9 @@ def step(store: PostgresStore, connection: Any, again: bool = False) -> Step:
 
 async def until_one_waits(connection: Any, schema: str) -> None:
     """Until a call in this schema waits for somebody's lock."""
-    while not await connection.fetchval(WAITS.format(schema)):
-        await asyncio.sleep(0)
+    waits = 0
+    while not waits:
+        waits = await connection.fetchval(WAITS.format(schema))
 
 
 async def test_a_call_repeated_while_its_first_try_is_under_way_makes_nothing(

@@ -64,7 +64,7 @@ async def _cancel(
 
 
 async def open_packs(step: Step, change: Change) -> None:
-    """Lets the jobs that a change may reach stand in rows. A step of its own, for it has the lock of
+    """Lets the jobs that a change may reach stand in rows. A step of its own: it has the lock of
     claims, which is not to be held over the change.
     """
     reached = in_packs(change.select, change.after, False, change.limit + 1)
