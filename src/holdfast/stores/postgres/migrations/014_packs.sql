@@ -663,33 +663,28 @@ BEGIN
     END IF;
     RETURN QUERY
     WITH chosen AS MATERIALIZED (
-        SELECT u.visit, u.wanted, p.* FROM unnest(of_packs, numbers, visits) AS u(pack, wanted, visit)
-        CROSS JOIN LATERAL (
-            SELECT x.ctid AS place, x.* FROM holdfast.packs x WHERE x.seq = u.pack LIMIT 1
-        ) p
+        SELECT u.visit, u.wanted, p.seq + p.taken AS head, p.seq, p.rank, p.at, p.keep_us,
+            p.version, p.max_attempts, p.tenant, p.queue, p.type, p.codec, p.rules,
+            p.ids[p.taken + 1:p.taken + u.wanted] AS ids,
+            p.payloads[p.taken + 1:p.taken + u.wanted] AS payloads
+        FROM unnest(of_packs, numbers, visits) AS u(pack, wanted, visit)
+        CROSS JOIN LATERAL (SELECT * FROM holdfast.packs x WHERE x.seq = u.pack LIMIT 1) p
     ), taken AS (
         INSERT INTO holdfast.jobs (
             seq, tenant, id, queue, type, codec, version, payload, rules, priority, run_at, state,
             created_at, updated_at, max_attempts, keep_us, size, attempt, fence, token, lease_until,
             worker
         )
-        SELECT c.seq + c.taken + u.n - 1, c.tenant, u.id, c.queue, c.type, c.codec, c.version,
+        SELECT c.head + u.n - 1, c.tenant, u.id, c.queue, c.type, c.codec, c.version,
             u.payload, c.rules, -c.rank, c.at, 'processing', c.at, now, c.max_attempts, c.keep_us,
-            coalesce(octet_length(u.payload), 0), 1, 1, nonce || '.' || c.seq + c.taken + u.n - 1,
+            coalesce(octet_length(u.payload), 0), 1, 1, nonce || '.' || c.head + u.n - 1,
             now + lease_us, for_worker
-        FROM chosen c CROSS JOIN LATERAL unnest(
-            c.ids[c.taken + 1:c.taken + c.wanted], c.payloads[c.taken + 1:c.taken + c.wanted]
-        ) WITH ORDINALITY AS u(id, payload, n)
+        FROM chosen c
+        CROSS JOIN LATERAL unnest(c.ids, c.payloads) WITH ORDINALITY AS u(id, payload, n)
         RETURNING seq, id, payload
-    ), shrunk AS (
-        UPDATE holdfast.packs p SET taken = p.taken + c.wanted FROM chosen c
-        WHERE p.ctid = c.place AND c.taken + c.wanted < c.number
-    ), emptied AS (
-        DELETE FROM holdfast.packs p USING chosen c
-        WHERE p.ctid = c.place AND c.taken + c.wanted = c.number
     ), held AS (
         INSERT INTO holdfast.leases (until, spent, seqs)
-        SELECT now + lease_us, c.max_attempts <= 1, array_agg(c.seq + c.taken + n - 1)
+        SELECT now + lease_us, c.max_attempts <= 1, array_agg(c.head + n - 1)
         FROM chosen c CROSS JOIN LATERAL generate_series(1, c.wanted) n GROUP BY c.max_attempts <= 1
     ), noted AS (
         INSERT INTO holdfast.events
@@ -709,6 +704,14 @@ BEGIN
         NULL::text, NULL::text, NULL::text[], NULL::text, t.seq, 1, 1, 0, 0, c.at, now, c.at,
         NULL::bigint, now + lease_us, NULL::text, NULL::text
     FROM taken t JOIN chosen c ON c.seq = t.seq & -128;
+    -- Each by itself: nearly always there is one, and a part of it is left.
+    FOR i IN 1..cardinality(of_packs) LOOP
+        UPDATE holdfast.packs p SET taken = p.taken + numbers[i]
+        WHERE p.seq = of_packs[i] AND p.taken + numbers[i] < p.number;
+        IF NOT FOUND THEN
+            DELETE FROM holdfast.packs p WHERE p.seq = of_packs[i];
+        END IF;
+    END LOOP;
 END
 $$;
 
