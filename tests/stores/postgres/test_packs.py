@@ -12,6 +12,7 @@ from holdfast.lifecycle import decide
 from holdfast.scope import Scope, ScopeKind
 from holdfast.scopes import ScopeHandle
 from holdfast.store import Act, Change, Claim, Find, Ref, Selection
+from holdfast.stores.postgres import statements as sql
 from holdfast.testing.contract.builders import ACME, AUDIO, GLOBEX, LEASE, MAIL, job
 
 if TYPE_CHECKING:
@@ -45,11 +46,17 @@ async def packs(connect: Connect) -> list[tuple[int, int]]:
     return [(number, taken) for number, taken in found]
 
 
+async def counts(store: PostgresStore) -> list[Any]:
+    """All of them, and the bytes of the tenant."""
+    size = await store._call(lambda step: step.row(sql.TALLY, "tenant", ACME, ""))
+    return [size, *[await store.count(None, by=kind) for kind in ScopeKind]]
+
+
 async def exact(store: PostgresStore) -> None:
     """The counts are those that counting the jobs gives."""
-    kept = [await store.count(None, by=kind) for kind in ScopeKind]
+    kept = await counts(store)
     await store.count(None, recount=True)
-    assert [await store.count(None, by=kind) for kind in ScopeKind] == kept
+    assert await counts(store) == kept
 
 
 # -- in and out ------------------------------------------------------------------------------------
@@ -92,12 +99,14 @@ async def test_few_jobs_chosen_ids_and_large_payloads_stay_in_rows(
 async def test_ids_that_do_not_begin_alike_are_in_packs_of_their_own(
     store: PostgresStore, connect: Connect
 ) -> None:
-    """Who looks for an id looks only where ids begin as it does."""
-    made = [*names(0, 5), *(f"pack-000001-{n:05}" for n in range(6))]
+    """Who looks for an id looks only where ids begin as it does; too few of a kind stay in rows."""
+    made = [*names(0, 10), *(f"pack-000001-{n:05}" for n in range(6))]
+    others = [f"{n:05}-of-its-own" for n in range(20)]
     await store.enqueue([job(id, fresh=True) for id in made])
+    await store.enqueue([job(id, fresh=True) for id in others])
 
-    assert await packs(connect) == [(5, 0), (6, 0)]
-    assert await ids(store, 100) == made
+    assert await packs(connect) == [(10, 0), (6, 0)]
+    assert await ids(store, 100) == [*made, *others]
 
 
 async def test_a_pack_is_taken_from_its_front(store: PostgresStore, connect: Connect) -> None:
@@ -273,9 +282,24 @@ async def test_cancel_takes_one_out_of_its_pack(store: PostgresStore, connect: C
     answers = await store.cancel([Ref(ACME, id) for id in (names(4, 1)[0], "nobody")])
 
     assert [one.canceled for one in answers] == [True, False]
-    assert await packs(connect) == [(128, 0), (44, 0)]
+    assert await packs(connect) == [(128, 0), (44, 0)]  # Only its own was opened.
     await exact(store)
     assert await ids(store, 400) == [*names(2, 2), *names(5, 295)]
+
+
+async def test_many_jobs_of_many_packs_are_canceled_at_once(
+    store: PostgresStore, connect: Connect
+) -> None:
+    """P5: packs are opened a few at a time, and all of them in the end."""
+    for first in range(0, 400, 10):
+        await store.enqueue(alike(first, 10))
+
+    answers = await store.cancel([Ref(ACME, id) for id in names(0, 400)[3::10]])
+
+    assert [one.canceled for one in answers] == [True] * 40
+    assert await packs(connect) == []
+    await exact(store)
+    assert await ids(store, 400) == [id for n, id in enumerate(names(0, 400)) if n % 10 != 3]
 
 
 async def test_a_change_reaches_jobs_in_packs(store: PostgresStore) -> None:

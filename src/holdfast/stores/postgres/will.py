@@ -28,7 +28,7 @@ async def cancel(
         missing = {place: ref for place, ref in now.items() if answers[place].error is not None}
         if missing:
             named = list(missing.values())
-            await step.run(sql.OPEN_NAMED, [ref.tenant for ref in named], [ref.id for ref in named])
+            await step.open_packs([ref.tenant for ref in named], [ref.id for ref in named])
             # Also where no pack was opened: a claim may have taken them from one in between.
             answers |= await _cancel(step, missing, channel, sender)
         left = [(place, ref) for place, ref in left if place not in answers]
@@ -69,7 +69,8 @@ async def open_packs(step: Step, change: Change) -> None:
     """
     reached = in_packs(change.select, change.after, False, change.limit + 1)
     if reached is not None and change.act is not Act.REPLAY:
-        await step.run(sql.OPEN_SELECTED, *reached)
+        while await step.value(sql.OPEN_SELECTED, *reached) and change.select.ids:
+            pass
 
 
 async def change(step: Step, change: Change) -> Changed:

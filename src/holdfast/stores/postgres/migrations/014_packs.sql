@@ -103,13 +103,17 @@ DECLARE
     pack holdfast.packs;
     given bigint := 0;
 BEGIN
+    IF NOT EXISTS (SELECT FROM holdfast.packs) THEN
+        RETURN;
+    END IF;
     IF of_ids IS NOT NULL THEN
         RETURN QUERY
         SELECT p.* FROM (
             SELECT DISTINCT holdfast.pack_of(t.tenant, i.id) AS seq
             FROM unnest(of_ids) AS i(id) CROSS JOIN (
-                SELECT DISTINCT x.tenant FROM holdfast.packs x
-                WHERE of_tenant IS NULL OR x.tenant = of_tenant
+                SELECT of_tenant AS tenant WHERE of_tenant IS NOT NULL
+                UNION ALL
+                SELECT DISTINCT x.tenant FROM holdfast.packs x WHERE of_tenant IS NULL
             ) t
         ) f JOIN holdfast.packs p ON p.seq = f.seq;
         RETURN;
@@ -173,7 +177,8 @@ BEGIN
 END
 $$;
 
--- Opens the packs that hold these jobs; gives how many jobs came out.
+-- Opens packs that hold these jobs, a few at a time, for claims wait meanwhile: the caller repeats it
+-- until nothing more comes out.
 CREATE FUNCTION holdfast.open_named(tenants text[], ids text[]) RETURNS bigint LANGUAGE plpgsql AS $$
 BEGIN
     IF NOT holdfast.packed_between(tenants, ids) THEN
@@ -181,12 +186,15 @@ BEGIN
     END IF;
     PERFORM holdfast.lock_claims();
     RETURN holdfast.open_packs(ARRAY(
-        SELECT DISTINCT holdfast.pack_of(u.tenant, u.id) FROM unnest(tenants, ids) AS u(tenant, id)
+        SELECT f.pack FROM (
+            SELECT DISTINCT holdfast.pack_of(u.tenant, u.id) AS pack
+            FROM unnest(tenants, ids) AS u(tenant, id)
+        ) f WHERE f.pack IS NOT NULL LIMIT 16
     ));
 END
 $$;
 
--- Opens the packs that a selection reaches.
+-- Opens the packs that a selection reaches; of those that it names by ids a few, as above.
 CREATE FUNCTION holdfast.open_selected(
     of_tenant text, of_ids text[], of_queues text[], of_types text[], created_from bigint,
     created_before bigint, after bigint, newest boolean, most bigint
@@ -199,7 +207,7 @@ BEGIN
     RETURN holdfast.open_packs(ARRAY(
         SELECT p.seq FROM holdfast.packs_for(
             of_tenant, of_ids, of_queues, of_types, created_from, created_before, after, newest, most
-        ) p
+        ) p LIMIT CASE WHEN of_ids IS NOT NULL THEN 16 END
     ));
 END
 $$;
@@ -243,9 +251,12 @@ DECLARE
     high integer;
 BEGIN
     -- A claim reads a pack as a whole, so large payloads stay in rows; so do jobs of tenants with
-    -- settings, whose claims ask more of each job.
+    -- settings, whose claims ask more of each job, and those whose ids do not begin alike.
     IF bytes > number * 1024::bigint OR (fresh AND ruled)
         OR (NOT fresh AND holdfast.is_packed(of_tenant, ids))
+        OR holdfast.stem(ids[1]) <> holdfast.stem(ids[number]) AND number < 8 * (
+            SELECT count(DISTINCT holdfast.stem(u.id)) FROM unnest(ids) AS u(id)
+        )
     THEN
         RAISE SQLSTATE 'HF001';
     END IF;
