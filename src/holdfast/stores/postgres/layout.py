@@ -16,8 +16,8 @@
                               the enqueued jobs; a claim takes the row away. gate: 0 it stands in
                               its line, 1 as above, 2 it is late
     packs     jobs that came in one call and are alike, up to 128 in a row, enqueued
-      seq number taken        of the first of them, the others follow; how many came, and how many of
-                              these were taken, from the front
+      seq number taken        of the first of them, the others follow; how many came, and how many
+                              of these were taken, from the front
       rank at tenant queue type codec version rules max_attempts keep_us      of all of them
       ids payloads            of each
       first_id last_id        the least and the greatest; all begin with the same 11 characters
@@ -128,21 +128,21 @@ comes alone with an id made for it goes a shorter way still (`enqueue_one`).
 Challenge: even so a job is a wide row, a narrow one and five entries of indexes, which are written
 to be taken away again soon.
 
-Pattern: **jobs that are alike wait in packs** (`enqueue_pack`), where the call has some size and its
-ids were made for it. A number of the sequence is the first of 128, so all of a pack stands at one
-place of its line, and no other job in between. A claim takes jobs from the front and writes them
-into `jobs` as leased: such a job never stands in `ready` and is never updated. That takes a fifth of
-the server's time for an enqueue, and no more for a claim of many jobs; one of a few takes a tenth
-more, for it reads the whole pack. Whoever asks for a job by more than its turn **opens** its pack
-first: what is left of it becomes rows of `jobs` and `ready`, as if it had come so. Those who only
-look read packs beside the rows (`packed`, `living`).
+Pattern: **jobs that are alike wait in packs** (`enqueue_pack`), where the call has some size and
+its ids were made for it. A number of the sequence is the first of 128, so all of a pack stands at
+one place of its line, and no other job in between. A claim takes jobs from the front and writes
+them into `jobs` as leased: such a job never stands in `ready` and is never updated. That takes a
+fifth of the server's time for an enqueue, and no more for a claim of many jobs; one of a few takes
+a tenth more, for it reads the whole pack. Whoever asks for a job by more than its turn **opens**
+its pack first: what is left of it becomes rows of `jobs` and `ready`, as if it had come so. Those
+who only look read packs beside the rows (`packed`, `living`).
 
 Packs are made by anybody, and changed by who has the lock of claims, nobody else: so there is no
 lock of a pack. An id goes from a pack to `jobs` to the history, and is looked for in that order. As
-it was made for its call, nobody knows it before its pack is there, but the same call repeated, which
-makes the same packs and meets the first try at their unique index. So an enqueue finds known ids
-without opening anything, also inside somebody's long transaction. One with a snapshot from before
-the pack may take an id that is in it: the pack's job gives way when it is taken or opened.
+it was made for its call, nobody knows it before its pack is there, but the same call repeated,
+which makes the same packs and meets the first try at their unique index. So an enqueue finds known
+ids without opening anything, also inside somebody's long transaction. One with a snapshot from
+before the pack may take an id that is in it: the pack's job gives way when it is taken or opened.
 
     packs_line  (queue, tenant, rank, seq)            claim: with `ready_line`, head of a line
     packs_ages  (tenant, queue, at)                   how long the oldest waits

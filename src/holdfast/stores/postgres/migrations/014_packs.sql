@@ -1,5 +1,5 @@
--- Jobs that are alike wait in packs; layout.py says why. Here: what a pack is, how one is made, found,
--- read and opened. 015 takes from them.
+-- Jobs that are alike wait in packs; layout.py says why. What a pack is, how one is found, read,
+-- opened and made, and how claims take from it.
 
 -- From now on each number of the sequence is the first of 128 that its caller may use.
 ALTER SEQUENCE holdfast.seqs INCREMENT BY 128;
@@ -34,12 +34,12 @@ ALTER TABLE holdfast.packs ALTER COLUMN ids SET STORAGE EXTERNAL;
 ALTER TABLE holdfast.packs ALTER COLUMN payloads SET STORAGE EXTERNAL;
 CREATE INDEX packs_line ON holdfast.packs (queue, tenant, rank, seq);
 CREATE INDEX packs_ages ON holdfast.packs (tenant, queue, at);
--- Unique for the sake of a call that is repeated while its first try is still under way: it makes the
--- same packs, and waits here.
+-- Unique for the sake of a call that is repeated while its first try is still under way: it makes
+-- the same packs, and waits here.
 CREATE UNIQUE INDEX packs_name ON holdfast.packs (tenant, first_id);
 
--- What all ids of a pack begin with: of those made by the library, a quarter of a second. So few packs
--- may have an id, however many there are.
+-- What all ids of a pack begin with: of those made by the library, a quarter of a second. So few
+-- packs may have an id, however many there are.
 CREATE FUNCTION holdfast.stem(id text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
     SELECT left(id, 11)
 $$;
@@ -151,8 +151,9 @@ $$;
 
 -- Opens packs: the jobs that are still in them stand in rows from now on, as if they had come so.
 -- Nothing is counted or recorded, for that was done when they came. The caller has the lock of
--- claims, as everybody has who changes a pack. A job whose id was taken by somebody who could not see
--- the pack, in a transaction with a snapshot from before it, is that one's: it goes, and is counted off.
+-- claims, as everybody has who changes a pack. A job whose id was taken by somebody who could not
+-- see the pack, in a transaction with a snapshot from before it, is that one's: it goes, and is
+-- counted off.
 CREATE FUNCTION holdfast.open_packs(of_seqs bigint[]) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     number bigint;
@@ -177,9 +178,10 @@ BEGIN
 END
 $$;
 
--- Opens packs that hold these jobs, a few at a time, for claims wait meanwhile: the caller repeats it
--- until nothing more comes out.
-CREATE FUNCTION holdfast.open_named(tenants text[], ids text[]) RETURNS bigint LANGUAGE plpgsql AS $$
+-- Opens packs that hold these jobs, a few at a time, for claims wait meanwhile: the caller repeats
+-- it until nothing more comes out.
+CREATE FUNCTION holdfast.open_named(tenants text[], ids text[]) RETURNS bigint
+LANGUAGE plpgsql AS $$
 BEGIN
     IF NOT holdfast.packed_between(tenants, ids) THEN
         RETURN 0;
@@ -206,7 +208,8 @@ BEGIN
     PERFORM holdfast.lock_claims();
     RETURN holdfast.open_packs(ARRAY(
         SELECT p.seq FROM holdfast.packs_for(
-            of_tenant, of_ids, of_queues, of_types, created_from, created_before, after, newest, most
+            of_tenant, of_ids, of_queues, of_types, created_from, created_before, after, newest,
+            most
         ) p LIMIT CASE WHEN of_ids IS NOT NULL THEN 16 END
     ));
 END
@@ -230,9 +233,10 @@ $$;
 
 -- == enqueue ==
 
--- Keeps jobs as `enqueue_alike` does, which has the word where they cannot be packed. Their ids were
--- made for this very call: nobody else knows one before it is there. So it is enough to look for known
--- ids in packs before an insert, here and elsewhere. Fresh is false for a call that is repeated.
+-- Keeps jobs as `enqueue_alike` does, which has the word where they cannot be packed. Their ids
+-- were made for this very call: nobody else knows one before it is there. So it is enough to look
+-- for known ids in packs before an insert, here and elsewhere. Fresh is false for a call that is
+-- repeated.
 CREATE FUNCTION holdfast.enqueue_pack(
     of_tenant text, of_queue text, of_type text, of_codec text, of_version integer, of_rules text,
     of_priority bigint, of_attempts integer, of_keep bigint, ids text[], payloads bytea[],
@@ -273,13 +277,14 @@ BEGIN
         head := coalesce(head, new);
         low := high + 1;
     END LOOP;
-    -- After the insert, for which a repeated call waits until its first try has ended: those jobs may
-    -- be anywhere by now. First between all ids, see layout.py.
+    -- After the insert, for which a repeated call waits until its first try has ended: those jobs
+    -- may be anywhere by now. First between all ids, see layout.py.
     IF (ruled AND NOT fresh) OR EXISTS (
         SELECT FROM holdfast.jobs j
         WHERE j.tenant = of_tenant AND j.id BETWEEN ids[1] AND ids[number]
     ) AND EXISTS (
-        SELECT FROM unnest(ids) AS u(id) JOIN holdfast.jobs j ON j.tenant = of_tenant AND j.id = u.id
+        SELECT FROM unnest(ids) AS u(id)
+        JOIN holdfast.jobs j ON j.tenant = of_tenant AND j.id = u.id
     ) THEN
         RAISE SQLSTATE 'HF001';
     END IF;
@@ -319,9 +324,9 @@ BEGIN
 END
 $$;
 
--- Keeps jobs that are alike: they share all but their payloads and their ids, which grow; none has a
--- key, a group, a delay, tags or a time to live. Answers as `enqueue` does, which does it all where
--- there is a cap to keep or an id that is known.
+-- Keeps jobs that are alike: they share all but their payloads and their ids, which grow; none has
+-- a key, a group, a delay, tags or a time to live. Answers as `enqueue` does, which does it all
+-- where there is a cap to keep or an id that is known.
 CREATE OR REPLACE FUNCTION holdfast.enqueue_alike(
     of_tenant text, of_queue text, of_type text, of_codec text, of_version integer, of_rules text,
     of_priority bigint, of_attempts integer, of_keep bigint, ids text[], payloads bytea[],
@@ -357,8 +362,8 @@ BEGIN
         RETURNING seq, size
     )
     SELECT array_agg(new.seq), sum(new.size) INTO seqs, bytes FROM new;
-    -- After the insert: a job of this id that ended just now is in the history by now. First between
-    -- all ids, see layout.py.
+    -- After the insert: a job of this id that ended just now is in the history by now. First
+    -- between all ids, see layout.py.
     IF NOT fresh THEN
         IF EXISTS (
             SELECT FROM holdfast.history h
@@ -398,7 +403,8 @@ END
 $$;
 
 -- What does it all with care knows nothing of packs: ids that are in one are answered here, and the
--- rest is left to it. No pack is opened for that, since this may run in somebody's long transaction.
+-- rest is left to it. No pack is opened for that, since this may run in somebody's long
+-- transaction.
 ALTER FUNCTION holdfast.enqueue(
     text[], text[], text[], text[], text[], integer[], bytea[], text[], bigint[], bigint[], bigint[],
     bigint[], text[], bigint[], text[], text[], text[], integer[], bigint[], bigint, boolean, text,
@@ -409,7 +415,10 @@ ALTER FUNCTION holdfast.enqueue(
 CREATE FUNCTION holdfast.only(given anyarray, places integer[]) RETURNS anyarray
 LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN given IS NOT NULL THEN
-        (SELECT array_agg(given[u.place] ORDER BY u.n) FROM unnest(places) WITH ORDINALITY AS u(place, n))
+        (
+            SELECT array_agg(given[u.place] ORDER BY u.n)
+            FROM unnest(places) WITH ORDINALITY AS u(place, n)
+        )
     END
 $$;
 
@@ -441,7 +450,8 @@ BEGIN
     FROM unnest(found, ids, queues, types) WITH ORDINALITY AS u(pack, id, queue, type, n)
     JOIN holdfast.packs p ON p.seq = u.pack;
     others := ARRAY(
-        SELECT u.n FROM unnest(found) WITH ORDINALITY AS u(pack, n) WHERE u.pack IS NULL ORDER BY u.n
+        SELECT u.n FROM unnest(found) WITH ORDINALITY AS u(pack, n)
+        WHERE u.pack IS NULL ORDER BY u.n
     );
     IF cardinality(others) > 0 THEN
         RETURN QUERY
@@ -598,9 +608,9 @@ FROM holdfast.history h WHERE h.state <> 'failed';
 
 -- == claim ==
 
--- The first jobs of a line of a tenant without settings: those in rows, and how many of which packs.
--- All of a pack stands at one place of the order, since no other job has a seq between its first and
--- its last.
+-- The first jobs of a line of a tenant without settings: those in rows, and how many of which
+-- packs. All of a pack stands at one place of the order, since no other job has a seq between its
+-- first and its last.
 CREATE FUNCTION holdfast.pick_front(
     line holdfast.line, wanted bigint, excluded text[], now bigint,
     OUT seqs bigint[], OUT packs bigint[], OUT numbers integer[]
@@ -662,8 +672,8 @@ $$;
 DROP FUNCTION holdfast.pick_line(holdfast.line, bigint, text[], bigint);
 
 -- As `take`, for so many jobs from the front of each of these packs, which are of the lines with
--- these places: they come into `jobs` as they are leased. The line's turn is `take`'s to note, unless
--- what is left of it is given.
+-- these places: they come into `jobs` as they are leased. The line's turn is `take`'s to note,
+-- unless what is left of it is given.
 CREATE FUNCTION holdfast.take_packed(
     of_packs bigint[], numbers integer[], visits integer[], credit_left bigint,
     for_worker text, nonce text, lease_us bigint, now bigint, events boolean
@@ -702,7 +712,8 @@ BEGIN
         SELECT nextval('holdfast.cursors'), now, 'leased', t.tenant, t.id, t.queue, t.type, 1, 1,
             now + lease_us, for_worker
         FROM (
-            SELECT c.tenant, x.id, c.queue, c.type FROM taken x JOIN chosen c ON c.seq = x.seq & -128
+            SELECT c.tenant, x.id, c.queue, c.type
+            FROM taken x JOIN chosen c ON c.seq = x.seq & -128
             ORDER BY c.visit, c.rank, x.seq
         ) t WHERE events
     ), told AS (
@@ -711,8 +722,8 @@ BEGIN
             credit_left, now + lease_us
         FROM chosen c GROUP BY c.tenant, c.queue
     )
-    SELECT c.visit, c.tenant, t.id, c.queue, c.type, c.codec, c.version, t.payload, c.rules, -c.rank,
-        NULL::text, NULL::text, NULL::text[], NULL::text, t.seq, 1, 1, 0, 0, c.at, now, c.at,
+    SELECT c.visit, c.tenant, t.id, c.queue, c.type, c.codec, c.version, t.payload, c.rules,
+        -c.rank, NULL::text, NULL::text, NULL::text[], NULL::text, t.seq, 1, 1, 0, 0, c.at, now, c.at,
         NULL::bigint, now + lease_us, NULL::text, NULL::text
     FROM taken t JOIN chosen c ON c.seq = t.seq & -128;
     -- Each by itself: nearly always there is one, and a part of it is left.
