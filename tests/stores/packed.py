@@ -12,8 +12,6 @@ from holdfast.job import NewJob
 from holdfast.store import Enqueued
 from holdfast.stores.sqlite.store import SqliteStore
 
-PACKED = "sqlite-packed"
-
 Name = tuple[str, str, str]
 """(path, tenant, id)"""
 

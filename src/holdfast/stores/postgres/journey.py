@@ -29,6 +29,9 @@ _PRIORITY, _SEQ = 9, 14  # Their places in `holdfast.lease`; the visit is the fi
 RETRY_AFTER_S = 1.0
 """When a full tenant may try again."""
 
+PACK_MIN = 8
+"""Jobs of a call that make a pack; fewer are better off as rows."""
+
 HINT_MAX = 7900
 """Bytes that a notification can carry."""
 
@@ -77,6 +80,11 @@ def alike(jobs: Sequence[NewJob]) -> bool:
     return True
 
 
+def packable(jobs: Sequence[NewJob]) -> bool:
+    """Whether these jobs, which are alike, may wait in packs. A repeated call says the same."""
+    return len(jobs) >= PACK_MIN and jobs[0].fresh
+
+
 async def enqueue(
     step: Step,
     jobs: Sequence[NewJob],
@@ -92,7 +100,8 @@ async def enqueue(
         if fresh and len(jobs) == 1 and await _enqueue_one(step, jobs[0], tell):
             step.lines |= lines
             return [Enqueued(jobs[0].id, True)]
-        found = await step.rows(sql.ENQUEUE_ALIKE, *_shared(jobs), *tell, fresh)
+        way = sql.ENQUEUE_PACK if packable(jobs) else sql.ENQUEUE_ALIKE
+        found = await step.rows(way, *_shared(jobs), *tell, fresh)
     elif seen is not None and seen.none_of(jobs):
         found = await step.rows(bloom.ENQUEUE_FRESH, *_each(jobs), *tell)
     else:

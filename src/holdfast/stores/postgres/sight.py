@@ -23,13 +23,20 @@ async def find(step: Step, find: Find) -> Page:
         values.append(find.after)
         condition += f" AND seq {'<' if find.newest_first else '>'} ${len(values)}"
     values.append(find.limit + 1)
-    tail = f"WHERE {condition} ORDER BY seq {way} LIMIT ${len(values)}"
-    # Live and ended jobs of one snapshot, so that one that ends just now is seen once.
+    most = f"${len(values)}"
+    tail = f"WHERE {condition} ORDER BY seq {way} LIMIT {most}"
+    places = [f"{sql.LIVE} FROM holdfast.jobs", f"{sql.DONE} FROM holdfast.history"]
+    reached = in_packs(find.select, find.after, find.newest_first, find.limit + 1)
+    if reached is not None:
+        named = ", ".join(
+            f"${n}::{kind}" for n, kind in enumerate(sql.PACKED, start=len(values) + 1)
+        )
+        places.append(f"{sql.LIVE} FROM holdfast.packed({named})")
+        values += reached
+    # Jobs of one snapshot, so that one that is taken or ends just now is seen once.
+    parts = " UNION ALL ".join(f"(SELECT {place} {tail})" for place in places)
     rows = await step.rows(
-        f"SELECT * FROM ((SELECT {sql.LIVE} FROM holdfast.jobs {tail}) UNION ALL"
-        f" (SELECT {sql.DONE} FROM holdfast.history {tail})) found"
-        f" ORDER BY seq {way} LIMIT ${len(values)}",
-        *values,
+        f"SELECT * FROM ({parts}) found ORDER BY seq {way} LIMIT {most}", *values
     )
     jobs = [record(row, step.now) for row in rows[: find.limit]]
     return Page(jobs, jobs[-1].seq if len(rows) > find.limit else None)
@@ -97,6 +104,29 @@ def where(select: Selection, now: int) -> tuple[str, list[Any]]:
     if select.states:
         narrow(_in_states(select.states), now)
     return " AND ".join(conditions) or "true", values
+
+
+def in_packs(
+    select: Selection, after: int | None, newest_first: bool, most: int
+) -> tuple[Any, ...] | None:
+    """The same as the values that `packs_for` reads; None where no job in a pack can be meant, for
+    all of them are enqueued and have nothing special.
+    """
+    if select.groups or select.tags or select.reasons or select.key is not None:
+        return None
+    if select.states and State.ENQUEUED not in select.states:
+        return None
+    return (
+        select.tenant,
+        list(select.ids) or None,
+        list(select.queues) or None,
+        list(select.types) or None,
+        select.created_from,
+        select.created_before,
+        after,
+        newest_first,
+        most,
+    )
 
 
 def _in_states(states: Sequence[State]) -> str:

@@ -60,6 +60,7 @@ ENQUEUE_ALIKE = (
     "SELECT ord, why, id, queue, type, has, most FROM holdfast.enqueue_alike($1, $2, $3, $4, $5,"
     " $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)"
 )
+ENQUEUE_PACK = ENQUEUE_ALIKE.replace("enqueue_alike", "enqueue_pack")
 ENQUEUE_ONE = (
     "SELECT holdfast.enqueue_one($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)"
 )
@@ -79,6 +80,7 @@ LOOK_LIVE = (
     " ORDER BY seq FOR UPDATE OF jobs"
 )
 LOOK_DONE = f"SELECT {ROW_DONE} FROM holdfast.history JOIN {_NAMES} ON tenant = w.t AND id = w.i"
+OPEN_NAMED = "SELECT holdfast.open_named($1, $2)"
 GROUPED = "SELECT tenant FROM holdfast.ruled WHERE grouped AND tenant = ANY ($1)"
 SAVE = (
     "UPDATE holdfast.jobs j SET state = u.state, priority = u.priority, run_at = u.run_at,"
@@ -157,6 +159,12 @@ CAPPED = (
 )
 CAP_LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('holdfast.caps/' || $1, 0))"
 TALLY = "SELECT processing, alive, bytes FROM holdfast.tally($1, $2, $3)"
+
+# What `packs_for` reads, in its order.
+PACKED = (
+    "text", "text[]", "text[]", "text[]", "bigint", "bigint", "bigint", "boolean", "bigint",
+)  # fmt: skip
+OPEN_SELECTED = "SELECT holdfast.open_selected($1, $2, $3, $4, $5, $6, $7, $8, $9)"
 
 # -- upkeep ----------------------------------------------------------------------------------------
 
@@ -279,10 +287,15 @@ RECOUNT = "SELECT holdfast.recount()"
 
 EVENT_FLOOR = "SELECT events_floor FROM holdfast.heads"
 EVENTS = "SELECT * FROM holdfast.events WHERE {where} ORDER BY cursor LIMIT {limit}"
-ENDED = "SELECT NOT EXISTS (SELECT FROM holdfast.jobs WHERE tenant = $1 AND id = $2)"
+ENDED = (
+    "SELECT NOT EXISTS (SELECT FROM holdfast.jobs WHERE tenant = $1 AND id = $2)"
+    " AND holdfast.pack_of($1, $2) IS NULL"
+)
 WORKER = "SELECT worker FROM holdfast.jobs WHERE seq = $1"
 OLDEST = (
-    "SELECT run_at FROM holdfast.ready WHERE tenant = $1 AND queue = $2 ORDER BY run_at LIMIT 1"
+    "SELECT least("
+    "(SELECT run_at FROM holdfast.ready WHERE tenant = $1 AND queue = $2 ORDER BY run_at LIMIT 1),"
+    " (SELECT at FROM holdfast.packs WHERE tenant = $1 AND queue = $2 ORDER BY at LIMIT 1))"
 )
 # Due jobs are enqueued for who looks, moved yet or not. Claims leave few of them here.
 COUNT_DUE = (
@@ -295,9 +308,12 @@ COUNT_DUE = (
     " AND expires_at IS NOT NULL GROUP BY 1, 2, 3)"
 )
 AHEAD = (
-    "SELECT count(*) FROM (SELECT 1 FROM holdfast.ready"
+    "SELECT least($5, (SELECT count(*) FROM (SELECT 1 FROM holdfast.ready"
     " WHERE gate = 0 AND queue = $1 AND tenant = $2"
-    " AND (rank, seq) < (-$3::bigint, $4::bigint) ORDER BY rank, seq LIMIT $5) a"
+    " AND (rank, seq) < (-$3::bigint, $4::bigint) ORDER BY rank, seq LIMIT $5) a)"
+    " + (SELECT coalesce(sum(number - taken), 0) FROM (SELECT number, taken FROM holdfast.packs"
+    " WHERE queue = $1 AND tenant = $2"
+    " AND (rank, seq) < (-$3::bigint, $4::bigint) ORDER BY rank, seq LIMIT $5) p))::bigint"
 )
 HOLDERS = (
     "SELECT DISTINCT id FROM holdfast.leases l CROSS JOIN LATERAL unnest(l.seqs) AS u(seq)"

@@ -108,8 +108,21 @@ class Step:
         """The jobs of these names; those that have not ended are locked until the step's end."""
         names = list(names)
         tenants, ids = [tenant for tenant, _ in names], [id for _, id in names]
-        found = {(row.tenant, row.id): row for row in await self._look(sql.LOOK_LIVE, tenants, ids)}
+        found = await self._found(tenants, ids)
         if len(found) < len(set(names)):
+            await self.open_packs(tenants, ids)
+            # Also where no pack was opened: a claim may have taken them from one in between.
+            found = await self._found(tenants, ids)
+        return found
+
+    async def open_packs(self, tenants: list[str], ids: list[str]) -> None:
+        """Lets those of these jobs that are in packs stand in rows."""
+        while await self.value(sql.OPEN_NAMED, tenants, ids):
+            pass
+
+    async def _found(self, tenants: list[str], ids: list[str]) -> dict[tuple[str, str], Row]:
+        found = {(row.tenant, row.id): row for row in await self._look(sql.LOOK_LIVE, tenants, ids)}
+        if len(found) < len(set(zip(tenants, ids, strict=True))):
             # Asked for last: what ended while we waited for its lock is there by now.
             for row in await self._look(sql.LOOK_DONE, tenants, ids):
                 found.setdefault((row.tenant, row.id), row)

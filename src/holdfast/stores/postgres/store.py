@@ -206,6 +206,7 @@ class PostgresStore:
     async def change(self, change: Change) -> Changed:
         within("limit", change.limit, CHANGE_MAX)
         sight.bounded(change.select)
+        await self._call(lambda step: will.open_packs(step, change))
         return await self._transact(lambda step: will.change(step, change))
 
     # -- upkeep ----------------------------------------------------------------------------------
