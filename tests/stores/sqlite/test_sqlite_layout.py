@@ -14,6 +14,7 @@ import pytest
 from holdfast.job import Completed, State
 from holdfast.lifecycle import decide
 from holdfast.store import Act, Change, Claim
+from holdfast.stores.sqlite import pack_statements as pack_sql
 from holdfast.stores.sqlite import sight
 from holdfast.stores.sqlite import statements as sql
 from holdfast.stores.sqlite.connection import open_writer
@@ -37,6 +38,27 @@ def claim(limit: int = 1, number: int = 0) -> Claim:
 @pytest.mark.parametrize(
     ("name", "index"),
     [
+        ("FIRST", "packs_line"),
+        ("FRONT", "packs_line"),
+        ("OLDEST", "packs_ages"),
+        ("NAMED_CLOSE", "packs_name"),
+        ("LAPSED", "pieces_until"),
+        ("PIECES_OF", "pieces_pack"),
+    ],
+)
+def test_a_statement_of_packs_uses_its_index(
+    connection: sqlite3.Connection, name: str, index: str
+) -> None:
+    """P9: a claim finds the first pack, and an id its pack, however many there are."""
+    plan = _plan(connection, getattr(pack_sql, name))
+
+    assert f"INDEX {index}" in plan
+    assert "TEMP B-TREE" not in plan
+
+
+@pytest.mark.parametrize(
+    ("name", "index"),
+    [
         ("TAKE", "jobs_ready"),
         ("STARTABLE", "jobs_ready"),
         ("LINES", "lines_turn"),
@@ -49,13 +71,12 @@ def claim(limit: int = 1, number: int = 0) -> Claim:
         ("HEAD", "jobs_order"),
         ("OLDEST", "jobs_ages"),
         ("PROMOTABLE", "jobs_due"),
-        ("NEXT_REOPEN", "reopen_at"),
         ("SLOTS_PAST", "holds_slots"),
         ("PRUNE_COUNTS", "counts_idle"),
         ("PRUNE_HOLDS", "holds_until"),
-        ("NEXT_DUE", "jobs_due"),
+        *(("NEXT", index) for index in ("jobs_due", "jobs_held", "jobs_ttl")),
+        *(("NEXT", index) for index in ("pieces_until", "reopen_at")),
         ("RESCUE", "jobs_held"),
-        ("NEXT_LAPSE", "jobs_held"),
         ("RETIRE", "jobs_ttl"),
         ("LOOK", "jobs_name"),
         ("PRUNE_JOBS", "jobs_done"),
@@ -95,7 +116,8 @@ def test_a_page_of_a_tenant_reads_only_its_own_rows(
 
 
 def _plan(connection: sqlite3.Connection, query: str) -> str:
-    marks = re.sub(r"\s+", " ", query).count("?")
+    numbered = {int(number) for number in re.findall(r"\?(\d+)", query)}
+    marks = max(numbered) if numbered else query.count("?")
     rows = connection.execute(f"EXPLAIN QUERY PLAN {query}", (None,) * marks).fetchall()
     return "; ".join(row[3] for row in rows)
 

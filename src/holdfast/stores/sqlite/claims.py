@@ -15,11 +15,14 @@ from holdfast.scope import rounds
 from holdfast.store import Claim, Watch
 from holdfast.stores.sql_rows import BLOCKED, STATES
 from holdfast.stores.sqlite import filing, gates, packs
-from holdfast.stores.sqlite import pack_statements as pack_sql
 from holdfast.stores.sqlite import statements as sql
+from holdfast.stores.sqlite.packing import Head
 from holdfast.stores.sqlite.rows import claimed, packed
 from holdfast.stores.sqlite.transaction import Transaction
 from holdfast.stores.sqlite.turns import Place, Turns, open_lines
+
+FEW = 8
+"""Posted jobs that are leased without standing in line."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -33,12 +36,41 @@ def idle(connection: sqlite3.Connection, claim: Claim, now: Micros) -> bool:
 
 def overdue(connection: sqlite3.Connection, now: Micros) -> bool:
     """True when there is something to repair."""
-    return any(head is not None and head <= now for head in _heads(connection))
+    *opening, _ = _next(connection)
+    return any(at is not None and at <= now for at in opening)
 
 
 def claim(transaction: Transaction, claim: Claim, turns: Turns) -> list[Lease]:
+    """Files what was posted, if nobody has in this transaction."""
+    leases = _take_posted(transaction, claim)
+    if leases is not None:
+        return leases
+    filing.file(transaction)
     repair(transaction)
     return _take(transaction, claim, turns)
+
+
+def _take_posted(transaction: Transaction, claim: Claim) -> list[Lease] | None:
+    """The short way of jobs that an idle worker was woken for: they are leased as they are filed,
+    and never stand in a line. None when there is anything else to see to.
+    """
+    connection = transaction.connection
+    if not transaction.posted or overdue(connection, transaction.now):
+        return None
+    if open_lines(connection, None, None, 1):
+        return None
+    parcel = filing.only(transaction)
+    if parcel is None or len(parcel.ids) > min(claim.limit, FEW):
+        return None
+    head = parcel.shared
+    if (
+        head.tenant in transaction.rules.tenants
+        or (claim.tenants is not None and head.tenant not in claim.tenants)
+        or (claim.queues is not None and head.queue not in claim.queues)
+    ):
+        return None
+    held = _held(transaction, claim)
+    return _leased(transaction, head, filing.keep_held(transaction, parcel, held), held)
 
 
 # -- repair ----------------------------------------------------------------------------------------
@@ -58,8 +90,8 @@ def _repair(transaction: Transaction) -> int:
     Returns how many it moved.
     """
     now = transaction.now
-    due, lapse, pieces, opens = (
-        head is not None and head <= now for head in _heads(transaction.connection)
+    due, lapse, pieces, opens, outlived = (
+        at is not None and at <= now for at in _next(transaction.connection)
     )
     moved = _promote(transaction) if due else 0
     if pieces:
@@ -67,7 +99,7 @@ def _repair(transaction: Transaction) -> int:
     moved += _rescue(transaction) if lapse or pieces else 0
     moved += gates.reopen(transaction, REPAIR_MAX) if opens else 0
     # Last, for the jobs made ready just now may have outlived their time too.
-    return moved + _retire(transaction)
+    return moved + (_retire(transaction) if outlived or moved else 0)
 
 
 def _promote(transaction: Transaction) -> int:
@@ -258,18 +290,28 @@ def _lease_pack(
     transaction: Transaction, pack: packs.Pack, claim: Claim, wanted: int
 ) -> list[Lease]:
     """Leases the first jobs of a pack, which have no rows yet."""
-    now = transaction.now
-    until, head, token = now + claim.lease_us, pack.head, f"{claim.nonce}."
-    held = (token, "processing", 1, until, claim.worker, now)
+    head, held = pack.head, _held(transaction, claim)
     jobs = packs.lease(transaction, pack, wanted, held)
-    leases = [
-        Lease(packed(head, job, claim.worker, now, until), f"{token}{job[0]}", until)
-        for job in jobs
-    ]
-    for _, id, _, _ in jobs:
-        name = (head.tenant, id, head.queue, head.type)
-        transaction.note(EventKind.LEASED, name, 1, 1, until=until, text=claim.worker)
     transaction.move((head.tenant, head.queue, None), "enqueued", "processing", len(jobs))
+    return _leased(transaction, head, jobs, held)
+
+
+def _held(transaction: Transaction, claim: Claim) -> packs.Held:
+    now = transaction.now
+    return packs.Held(f"{claim.nonce}.", now + claim.lease_us, claim.worker, now)
+
+
+def _leased(
+    transaction: Transaction, head: Head, jobs: list[packs.Job], held: packs.Held
+) -> list[Lease]:
+    """The leases of jobs that come out of packs, recorded."""
+    leases: list[Lease] = []
+    for job in jobs:
+        seq, id, _, _ = job
+        name = (head.tenant, id, head.queue, head.type)
+        transaction.note(EventKind.LEASED, name, 1, 1, until=held.until, text=held.worker)
+        record = packed(head, job, held.worker, held.at, held.until)
+        leases.append(Lease(record, f"{held.token}{seq}", held.until))
     return leases
 
 
@@ -287,14 +329,14 @@ def soonest(connection: sqlite3.Connection, watch: Watch, now: Micros) -> float:
         return 0.0 if STATES[found[0]] in TERMINAL else WAIT_S_MAX
     if filing.unfiled(connection) or open_lines(connection, watch.tenants, watch.queues, 1):
         return 0.0
-    heads = [head for head in _heads(connection) if head is not None]
-    return max(0.0, seconds(min(heads, default=now + 3600 * SECOND) - now))
+    *opening, _ = _next(connection)
+    instants = [at for at in opening if at is not None]
+    return max(0.0, seconds(min(instants, default=now + 3600 * SECOND) - now))
 
 
-def _heads(connection: sqlite3.Connection) -> Iterator[Micros | None]:
+def _next(connection: sqlite3.Connection) -> tuple[Micros | None, ...]:
     """When the next job is due, when the next lease lapses that repair would make ready, of a job
-    or of a piece of a pack, and when time next opens a scope.
+    or of a piece of a pack, when time next opens a scope, and when a waiting job outlives its time.
     """
-    for statement in (sql.NEXT_DUE, sql.NEXT_LAPSE, pack_sql.NEXT_LAPSE, sql.NEXT_REOPEN):
-        found = connection.execute(statement).fetchone()
-        yield None if found is None else found[0]
+    found: tuple[Micros | None, ...] = connection.execute(sql.NEXT).fetchone()
+    return found

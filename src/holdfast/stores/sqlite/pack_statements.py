@@ -78,7 +78,6 @@ PIECES_OF = "SELECT seq FROM pieces WHERE pack = ?"
 PIECE_AT = "SELECT seq, number, done FROM pieces WHERE seq <= ? ORDER BY seq DESC LIMIT 1"
 PIECE_DROP = "DELETE FROM pieces WHERE seq = ?"
 LAPSED = "SELECT pack, seq FROM pieces WHERE until <= ? ORDER BY until LIMIT 1"
-NEXT_LAPSE = "SELECT until FROM pieces ORDER BY until LIMIT 1"
 HELD_BY = (
     "SELECT pieces.seq, pieces.pack, pieces.number, done, ids FROM pieces"
     " JOIN packs ON packs.seq = pieces.pack JOIN contents ON contents.seq = pieces.pack"

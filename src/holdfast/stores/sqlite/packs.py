@@ -37,10 +37,15 @@ from holdfast.stores.sqlite.transaction import Transaction
 Job = tuple[int, str, bytes, Micros]
 """(seq, id, body, at)"""
 
-Standing = tuple[str | None, str, int, Micros | None, str | None, Micros | None]
-"""(what its token begins with, state, attempt, end of the lease, worker, when updated)"""
 
-WAITING: Standing = (None, "enqueued", 0, None, None, None)
+class Held(NamedTuple):
+    """The lease of jobs that a claim took together."""
+
+    token: str
+    """What the tokens of its jobs begin with."""
+    until: Micros
+    worker: str
+    at: Micros
 
 
 class Pack:
@@ -88,7 +93,7 @@ def first(transaction: Transaction, queue: str, tenant: str) -> Pack | None:
     return None if found is None else Pack(found)
 
 
-def lease(transaction: Transaction, pack: Pack, number: int, held: Standing) -> list[Job]:
+def lease(transaction: Transaction, pack: Pack, number: int, held: Held) -> list[Job]:
     """Takes jobs from the front of a pack and keeps them as held."""
     jobs = pack.jobs(pack.taken, pack.taken + number)
     pack.taken += len(jobs)
@@ -98,9 +103,8 @@ def lease(transaction: Transaction, pack: Pack, number: int, held: Standing) -> 
         pack.left -= len(jobs)
         write_rows(transaction, pack.head, jobs, held)
     else:
-        token, _, _, until, worker, now = held
         sizes = encode([len(body) for _, _, body, _ in jobs])
-        piece = (jobs[0][0], pack.seq, len(jobs), token, until, worker, now, sizes, b"")
+        piece = (jobs[0][0], pack.seq, len(jobs), *held, sizes, b"")
         transaction.execute(sql.PIECE_INSERT, piece)
         transaction.pieces = True
     _save(transaction, pack)
@@ -264,7 +268,7 @@ def _pack(transaction: Transaction, seq: int) -> Pack:
 def _open_line(transaction: Transaction, pack: Pack) -> None:
     """Writes the jobs that stand in line as waiting rows."""
     jobs = pack.jobs(pack.taken, pack.number)
-    write_rows(transaction, pack.head, jobs, WAITING)
+    write_rows(transaction, pack.head, jobs, None)
     pack.left -= len(jobs)
     pack.taken, pack.size = pack.number, 0
 
@@ -276,7 +280,7 @@ def _open_piece(transaction: Transaction, pack: Pack, piece: int) -> int:
     start, ended = seq - pack.seq, int.from_bytes(done, "little")
     jobs = pack.jobs(start, start + number)
     alive = [job for index, job in enumerate(jobs) if not ended >> index & 1]
-    write_rows(transaction, pack.head, alive, (token, "processing", 1, until, worker, at))
+    write_rows(transaction, pack.head, alive, Held(token, until, worker, at))
     transaction.execute(sql.PIECE_DROP, (seq,))
     pack.left -= len(alive)
     return len(alive)
@@ -286,10 +290,10 @@ def _open_piece(transaction: Transaction, pack: Pack, piece: int) -> int:
 
 
 def write_rows(
-    transaction: Transaction, head: Head, jobs: Sequence[Job], standing: Standing
+    transaction: Transaction, head: Head, jobs: Sequence[Job], held: Held | None
 ) -> None:
-    """The jobs of a pack as rows of `jobs`."""
-    token, state, attempt, until, worker, updated_at = standing
+    """Jobs that are alike as rows of `jobs`: held, or waiting in line."""
+    token, until, worker, at = held or (None, None, None, None)
     shared = (
         token,
         head.tenant,
@@ -297,15 +301,15 @@ def write_rows(
         head.type,
         head.codec,
         head.version,
-        state,
+        "enqueued" if held is None else "processing",
         head.priority,
-        attempt,
+        0 if held is None else 1,
         head.max_attempts,
         until,
         worker,
         head.keep_us,
         head.rules,
-        updated_at,
+        at,
     )
     # The driver looks for an adapter of bytes each time: 0.4 us a value.
     rows = [(seq, id, bytearray(body), len(body), at) for seq, id, body, at in jobs]

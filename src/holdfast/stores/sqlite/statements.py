@@ -151,9 +151,15 @@ LINE_OPEN = f"{TENANT_LINES} AND part = ?"
 TURN = "UPDATE counts SET turn = ? WHERE kind = 'queue' AND tenant = ? AND part = ?"
 LINES_OF_QUEUE = f"SELECT count(*) FROM counts INDEXED BY lines_open WHERE {OPEN} AND part = ?"
 
-NEXT_DUE = f"SELECT run_at FROM jobs WHERE {DUE} ORDER BY run_at LIMIT 1"
-NEXT_LAPSE = f"SELECT lease_until FROM jobs WHERE {HELD} ORDER BY lease_until LIMIT 1"
-NEXT_REOPEN = "SELECT at FROM reopen ORDER BY at LIMIT 1"
+# When something next comes to pass by itself: all in one question, for each costs a claim 15 us
+# when the processor has slept.
+NEXT = (
+    f"SELECT (SELECT run_at FROM jobs WHERE {DUE} ORDER BY run_at LIMIT 1),"
+    f" (SELECT lease_until FROM jobs WHERE {HELD} ORDER BY lease_until LIMIT 1),"
+    " (SELECT until FROM pieces ORDER BY until LIMIT 1),"
+    " (SELECT at FROM reopen ORDER BY at LIMIT 1),"
+    f" (SELECT expires_at FROM jobs WHERE {WITH_TTL} AND late = 0 ORDER BY expires_at LIMIT 1)"
+)
 
 # -- extend, ack, cancel, change -------------------------------------------------------------------
 

@@ -186,6 +186,7 @@ class SqliteStore:
         return await self._write(
             lambda transaction: claims.claim(transaction, claim, self._turns),
             idle=lambda connection: claims.idle(connection, claim, self._clock.now()),
+            files=True,
         )
 
     async def extend(self, extensions: Sequence[Extension]) -> list[Extended]:
@@ -325,8 +326,9 @@ class SqliteStore:
         self,
         act: Callable[[Transaction], T],
         idle: Callable[[sqlite3.Connection], bool] | None = None,
+        files: bool = False,
     ) -> T:
-        return await self._mine(self._writer).call(act, idle)
+        return await self._mine(self._writer).call(act, idle, files)
 
     async def _posted(self, jobs: Sequence[NewJob]) -> bool:
         """True when the jobs were kept the short way."""

@@ -74,7 +74,8 @@ class Writer:
         """Runs the calls in one transaction; returns those that must run again."""
         patiently(self._options.busy_s, lambda: connection.execute("BEGIN IMMEDIATE"))
         transaction = Transaction(connection, self._options.events, self._rules)
-        file(transaction)
+        if len(calls) > 1 or not calls[0].files:
+            file(transaction)
         run = self._run if len(calls) > 1 else self._run_alone
         for call in calls:
             run(transaction, call)
