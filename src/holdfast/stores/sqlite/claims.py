@@ -42,7 +42,7 @@ def overdue(connection: sqlite3.Connection, now: Micros) -> bool:
 
 def claim(transaction: Transaction, claim: Claim, turns: Turns) -> list[Lease]:
     """Files what was posted, if nobody has in this transaction."""
-    leases = _take_posted(transaction, claim)
+    leases = take_posted(transaction, claim)
     if leases is not None:
         return leases
     filing.file(transaction)
@@ -50,7 +50,7 @@ def claim(transaction: Transaction, claim: Claim, turns: Turns) -> list[Lease]:
     return _take(transaction, claim, turns)
 
 
-def _take_posted(transaction: Transaction, claim: Claim) -> list[Lease] | None:
+def take_posted(transaction: Transaction, claim: Claim) -> list[Lease] | None:
     """The short way of jobs that an idle worker was woken for: they are leased as they are filed,
     and never stand in a line. None when there is anything else to see to.
     """

@@ -1,4 +1,5 @@
-"""The short way in: plain jobs are posted from the caller's own thread, in one statement.
+"""The short ways in and out, from the caller's own thread: plain jobs are posted in one statement,
+and an idle worker leases the few that it was woken for.
 
 To hand a call to the writer's thread and its answer back takes longer than to write a job. So jobs
 that may be packed are appended to `posted`, without an index, a count or a place in line; the
@@ -14,18 +15,24 @@ import asyncio
 import sqlite3
 import threading
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from holdfast.clock import Clock
-from holdfast.job import NewJob
+from holdfast.job import Lease, NewJob
+from holdfast.store import Claim
 from holdfast.stores.bell import Line
 from holdfast.stores.sqlite import pack_statements as sql
+from holdfast.stores.sqlite.claims import take_posted
 from holdfast.stores.sqlite.connection import LOG_PAGES, open_poster
 from holdfast.stores.sqlite.faults import is_busy, ours
+from holdfast.stores.sqlite.filing import unfiled
 from holdfast.stores.sqlite.options import Options
 from holdfast.stores.sqlite.packing import Alike, Texts, alike, encode
 from holdfast.stores.sqlite.rules import Rules
+from holdfast.stores.sqlite.transaction import Transaction
+
+T = TypeVar("T")
 
 SLOW_S = 0.002
 """A write that takes longer than this held up the event loop for too long."""
@@ -38,6 +45,7 @@ class Poster:
 
     def __init__(self, options: Options, clock: Clock) -> None:
         self._path = options.path
+        self._events = options.events
         self._clock = clock
         self._connection = open_poster(options)
         self._lock = threading.Lock()
@@ -77,16 +85,60 @@ class Poster:
             lines = {parcel.line for parcel in parcels}
             if self._rules.tenants and any(line[0] in self._rules.tenants for line in lines):
                 return None  # There may be a cap to keep.
-            posted = self._write(parcels)
-            ended = time.monotonic()
-            if ended - started > SLOW_S:
-                self._rest_until = ended + REST * (ended - started)
+            posted = self._tried(lambda: self._write(parcels))
+            self._rest(started)
             return lines if posted else None
         finally:
             self._lock.release()
 
+    def lease(self, claim: Claim) -> list[Lease] | None:
+        """The few jobs that were posted for an idle worker; None when nothing was done."""
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            started = time.monotonic()
+            if started < self._rest_until:
+                return None
+            leases = self._tried(lambda: self._lease(claim))
+            self._rest(started)
+            return leases
+        finally:
+            self._lock.release()
+
+    def _lease(self, claim: Claim) -> list[Lease] | None:
+        connection = self._connection
+        if not unfiled(connection):
+            return None
+        connection.execute("BEGIN IMMEDIATE")
+        transaction = Transaction(connection, self._events, self._rules)
+        transaction.now = self._clock.now()
+        leases = take_posted(transaction, claim)
+        if leases is None:
+            connection.execute("ROLLBACK")
+            return None
+        transaction.flush()
+        connection.execute("COMMIT")
+        return leases
+
+    def _rest(self, started: float) -> None:
+        """After a write that took too long nothing is done here for a while."""
+        ended = time.monotonic()
+        if ended - started > SLOW_S:
+            self._rest_until = ended + REST * (ended - started)
+
+    def _tried(self, act: Callable[[], T]) -> T | None:
+        """What it gives; None while somebody else writes. Raises errors of our tree."""
+        try:
+            return act()
+        except sqlite3.Error as error:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            if is_busy(error):
+                return None
+            raise ours(error, self._path) from error
+
     def _write(self, parcels: list[Alike]) -> bool:
-        """False when it was not the time for it: nothing was written then."""
+        """False when settings have changed: nothing was written then."""
         connection = self._connection
         now, version = self._clock.now(), self._rules.version
         rows = [
@@ -101,21 +153,13 @@ class Poster:
             )
             for parcel in parcels
         ]
-        try:
-            if len(rows) == 1:
-                written = connection.execute(sql.POST, rows[0]).rowcount
-            else:
-                written = self._write_all(rows)
-            if written < len(rows):
-                # Somebody changed settings.
-                (scopes,) = connection.execute(sql.SCOPES).fetchone()
-                self._rules.sync(connection, scopes)
-        except sqlite3.Error as error:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            if is_busy(error):
-                return False
-            raise ours(error, self._path) from error
+        if len(rows) == 1:
+            written = connection.execute(sql.POST, rows[0]).rowcount
+        else:
+            written = self._write_all(rows)
+        if written < len(rows):
+            (scopes,) = connection.execute(sql.SCOPES).fetchone()
+            self._rules.sync(connection, scopes)
         return written == len(rows)
 
     def _write_all(self, rows: list[tuple[Any, ...]]) -> int:

@@ -105,6 +105,8 @@ class SqliteStore:
         self._pages: Lane[sqlite3.Connection] | None = None
         self._peeks: Lane[sqlite3.Connection] | None = None
         self._poster: Poster | None = None
+        self._few = True
+        """The last claim found few jobs, so the next one may, too."""
         self._owner = 0
         self.capabilities = Capabilities(
             durable=True,
@@ -183,11 +185,18 @@ class SqliteStore:
     async def claim(self, claim: Claim) -> list[Lease]:
         within("limit", claim.limit, CLAIM_MAX)
         within("exclude_groups", len(claim.exclude_groups), EXCLUDE_MAX)
-        return await self._write(
-            lambda transaction: claims.claim(transaction, claim, self._turns),
-            idle=lambda connection: claims.idle(connection, claim, self._clock.now()),
-            files=True,
-        )
+        lane, poster = self._mine(self._writer), self._poster
+        leases = None
+        if poster is not None and self._few:
+            leases = poster.lease(claim)
+        if leases is None:
+            leases = await lane.call(
+                lambda transaction: claims.claim(transaction, claim, self._turns),
+                idle=lambda connection: claims.idle(connection, claim, self._clock.now()),
+                files=True,
+            )
+            self._few = len(leases) <= claims.FEW
+        return leases
 
     async def extend(self, extensions: Sequence[Extension]) -> list[Extended]:
         within("extensions", len(extensions), BATCH_MAX)
@@ -322,13 +331,8 @@ class SqliteStore:
 
     # -- inside ----------------------------------------------------------------------------------
 
-    async def _write(
-        self,
-        act: Callable[[Transaction], T],
-        idle: Callable[[sqlite3.Connection], bool] | None = None,
-        files: bool = False,
-    ) -> T:
-        return await self._mine(self._writer).call(act, idle, files)
+    async def _write(self, act: Callable[[Transaction], T]) -> T:
+        return await self._mine(self._writer).call(act)
 
     async def _posted(self, jobs: Sequence[NewJob]) -> bool:
         """True when the jobs were kept the short way."""
