@@ -112,12 +112,12 @@ async def test_a_locked_file_makes_an_enqueue_wait_not_fail(
     await check_counts(packed, enqueued=1)
 
 
-async def test_after_a_slow_write_the_writer_is_asked(
+async def test_when_writes_are_slow_the_writer_is_asked(
     packed: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An event loop that stood still too long is left alone for a while."""
     monkeypatch.setattr(posting, "SLOW_S", 0.0)
-    monkeypatch.setattr(posting, "REST", 10**9)
+    monkeypatch.setattr(posting, "REST_S", 10.0**9)
     await packed.enqueue(fresh("a"))
     assert rows(path, "posted") == 1
 

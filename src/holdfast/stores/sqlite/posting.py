@@ -34,10 +34,12 @@ from holdfast.stores.sqlite.transaction import Transaction
 
 T = TypeVar("T")
 
-SLOW_S = 0.002
-"""A write that takes longer than this held up the event loop for too long."""
-REST = 10
-"""After a slow write nothing is posted for so many times as long."""
+SLOW_S = 0.001
+"""When writes take longer than this on average, the event loop stands still for too long."""
+SHARE = 0.1
+"""What the last write counts in that average: one that was slow by chance changes little."""
+REST_S = 1.0
+"""For so long nothing is done here after that."""
 
 
 class Poster:
@@ -51,6 +53,7 @@ class Poster:
         self._lock = threading.Lock()
         self._rules = Rules()
         self._texts = Texts()
+        self._pace_s = 0.0
         self._rest_until = 0.0
         self._task = 0
         self._calls = 0
@@ -121,10 +124,12 @@ class Poster:
         return leases
 
     def _rest(self, started: float) -> None:
-        """After a write that took too long nothing is done here for a while."""
-        ended = time.monotonic()
-        if ended - started > SLOW_S:
-            self._rest_until = ended + REST * (ended - started)
+        """Leaves the next calls to the writer, if writing has become slow."""
+        now = time.monotonic()
+        self._pace_s += SHARE * (now - started - self._pace_s)
+        if self._pace_s > SLOW_S:
+            self._pace_s = SLOW_S / 2
+            self._rest_until = now + REST_S
 
     def _tried(self, act: Callable[[], T]) -> T | None:
         """What it gives; None while somebody else writes. Raises errors of our tree."""
