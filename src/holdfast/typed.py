@@ -49,6 +49,9 @@ class JobMeta(msgspec.StructMeta):
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         try:
+            if not args and kwargs.keys() == _names(cls) and not _nested(cls):
+                # Nothing is missing or too much: to check is to make it.
+                return msgspec.convert(kwargs, cls, dec_hook=from_plain)
             job = super().__call__(*args, **kwargs)
             fields = {name: getattr(job, name) for name in cls.__struct_fields__}
             if _nested(cls):  # msgspec takes the insides of an instance on trust.
@@ -56,6 +59,11 @@ class JobMeta(msgspec.StructMeta):
             return msgspec.convert(fields, cls, dec_hook=from_plain)
         except (TypeError, ValueError) as error:  # msgspec's ValidationError is a ValueError.
             raise InvalidPayload(field="payload", type=cls.__name__, why=str(error)) from error
+
+
+@cache
+def _names(kind: JobMeta) -> frozenset[str]:
+    return frozenset(kind.__struct_fields__)
 
 
 @cache
@@ -132,6 +140,9 @@ class JobFunction(Generic[P, R]):
         self._names = self.kind.__struct_fields__
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Job:
+        if not args:
+            only: Job = self.kind(**kwargs)
+            return only
         if len(args) > len(self._names):
             why = f"takes {len(self._names)} positional arguments, {len(args)} were given"
             raise InvalidPayload(field="payload", type=self.__name__, why=why)
