@@ -112,6 +112,36 @@ async def test_a_locked_file_makes_an_enqueue_wait_not_fail(
     await check_counts(packed, enqueued=1)
 
 
+async def test_what_comes_after_the_close_is_left_to_the_writer(
+    packed: SqliteStore, path: Path
+) -> None:
+    """A call that another thread makes meanwhile is answered by the writer, as long as it can."""
+    assert packed._poster is not None
+    packed._poster.close()
+
+    assert (await packed.enqueue(fresh("a")))[0].created
+    assert ids(await claimed(packed, 1)) == ["a"]
+    assert rows(path, "posted") == 0
+
+
+async def test_a_bug_in_the_short_way_leaves_no_transaction_open(
+    packed: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The call fails with what was wrong; the next one works."""
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    await packed.enqueue(fresh("a"))
+    with monkeypatch.context() as patch:
+        patch.setattr(posting, "take_posted", broken)
+        with pytest.raises(RuntimeError, match="a bug"):
+            await claimed(packed, 1)
+
+    await packed.enqueue(fresh("b"))
+    assert ids(await claimed(packed, 2, "again")) == ["a", "b"]
+
+
 async def test_when_writes_are_slow_the_writer_is_asked(
     packed: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

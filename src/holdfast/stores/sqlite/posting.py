@@ -12,6 +12,7 @@ while the disk is slow, and when much was posted, calls go to the writer, who sh
 from __future__ import annotations
 
 import asyncio
+import math
 import sqlite3
 import threading
 import time
@@ -69,7 +70,9 @@ class Poster:
         return before != self._task
 
     def close(self) -> None:
+        """From now on nothing is done here."""
         with self._lock:
+            self._rest_until = math.inf
             self._connection.close()
 
     def parcels(self, jobs: Sequence[NewJob]) -> list[Alike] | None:
@@ -135,12 +138,15 @@ class Poster:
         """What it gives; None while somebody else writes. Raises errors of our tree."""
         try:
             return act()
-        except sqlite3.Error as error:
+        except BaseException as error:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
-            if is_busy(error):
+            if isinstance(error, sqlite3.Error) and is_busy(error):
                 return None
-            raise ours(error, self._path) from error
+            fault = ours(error, self._path)
+            if fault is error:
+                raise
+            raise fault from error
 
     def _write(self, parcels: list[Alike]) -> bool:
         """False when settings have changed: nothing was written then."""
