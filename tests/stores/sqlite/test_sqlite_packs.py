@@ -260,6 +260,16 @@ async def test_pages_walk_over_packs_and_open_few(packed: SqliteStore, path: Pat
     assert [one.id for one in last.jobs] == named(790, 800)[::-1]
 
 
+async def test_an_operator_finds_packed_jobs_of_any_tenant_by_id(packed: SqliteStore) -> None:
+    """Who looks over all tenants may name ids without saying whose they are."""
+    await packed.enqueue(fresh(*named(0, 20)))
+    await packed.enqueue(fresh(*named(20, 40), tenant="other"))
+
+    page = await packed.find(finding(tenant=None, ids=("j003", "j030"), newest_first=False))
+
+    assert [(one.tenant, one.id) for one in page.jobs] == [(ACME, "j003"), ("other", "j030")]
+
+
 async def test_a_page_of_running_jobs_leaves_waiting_packs_alone(
     packed: SqliteStore, path: Path
 ) -> None:

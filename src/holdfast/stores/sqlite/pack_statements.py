@@ -50,6 +50,7 @@ _NAMED = (
 NAMED_CLOSE = f"{_NAMED} AND loose = 0 AND last_id >= ?2 AND last_id < ?3 AND first_id <= ?2"
 NAMED_LOOSE = f"{_NAMED} AND loose = 1 AND last_id >= ?2 AND first_id <= ?2"
 
+TENANTS = "SELECT DISTINCT tenant FROM packs"
 SEQS = "SELECT seq, left FROM packs WHERE {condition} ORDER BY seq {way}"
 FRONT = (
     f"SELECT seq, number - taken FROM packs WHERE {IN_LINE} AND queue = ? AND tenant = ?"

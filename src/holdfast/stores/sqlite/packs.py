@@ -163,6 +163,11 @@ def _piece_of(connection: sqlite3.Connection, seq: int) -> int | None:
     return int(first)
 
 
+def tenants(connection: sqlite3.Connection) -> list[str]:
+    """Those that have packs."""
+    return [tenant for (tenant,) in connection.execute(sql.TENANTS).fetchall()]
+
+
 def held_ids(
     connection: sqlite3.Connection, tenant: str, queue: str | None, limit: int
 ) -> list[str]:

@@ -51,7 +51,7 @@ def packed(connection: sqlite3.Connection, find: Find) -> bool:
     """True when some of the jobs that are asked for may be in packs."""
     select = find.select
     if select.ids:
-        refs = [Ref(select.tenant, id) for id in select.ids if select.tenant is not None]
+        refs = _refs(connection, select)
         return any(packs.find(connection, ref) is not None for ref in refs)
     condition = _in_packs(select)
     return condition is not None and packs.any_of(connection, *condition)
@@ -60,8 +60,8 @@ def packed(connection: sqlite3.Connection, find: Find) -> bool:
 def _open(
     transaction: Transaction, select: Selection, way: str, after: int | None, limit: int
 ) -> None:
-    if select.ids and select.tenant is not None:
-        packs.open_named(transaction, [Ref(select.tenant, id) for id in select.ids])
+    if select.ids:
+        packs.open_named(transaction, _refs(transaction.connection, select))
         return
     condition = _in_packs(select)
     if condition is None:
@@ -71,6 +71,12 @@ def _open(
         text += " AND seq < ?" if way == "DESC" else " AND seq + number - 1 > ?"
         values.append(after)
     packs.open_these(transaction, text, values, way, limit + 1)
+
+
+def _refs(connection: sqlite3.Connection, select: Selection) -> list[Ref]:
+    """The full names that the ids of a selection may stand for."""
+    tenants = [select.tenant] if select.tenant is not None else packs.tenants(connection)
+    return [Ref(tenant, id) for tenant in tenants for id in select.ids]
 
 
 def _in_packs(select: Selection) -> tuple[str, list[Any]] | None:

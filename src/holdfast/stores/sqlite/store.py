@@ -221,15 +221,11 @@ class SqliteStore:
 
     async def expired(self, limit: int) -> list[Lapsed]:
         within("limit", limit, EXPIRED_MAX)
-
-        def look(connection: sqlite3.Connection, now: Micros) -> list[Lapsed] | None:
-            return None if packs.lapsed(connection, now) else upkeep.expired(connection, limit, now)
-
-        found = await self._page(look)
-        if found is None:
-            await self._write(lambda transaction: packs.open_lapsed(transaction, limit))
-            found = await self._page(lambda connection, now: upkeep.expired(connection, limit, now))
-        return found
+        return await self._page_after(
+            packs.lapsed,
+            lambda transaction: packs.open_lapsed(transaction, limit),
+            lambda connection, now: upkeep.expired(connection, limit, now),
+        )
 
     async def prune(self, limit: int, events_keep_us: Micros) -> Pruned:
         within("limit", limit, PRUNE_MAX)
@@ -242,15 +238,11 @@ class SqliteStore:
     async def find(self, find: Find) -> Page:
         within("limit", find.limit, PAGE_MAX)
         sight.bounded(find.select)
-
-        def look(connection: sqlite3.Connection, now: Micros) -> Page | None:
-            return None if sight.packed(connection, find) else sight.find(connection, find, now)
-
-        found = await self._page(look)
-        if found is None:
-            await self._write(lambda transaction: sight.open_page(transaction, find))
-            found = await self._page(lambda connection, now: sight.find(connection, find, now))
-        return found
+        return await self._page_after(
+            lambda connection, _: sight.packed(connection, find),
+            lambda transaction: sight.open_page(transaction, find),
+            lambda connection, now: sight.find(connection, find, now),
+        )
 
     async def count(
         self,
@@ -366,6 +358,23 @@ class SqliteStore:
                 return cast(T, found)
             await self._write(lambda transaction: None)  # Whoever writes files first.
         return await lane.call(lambda connection: look(connection, self._clock.now()))
+
+    async def _page_after(
+        self,
+        asks: Callable[[sqlite3.Connection, Micros], bool],
+        act: Callable[[Transaction], None],
+        look: Callable[[sqlite3.Connection, Micros], T],
+    ) -> T:
+        """What is seen, after the writer has acted if that is asked for."""
+
+        def first(connection: sqlite3.Connection, now: Micros) -> tuple[bool, T | None]:
+            return (True, None) if asks(connection, now) else (False, look(connection, now))
+
+        waits, found = await self._page(first)
+        if waits:
+            await self._write(act)
+            found = await self._page(look)
+        return cast(T, found)
 
     def _mine(self, lane: Lane[T] | None) -> Lane[T]:
         """The lane, if the store is open and opened by this very process."""
