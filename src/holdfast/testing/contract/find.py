@@ -249,3 +249,17 @@ async def test_a_finished_job_is_found_until_it_is_pruned(bench: Bench) -> None:
     await bench.store.prune(10, 0)
 
     assert await found(bench) == []
+
+
+async def test_an_operator_finds_ids_of_any_tenant(bench: Bench) -> None:
+    """Over all tenants an id stands for every job that has it."""
+    await bench.put("a", "b")
+    await bench.put("a", "c", tenant=GLOBEX)
+
+    page = await bench.store.find(finding(tenant=None, ids=("a", "c")))
+
+    assert {(one.tenant, one.id) for one in page.jobs} == {
+        (ACME, "a"),
+        (GLOBEX, "a"),
+        (GLOBEX, "c"),
+    }
