@@ -43,6 +43,12 @@ REST_S = 1.0
 """For so long nothing is done here after that."""
 
 
+_open: set[Poster] = set()
+"""Keeps those of a parent process from being collected in a forked child: a connection must not be
+closed by a process that did not open it.
+"""
+
+
 class Poster:
     """Posts, or says that the writer must see to it. For any thread of one process."""
 
@@ -63,6 +69,7 @@ class Poster:
         # The writer files what was posted, and keeps the log short: a parcel is about a page of it.
         self.posts_max = LOG_PAGES[options.synchronous]
         """Every so many times the writer is asked."""
+        _open.add(self)
 
     def others(self) -> bool:
         """True when the task that called last was another one."""
@@ -74,6 +81,7 @@ class Poster:
         with self._lock:
             self._rest_until = math.inf
             self._connection.close()
+        _open.discard(self)
 
     def parcels(self, jobs: Sequence[NewJob]) -> list[Alike] | None:
         """The jobs as they can be posted; None when they cannot."""
