@@ -111,6 +111,8 @@ class Doorbell:
 
     def _look_around(self) -> list[str]:
         """The sockets of the other processes; the directory is read only after it changed."""
+        if not os.access(self._folder, os.F_OK):  # Mostly, and quicker than to fail.
+            return []
         try:
             changed_ns = os.stat(self._folder).st_mtime_ns
         except FileNotFoundError:
