@@ -150,8 +150,9 @@ def best_rate(done: list[Event], start_s: float, end_s: float) -> float:
 
 async def steady_then(fault: Fault, server: Target, app: App, sender: Sender) -> tuple[float, ...]:
     """Load, the fault, and load again until the pace is back; the instants between them."""
-    sending = asyncio.create_task(sender.run())
+    # Nothing is sent before: what had gathered would be done faster than jobs come.
     await until_present(app.store, WORKERS)
+    sending = asyncio.create_task(sender.run())
     begun = time.time()
     await asyncio.sleep(STEADY_S)
     broken = time.time()
