@@ -12,6 +12,8 @@ from holdfast.job import NewJob
 from holdfast.store import Enqueued
 from holdfast.stores.sqlite.store import SqliteStore
 
+BOUND_S = 60.0
+
 Name = tuple[str, str, str]
 """(path, tenant, id)"""
 
@@ -35,7 +37,7 @@ class PackedSqlite(SqliteStore):
                 marked.append(msgspec.structs.replace(job, fresh=True))
             else:
                 if name not in first:
-                    await asyncio.to_thread(known.wait)
+                    assert await asyncio.to_thread(known.wait, BOUND_S), "the first never ended"
                 marked.append(job)
         try:
             return await super().enqueue(marked)

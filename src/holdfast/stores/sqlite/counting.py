@@ -15,7 +15,7 @@ from holdfast.stores.sql_rows import STATES
 from holdfast.stores.sqlite import pack_statements as pack_sql
 from holdfast.stores.sqlite import statements as sql
 from holdfast.stores.sqlite.gates import key_of, live
-from holdfast.stores.sqlite.packing import decode_sizes
+from holdfast.stores.sqlite.packing import decode_sizes, undone
 from holdfast.stores.sqlite.transaction import Transaction
 
 Part = tuple[str, str]
@@ -135,7 +135,6 @@ def _recount_packs(transaction: Transaction) -> None:
         transaction.move((tenant, queue, None), None, "enqueued", waiting, size)
         transaction.move((tenant, queue, None), None, "processing", held)
     for tenant, queue, sizes, done in execute(pack_sql.SIZES).fetchall():
-        ended = int.from_bytes(done, "little")
-        alive = sum(n for at, n in enumerate(decode_sizes(sizes)) if not ended >> at & 1)
+        alive = sum(undone(decode_sizes(sizes), done))
         transaction.move((tenant, queue, None), None, "processing", 0, alive)
     transaction.settle()

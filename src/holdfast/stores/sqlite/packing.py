@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import TypeVar
 
 import msgspec
 
 from holdfast.job import NewJob, Rules
 from holdfast.stores.sql_rows import RULES_CACHE_MAX, rules_text
 from holdfast.stores.sqlite.layout import INLINE_MAX
+
+T = TypeVar("T")
 
 SPREAD_MS = 1000
 """How far apart in time the ids of one pack may have been made. The packs that may hold an id are
@@ -127,6 +130,15 @@ def may_pack(job: NewJob) -> bool:
         and type(body) is bytes
         and len(body) <= INLINE_MAX
     )
+
+
+# -- pieces ----------------------------------------------------------------------------------------
+
+
+def undone(items: Sequence[T], done: bytes) -> list[T]:
+    """Those of a piece that have not ended: `done` has a bit for each."""
+    ended = int.from_bytes(done, "little")
+    return [item for index, item in enumerate(items) if not ended >> index & 1]
 
 
 # -- names -----------------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ from holdfast.stores.sqlite.packing import (
     encode,
     head_of,
     latest,
+    undone,
 )
 from holdfast.stores.sqlite.transaction import Transaction
 
@@ -158,9 +159,7 @@ def _piece_of(connection: sqlite3.Connection, seq: int) -> int | None:
     if found is None:
         return None
     first, number, done = found
-    if seq >= first + number or int.from_bytes(done, "little") >> (seq - first) & 1:
-        return None
-    return int(first)
+    return int(first) if seq in undone(range(first, first + number), done) else None
 
 
 def tenants(connection: sqlite3.Connection) -> list[str]:
@@ -174,9 +173,8 @@ def held_ids(
     """Jobs of a tenant, or of one of its queues, that are held in pieces; so many at most."""
     ids: list[str] = []
     for seq, pack, number, done, names in connection.execute(sql.HELD_BY, (tenant, queue)):
-        ended, start = int.from_bytes(done, "little"), seq - pack
-        some = decode_ids(names)[start : start + number]
-        ids += [id for index, id in enumerate(some) if not ended >> index & 1]
+        start = seq - pack
+        ids += undone(decode_ids(names)[start : start + number], done)
         if len(ids) >= limit:
             break
     return ids[:limit]
@@ -282,9 +280,8 @@ def _open_piece(transaction: Transaction, pack: Pack, piece: int) -> int:
     """Writes the jobs of a piece that are not done as held rows; returns how many they were."""
     row = transaction.execute(sql.PIECE, (piece,)).fetchone()
     seq, number, token, until, worker, at, done = row
-    start, ended = seq - pack.seq, int.from_bytes(done, "little")
-    jobs = pack.jobs(start, start + number)
-    alive = [job for index, job in enumerate(jobs) if not ended >> index & 1]
+    start = seq - pack.seq
+    alive = undone(pack.jobs(start, start + number), done)
     write_rows(transaction, pack.head, alive, Held(token, until, worker, at))
     transaction.execute(sql.PIECE_DROP, (seq,))
     pack.left -= len(alive)
