@@ -25,7 +25,7 @@ from holdfast.store import Claim
 from holdfast.stores.bell import Line
 from holdfast.stores.sqlite import pack_statements as sql
 from holdfast.stores.sqlite.claims import take_posted
-from holdfast.stores.sqlite.connection import LOG_PAGES, open_poster
+from holdfast.stores.sqlite.connection import LOG_PAGES, lengthen_log, open_poster
 from holdfast.stores.sqlite.faults import is_busy, ours
 from holdfast.stores.sqlite.filing import unfiled
 from holdfast.stores.sqlite.options import Options
@@ -37,11 +37,14 @@ T = TypeVar("T")
 
 SLOW_S = 0.001
 """When writes take longer than this on average, the event loop stands still for too long."""
-SHARE = 0.1
-"""What the last write counts in that average: one that was slow by chance changes little."""
+SHARE = 0.02
+"""What the last write counts in that average: a few that were slow by chance change little. To rest
+costs more than they do: a call takes twice as long on its way through the writer.
+"""
 REST_S = 1.0
 """For so long nothing is done here after that."""
-
+IN_A_ROW_MAX = 32
+"""Posts of one task that nothing else on its event loop comes between."""
 
 _open: set[Poster] = set()
 """Keeps those of a parent process from being collected in a forked child: a connection must not be
@@ -53,14 +56,14 @@ class Poster:
     """Posts, or says that the writer must see to it. For any thread of one process."""
 
     def __init__(self, options: Options, clock: Clock) -> None:
-        self._path = options.path
-        self._events = options.events
+        self._options = options
         self._clock = clock
         self._connection = open_poster(options)
         self._lock = threading.Lock()
         self._rules = Rules()
         self._texts = Texts()
         self._pace_s = 0.0
+        self._starved_s = _starved_s()
         self._rest_until = 0.0
         self._task = 0
         self._calls = 0
@@ -72,9 +75,11 @@ class Poster:
         _open.add(self)
 
     def others(self) -> bool:
-        """True when the task that called last was another one."""
+        """True when others may be waiting: the task that called last was another one, or this one
+        called many times in a row.
+        """
         before, self._task = self._task, id(asyncio.current_task())
-        return before != self._task
+        return before != self._task or self._calls % IN_A_ROW_MAX == 0
 
     def close(self) -> None:
         """From now on nothing is done here."""
@@ -99,6 +104,8 @@ class Poster:
             lines = {parcel.line for parcel in parcels}
             if self._rules.tenants and any(line[0] in self._rules.tenants for line in lines):
                 return None  # There may be a cap to keep.
+            if self._calls == 2 and self.flushes:  # Who comes again will go on coming.
+                self._tried(lambda: lengthen_log(self._connection, self._options))
             posted = self._tried(lambda: self._write(parcels))
             self._rest(started)
             return lines if posted else None
@@ -124,7 +131,7 @@ class Poster:
         if not unfiled(connection):
             return None
         connection.execute("BEGIN IMMEDIATE")
-        transaction = Transaction(connection, self._events, self._rules)
+        transaction = Transaction(connection, self._options.events, self._rules)
         transaction.now = self._clock.now()
         leases = take_posted(transaction, claim)
         if leases is None:
@@ -137,7 +144,12 @@ class Poster:
     def _rest(self, started: float) -> None:
         """Leaves the next calls to the writer, if writing has become slow."""
         now = time.monotonic()
-        self._pace_s += SHARE * (now - started - self._pace_s)
+        took_s = now - started
+        if took_s > SLOW_S:
+            starved_s = _starved_s()
+            took_s -= min(took_s, max(0.0, starved_s - self._starved_s))
+            self._starved_s = starved_s
+        self._pace_s += SHARE * (took_s - self._pace_s)
         if self._pace_s > SLOW_S:
             self._pace_s = SLOW_S / 2
             self._rest_until = now + REST_S
@@ -151,7 +163,7 @@ class Poster:
                 self._connection.execute("ROLLBACK")
             if isinstance(error, sqlite3.Error) and is_busy(error):
                 return None
-            fault = ours(error, self._path)
+            fault = ours(error, self._options.path)
             if fault is error:
                 raise
             raise fault from error
@@ -188,3 +200,16 @@ class Poster:
         written = sum(connection.execute(sql.POST, row).rowcount for row in rows)
         connection.execute("COMMIT" if written == len(rows) else "ROLLBACK")
         return written
+
+
+def _starved_s() -> float:
+    """How long this thread has waited for a processor in its life; 0 where the system does not say.
+
+    That is not the disk's fault, and the writer's thread would have to wait as well: on a machine
+    with twice as many busy threads as cores, calls on their way through it took twice as long.
+    """
+    try:
+        with open("/proc/thread-self/schedstat", "rb") as file:
+            return int(file.read().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0

@@ -334,8 +334,8 @@ class SqliteStore:
         if poster is None or parcels is None:
             return False
         if poster.flushes and poster.others():
-            # Those who call at the same time come to share one commit. A lone caller does not wait
-            # for them: it takes 20 us, a tenth of an enqueue.
+            # Those who call at the same time come to share one commit. A lone caller mostly does
+            # not wait for them: it takes 20 us, a tenth of an enqueue.
             await asyncio.sleep(0)
         lines = poster.post(parcels)
         if lines is None:
