@@ -13,12 +13,11 @@ from tests.servers.foundationdb import KIND as FDB_CLUSTER
 from tests.servers.foundationdb import Absent, FoundationCluster
 from tests.servers.kinds import KINDS, PACKED, Missing
 from tests.servers.service import Host
-from tests.stores.packed import PackedSqlite
+from tests.stores.packed import PackedRedis, PackedSqlite, one_is_a_pack
 
 from holdfast.clock import Clock
 from holdfast.store import Store
 from holdfast.stores import open_store
-from holdfast.stores.sqlite import packing
 from holdfast.testing import ManualClock
 from holdfast.testing.contract.bench import Bench
 
@@ -27,13 +26,12 @@ if TYPE_CHECKING:
 
     Place = Kind | FoundationCluster | Host | Engines | None
 
-DAY_US = 24 * 3600 * 1_000_000
-
 SQLITE_PACKED = "sqlite" + PACKED
 STORES = [
     *("memory", "sqlite", SQLITE_PACKED, "remote", "foundationdb", FDB_CLUSTER),
     *KINDS,
-    "postgres15" + PACKED,
+    *(kind + PACKED for kind in ("postgres15", "redis")),
+    pytest.param("cluster" + PACKED, marks=pytest.mark.slow),
 ]
 
 
@@ -61,9 +59,12 @@ def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
         yield host
         host.clear()
     else:
-        if request.param.endswith(PACKED):
+        kind = request.param
+        if kind.endswith(PACKED) and kind.startswith("postgres"):
             pack_all(monkeypatch)
-        server = server_of(request.param, request)
+        else:
+            kind = kind.removesuffix(PACKED)
+        server = server_of(kind, request)
         yield server
         server.clear()
 
@@ -128,17 +129,18 @@ def make(
         return lambda name, clock: server.place(name, clock).remote()
     if isinstance(server, Engines):
         return server.store
-    if request.node.callspec.params["server"] == SQLITE_PACKED:
+    kind = request.node.callspec.params["server"]
+    if kind.endswith(PACKED) and not kind.startswith("postgres"):
         request.getfixturevalue("packs_of_one")
-        return lambda name, clock: PackedSqlite.from_url(url(name), clock)
+        store = PackedSqlite if kind == SQLITE_PACKED else PackedRedis
+        return lambda name, clock: store.from_url(url(name), clock)
     return lambda name, clock: open_store(url(name), clock)
 
 
 @pytest.fixture
 def packs_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Even one job makes a pack, and a piece when it is claimed."""
-    monkeypatch.setattr(packing, "PACK_MIN", 1)
-    monkeypatch.setattr(packing, "PIECE_KEEP_US_MAX", DAY_US * 36500)
+    one_is_a_pack(monkeypatch)
 
 
 @pytest.fixture

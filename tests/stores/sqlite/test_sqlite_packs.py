@@ -8,27 +8,19 @@ from importlib import resources
 from pathlib import Path
 
 import pytest
-from tests.stores.sqlite.parcels import (
-    GONE,
-    check_counts,
-    claimed,
-    complete,
-    fresh,
-    ids,
-    named,
-    rows,
-)
+from tests.stores.parcels import GONE, check_counts, claimed, complete, fresh, ids, named
+from tests.stores.sqlite.tables import rows
 
 from holdfast.clock import SECOND
 from holdfast.errors import QueueFull
 from holdfast.job import EventKind, State
 from holdfast.scope import Scope, ScopeSettings, encode
-from holdfast.store import Act, Change, Claim, Put, Ref
+from holdfast.store import Put
 from holdfast.stores.sqlite import packing, posting
 from holdfast.stores.sqlite.layout import APPLICATION_ID
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.testing import ManualClock
-from holdfast.testing.contract.builders import ACME, LEASE, finding, job, select
+from holdfast.testing.contract.builders import ACME, finding, job
 
 # -- in --------------------------------------------------------------------------------------------
 
@@ -66,20 +58,6 @@ async def test_jobs_posted_one_by_one_are_gathered_with_their_own_times(
     assert (rows(path, "packs"), rows(path, "contents")) == (1, 1)
     assert ids(leases) == named(0, 5)
     assert [one.job.created_at - started for one in leases] == [n * SECOND for n in range(5)]
-
-
-async def test_what_is_not_alike_is_not_packed_together(packed: SqliteStore) -> None:
-    """Jobs of two queues in one call keep their own queues, payloads and priorities."""
-    jobs = [*fresh(*named(0, 10)), *fresh(*named(10, 20), queue="other", priority=5)]
-    await packed.enqueue(jobs)
-    leases = await packed.claim(
-        Claim(worker="w", nonce="n", limit=20, lease_us=LEASE, queues=("other",))
-    )
-
-    assert ids(leases) == named(10, 20)
-    assert {(one.job.queue, one.job.priority) for one in leases} == {("other", 5)}
-    for one, new in zip(leases, jobs[10:], strict=True):
-        assert one.job.envelope == new.envelope
 
 
 async def test_a_cap_that_another_process_has_set_is_kept(packed: SqliteStore, path: Path) -> None:
@@ -148,6 +126,7 @@ async def test_when_writes_are_slow_the_writer_is_asked(
     """An event loop that stood still too long is left alone for a while."""
     monkeypatch.setattr(posting, "SLOW_S", 0.0)
     monkeypatch.setattr(posting, "REST_S", 10.0**9)
+    monkeypatch.setattr(posting, "_starved_s", lambda: 0.0)
     await packed.enqueue(fresh("a"))
     assert rows(path, "posted") == 1
 
@@ -169,34 +148,6 @@ async def test_what_lies_unfiled_is_bounded(packed: SqliteStore, path: Path) -> 
 # -- order -----------------------------------------------------------------------------------------
 
 
-async def test_packs_and_rows_are_taken_in_one_order(packed: SqliteStore) -> None:
-    """Priority first, then the order of enqueues, whatever form the jobs wait in."""
-    await packed.enqueue([job("r1", rules=GONE)])
-    await packed.enqueue(fresh(*named(0, 10)))
-    await packed.enqueue([job("r2", rules=GONE), job("high", rules=GONE, priority=9)])
-    await packed.enqueue(fresh(*named(10, 20)))
-    await packed.enqueue(fresh(*named(20, 30), priority=5))
-
-    taken: list[str] = []
-    for number in range(40):
-        leases = await claimed(packed, 7, f"n{number}")
-        taken += ids(leases)
-
-    assert taken == ["high", *named(20, 30), "r1", *named(0, 10), "r2", *named(10, 20)]
-
-
-async def test_a_claim_takes_the_front_of_a_pack_and_leaves_the_rest(packed: SqliteStore) -> None:
-    """Parts of a pack can be held, done and waiting at the same time, and are counted so."""
-    await packed.enqueue(fresh(*named(0, 100)))
-    first = await claimed(packed, 30, "a")
-    second = await claimed(packed, 5, "b")
-    await complete(packed, first[:10])
-
-    await check_counts(packed, enqueued=65, processing=25)
-    assert ids(second) == named(30, 35)
-    assert ids(await claimed(packed, 100, "c")) == named(35, 100)
-
-
 async def test_a_pack_leaves_nothing_behind(packed: SqliteStore, path: Path) -> None:
     """When its last job is done, no row of it is left."""
     await packed.enqueue(fresh(*named(0, 100)))
@@ -214,39 +165,6 @@ async def test_a_pack_leaves_nothing_behind(packed: SqliteStore, path: Path) -> 
 # -- opened ----------------------------------------------------------------------------------------
 
 
-async def test_a_packed_job_can_be_canceled(packed: SqliteStore) -> None:
-    """The others keep their places."""
-    await packed.enqueue(fresh(*named(0, 20)))
-    (answer,) = await packed.cancel([Ref(ACME, "j003")])
-
-    assert answer.canceled
-    expected = [id for id in named(0, 20) if id != "j003"]
-    assert ids(await claimed(packed, 100)) == expected
-
-
-async def test_a_held_job_of_a_pack_can_be_canceled(packed: SqliteStore) -> None:
-    """Its worker's ack is refused; those of the others are not."""
-    await packed.enqueue(fresh(*named(0, 20)))
-    leases = await claimed(packed, 20)
-    await packed.cancel([Ref(ACME, "j003")])
-
-    answers = await complete(packed, leases)
-
-    assert [answer.id for answer in answers if answer.error is not None] == ["j003"]
-    assert await packed.count(ACME) == []
-
-
-async def test_an_id_inside_a_pack_is_known(packed: SqliteStore) -> None:
-    """P12: the same id again makes no second job, waiting or held."""
-    await packed.enqueue(fresh(*named(0, 20)))
-    await claimed(packed, 10)
-
-    answers = await packed.enqueue([job("j002", rules=GONE), job("j015", rules=GONE)])
-
-    assert [answer.created for answer in answers] == [False, False]
-    await check_counts(packed, enqueued=10, processing=10)
-
-
 async def test_pages_walk_over_packs_and_open_few(packed: SqliteStore, path: Path) -> None:
     """Each page opens what it shows; the rest of a long queue stays packed."""
     for start in range(0, 800, 100):
@@ -258,16 +176,6 @@ async def test_pages_walk_over_packs_and_open_few(packed: SqliteStore, path: Pat
     assert [one.id for one in second.jobs] == named(60, 120)
     last = await packed.find(finding(limit=10, newest_first=True))
     assert [one.id for one in last.jobs] == named(790, 800)[::-1]
-
-
-async def test_an_operator_finds_packed_jobs_of_any_tenant_by_id(packed: SqliteStore) -> None:
-    """Who looks over all tenants may name ids without saying whose they are."""
-    await packed.enqueue(fresh(*named(0, 20)))
-    await packed.enqueue(fresh(*named(20, 40), tenant="other"))
-
-    page = await packed.find(finding(tenant=None, ids=("j003", "j030"), newest_first=False))
-
-    assert [(one.tenant, one.id) for one in page.jobs] == [(ACME, "j003"), ("other", "j030")]
 
 
 async def test_a_page_of_running_jobs_leaves_waiting_packs_alone(
@@ -283,45 +191,6 @@ async def test_a_page_of_running_jobs_leaves_waiting_packs_alone(
     assert [one.id for one in page.jobs] == named(0, 20)[::-1]
     assert {one.lease_until for one in page.jobs} != {None}
     assert rows(path, "packs") == 1
-
-
-async def test_a_change_reaches_into_packs(packed: SqliteStore) -> None:
-    """Packed jobs can be deleted and reprioritised by selection."""
-    await packed.enqueue(fresh(*named(0, 40)))
-    raised = await packed.change(
-        Change(act=Act.REPRIORITISE, select=select(), after=0, limit=10, priority=7)
-    )
-    assert list(raised.done) == [Ref(ACME, id) for id in named(0, 10)]
-
-    deleted = await packed.change(
-        Change(act=Act.DELETE, select=select(ids=("j020", "j030")), after=0, limit=10)
-    )
-    assert len(deleted.done) == 2
-    await check_counts(packed, enqueued=38)
-
-
-async def test_a_packed_job_is_explained(packed: SqliteStore) -> None:
-    """How many stand before it counts packs and rows alike."""
-    await packed.enqueue(fresh(*named(0, 20)))
-    await packed.enqueue(fresh(*named(20, 40)))
-    await packed.enqueue([job("last", rules=GONE)])
-
-    explained = await packed.explain(Ref(ACME, "last"))
-
-    assert explained.ahead == 40
-
-
-async def test_the_holders_of_a_limit_are_named_from_pieces(packed: SqliteStore) -> None:
-    """What takes a scope's places is said, though no job of it has a row."""
-    await packed.settings([Put(Scope(ACME).name, encode(ScopeSettings(max_running=9)), 0)])
-    await packed.enqueue(fresh(*named(0, 20)))
-    await claimed(packed, 20)
-
-    explained = await packed.explain(Ref(ACME, "j015"))
-
-    (gate,) = explained.gates
-    assert set(gate.holders) <= set(named(0, 9))
-    assert gate.holders
 
 
 # -- names -----------------------------------------------------------------------------------------

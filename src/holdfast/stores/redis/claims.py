@@ -13,9 +13,11 @@ from typing import Any
 import msgspec
 
 from holdfast.clock import Micros
+from holdfast.job import Lease
 from holdfast.scope import rounds
 from holdfast.store import Claim
-from holdfast.stores.redis.rows import leased
+from holdfast.stores.redis import packs
+from holdfast.stores.redis.rows import leased, token
 from holdfast.stores.redis.shards import Shards, together
 
 ROUNDS_MAX = 20
@@ -51,6 +53,19 @@ def wish(claim: Claim) -> tuple[Any, ...]:
         claim.queues,
         claim.exclude_groups or None,
     )
+
+
+def leases(answer: list[Any], claim: Claim, step: int) -> list[Lease]:
+    """What the scripts leased for a claim; sequences are so far apart in a shard."""
+    found: list[Lease] = []
+    for told in leased(answer):
+        if packs.is_piece(told[1]):
+            found += packs.leases(told, claim, step)
+        else:
+            job, secret = token(told, 0)
+            assert job.lease_until is not None
+            found.append(Lease(job, secret, job.lease_until))
+    return found
 
 
 def share(lines: list[Line], room: int) -> list[Line]:
@@ -93,22 +108,22 @@ class Claiming:
         self._dry: set[tuple[str, str]] = set()
         """Lines that have nothing more for this claim."""
 
-    async def told(self) -> list[Any]:
-        """Rows as told, in the order of their lines' turns."""
-        told: list[Any] = []
+    async def leases(self) -> list[Lease]:
+        """In the order of their lines' turns."""
+        leases: list[Lease] = []
         limit, nonce = self._claim.limit, self._claim.nonce
         for turn in range(ROUNDS_MAX):
-            room = limit - len(told)
+            room = limit - len(leases)
             if room <= 0:
                 break
             lines, base = await self._peek(room + len(self._dry))
             lines = [line for line in lines if line.name not in self._dry]
             if not lines:
                 break
-            told += await self._serve(share(lines, room), base)
+            leases += await self._serve(share(lines, room), base)
             # A lease of this round may have lapsed before the next: no token is given twice.
             self._claim = msgspec.structs.replace(self._claim, nonce=f"{nonce}-{turn}")
-        return told
+        return leases
 
     async def _peek(self, most: int) -> tuple[list[Line], int]:
         """The lines that can be claimed from, in turn, and the latest time of a server."""
@@ -122,7 +137,7 @@ class Claiming:
         lines.sort(key=lambda line: line.turn)
         return lines, max(int(answer[0]) for answer in answers)
 
-    async def _serve(self, lines: Sequence[Line], base: int) -> list[Any]:
+    async def _serve(self, lines: Sequence[Line], base: int) -> list[Lease]:
         """Takes from each line what it was given."""
         by_shard: dict[int, list[int]] = {}
         for place, line in enumerate(lines):
@@ -137,15 +152,15 @@ class Claiming:
             )
             for shard, places in by_shard.items()
         )
-        taken: dict[int, list[Any]] = {}
+        taken: dict[int, list[Lease]] = {}
         for places, (told, numbers) in zip(by_shard.values(), answers, strict=True):
-            rest = iter(leased(told))
+            rest = iter(leases(told, self._claim, self._shards.number))
             for place, number in zip(places, numbers, strict=True):
                 line = lines[place]
                 taken[place] = [next(rest) for _ in range(number)]
                 if number < line.wanted or line.wanted == line.ready:
                     self._dry.add(line.name)
-        return [told for place in sorted(taken) for told in taken[place]]
+        return [lease for place in sorted(taken) for lease in taken[place]]
 
 
 def _given(lines: Sequence[Line], place: int) -> tuple[Any, ...]:

@@ -8,7 +8,9 @@ shards' horizons are above it; a shard that lags behind is raised to it first.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterator
 from itertools import islice
+from typing import Any
 
 import msgspec
 
@@ -84,15 +86,27 @@ async def _ask(shards: Shards, shard: int, asked: Asked, least: int | None = Non
         floor, horizon, *entries = await shards.call("events", shard, args, None)
         for id, fields in entries:
             last, at, flat = int(id.split(b"-")[0]), int(fields[1]), unpack(fields[5])
-            cursor = last - len(flat) // FACT_SIZE * shards.number
-            for start in range(0, len(flat), FACT_SIZE):
-                fact = flat[start : start + FACT_SIZE]
+            cursor = last - int(fields[3]) * shards.number
+            for fact in _facts(flat):
                 cursor += shards.number
                 if cursor > max(after, int(floor)) and asked.concern(fact):
                     found.append(event(cursor, at, fact))
             after = max(after, last)
         if asked.after < 0 or not entries or len(found) > asked.limit:
             return _Told(found, int(floor), int(horizon))
+
+
+def _facts(flat: list[Any]) -> Iterator[list[Any]]:
+    """The facts of an entry, also those that are told as one (lib_facts.lua)."""
+    for start in range(0, len(flat), FACT_SIZE):
+        kind, tenant, ids, *rest = flat[start : start + FACT_SIZE]
+        if not kind.startswith("*"):
+            yield [kind, tenant, ids, *rest]
+            continue
+        digits, _, kind = kind[1:].partition(":")
+        width = len(ids) // int(digits)
+        for at in range(0, len(ids), width):
+            yield [kind, tenant, ids[at : at + width], *rest]
 
 
 async def _history(shards: Shards, asked: Asked, tenant: str, id: str) -> EventPage:

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import msgspec
+
 from holdfast.clock import Micros
 from holdfast.errors import REFUSALS, IdConflict, JobNotFound, QueueFull
 from holdfast.job import NewJob, Reason, State
 from holdfast.lifecycle import Transition
 from holdfast.store import Acked, Canceled, Enqueued, Extended, Extension, Ref
+from holdfast.stores.redis import packs
+from holdfast.stores.redis.packs import Parcel
 from holdfast.stores.redis.rows import REASON_CODES, STATE_CODES, STATES, exact, new_row, plain, raw
 from holdfast.stores.redis.shards import Shards, together
 
@@ -24,35 +28,63 @@ KNOWN, CONFLICT, FULL = 0, 2, 3
 
 
 async def enqueue(shards: Shards, jobs: Sequence[NewJob], now: Micros | None) -> list[Enqueued]:
-    if len(jobs) == 1:
+    if len(jobs) == 1 < packs.PACK_MIN:
         return [await _enqueue_one(shards, jobs[0], now)]
-    rows = [new_row(job) for job in jobs]
     spread = shards.spread(jobs, (job.tenant for job in jobs))
     found: list[Any] = [None] * len(jobs)
+    # All is put into words before the first is sent: what cannot be stored fails the whole call.
+    calls = {
+        shard: [_call(jobs, part, alone=len(spread) == 1) for part in _parts(jobs, places)]
+        for shard, places in spread.items()
+    }
 
-    async def call(shard: int, places: list[int], base: int | None) -> int:
+    async def call(shard: int, base: int | None) -> int:
         at = 0
-        for part in _parts(jobs, places):
-            names, fixed, bodies, options = zip(*(rows[place] for place in part), strict=True)
+        for one in calls[shard]:
             *answers, at = await shards.call(
-                "enqueue",
-                shard,
-                (options, part if len(spread) > 1 else None),
-                now,
-                texts=(*names, *fixed, *bodies),
-                base=base,
-                wait=True,
+                "enqueue", shard, one.args, now, texts=one.texts, base=base, wait=True
             )
-            for place, answer in zip(part, answers, strict=True):
+            for place, answer in zip(one.places, one.each(answers), strict=True):
                 found[place] = answer
         return int(at)
 
     if spread:
         # The first shard's clock numbers the whole batch, so that its jobs keep their order.
-        (first, places), *others = spread.items()
-        base = await call(first, places, None)
-        await together(call(shard, places, base) for shard, places in others)
+        first, *others = spread
+        base = await call(first, None)
+        await together(call(shard, base) for shard in others)
     return [_enqueued(*each) for each in zip(jobs, found, strict=True)]
+
+
+class _Call(msgspec.Struct):
+    """What enqueue.lua is asked for some jobs of a batch."""
+
+    places: list[int]
+    args: tuple[Any, ...]
+    texts: Sequence[Any]
+    parcels: list[Parcel] | None
+
+    def each(self, answers: list[Any]) -> list[Any]:
+        """The answers for all jobs: of those in a pack there may be one."""
+        if self.parcels is None:
+            return answers
+        found: list[Any] = []
+        for parcel, answer in zip(self.parcels, answers, strict=True):
+            found += [CREATED] * len(parcel.ids) if answer == CREATED else answer
+        return found
+
+
+def _call(jobs: Sequence[NewJob], places: list[int], *, alone: bool) -> _Call:
+    """Alone: all jobs of the batch are in one shard, so their places need not be told."""
+    parcels = packs.parcels(jobs, places)
+    if parcels is None:
+        rows = (new_row(jobs[place]) for place in places)
+        names, fixed, bodies, options = zip(*rows, strict=True)
+        args: tuple[Any, ...] = (options, None if alone else places)
+        return _Call(places, args, (*names, *fixed, *bodies), None)
+    firsts = None if alone else [parcel.first for parcel in parcels]
+    args = ((), firsts, None, [len(parcel.ids) for parcel in parcels])
+    return _Call(places, args, [text for each in parcels for text in each.texts()], parcels)
 
 
 async def _enqueue_one(shards: Shards, job: NewJob, now: Micros | None) -> Enqueued:
@@ -105,17 +137,24 @@ async def ack(shards: Shards, transitions: Sequence[Transition], now: Micros | N
     async def call(shard: int, places: list[int]) -> None:
         flat: list[Any] = []
         changes, completed, changed = [], [], []
+        runs = packs.Runs(shards.number)
         for place in places:
             change = transitions[place]
-            seq, nonce = _token(change.token)
-            if once and seq is not None and _only_completes(change):
-                flat += (change.tenant, change.id, seq, nonce, raw(change.result) or False)
-                completed.append(place)
-            else:
+            seq, nonce, pieced = _token(change.token)
+            if seq is None or nonce is None or not once or not _only_completes(change):
                 changes.append(_change(change, seq, nonce))
                 changed.append(place)
-        answers = await shards.call("ack", shard, (flat, changes), now, wait=True)
-        for place, answer in zip(completed + changed, answers, strict=True):
+            elif pieced:
+                runs.add(place, change, nonce, int(seq), raw(change.result))
+            else:
+                flat += (change.tenant, change.id, seq, nonce, raw(change.result) or False)
+                completed.append(place)
+        args = (flat, changes, runs.told())
+        answers = await shards.call("ack", shard, args, now, wait=True)
+        single = len(completed) + len(changed)
+        for place, answer in zip(completed + changed, answers[:single], strict=True):
+            found[place] = answer
+        for place, answer in runs.answers(answers[single:]):
             found[place] = answer
 
     spread = shards.spread(transitions, (change.tenant for change in transitions))
@@ -150,12 +189,14 @@ def _change(change: Transition, seq: str | None, nonce: str | None) -> tuple[Any
     )
 
 
-def _token(token: str | None) -> tuple[str | None, str | None]:
-    """The job's sequence and the claim's nonce; no sequence, where it is none of our tokens."""
+def _token(token: str | None) -> tuple[str | None, str | None, bool]:
+    """The job's sequence, the claim's nonce, and whether it was leased in a piece. No sequence,
+    where it is none of our tokens.
+    """
     nonce, _, digits = (token or "").rpartition(".")
     if digits.isdecimal() and digits.isascii() and digits[0] != "0":
-        return digits.zfill(16), nonce
-    return None, token
+        return digits.zfill(16), nonce, nonce.endswith(packs.PIECED)
+    return None, token, False
 
 
 def _acked(change: Transition, answer: Any) -> Acked:
@@ -168,7 +209,7 @@ async def extend(
     shards: Shards, extensions: Sequence[Extension], now: Micros | None
 ) -> list[Extended]:
     items = [
-        (one.tenant, one.id, *_token(one.token), one.lease_us, plain(one.progress))
+        (one.tenant, one.id, *_token(one.token)[:2], one.lease_us, plain(one.progress))
         for one in extensions
     ]
     tenants = (one.tenant for one in extensions)

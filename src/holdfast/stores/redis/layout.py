@@ -7,7 +7,8 @@ of a name are apart by a zero byte, which no name holds.
     meta           hash    of shard 0: format, shards; written once
     heads          hash    seq, cursor, turn: the last ones given out; floor: the last pruned
                            cursor; rules: how many scopes have settings; now: of a clock that is not
-                           the server's; sweep:*: how far prune has looked at the counts
+                           the server's; packs: 1 if there ever was one; sweep:*: how far prune has
+                           looked at the counts
 
     rows           hash    seq -> row: what changes of a job, packed, then what never does
     bodies         hash    seq -> {codec, version, rules, payload}: packed by Python, never unpacked
@@ -15,17 +16,31 @@ of a name are apart by a zero byte, which no name holds.
     names          hash    tenant, id -> seq
     errors, results, progress, replays
                    hash    seq -> the text: most jobs have none, and flags of the row say which
-    of:<tenant>    zset    its jobs by seq: pages
+    of:<tenant>    zset    its jobs by seq, and its packs by the first job in them: pages
     dead:<tenant>  zset    its failed ones: the dead letters among millions
     keys           hash    tenant, queue, type, key -> until, id: idempotency
     key_ends       zset    timed ones by their end: prune
 
+Jobs of a call that are alike are a pack (`lib_packs.lua`), by the seq of the first of them:
+
+    packs          hash    seq -> created, last, how many; what they share; ids; where payloads end
+    loads          hash    seq -> the payloads
+    marks          hash    seq -> how many were taken, how many are left; none: none, all
+    pieces         hash    what a claim took of a pack: from, how many, when, lease, last, nonce,
+                           worker, and a mark for each that is done
+    pieced         zset    the same by the seq of the first
+    spans          zset    tenant, least id, greatest id, seq: packs by name
+    packed:<tenant, queue>  zset   the packs of a line as they stand in it: how many jobs are ahead
+    trails         hash    seq -> the cursors of the last facts about its jobs that are done
+    ended_packs    zset    packs without jobs, whose ids and trails stay while the log has them
+
 A job stands in exactly one place, and leaves it in the step that changes its state:
 
-    line:<tenant, queue>    zset   enqueued: by -priority, then seq (equal scores sort by name)
+    line:<tenant, queue>    zset   enqueued, also packs: by -priority, then seq (equal scores sort
+                           by name)
     wait:<tenant, group, queue>    zset   enqueued, but its group has no place for it yet
     due            zset    scheduled, retrying: by run_at
-    held, spent    zset    processing, with attempts left or without: by the lease's deadline
+    held, spent    zset    processing, also pieces, with attempts left or without: by the deadline
     done           zset    ended: by the end of its keeping
 
 and, where it applies, in these besides:
@@ -72,6 +87,19 @@ Challenge: a claim of many jobs must be a handful of commands, for each costs mo
 does; so jobs are fields of few large hashes, read and written a batch at a time, and not keys of
 their own. Scripts gather their writes and make them at their end.
 
+Challenge: even so a job is a row, a body, a name and two places, for each of which the server looks
+into tables that a million jobs make larger than its caches.
+
+Pattern: **jobs that are alike travel in packs**, where a call has some size and its ids were made
+for it: a value for up to 128 of them, one place in the line, one among those of the tenant. Their
+ids begin alike, so few packs can have an id. A claim takes jobs from the front and holds them in a
+piece, completions that follow each other in it are one step, and the facts about them are told as
+one. A job takes a sixth of the server's time from its claim to its end, and a twentieth for an
+enqueue. Those whose record stays after their end get rows when they are claimed. Whoever looks for
+a job reads it off its pack; whoever changes one, otherwise than by completing it, **opens** the
+pack: all its jobs get rows, as if they had come so. As does a claim, where something is set for the
+tenant.
+
 Sequences, cursors and turns are numbers of the server's clock in microseconds, rounded so that each
 shard has its own: unique over all shards, growing in each, and about in the order of time over all.
 
@@ -88,5 +116,12 @@ jobs in one step.
 
 from __future__ import annotations
 
-FORMAT = 1
+FORMAT = 2
 """Of the keys and their values; a store of a newer one is not touched."""
+
+PACK_MAX = 128
+"""Jobs of a pack: whoever changes one of them gives all of them rows."""
+STEM_SIZE = 11
+"""What the ids of a pack begin with: of those made by the library, a quarter of a second. So few
+packs may have an id, however many there are.
+"""

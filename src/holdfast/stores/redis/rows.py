@@ -54,11 +54,11 @@ _LENGTH = struct.Struct(">H")
 
 pack = msgspec.msgpack.Encoder().encode
 unpack = msgspec.msgpack.Decoder().decode
-_encode_rules = lru_cache(RULES_CACHE_MAX)(msgspec.json.Encoder().encode)
+rules_text = lru_cache(RULES_CACHE_MAX)(msgspec.json.Encoder().encode)
 
 
 @lru_cache(RULES_CACHE_MAX)
-def _rules_of(text: bytes) -> Rules:
+def rules_of(text: bytes) -> Rules:
     return msgspec.json.decode(text, type=Rules)
 
 
@@ -89,17 +89,17 @@ def new_row(job: NewJob) -> tuple[str, bytes, bytes, Any]:
             -1 if rules.key_us is None else rules.key_us,
             0 if body is None else len(body),
         ),
-        _sized(job.tenant),
+        sized(job.tenant),
         _LENGTH.pack(len(id)),
         id,
-        _sized(job.queue),
-        _sized(envelope.type),
-        _sized(job.group or ""),
-        _sized(job.key or ""),
+        sized(job.queue),
+        sized(envelope.type),
+        sized(job.group or ""),
+        sized(job.key or ""),
     ]
     if job.tags or job.origin is not None:
         fixed.append(pack((job.tags or None, job.origin)))
-    kept = pack((envelope.codec, envelope.version, _encode_rules(rules), body))
+    kept = pack((envelope.codec, envelope.version, rules_text(rules), body))
     options: Any = job.priority
     if job.delay_us or job.run_at is not None or job.ttl_us is not None:
         options = (job.priority, job.delay_us, exact("run_at", job.run_at), job.ttl_us)
@@ -107,7 +107,7 @@ def new_row(job: NewJob) -> tuple[str, bytes, bytes, Any]:
 
 
 @lru_cache(TEXT_CACHE_MAX)
-def _sized(text: str) -> bytes:
+def sized(text: str) -> bytes:
     """A text after its length, as rows hold it."""
     encoded = text.encode()
     return _LENGTH.pack(len(encoded)) + encoded
@@ -127,7 +127,7 @@ def exact(field: str, number: int | None) -> int | None:
 
 
 def leased(answer: list[Any]) -> list[Sequence[Any]]:
-    """Rows as told, of the answer to a claim."""
+    """Rows and pieces as told, of the answer to a claim."""
     flat, more = answer
     each = iter(flat)
     told: list[Sequence[Any]] = list(zip(each, each, each, strict=True))
@@ -155,14 +155,14 @@ def _read(told: Sequence[Any], now: Micros) -> tuple[JobRecord, str]:
     ) = _HEAD.unpack_from(row)  # fmt: skip
     at = _HEAD.size + length
     nonce = row[_HEAD.size : at].decode()
-    worker, at = _text_at(row, at)
+    worker, at = text_at(row, at)
     at += _FIXED.size
-    tenant, at = _text_at(row, at)
-    id, at = _text_at(row, at)
-    queue, at = _text_at(row, at)
-    type, at = _text_at(row, at)
-    group, at = _text_at(row, at)
-    key, at = _text_at(row, at)
+    tenant, at = text_at(row, at)
+    id, at = text_at(row, at)
+    queue, at = text_at(row, at)
+    type, at = text_at(row, at)
+    group, at = text_at(row, at)
+    key, at = text_at(row, at)
     tags, origin = unpack(row[at:]) if at < len(row) else (None, None)
     codec, version, rules, body = unpack(told[2])
     error, result, progress, replayed = told[3:7] if len(told) > 3 else (None, None, None, None)
@@ -173,7 +173,7 @@ def _read(told: Sequence[Any], now: Micros) -> tuple[JobRecord, str]:
         id,
         queue,
         Envelope(type, codec, version, body),
-        _rules_of(rules),
+        rules_of(rules),
         int(priority),
         key or None,
         group or None,
@@ -205,7 +205,7 @@ _PROCESSING = STATE_CODES[State.PROCESSING]
 _ENDED = STATE_CODES[State.COMPLETED]
 
 
-def _text_at(row: bytes, at: int) -> tuple[str, int]:
+def text_at(row: bytes, at: int) -> tuple[str, int]:
     """The text that begins there with its length, and where it ends."""
     end = at + 2 + (row[at] << 8 | row[at + 1])
     return row[at + 2 : end].decode(), end

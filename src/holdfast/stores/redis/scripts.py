@@ -8,6 +8,8 @@ from importlib import resources
 
 import msgspec
 
+from holdfast.stores.redis import layout
+
 _OPEN = ("ground", "facts", "row")
 """Their locals are known to all that follows."""
 _QUICK = {"claim": "idle", "enqueue": "single"}
@@ -15,12 +17,12 @@ _QUICK = {"claim": "idle", "enqueue": "single"}
 of idle workers. The server runs 0.4 instead of 1.0 million instructions for a single enqueue, 0.5
 instead of 1.1 million for a claim of one job (callgrind): about half of that is making the parts.
 """
-_BASE = ("log", "rows", "counts", "gates", "lines", "groups", "jobs")
+_BASE = ("log", "rows", "packs", "packing", "counts", "gates", "lines", "groups", "jobs")
 _PARTS: dict[str, tuple[str, ...]] = {
-    "ack": (*_BASE, "rules", "plain"),
+    "ack": (*_BASE, "rules", "plain", "pieces"),
     "cancel": _BASE,
     "change": (*_BASE, "walk"),
-    "claim": (*_BASE, "repair", "plain", "take"),
+    "claim": (*_BASE, "repair", "plain", "pieces", "take"),
     "count": (*_BASE, "repair"),
     "enqueue": (*_BASE, "plain"),
     "events": _BASE,
@@ -34,9 +36,9 @@ _PARTS: dict[str, tuple[str, ...]] = {
     "prune": _BASE,
     "recount": _BASE,
     "replay": _BASE,
-    "serve": (*_BASE, "plain", "take"),
+    "serve": (*_BASE, "plain", "pieces", "take"),
     "settings": _BASE,
-    "soonest": ("rows", "lines"),
+    "soonest": ("rows", "packs", "packing", "lines"),
 }
 
 
@@ -46,15 +48,20 @@ class Script(msgspec.Struct, frozen=True):
     sha: str
 
 
-@cache
 def script(name: str) -> Script:
     """The script of a verb. Redis knows it by its hash, so a new version never meets an old one."""
+    return _script(name, layout.PACK_MAX, layout.STEM_SIZE)
+
+
+@cache
+def _script(name: str, pack_max: int, stem_size: int) -> Script:
     # A part is a function of its own: a chunk of Lua has 200 locals at most, and each new function
     # looks for those it uses among all that are open: 11 to 25 % of the instructions of a call
     # with one job (callgrind).
     parts = (f"(function()\n{_part(part)}\nend)()" for part in _PARTS[name])
     quick = [f"do\n{_bare(_QUICK[name])}\nend"] if name in _QUICK else []
-    opening = (*map(_part, _OPEN), *quick, _part("core"))
+    numbers = f"local PACK_MAX, STEM_SIZE = {pack_max}, {stem_size}"
+    opening = (numbers, *map(_part, _OPEN), *quick, _part("core"))
     text = "\n;".join((*opening, *parts, _bare(name))).encode()
     return Script(name, text, hashlib.sha1(text, usedforsecurity=False).hexdigest())
 

@@ -54,7 +54,6 @@ from holdfast.stores.redis import claims, explain, facts, journey, names, openin
 from holdfast.stores.redis.client import Links
 from holdfast.stores.redis.layout import FORMAT
 from holdfast.stores.redis.options import Options, parse
-from holdfast.stores.redis.rows import leased, token
 from holdfast.stores.redis.shards import Shards, together
 from holdfast.stores.redis.wakeup import Ear
 
@@ -144,15 +143,9 @@ class RedisStore:
         if not concerned or claim.limit == 0:
             return []
         if len(concerned) == 1:
-            told = leased(await shards.call("claim", concerned[0], claims.wish(claim), now))
-        else:
-            told = await claims.Claiming(shards, claim, concerned, now).told()
-        leases = []
-        for one in told:
-            job, secret = token(one, 0)
-            assert job.lease_until is not None
-            leases.append(Lease(job, secret, job.lease_until))
-        return leases
+            answer = await shards.call("claim", concerned[0], claims.wish(claim), now)
+            return claims.leases(answer, claim, shards.number)
+        return await claims.Claiming(shards, claim, concerned, now).leases()
 
     async def extend(self, extensions: Sequence[Extension]) -> list[Extended]:
         within("extensions", len(extensions), BATCH_MAX)

@@ -1,8 +1,10 @@
--- ack: {completions, changes} -> for each, in this order, the state's number, or the code of the
--- refusal. No job is named twice among the completions.
+-- ack: {completions, changes, runs} -> for each, in this order, the state's number, or the code of the
+-- refusal. No job is named twice among the completions and runs.
 -- Completions, nearly all there are, are one flat list of tenant, id, seq, nonce, result or false.
 -- A change is {tenant, id, seq or nil, nonce or nil, result or nil, to, delay, run_at or nil,
 -- give_back, miss, lapsed, reason or 0, error or nil}. Sequence and nonce are those of the token.
+-- A run is {tenant, nonce, first sequence, number, ids in one text, results}: completions of jobs
+-- that were leased together out of a pack and follow each other. Its answer is one for all, or a list.
 
 core.insist()
 
@@ -28,6 +30,22 @@ local function ack(tenant, id, seq, nonce, change)
   log.note(kind, row, run_at and run_at > NOW and run_at or nil, why, true)
   return row.state
 end
+
+-- What pieces could not do of a run, one by one.
+local function ack_rest(rest, tenant, nonce, first, number, ids, results)
+  if #rest == 0 then return COMPLETED end
+  local found, width = {}, #ids / number
+  for index = 1, number do found[index] = COMPLETED end
+  for _, at in ipairs(rest) do
+    found[at + 1] = ack(tenant, string.sub(ids, at * width + 1, (at + 1) * width),
+      wide(first + at * SHARDS), nonce,
+      {to = COMPLETED, reason = 0, result = results[at + 1] or nil})
+  end
+  return found
+end
+
+local rests = {}
+for index, run in ipairs(ARGS[3]) do rests[index] = pieces.complete(unpack(run)) end
 
 local seqs, left = {}, {}
 for index = 1, number do seqs[index] = completions[SIZE * index - 2] end
@@ -57,6 +75,9 @@ for index, item in ipairs(changes) do
     to = item[6], delay = item[7], run_at = item[8], give_back = item[9], miss = item[10],
     lapsed = item[11], reason = item[12], error = item[13], result = item[5],
   })
+end
+for index, run in ipairs(ARGS[3]) do
+  answers[#answers + 1] = ack_rest(rests[index], unpack(run))
 end
 core.finish()
 return answers

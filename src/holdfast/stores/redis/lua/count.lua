@@ -13,9 +13,13 @@ end
 -- The first job of a line that it was enqueued in ready, from a rank on; those that came otherwise
 -- are in `ages`.
 local function natural(line, rank)
+  local first = call('ZRANGE', line, rank, rank)[1]
+  local pack = first and packs.is(first) and packs.of(first)
+  if pack then return pack.created end
   local seqs = call('ZRANGE', line, rank, rank + HEAD_MAX - 1)
   rows.load(seqs)
   for _, seq in ipairs(seqs) do
+    if packs.is(seq) then return packs.of(seq).created end
     local row = rows.get(seq)
     if not has(row, AGED) then return row.run_at end
   end

@@ -1,10 +1,12 @@
--- enqueue: {options, places or nil, fresh or nil}, and besides the arguments ARGV[3] and on: all names, then all
--- fixed parts of rows, then all bodies -> for each job 1 (kept), or {0, id of an earlier one}, or
+-- enqueue: {options, places or nil, fresh or nil, packs or nil}, and besides the arguments ARGV[3]
+-- and on: all names, then all fixed parts of rows, then all bodies -> for each job 1 (kept), or {0, id of an earlier one}, or
 -- {2, type, queue} (the id is another job's), or {3, what, has, most} (its tenant is full).
 -- The last answer is the instant that the sequences count from.
 -- `fresh`: the name of the only job was made for this call.
 -- The options of a job that is ready at once are its priority, of any other {priority, delay,
 -- run_at or nil, ttl or nil}.
+-- With packs there are no other jobs. Each is how many jobs it has; its head, ids, where the payloads
+-- end, and the payloads are ARGV[3] and on. Its answer is 1 for all, or a list.
 
 local batch, places = ARGS[1], ARGS[2]
 
@@ -51,6 +53,31 @@ local function enqueue(options, row, body, previous)
   if refusal then return refusal end
   insert(row, body, previous)
   return 1
+end
+
+local function enqueue_pack(number, head, ids, lengths, load)
+  local pack = packs.fresh(number, head, ids, lengths, load)
+  if packs.insert(pack) then return 1 end
+  local list, names, answers = packs.unrolled(pack), {}, {}
+  for index, row in ipairs(list) do names[index] = row.name end
+  rows.find(names)
+  local tails = log.tails(names)
+  for index, row in ipairs(list) do
+    answers[index] = enqueue({row.priority, 0}, row, row.body, tails[index])
+    core.place = core.place + 1
+  end
+  return answers
+end
+
+if ARGS[4] then
+  local answers = {}
+  for index, number in ipairs(ARGS[4]) do
+    core.place = places and places[index] or 0
+    answers[index] = enqueue_pack(number, unpack(ARGV, 4 * index - 1, 4 * index + 2))
+  end
+  core.finish()
+  answers[#answers + 1] = whole(CONTROL[5] or SERVER_NOW)
+  return answers
 end
 
 local size = #batch

@@ -4,9 +4,13 @@
 local limit, found = ARGS[1], {}
 
 local function add(name, with_token)
+  local before = #found
   local late = call('ZRANGEBYSCORE', key(name), '-inf', whole(NOW), 'WITHSCORES', 'LIMIT', 0, limit)
   for index = 1, #late, 2 do
-    found[#found + 1] = {late[index], NOW - tonumber(late[index + 1]), with_token}
+    if #found - before >= limit then break end
+    for _, seq in ipairs(packs.spread({late[index]}, 1)) do
+      found[#found + 1] = {seq, NOW - tonumber(late[index + 1]), with_token}
+    end
   end
 end
 add('spent', true)

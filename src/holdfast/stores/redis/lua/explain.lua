@@ -12,7 +12,7 @@ end
 local function holders(kind, tenant, part, most)
   local found = {}
   for _, name in ipairs({'held', 'spent'}) do
-    local seqs = call('ZRANGE', key(name), 0, WALK_MAX - 1)
+    local seqs = packs.spread(call('ZRANGE', key(name), 0, WALK_MAX - 1), WALK_MAX)
     rows.load(seqs)
     for _, seq in ipairs(seqs) do
       local row = rows.get(seq)
@@ -39,12 +39,29 @@ local function told(kind, tenant, part, gate, most)
   return {text or '', running, slots, at and whole(at) or '', who, ids}
 end
 
+-- How many jobs stand before one in its line; nil when it stands in none.
+local function place(row)
+  local line = row.tenant .. '\0' .. row.queue
+  local rank = call('ZRANK', key('line:' .. line), row.seq)
+  if not rank then return nil end
+  local ahead = call('ZRANGEBYSCORE', key('packed:' .. line), '-inf', whole(-row.priority),
+    'WITHSCORES')
+  for index = 1, #ahead, 2 do
+    local member = ahead[index]
+    if tonumber(ahead[index + 1]) < -row.priority or packs.first(member) < row.seq then
+      rank = rank + packs.waiting(member) - 1
+    end
+  end
+  return rank
+end
+
 core.insist()
 local row = rows.named(rows.name(ARGS[1], ARGS[2]))
 if not row then return false end
+if row.packed then packs.open(row.packed) end
 repair.once()
 core.finish()
-local rank, head = call('ZRANK', key('line:' .. row.tenant .. '\0' .. row.queue), row.seq), ''
+local rank, head = place(row), ''
 local scopes = {
   told('t', row.tenant, '', gates.of('t', row.tenant, ''), ARGS[4]),
   told('q', row.tenant, row.queue, gates.of('q', row.tenant, row.queue), ARGS[4]),

@@ -1,8 +1,9 @@
 -- What the parts of the library share: writes that are gathered, hints, and the end of a step.
 
 local rows, counts, gates, groups, lines, jobs = {}, {}, {}, {}, {}, {}
-local plain, repair, rules, walk = {settle = function() end}, {}, {}, {}
-local take = {seqs = {}, texts = {}, rows = {}, count = 0}
+local packs, pieces, repair, rules, walk = {}, {}, {}, {}, {}
+local plain = {settle = function() end}
+local take = {seqs = {}, texts = {}, bodies = {}, rows = {}, told = 0, count = 0}
 
 local DONE, LATE_ONES = key('done'), key('late')
 
@@ -125,6 +126,15 @@ end
 function core.over(tenant, id)
   ended_count = ended_count + 1
   if ended_count <= HINTS_MAX then ended[ended_count] = {tenant, id} end
+end
+
+-- The same of many, whose ids are in one text.
+function core.all_over(tenant, ids, width)
+  if ended_count + #ids / width > HINTS_MAX then
+    ended_count = HINTS_MAX + 1
+    return
+  end
+  for at = 1, #ids, width do core.over(tenant, string.sub(ids, at, at + width - 1)) end
 end
 
 local function publish()

@@ -39,17 +39,18 @@ local SHARDS, SHARD, EVENTS, CHANNEL = CONTROL[2], CONTROL[3], CONTROL[4], CONTR
 
 -- -- heads ----------------------------------------------------------------------------------------
 -- The last sequence, cursor and turn given out, the last pruned cursor, how many scopes have
--- settings, and the latest instant of a clock that is not the server's. Each of the first three grows
--- by the server's time, so that those of several shards compare: about in the order in which they
--- were given, and never the same.
+-- settings, the latest instant of a clock that is not the server's, and 1 if there ever was a pack.
+-- Each of the first three grows by the server's time, so that those of several shards compare: about
+-- in the order in which they were given, and never the same.
 
 local heads, heads_changed = nil, {}
 do
-  local found = call('HMGET', KEYS[2], 'seq', 'cursor', 'turn', 'floor', 'rules', 'now')
+  local found = call('HMGET', KEYS[2], 'seq', 'cursor', 'turn', 'floor', 'rules', 'now', 'packs')
   heads = {
     seq = tonumber(found[1] or '0'), cursor = tonumber(found[2] or '0'),
     turn = tonumber(found[3] or '0'), floor = tonumber(found[4] or '0'),
     rules = tonumber(found[5] or '0'), now = tonumber(found[6] or '0'),
+    packs = tonumber(found[7] or '0'),
   }
 end
 

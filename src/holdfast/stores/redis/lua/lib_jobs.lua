@@ -43,15 +43,16 @@ function groups.forget_line(row)
 end
 
 -- After its lease it is upkeep's to fail, or anybody's to claim again.
-local function held_key(row) return row.attempt >= row.max_attempts and SPENT or HELD end
+function jobs.held_key(row) return row.attempt >= row.max_attempts and SPENT or HELD end
 
 -- Takes a row out of the place that its state gives it.
 function jobs.leave(row)
+  if row.packed then packs.open(row.packed) end
   local state = row.state
   if state == ENQUEUED then
     leave_line(row)
   elseif state == PROCESSING then
-    zdrop(held_key(row), row.seq)
+    zdrop(jobs.held_key(row), row.seq)
   elseif state >= ENDED then
     zdrop(DONE, row.seq)
     if state == FAILED then zdrop(key('dead:' .. row.tenant), row.seq) end
@@ -76,7 +77,7 @@ function jobs.enter(row)
   if state == ENQUEUED then
     enter_line(row)
   elseif state == PROCESSING then
-    zput(held_key(row), row.seq, row.lease)
+    zput(jobs.held_key(row), row.seq, row.lease)
   elseif state >= ENDED then
     zput(DONE, row.seq, jobs.keep_until(row))
     if state == FAILED then zput(key('dead:' .. row.tenant), row.seq, row.seq) end

@@ -155,11 +155,38 @@ function lines.done(tenant, queue, left)
   if ruled(tenant) then lines.touch(tenant, queue) end
 end
 
--- The sequences of the first ready jobs of a line, taken out of it.
+local FIRST = 4 -- Places of a line that are looked at first: few packs are many jobs.
+
+-- The sequences of the first ready jobs of a line, taken out of it; none, and the place of a pack,
+-- where that is the first.
 function lines.pop(tenant, queue, number)
   local name = line_key(line_name(tenant, queue))
   zsettle(name)
-  local seqs = call('ZRANGE', name, 0, number - 1)
-  if #seqs > 0 then call('ZREMRANGEBYRANK', name, 0, #seqs - 1) end
+  local found = call('ZRANGE', name, '0', whole(math.min(number, FIRST) - 1))
+  if found[1] and packs.is(found[1]) then
+    call('ZREM', name, found[1])
+    return {}, found[1]
+  end
+  if #found == FIRST and number > FIRST then
+    found = call('ZRANGE', name, '0', whole(number - 1))
+  end
+  local seqs = {}
+  for index, member in ipairs(found) do
+    if packs.is(member) then break end
+    seqs[index] = member
+  end
+  if #seqs > 0 then call('ZREMRANGEBYRANK', name, '0', whole(#seqs - 1)) end
   return seqs
+end
+
+-- How many jobs stand in a line, so many at most.
+function lines.ready(line, most)
+  local number, at = call('ZCARD', line_key(line)), 0
+  while number < most do
+    local found = call('ZRANGE', key('packed:' .. line), at, at + 99)
+    for _, member in ipairs(found) do number = number + packs.waiting(member) - 1 end
+    if #found < 100 then break end
+    at = at + 100
+  end
+  return math.min(number, most)
 end

@@ -34,7 +34,9 @@ end
 function log.tails(names)
   zsettle(TAILS)
   local found = EVENTS and #names > 0 and call('ZMSCORE', TAILS, unpack(names)) or {}
-  for index in ipairs(names) do found[index] = tonumber(found[index] or '0') end
+  for index, name in ipairs(names) do
+    found[index] = tonumber(found[index] or EVENTS and packs.tail(name) or '0')
+  end
   return found
 end
 

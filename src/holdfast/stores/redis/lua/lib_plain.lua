@@ -112,6 +112,18 @@ function plain.lease(seq, text, claim)
   return new
 end
 
+-- Keeps a job that a claim leases out of its pack.
+function plain.adopt(row)
+  local seq, one, to = row.seq, at(row.tenant, row.queue), 2 * inserted + 2
+  inserted = inserted + 1
+  new_rows[to - 1], new_rows[to] = seq, rows.pack(row)
+  new_bodies[to - 1], new_bodies[to] = seq, row.body
+  new_names[to - 1], new_names[to] = rows.name_of(row), seq
+  rank(one.added, seq, seq)
+  rank(row.max_attempts > 1 and held or spent, whole(row.lease), seq)
+  one.leased = one.leased + 1
+end
+
 -- Completes a held job. Returns false when it is not plain, or its lease is not this one.
 function plain.complete(seq, text, its_tenant, its_id, its_nonce, result)
   local state, flags, _, attempt, fence, lapses, misses, priority, created, _, run_at, expires,

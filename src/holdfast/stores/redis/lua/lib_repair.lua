@@ -13,7 +13,7 @@ end
 
 -- Gives `act` the rows whose instant has passed; a place without a row is dropped. Returns how many.
 local function each_past(name, most, act)
-  local seqs = past(name, most)
+  local seqs = packs.spread(past(name, most), most)
   if #seqs == 0 then return 0 end
   rows.load(seqs)
   for _, seq in ipairs(seqs) do

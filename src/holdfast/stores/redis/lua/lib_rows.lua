@@ -94,6 +94,12 @@ function rows.adopt(seq, text)
   return cache[seq]
 end
 
+-- The row that is known by a sequence, or becomes so now; nil or false when none is.
+function rows.cached(seq, row)
+  if row then cache[seq] = row end
+  return cache[seq]
+end
+
 -- Whether a row has been read or changed in this call.
 function rows.known(seq) return cache[seq] ~= nil end
 
@@ -114,7 +120,9 @@ function rows.find(names)
     if by_name[name] == nil then missing[#missing + 1] = name end
   end
   local found = core.values(NAMES, missing)
-  for index, name in ipairs(missing) do by_name[name] = found[index] end
+  for index, name in ipairs(missing) do
+    by_name[name] = found[index] or packs.find(name) or false
+  end
 end
 
 -- The sequence of a name; nil when there is none.
@@ -199,7 +207,7 @@ function rows.told(list)
   for index, row in ipairs(list) do seqs[index] = row.seq end
   local bodies = core.values(BODIES, seqs)
   for index, row in ipairs(list) do
-    local one = {row.seq, row.text, bodies[index]}
+    local one = {row.seq, row.text or rows.pack(row), bodies[index] or row.body}
     if row.flags >= ERROR then one[4], one[5], one[6], one[7] = unpack(rows.seldom(row)) end
     answer[index] = one
   end

@@ -4,9 +4,16 @@
 
 local ASIDE_MAX = 10000 -- Jobs of excluded groups that one claim looks past.
 
+-- Tells of a job, or of a piece of a pack, which is leased; `body` if that is known.
+function take.tell(seq, text, body)
+  local told = take.told + 1
+  take.told, take.seqs[told], take.texts[told], take.bodies[told] = told, seq, text, body or false
+end
+
 function take.add(row)
   take.count = take.count + 1
-  take.seqs[take.count], take.rows[take.count] = row.seq, row
+  take.tell(row.seq, false, row.body)
+  take.rows[take.told] = row
 end
 
 local function lease(row, claim)
@@ -46,19 +53,35 @@ local function try(row, claim)
   return 'leased'
 end
 
+-- The same of jobs of a pack. Where more is to be asked of each, they get rows and come again.
+local function take_pack(member, claim, wanted, easy)
+  if not easy then
+    local pack = packs.of(member)
+    if pack then packs.open(pack) end
+    return 0
+  end
+  local got = pieces.take(member, claim, wanted)
+  take.count = take.count + got
+  return got
+end
+
 -- Leases up to so many jobs of a line; returns how many.
 local function take_line(tenant, queue, claim, wanted)
   local got, aside, easy = 0, {}, not ruled(tenant)
   while got < wanted and #aside < ASIDE_MAX do
-    local seqs, again = lines.pop(tenant, queue, wanted - got), false
-    if #seqs == 0 then break end
+    local seqs, pack, again = lines.pop(tenant, queue, wanted - got)
+    if pack then
+      got = got + take_pack(pack, claim, wanted - got, easy)
+    elseif #seqs == 0 then
+      break
+    end
     local texts = core.values(ROWS, seqs)
     for index, seq in ipairs(seqs) do
       local new = easy and texts[index] and not rows.known(seq)
         and plain.lease(seq, texts[index], claim)
       if new then
         got, take.count = got + 1, take.count + 1
-        take.seqs[take.count], take.texts[take.count] = seq, new
+        take.tell(seq, new)
       elseif texts[index] or rows.known(seq) then -- Else a place without a row, which is dropped.
         local row = rows.adopt(seq, texts[index])
         local word = try(row, claim)
@@ -101,10 +124,11 @@ function take.again(claim, tenant, queue)
   for _, name in ipairs({HELD, SPENT}) do
     local seqs = call('ZRANGEBYSCORE', name, '(' .. whole(NOW), whole(NOW + claim.lease_us),
       'LIMIT', 0, AGAIN_MAX)
+    seqs = packs.spread(seqs, AGAIN_MAX, claim)
     rows.load(seqs)
     for _, seq in ipairs(seqs) do
       local row = rows.get(seq)
-      if row and row.nonce == claim.nonce
+      if row and packs.leased_by(row, claim)
         and (not tenant or (row.tenant == tenant and row.queue == queue))
       then
         take.add(row)
@@ -115,14 +139,22 @@ function take.again(claim, tenant, queue)
 end
 
 -- The leases as they are told: one flat list of sequence, row and body, and a list of those that
--- have more, each with its place and the seldom things.
+-- have more, each with its place and the seldom things. For a piece of a pack see lib_pieces.
 function take.answer()
   core.finish()
-  local bodies, flat, more = core.values(BODIES, take.seqs), {}, {}
-  for index = 1, take.count do
+  local seqs, at = {}, {}
+  for index = 1, take.told do
+    if not take.bodies[index] then
+      seqs[#seqs + 1], at[#at + 1] = take.seqs[index], index
+    end
+  end
+  for index, body in ipairs(core.values(BODIES, seqs)) do take.bodies[at[index]] = body end
+  local flat, more = {}, {}
+  for index = 1, take.told do
     local row, to = take.rows[index], 3 * index
-    flat[to - 2], flat[to - 1] = take.seqs[index], row and row.text or take.texts[index]
-    flat[to] = bodies[index]
+    flat[to - 2] = take.seqs[index]
+    flat[to - 1] = row and (row.text or rows.pack(row)) or take.texts[index]
+    flat[to] = take.bodies[index]
     if row and row.flags >= ERROR then more[#more + 1] = {index, unpack(rows.seldom(row))} end
   end
   return {flat, more}

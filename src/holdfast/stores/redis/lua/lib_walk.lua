@@ -43,27 +43,70 @@ local function tenants()
   return found
 end
 
+-- Whether jobs of a pack may be among the selected.
+local function may_hold(select, pack)
+  return (not select.queues or select.queues[pack.queue])
+    and (not select.types or select.types[pack.type])
+    and not (select.groups or select.reasons or select.key or select.tags)
+    and (not select.states or select.states[ENQUEUED] or select.states[PROCESSING])
+end
+
+-- The sequences of the jobs in a place that are past a cursor, in order.
+local function jobs_at(member, select, after, newest)
+  if not packs.is(member) then return {member} end
+  local pack, list, found = packs.get(string.sub(member, 1, -2)), {}, {}
+  if pack and may_hold(select, pack) then
+    for index, row in ipairs(packs.rows(pack)) do list[index] = row.seq end
+  elseif pack then
+    -- Where the walk is when it has passed this pack, for it may stop here.
+    list = {newest and pack.seq or packs.last(pack)}
+  end
+  for index = 1, #list do
+    local seq = list[newest and #list - index + 1 or index]
+    if not after or (newest and seq < after) or (not newest and seq > after) then
+      found[#found + 1] = seq
+    end
+  end
+  return found
+end
+
 -- A source of sequences: the next one without taking it, or nil.
-local function source(name, after, newest)
-  local chunk, at = {}, 1
+local function source(name, select, after, newest)
+  local places, place = {}, 1
+  local seqs, at = {}, 1
+  local bound = after and '(' .. after or (newest and '+inf' or '-inf')
+  if after and not newest then
+    -- The cursor may be in the midst of a pack.
+    local before = call('ZREVRANGEBYSCORE', name, after, '-inf', 'LIMIT', '0', '1')[1]
+    if before and packs.is(before) then seqs = jobs_at(before, select, after, newest) end
+  end
+
+  -- The places that follow, each with the sequence that it is ranked by.
+  local function look()
+    local command, stop = 'ZRANGEBYSCORE', '+inf'
+    if newest then command, stop = 'ZREVRANGEBYSCORE', '-inf' end
+    local found = call(command, name, bound, stop, 'WITHSCORES', 'LIMIT', '0', CHUNK)
+    local plain_ones = {}
+    places, place = {}, 1
+    for index = 1, #found, 2 do
+      places[#places + 1] = found[index]
+      if not packs.is(found[index]) then plain_ones[#plain_ones + 1] = found[index] end
+      bound = '(' .. found[index + 1]
+    end
+    rows.load(plain_ones)
+  end
+
   local self = {}
   function self.head()
-    if at > #chunk then
-      local bound = after and '(' .. after or (newest and '+inf' or '-inf')
-      if newest then
-        chunk = call('ZREVRANGEBYSCORE', name, bound, '-inf', 'LIMIT', 0, CHUNK)
-      else
-        chunk = call('ZRANGEBYSCORE', name, bound, '+inf', 'LIMIT', 0, CHUNK)
-      end
-      at = 1
-      rows.load(chunk)
+    while at > #seqs do
+      if place > #places then look() end
+      if not places[place] then return nil end
+      seqs, at = jobs_at(places[place], select, after, newest), 1
+      place = place + 1
     end
-    return chunk[at]
+    return seqs[at]
   end
-  function self.pop()
-    after = chunk[at]
-    at = at + 1
-  end
+  function self.pop() at = at + 1 end
   return self
 end
 
@@ -142,10 +185,10 @@ end
 local function from(select, after, newest)
   if select.ids then return by_ids(select, after, newest) end
   local kind = only_failed(select) and 'dead:' or 'of:'
-  if select.tenant then return source(key(kind .. select.tenant), after, newest) end
+  if select.tenant then return source(key(kind .. select.tenant), select, after, newest) end
   local sources = {}
   for _, tenant in ipairs(tenants()) do
-    sources[#sources + 1] = source(key(kind .. tenant), after, newest)
+    sources[#sources + 1] = source(key(kind .. tenant), select, after, newest)
   end
   return merged(sources, newest)
 end

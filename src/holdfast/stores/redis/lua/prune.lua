@@ -104,6 +104,7 @@ local function prune_events()
     core.set_head('floor', floor)
     zsettle(TAILS)
     call('ZREMRANGEBYSCORE', TAILS, '-inf', whole(floor))
+    packs.prune(floor, limit)
   end
   return gone
 end

@@ -47,11 +47,18 @@ end
 
 core.insist()
 local sums, off = {}, 0
-if call('HLEN', ROWS) <= RECOUNT_MAX then
+if call('HLEN', ROWS) + PACK_MAX * call('HLEN', key('loads')) <= RECOUNT_MAX then
   counted(call('HKEYS', ROWS), sums)
+  for _, seq in ipairs(call('HKEYS', key('loads'))) do
+    local seqs = {}
+    for index, row in ipairs(packs.rows(packs.get(seq))) do seqs[index] = row.seq end
+    counted(seqs, sums)
+  end
   off = mend(sums, WAITING, BYTES)
 else
-  for _, name in ipairs({'held', 'spent'}) do counted(call('ZRANGE', key(name), 0, -1), sums) end
+  for _, name in ipairs({'held', 'spent'}) do 
+    counted(packs.spread(call('ZRANGE', key(name), 0, -1), UNLIMITED), sums)
+  end
   off = mend(sums, PROCESSING, PROCESSING)
 end
 core.finish()

@@ -36,6 +36,7 @@ local function single()
   -- A name that was made for this very call has no history.
   local is_new = ARGS[3] and not CONTROL[7]
   if EVENTS and not is_new and call('ZSCORE', TAILS, name) then return nil end
+  if not is_new and heads.packs > 0 then return nil end -- It may be in a pack.
   local number = core.next('seq')
   local seq = wide(number)
   if call('HSETNX', NAMES, name, seq) == 0 then return nil end

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from holdfast.job import Completed, Lease, NewJob, State
 from holdfast.lifecycle import decide
-from holdfast.store import Acked, Claim
-from holdfast.stores.sqlite.store import SqliteStore
+from holdfast.store import Acked, Claim, Store
 from holdfast.testing.contract.builders import ACME, LEASE, job, rules
 
 GONE = rules(keep_us=0)
@@ -24,11 +20,16 @@ def fresh(*ids: str, **options: Any) -> list[NewJob]:
     return [msgspec.structs.replace(job(id, **given), fresh=True) for id in ids]
 
 
+def name(number: int) -> str:
+    """Ids that begin alike, as those that are made at one time."""
+    return f"job-of-a-pack-{number:03}"
+
+
 def named(first: int, last: int) -> list[str]:
-    return [f"j{number:03}" for number in range(first, last)]
+    return [name(number) for number in range(first, last)]
 
 
-async def claimed(store: SqliteStore, most: int, nonce: str = "n") -> list[Lease]:
+async def claimed(store: Store, most: int, nonce: str = "n") -> list[Lease]:
     return await store.claim(Claim(worker="w", nonce=nonce, limit=most, lease_us=LEASE))
 
 
@@ -36,17 +37,11 @@ def ids(leases: list[Lease]) -> list[str]:
     return [lease.job.id for lease in leases]
 
 
-async def complete(store: SqliteStore, leases: list[Lease]) -> list[Acked]:
+async def complete(store: Store, leases: list[Lease]) -> list[Acked]:
     return await store.ack([decide(Completed(), one.job, one.token, 0.0) for one in leases])
 
 
-def rows(path: Path, table: str) -> int:
-    with closing(sqlite3.connect(path)) as connection:
-        found: int = connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
-        return found
-
-
-async def check_counts(store: SqliteStore, **counts: int) -> None:
+async def check_counts(store: Store, **counts: int) -> None:
     """The counts are these, and counting every job anew finds the same."""
     (before,) = await store.count(ACME)
     (after,) = await store.count(ACME, recount=True)
