@@ -41,8 +41,10 @@ async def ids(store: PostgresStore, limit: int, **options: Any) -> list[str]:
 
 
 async def packs(connect: Connect) -> list[tuple[int, int]]:
-    """Of each pack: how many jobs came in it, and how many of them were taken."""
-    found = await (await connect()).fetch("SELECT number, taken FROM packs ORDER BY seq")
+    """Of each pack that jobs wait in: how many came in it, and how many of them were taken."""
+    found = await (await connect()).fetch(
+        "SELECT number, taken FROM packs WHERE taken < number ORDER BY seq"
+    )
     return [(number, taken) for number, taken in found]
 
 

@@ -119,7 +119,7 @@ async def test_another_process_is_heard(url: str) -> None:
     try:
         async with asyncio.timeout(BOUND_S):
             while not here._doorbell.hears:
-                await here.wait(Watch(queues=(MAIL,)), 50.0)
+                await here.wait(Watch(queues=(MAIL,)), 0.1)
             sleeper = asyncio.create_task(here.wait(Watch(queues=(MAIL,)), 50.0))
             await there.enqueue([job("a")])
             await sleeper

@@ -20,11 +20,11 @@ from holdfast.stores.postgres import bloom, using
 from holdfast.stores.postgres import statements as sql
 from holdfast.stores.postgres.bloom import Seen
 from holdfast.stores.postgres.options import Options
-from holdfast.stores.postgres.rows import TAGS_BETWEEN, Row, lease, plain, seq_of
+from holdfast.stores.postgres.rows import TAGS_BETWEEN, Row, leases, plain, seq_of
 from holdfast.stores.postgres.step import Step
 from holdfast.stores.sql_rows import Columns, rules_text
 
-_PRIORITY, _SEQ = 9, 14  # Their places in `holdfast.lease`; the visit is the first.
+_PRIORITY, _SEQ = 9, 14  # Their places in `holdfast.leased`; the visit is the first.
 
 RETRY_AFTER_S = 1.0
 """When a full tenant may try again."""
@@ -226,7 +226,8 @@ async def claim(
     )
     taken = [row for row in rows if row[_SEQ] is not None]
     taken.sort(key=lambda row: (row[0], -row[_PRIORITY], row[_SEQ]))
-    return [lease(row, claim) for row in taken], len(taken) < len(rows)
+    # All of a piece stands at one place of the order.
+    return [each for row in taken for each in leases(row, claim)], len(taken) < len(rows)
 
 
 # -- extend ----------------------------------------------------------------------------------------
@@ -327,6 +328,8 @@ async def complete(
 async def settle(step: Step, transitions: Sequence[Transition]) -> list[Acked]:
     """Applies transitions as the rules say, one after the other."""
     await step.begin()
+    # By their tokens, which is cheaper than to look for them in vain and then by name.
+    await step.run(sql.OPEN_HELD, [seq_of(change.token) for change in transitions])
     rows = await step.look((change.tenant, change.id) for change in transitions)
     changed: dict[int, Row] = {}
     acked = [_settle(step, rows, change, changed) for change in transitions]

@@ -1,6 +1,6 @@
 """Every table, column and index of the PostgreSQL store, and why each is there.
 
-    jobs      one row per job that has not ended and is in no pack
+    jobs      one row per job that has not ended and is in no pack and no piece
       seq                     first-enqueue sequence: the order in a priority, the cursor of pages
       tenant id queue type codec version payload rules priority key group_name tags origin
                               what was enqueued; rules as JSON
@@ -21,10 +21,19 @@
       rank at tenant queue type codec version rules max_attempts keep_us      of all of them
       ids payloads            of each
       first_id last_id        the least and the greatest; all begin with the same 11 characters
+    pieces    what one claim took of one pack, leased
+      seq number has          of the first of them, the others follow; how many they were, and how
+                              many are still in it
+      gone                    a bit for each: set, it has ended or is a row of jobs
+      since until nonce worker    of the lease; a job's token is the nonce and its seq
+      sizes ids payloads      of each; ids and payloads are NULL where it is a whole pack, whose
+                              row then stays for them, with nothing left to take
+                              And the columns that packs have for all of them
     due       seq -> run_at   the scheduled and retrying ones that are not late
-    leases    until, spent, seqs    a row for each claim: the jobs that it leased, and until when;
-                              spent: those on their last attempt. Not touched when a job ends: a row
-                              whose time has come names jobs to look at, no more
+    leases    until, spent, seqs    a row for each claim: the jobs that it leased, of a piece the
+                              first, and until when; spent: those on their last attempt. Not touched
+                              when a job ends: a row whose time has come names what to look at, no
+                              more
     history   the same for jobs that have ended, until keep_until; in ten parts
       history_0 ... history_8   jobs kept for one to seven days: the day of keep_until, modulo nine
       history_rest            jobs kept for less or for longer
@@ -130,23 +139,40 @@ to be taken away again soon.
 
 Pattern: **jobs that are alike wait in packs** (`enqueue_pack`), where the call has some size and
 its ids were made for it. A number of the sequence is the first of 128, so all of a pack stands at
-one place of its line, and no other job in between. A claim takes jobs from the front and writes
-them into `jobs` as leased: such a job never stands in `ready` and is never updated. That takes a
-fifth of the server's time for an enqueue, and no more for a claim of many jobs; one of a few takes
-a tenth more, for it reads the whole pack. Whoever asks for a job by more than its turn **opens**
+one place of its line, and no other job in between. A claim takes jobs from the front. That takes a
+fifth of the server's time for an enqueue. Whoever asks for a job by more than its turn **opens**
 its pack first: what is left of it becomes rows of `jobs` and `ready`, as if it had come so. Those
 who only look read packs beside the rows (`packed`, `living`).
 
 Packs are made by anybody, and changed by who has the lock of claims, nobody else: so there is no
-lock of a pack. An id goes from a pack to `jobs` to the history, and is looked for in that order. As
-it was made for its call, nobody knows it before its pack is there, but the same call repeated,
-which makes the same packs and meets the first try at their unique index. So an enqueue finds known
-ids without opening anything, also inside somebody's long transaction. One with a snapshot from
-before the pack may take an id that is in it: the pack's job gives way when it is taken or opened.
+lock of a pack. As an id in it was made for its call, nobody knows it before its pack is there, but
+the same call repeated, which makes the same packs and meets the first try at their unique index. So
+an enqueue finds known ids without opening anything, also inside somebody's long transaction. One
+with a snapshot from before the pack may take an id that is in it: the pack's job gives way when it
+is taken or opened.
+
+Challenge: to lease such a job is to write a wide row, which its ack takes away again.
+
+Pattern: **what a claim takes of a pack is one row, a piece**, and to complete some of its jobs is
+to set their bits (`complete_held`); the last one takes the row away. Such a job is never a row of
+its own; where its record is kept, the history gets it from the piece. Claim and ack take two thirds
+of the server's time and of the WAL, and without the log less than half. Whatever else is done to
+such a job, to renew its lease, fail, cancel or explain it, **moves it to a row** first
+(`open_held`), and leaves the others of its piece where they are; so does the end of the lease, with
+all that are left. Those who only look read pieces beside the rows (`held`, `living`).
+
+The lock of a piece is that of its row. Acks and those who move jobs wait for it, and then read in a
+new statement what the piece has: a job has left it once, by whoever was first. Claims rescue lapsed
+pieces but do not wait, since an ack may be part of a long transaction. No ack waits for claims: of
+a pack that is taken in parts each piece has its part of the arrays; one that is taken whole, as
+most are, is its piece's alone, passed over by all others, and goes with it. An id goes from a pack
+to a piece to `jobs` to the history, never back, and is looked for in that order, or in all of them
+in one snapshot: it cannot be missed on its way.
 
     packs_line  (queue, tenant, rank, seq)            claim: with `ready_line`, head of a line
     packs_ages  (tenant, queue, at)                   how long the oldest waits
     packs_name  (tenant, first_id) unique             by name: from what its id begins with
+    pieces_name (tenant, first_id, last_id)           by name
 
 Ordering: transactions commit in another order than they draw cursors. Before its first cursor a
 transaction takes a shared advisory lock whose number is the last cursor drawn so far; a reader of
@@ -161,7 +187,7 @@ Limits: numbers are 64 bits, times whole microseconds; a text cannot hold a zero
 
 from __future__ import annotations
 
-SCHEMA_VERSION = 14
+SCHEMA_VERSION = 15
 """The number of the newest file in `migrations/`; the highest row of `schema_version`."""
 
 SERVER_VERSION_MIN = 13

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from holdfast.clock import Micros
-from holdfast.job import TERMINAL, Event, JobRecord, Lease
+from holdfast.job import TERMINAL, Envelope, Event, JobRecord, Lease, State
 from holdfast.store import Claim
 from holdfast.stores import sql_rows
-from holdfast.stores.sql_rows import KINDS, STATES, Columns
+from holdfast.stores.sql_rows import KINDS, STATES, Columns, rules_of
 
 TAGS_BETWEEN = "\x1f"
 """Between the tags of a job on their way to the server; no name can hold it."""
@@ -17,13 +17,27 @@ def record(row: Columns, now: Micros) -> JobRecord:
     return sql_rows.record(row, now, tuple)
 
 
-def lease(row: Columns, claim: Claim) -> Lease:
-    """What a row of `holdfast.lease` gives."""
+def leases(row: Columns, claim: Claim) -> list[Lease]:
+    """What a row of `holdfast.leased` gives: a job, or a piece."""
     (
         _, tenant, id, queue, type, codec, version, payload, rules, priority, key, group, tags,
         origin, seq, attempt, fence, lapses, misses, created_at, updated_at, run_at, expires_at,
-        lease_until, reason, error,
+        lease_until, reason, error, ids, payloads,
     ) = row  # fmt: skip
+    if ids is not None:
+        rules, worker, nonce = rules_of(rules), claim.worker, claim.nonce
+        return [
+            Lease(
+                JobRecord(
+                    tenant, id, queue, Envelope(type, codec, version, payload), rules, priority,
+                    None, None, (), None, seq, State.PROCESSING, attempt, fence, lapses, misses,
+                    created_at, updated_at, run_at, None, lease_until, worker,
+                ),
+                f"{nonce}.{seq}",
+                lease_until,
+            )
+            for seq, (id, payload) in enumerate(zip(ids, payloads, strict=True), seq)
+        ]  # fmt: skip
     job = record(
         (
             tenant, id, queue, type, codec, version, payload, rules, priority, key, group, tags,
@@ -32,7 +46,7 @@ def lease(row: Columns, claim: Claim) -> Lease:
         ),
         updated_at,
     )  # fmt: skip
-    return Lease(job, f"{claim.nonce}.{seq}", lease_until)
+    return [Lease(job, f"{claim.nonce}.{seq}", lease_until)]
 
 
 def seq_of(token: str | None) -> int:

@@ -26,13 +26,13 @@ async def find(step: Step, find: Find) -> Page:
     most = f"${len(values)}"
     tail = f"WHERE {condition} ORDER BY seq {way} LIMIT {most}"
     places = [f"{sql.LIVE} FROM holdfast.jobs", f"{sql.DONE} FROM holdfast.history"]
-    reached = in_packs(find.select, find.after, find.newest_first, find.limit + 1)
-    if reached is not None:
+    kept = [place for state, place in _KEPT if may_be(find.select, state)]
+    if kept:
         named = ", ".join(
-            f"${n}::{kind}" for n, kind in enumerate(sql.PACKED, start=len(values) + 1)
+            f"${n}::{kind}" for n, kind in enumerate(sql.REACHED, start=len(values) + 1)
         )
-        places.append(f"{sql.LIVE} FROM holdfast.packed({named})")
-        values += reached
+        places += [f"{sql.LIVE} FROM {place}({named})" for place in kept]
+        values += reached(find.select, find.after, find.newest_first, find.limit + 1)
     # Jobs of one snapshot, so that one that is taken or ends just now is seen once.
     parts = " UNION ALL ".join(f"(SELECT {place} {tail})" for place in places)
     rows = await step.rows(
@@ -106,16 +106,21 @@ def where(select: Selection, now: int) -> tuple[str, list[Any]]:
     return " AND ".join(conditions) or "true", values
 
 
-def in_packs(
-    select: Selection, after: int | None, newest_first: bool, most: int
-) -> tuple[Any, ...] | None:
-    """The same as the values that `packs_for` reads; None where no job in a pack can be meant, for
-    all of them are enqueued and have nothing special.
+_KEPT = ((State.ENQUEUED, "holdfast.packed"), (State.PROCESSING, "holdfast.held"))
+"""The states of jobs in packs and in pieces, and what reads them."""
+
+
+def may_be(select: Selection, state: State) -> bool:
+    """Whether a selection may mean jobs of this state that have nothing special, as those in packs
+    and in pieces.
     """
     if select.groups or select.tags or select.reasons or select.key is not None:
-        return None
-    if select.states and State.ENQUEUED not in select.states:
-        return None
+        return False
+    return not select.states or state in select.states
+
+
+def reached(select: Selection, after: int | None, newest_first: bool, most: int) -> tuple[Any, ...]:
+    """A selection as the values of `statements.REACHED`."""
     return (
         select.tenant,
         list(select.ids) or None,

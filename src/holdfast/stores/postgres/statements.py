@@ -80,6 +80,7 @@ LOOK_LIVE = (
     " ORDER BY seq FOR UPDATE OF jobs"
 )
 LOOK_DONE = f"SELECT {ROW_DONE} FROM holdfast.history JOIN {_NAMES} ON tenant = w.t AND id = w.i"
+OPEN_HELD = "SELECT holdfast.open_held($1)"
 OPEN_NAMED = "SELECT holdfast.open_named($1, $2)"
 GROUPED = "SELECT tenant FROM holdfast.ruled WHERE grouped AND tenant = ANY ($1)"
 SAVE = (
@@ -160,8 +161,8 @@ CAPPED = (
 CAP_LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('holdfast.caps/' || $1, 0))"
 TALLY = "SELECT processing, alive, bytes FROM holdfast.tally($1, $2, $3)"
 
-# What `packs_for` reads, in its order.
-PACKED = (
+# What `packs_for` and `held` read, in their order.
+REACHED = (
     "text", "text[]", "text[]", "text[]", "bigint", "bigint", "bigint", "boolean", "bigint",
 )  # fmt: skip
 OPEN_SELECTED = "SELECT holdfast.open_selected($1, $2, $3, $4, $5, $6, $7, $8, $9)"
@@ -169,6 +170,7 @@ OPEN_SELECTED = "SELECT holdfast.open_selected($1, $2, $3, $4, $5, $6, $7, $8, $
 # -- upkeep ----------------------------------------------------------------------------------------
 
 _WITH_TTL = "expires_at IS NOT NULL AND state IN ('waiting', 'scheduled', 'enqueued', 'retrying')"
+OPEN_EXPIRED = "SELECT holdfast.open_expired($1, $2)"
 LAPSED = (
     *(
         f"SELECT lease_until, token, {LIVE} FROM (SELECT DISTINCT u.seq AS named FROM"
@@ -193,6 +195,7 @@ PRUNE_LEASES = (
     "DELETE FROM holdfast.leases WHERE ctid = ANY (ARRAY(SELECT l.ctid FROM holdfast.leases l"
     " WHERE l.spent AND l.until <= $1 AND NOT EXISTS (SELECT FROM holdfast.jobs j"
     " WHERE j.seq = ANY (l.seqs) AND j.state = 'processing' AND j.lease_until <= $1)"
+    " AND NOT EXISTS (SELECT FROM holdfast.pieces p WHERE p.seq = ANY (l.seqs))"
     " ORDER BY l.until LIMIT $2))"
 )
 # The parts of the history that have anything past its keeping: from when to when their jobs are
@@ -289,13 +292,14 @@ EVENT_FLOOR = "SELECT events_floor FROM holdfast.heads"
 EVENTS = "SELECT * FROM holdfast.events WHERE {where} ORDER BY cursor LIMIT {limit}"
 ENDED = (
     "SELECT NOT EXISTS (SELECT FROM holdfast.jobs WHERE tenant = $1 AND id = $2)"
-    " AND holdfast.pack_of($1, $2) IS NULL"
+    " AND holdfast.pack_of($1, $2) IS NULL AND holdfast.held_as($1, $2) IS NULL"
 )
 WORKER = "SELECT worker FROM holdfast.jobs WHERE seq = $1"
 OLDEST = (
     "SELECT least("
     "(SELECT run_at FROM holdfast.ready WHERE tenant = $1 AND queue = $2 ORDER BY run_at LIMIT 1),"
-    " (SELECT at FROM holdfast.packs WHERE tenant = $1 AND queue = $2 ORDER BY at LIMIT 1))"
+    " (SELECT at FROM holdfast.packs WHERE tenant = $1 AND queue = $2 AND taken < number"
+    " ORDER BY at LIMIT 1))"
 )
 # Due jobs are enqueued for who looks, moved yet or not. Claims leave few of them here.
 COUNT_DUE = (
@@ -316,9 +320,11 @@ AHEAD = (
     " AND (rank, seq) < (-$3::bigint, $4::bigint) ORDER BY rank, seq LIMIT $5) p))::bigint"
 )
 HOLDERS = (
-    "SELECT DISTINCT id FROM holdfast.leases l CROSS JOIN LATERAL unnest(l.seqs) AS u(seq)"
+    "SELECT id FROM (SELECT id FROM holdfast.leases l CROSS JOIN LATERAL unnest(l.seqs) AS u(seq)"
     " CROSS JOIN LATERAL (SELECT * FROM holdfast.jobs j WHERE j.seq = u.seq"
-    " AND j.state = 'processing' AND {inside} LIMIT 1) job LIMIT $3"
+    " AND j.state = 'processing' AND {inside} LIMIT 1) job UNION SELECT id FROM (SELECT m.* FROM"
+    " holdfast.pieces p CROSS JOIN LATERAL holdfast.members(p) m WHERE p.tenant = $1) held"
+    " WHERE {inside}) running LIMIT $3"
 )
 HEAD = (
     "SELECT seq, id FROM holdfast.jobs WHERE group_name IS NOT NULL AND tenant = $1"

@@ -111,12 +111,12 @@ class Step:
         found = await self._found(tenants, ids)
         if len(found) < len(set(names)):
             await self.open_packs(tenants, ids)
-            # Also where no pack was opened: a claim may have taken them from one in between.
+            # Also where nothing was opened: somebody else may just have done it.
             found = await self._found(tenants, ids)
         return found
 
     async def open_packs(self, tenants: list[str], ids: list[str]) -> None:
-        """Lets those of these jobs that are in packs stand in rows."""
+        """Lets those of these jobs that are in packs or pieces stand in rows."""
         while await self.value(sql.OPEN_NAMED, tenants, ids):
             pass
 

@@ -278,7 +278,7 @@ class PostgresStore:
 
     async def wait(self, watch: Watch, timeout_s: float) -> None:
         lanes = self._mine()
-        self._doorbell.listen()
+        await self._doorbell.listen(min(timeout_s, POLL_S))
         # Listen first, then look: what happens in between is not lost.
         with self._bell.listen(watch) as ear:
             longest_s = POLL_S

@@ -29,6 +29,7 @@ class _Busy(Exception):
 async def expired(step: Step, limit: int) -> list[Lapsed]:
     await step.begin()
     now = step.now
+    await step.run(sql.OPEN_EXPIRED, now, limit)
     lapsed = [
         Lapsed(record(row, now), token, now - deadline)
         for statement in sql.LAPSED

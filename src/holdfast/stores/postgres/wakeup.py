@@ -32,6 +32,8 @@ class Doorbell:
         self._bell = bell
         self._lock = threading.Lock()
         self._task: asyncio.Task[None] | None = None
+        self._tried = asyncio.Event()
+        """Set when the task has listened for the first time, or could not."""
         self._up = False
         self.sender = f"{os.getpid()}.{uuid.uuid4().hex[:8]}"
         self.channel = options.channel
@@ -41,13 +43,21 @@ class Doorbell:
         """Whether other processes can wake sleepers of this one, as far as is known."""
         return self._up
 
-    def listen(self) -> None:
-        """Starts to listen, on this event loop, unless another one does already."""
-        if self.channel is None or self._alive():
+    async def listen(self, timeout_s: float) -> None:
+        """Starts to listen, on this event loop, unless another one does already. Returns when that
+        works, or is known not to: who looked before would have to be woken to look again.
+        """
+        if self.channel is None or self._up:
             return
         with self._lock:
             if not self._alive():
-                self._task = asyncio.create_task(self._listen())
+                self._tried = asyncio.Event()
+                self._task = asyncio.create_task(self._listen(self._tried))
+            task, tried = self._task, self._tried
+        if task is not None and task.get_loop() is asyncio.get_running_loop():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    await tried.wait()
 
     def _alive(self) -> bool:
         task = self._task
@@ -67,7 +77,7 @@ class Doorbell:
             with suppress(RuntimeError):  # The loop has closed, and the task with it.
                 loop.call_soon_threadsafe(task.cancel)
 
-    async def _listen(self) -> None:
+    async def _listen(self, tried: asyncio.Event) -> None:
         while True:
             connection: Connection | None = None
             try:
@@ -78,11 +88,13 @@ class Doorbell:
                 await connection.add_listener(self.channel, self._heard)
                 self._up = True
                 self._bell.ring_all()  # What was told before is lost.
+                tried.set()
                 await ended.wait()
             except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
                 pass
             finally:
                 self._up = False
+                tried.set()
                 if connection is not None:
                     with suppress(Exception):
                         await connection.close(timeout=CLOSE_S)

@@ -10,7 +10,7 @@ from holdfast.job import EventKind, State, replay_id
 from holdfast.store import Act, Canceled, Change, Changed, Ref
 from holdfast.stores.postgres import statements as sql
 from holdfast.stores.postgres.rows import Row
-from holdfast.stores.postgres.sight import in_packs, where
+from holdfast.stores.postgres.sight import may_be, reached, where
 from holdfast.stores.postgres.step import Step
 from holdfast.stores.sql_rows import BLOCKED
 
@@ -29,7 +29,7 @@ async def cancel(
         if missing:
             named = list(missing.values())
             await step.open_packs([ref.tenant for ref in named], [ref.id for ref in named])
-            # Also where no pack was opened: a claim may have taken them from one in between.
+            # Also where nothing was opened: somebody else may just have done it.
             answers |= await _cancel(step, missing, channel, sender)
         left = [(place, ref) for place, ref in left if place not in answers]
     step.ended += refs
@@ -67,10 +67,11 @@ async def open_packs(step: Step, change: Change) -> None:
     """Lets the jobs that a change may reach stand in rows. A step of its own: it has the lock of
     claims, which is not to be held over the change.
     """
-    reached = in_packs(change.select, change.after, False, change.limit + 1)
-    if reached is not None and change.act is not Act.REPLAY:
-        while await step.value(sql.OPEN_SELECTED, *reached) and change.select.ids:
-            pass
+    if change.act is Act.REPLAY or not may_be(change.select, State.ENQUEUED):
+        return
+    values = reached(change.select, change.after, False, change.limit + 1)
+    while await step.value(sql.OPEN_SELECTED, *values) and change.select.ids:
+        pass
 
 
 async def change(step: Step, change: Change) -> Changed:
