@@ -7,13 +7,13 @@ from tests.stores.parcels import GONE, check_counts, claimed, complete, fresh, i
 
 from holdfast.clock import SECOND
 from holdfast.errors import JobNotFound
-from holdfast.job import Completed, Failed, State
+from holdfast.job import Completed, Event, EventKind, Failed, State
 from holdfast.lifecycle import decide
 from holdfast.scope import Scope, ScopeSettings, encode
 from holdfast.store import Act, Change, Claim, Extension, Put, Ref, Store
 from holdfast.testing import ManualClock
 from holdfast.testing.contract.bench import Bench
-from holdfast.testing.contract.builders import ACME, LEASE, finding, job, rules, select
+from holdfast.testing.contract.builders import ACME, GLOBEX, LEASE, finding, job, rules, select
 
 
 @pytest.fixture
@@ -234,3 +234,86 @@ async def test_a_job_of_a_piece_is_done_once(packed: Store) -> None:
     assert isinstance(again.error, JobNotFound)
     assert wrong.error is not None
     await check_counts(packed, processing=19)
+
+
+async def test_histories_of_packed_jobs_are_found(packed: Store) -> None:
+    """Each fact of a job is told as its own, while it is in a pack and after its end."""
+    await packed.enqueue(fresh(*named(0, 20)))
+    leases = await claimed(packed, 15)
+    await complete(packed, leases[2:9])
+
+    lives = [EventKind.ENQUEUED, EventKind.LEASED, EventKind.COMPLETED]
+    for at, length in ((0, 2), (5, 3), (8, 3), (12, 2), (19, 1)):
+        page = await packed.events(ACME, 0, 100, name(at))
+        assert [one.kind for one in page.events] == lives[:length]
+        assert {one.job_id for one in page.events} == {name(at)}
+    page = await packed.events(ACME, 0, 1000)
+    assert [one.kind for one in page.events] == [
+        *[EventKind.ENQUEUED] * 20,
+        *[EventKind.LEASED] * 15,
+        *[EventKind.COMPLETED] * 7,
+    ]
+    assert [one.job_id for one in page.events[-7:]] == named(2, 9)
+    middle = page.events[10].cursor
+    rest = await packed.events(ACME, middle, 1000)
+    assert rest.events == page.events[11:]
+
+
+async def test_a_history_goes_on_when_an_id_is_used_again(packed: Store) -> None:
+    """P15: a new job of the same name continues what is known of the name."""
+    await packed.enqueue(fresh(*named(0, 20)))
+    await complete(packed, await claimed(packed, 20))
+
+    await packed.enqueue([job(name(3), rules=GONE)])
+
+    page = await packed.events(ACME, 0, 100, name(3))
+    assert [one.kind for one in page.events] == [
+        EventKind.ENQUEUED,
+        EventKind.LEASED,
+        EventKind.COMPLETED,
+        EventKind.ENQUEUED,
+    ]
+
+
+@pytest.mark.parametrize("limit", [1, 7, 64])
+async def test_facts_about_many_are_read_page_by_page(packed: Store, limit: int) -> None:
+    """P14: each fact once, in order, whatever it was told together with; also of one tenant."""
+    await packed.enqueue([job("a"), job("b", tenant=GLOBEX)])
+    await packed.enqueue(fresh(*named(0, 150)))
+    leases = await claimed(packed, 60, "a")
+    await complete(packed, leases[50:20:-1] + leases[3:20])
+    await packed.enqueue(fresh(*named(150, 170), tenant=GLOBEX))
+    every = (await packed.events(None, 0, 1000)).events
+
+    for tenant in (None, ACME, GLOBEX):
+        seen, after, more = list[Event](), 0, True
+        while more:
+            page = await packed.events(tenant, after, limit)
+            seen += page.events
+            more, after = bool(page.events), page.cursor
+        assert seen == [one for one in every if tenant in (None, one.tenant)]
+    head = (await packed.events(None, -1, 1)).cursor
+    assert (await packed.events(None, head, 1)).events == []
+    cursors = [one.cursor for one in every]
+    assert cursors == sorted(set(cursors))
+    assert len(cursors) == 2 + 150 + 60 + 47 + 20
+
+
+async def test_facts_about_many_are_pruned(packed: Store, clock: ManualClock) -> None:
+    """P8: the oldest first, as many as asked for or a few more; who was behind hears of it."""
+    await packed.enqueue(fresh(*named(0, 150)))
+    clock.advance(10 * SECOND)
+    await packed.enqueue(fresh(*named(150, 170)))
+    every = (await packed.events(ACME, 0, 1000)).events
+
+    pruned = await packed.prune(10, 5 * SECOND)
+
+    assert pruned.more
+    left = await packed.events(ACME, 0, 1000)
+    assert left.lost
+    assert left.events == every[pruned.events :]
+    while (pruned := await packed.prune(1000, 5 * SECOND)).more:
+        pass
+    assert (await packed.events(ACME, 0, 1000)).events == every[150:]
+    assert (await packed.events(ACME, 0, 1000, name(3))).events == []
+    assert len((await packed.events(ACME, 0, 1000, name(160))).events) == 1

@@ -286,5 +286,9 @@ async def test_a_schema_without_pieces_is_upgraded_with_what_is_in_it(
     assert [one.job.id for one in leases] == ["row2", "row3", *names(0, 6)]
     assert {one.error for one in await complete(store, leases)} == {None}
     assert await ids(store, 8) == names(6, 4)
+    log = (await store.events(ACME, 0, 100)).events
+    assert [one.job_id for one in log[:4]] == [f"row{n}" for n in range(4)]
+    assert [one.job_id for one in log[-4:]] == names(6, 4)
+    assert [one.cursor for one in log] == sorted(one.cursor for one in log)
     await exact(store)
     await store.close()

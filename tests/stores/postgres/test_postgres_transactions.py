@@ -69,6 +69,24 @@ async def test_a_reader_of_events_passes_over_nothing(
     assert [event.job_id for event in page.events] == ["open", "later"]
 
 
+async def test_a_reader_of_facts_about_many_passes_over_none(
+    store: PostgresStore, connect: Connect
+) -> None:
+    """P14: the numbers of all jobs of a pack are taken before the next fact takes one."""
+    many = [f"pack-000000-{n:03}" for n in range(150)]
+    await store.enqueue([job("first")])
+    async with enqueued_in_transaction(store, connect, *many, fresh=True):
+        await store.enqueue([job("later")])
+        page = await store.events(None, 0, 1000)
+        assert [event.job_id for event in page.events] == ["first"]
+
+    page = await store.events(None, page.cursor, 100)
+    assert [event.job_id for event in page.events] == many[:100]
+    page = await store.events(None, page.cursor, 100)
+    assert [event.job_id for event in page.events] == [*many[100:], "later"]
+    assert (await store.events(None, page.cursor, 100)).events == []
+
+
 async def test_a_transaction_that_is_rolled_back_leaves_nothing(
     store: PostgresStore, connect: Connect
 ) -> None:

@@ -11,7 +11,7 @@ from tests.stores.parcels import GONE, check_counts, claimed, complete, fresh, i
 
 from holdfast.clock import SECOND
 from holdfast.errors import InvalidInput
-from holdfast.job import Completed, EventKind, State
+from holdfast.job import Completed, State
 from holdfast.lifecycle import decide
 from holdfast.scope import Scope, ScopeSettings, encode
 from holdfast.store import Put, Ref
@@ -231,45 +231,6 @@ async def test_a_search_for_something_else_passes_packs_over(bench: Bench) -> No
         for asked in (finding(queues=("other",)), finding(tags=("t",))):
             page = await bench.store.find(msgspec.structs.replace(asked, newest_first=newest))
             assert [one.id for one in page.jobs] == ["odd"]
-
-
-async def test_histories_of_packed_jobs_are_found(bench: Bench) -> None:
-    """Each fact of a job is told as its own, while it is in a pack and after its end."""
-    await bench.store.enqueue(fresh(*named(0, 20)))
-    leases = await claimed(bench.store, 15)
-    await complete(bench.store, leases[2:9])
-
-    lives = [EventKind.ENQUEUED, EventKind.LEASED, EventKind.COMPLETED]
-    for at, length in ((0, 2), (5, 3), (8, 3), (12, 2), (19, 1)):
-        page = await bench.store.events(ACME, 0, 100, name(at))
-        assert [one.kind for one in page.events] == lives[:length]
-        assert {one.job_id for one in page.events} == {name(at)}
-    page = await bench.store.events(ACME, 0, 1000)
-    assert [one.kind for one in page.events] == [
-        *[EventKind.ENQUEUED] * 20,
-        *[EventKind.LEASED] * 15,
-        *[EventKind.COMPLETED] * 7,
-    ]
-    assert [one.job_id for one in page.events[-7:]] == named(2, 9)
-    middle = page.events[10].cursor
-    rest = await bench.store.events(ACME, middle, 1000)
-    assert rest.events == page.events[11:]
-
-
-async def test_a_history_goes_on_when_an_id_is_used_again(bench: Bench) -> None:
-    """P15: a new job of the same name continues what is known of the name."""
-    await bench.store.enqueue(fresh(*named(0, 20)))
-    await complete(bench.store, await claimed(bench.store, 20))
-
-    await bench.store.enqueue([job(name(3), rules=GONE)])
-
-    page = await bench.store.events(ACME, 0, 100, name(3))
-    assert [one.kind for one in page.events] == [
-        EventKind.ENQUEUED,
-        EventKind.LEASED,
-        EventKind.COMPLETED,
-        EventKind.ENQUEUED,
-    ]
 
 
 async def test_what_changes_one_job_gives_all_of_its_pack_rows(

@@ -61,6 +61,7 @@
     reopen    (kind, tenant, part) -> at          when time alone may make room in a scope
     keys      (tenant, queue, type, key) -> id, until     idempotency; until NULL: while it lives
     events    cursor -> the fact              the log
+      number ids last_id      of a fact about many jobs: the first is job_id, cursors count on
     settings  name -> value, version          holds     name -> owner, until, note; a slot's scope
 
 Challenge: PostgreSQL keeps every version of a row until nobody can see it. A counter that is
@@ -173,9 +174,10 @@ in one snapshot: it cannot be missed on its way.
     packs_ages  (tenant, queue, at)                   how long the oldest waits
     packs_name  (tenant, first_id) unique             by name: from what its id begins with
     pieces_name (tenant, first_id, last_id)           by name
+    events_many (tenant, job_id, last_id) partial     facts about many, by the name of one
 
 Ordering: transactions commit in another order than they draw cursors. Before its first cursor a
-transaction takes a shared advisory lock whose number is the last cursor drawn so far; a reader of
+transaction takes a shared advisory lock whose number tells the last one drawn so far; a reader of
 the log goes up to the lowest number that is held (`horizon`), so that it never passes over a fact
 that is still on its way.
 

@@ -50,14 +50,14 @@ async def events(
     if after < 0:
         return EventPage([], head, False)
     floor = await step.value(sql.EVENT_FLOOR)
-    conditions, values = ["cursor > $1", "cursor <= $2"], list[Any]([after, head])
-    for column, value in (("tenant", tenant), ("job_id", job_id)):
-        if value is not None:
-            values.append(value)
-            conditions.append(f"{column} = ${len(values)}")
-    values.append(limit + 1)
-    query = sql.EVENTS.format(where=" AND ".join(conditions), limit=f"${len(values)}")
-    rows = await step.rows(query, *values)
+    query, values = sql.EVENTS, list[Any]([after, head, limit + 1])
+    if job_id is not None:
+        query = sql.EVENTS_OF_JOB
+        values.append(job_id)
+    if tenant is not None:
+        values.append(tenant)
+    of_tenant = "" if tenant is None else f" AND tenant = ${len(values)}"
+    rows = await step.rows(query.format(where=of_tenant), *values)
     page = [event(row) for row in rows[:limit]]
     reached = page[-1].cursor if page else after
     return EventPage(page, reached if len(rows) > limit else max(head, after), after < floor)

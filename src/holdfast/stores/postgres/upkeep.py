@@ -56,7 +56,7 @@ async def prune(step: Step, limit: int, events_keep_us: Micros) -> Pruned:
     await step.run(sql.FOLD, FOLD_MAX)
     await step.run(sql.PRUNE_COUNTS, limit)
     await step.run(sql.PRUNE_BUCKETS, now, limit)
-    return Pruned(jobs, events, more=limit in (jobs, keys, events))
+    return Pruned(jobs, events, more=max(jobs, keys, events) >= limit)
 
 
 async def _days_past(step: Step) -> tuple[list[int], list[int]]:

@@ -1,6 +1,60 @@
 -- What a claim takes of a pack is held as a piece; layout.py says why. What a piece is, how one is
 -- found and read, how jobs leave it, and who must know of it.
 
+-- == the log ==
+
+-- A fact about many jobs that are alike is one row: `number` of them in `ids`, the first of which is
+-- `job_id`. Theirs are the cursors from the row's own on, so a number of the sequence is the first of
+-- 128 of them.
+ALTER TABLE holdfast.events ADD COLUMN number integer NOT NULL DEFAULT 1,
+    ADD COLUMN last_id text COLLATE "C", ADD COLUMN ids text[];
+ALTER TABLE holdfast.events ALTER COLUMN ids SET STORAGE EXTERNAL;
+CREATE INDEX events_many ON holdfast.events (tenant, job_id, last_id) WHERE ids IS NOT NULL;
+ALTER SEQUENCE holdfast.cursors INCREMENT BY 128;
+SELECT setval('holdfast.cursors', (last_value / 128 + 1) * 128, false) FROM holdfast.cursors;
+
+-- The last cursor that was drawn, with those that come with it.
+CREATE FUNCTION holdfast.drawn() RETURNS bigint LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN (
+        SELECT CASE WHEN is_called THEN last_value + 127 ELSE last_value - 1 END
+        FROM holdfast.cursors
+    );
+END
+$$;
+
+-- To be called before a transaction draws its first cursor. The lock tells readers of the log that
+-- cursors from here on may still be on their way: commits do not come in the order of cursors.
+CREATE OR REPLACE FUNCTION holdfast.announce() RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    own text := 'holdfast.' || pg_current_xact_id()::text;
+BEGIN
+    IF current_setting('holdfast_log.announced', true) IS DISTINCT FROM own THEN
+        PERFORM pg_advisory_xact_lock_shared(
+            hashtext('holdfast.events'), (holdfast.drawn() >> 7 & 2147483647)::integer
+        ), set_config('holdfast_log.announced', own, true);
+    END IF;
+END
+$$;
+
+-- Up to which cursor every event is there for good. The head is read before the locks: who has no
+-- lock yet draws higher ones.
+CREATE OR REPLACE FUNCTION holdfast.horizon() RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    head bigint := holdfast.drawn();
+    lowest bigint;
+BEGIN
+    -- A lock's number says what was drawn before it, in steps of the sequence.
+    SELECT min(head - (((head >> 7) - objid::bigint & 2147483647) << 7)) INTO lowest FROM pg_locks
+    WHERE locktype = 'advisory' AND objsubid = 2 AND mode = 'ShareLock' AND granted
+        AND classid::bigint = (hashtext('holdfast.events')::bigint & 4294967295)
+        AND database = (SELECT oid FROM pg_database WHERE datname = current_database());
+    RETURN greatest(least(head, lowest), 0);
+END
+$$;
+
+-- == what a piece is ==
+
 CREATE TABLE holdfast.pieces (
     seq          bigint   NOT NULL PRIMARY KEY,
     rank         bigint   NOT NULL,
@@ -562,6 +616,8 @@ DECLARE
     new bigint;
     low integer := 1;
     high integer;
+    lows integer[];
+    highs integer[];
 BEGIN
     -- A claim reads a pack as a whole, so large payloads stay in rows; so do jobs of tenants with
     -- settings, whose claims ask more of each job, and those whose ids do not begin alike.
@@ -584,6 +640,8 @@ BEGIN
             of_rules, ids[low:high], payloads[low:high]
         ) RETURNING seq INTO new;
         head := coalesce(head, new);
+        lows := lows || low;
+        highs := highs || high;
         low := high + 1;
     END LOOP;
     -- After the insert, for which a repeated call waits until its first try has ended: those jobs
@@ -611,8 +669,9 @@ BEGIN
     IF events THEN
         PERFORM holdfast.announce();
         INSERT INTO holdfast.events
-        SELECT nextval('holdfast.cursors'), now, 'enqueued', of_tenant, u.id, of_queue, of_type, 0, 0
-        FROM unnest(ids) AS u(id);
+        SELECT nextval('holdfast.cursors'), now, 'enqueued', of_tenant, ids[u.low], of_queue,
+            of_type, 0, 0, NULL, NULL, u.high - u.low + 1, ids[u.high], ids[u.low:u.high]
+        FROM unnest(lows, highs) AS u(low, high);
     END IF;
     IF channel IS NOT NULL THEN
         PERFORM pg_notify(channel, hint);
@@ -756,13 +815,9 @@ BEGIN
         FROM chosen c GROUP BY c.max_attempts <= 1
     ), noted AS (
         INSERT INTO holdfast.events
-        SELECT nextval('holdfast.cursors'), now, 'leased', t.tenant, t.id, t.queue, t.type, 1, 1,
-            now + lease_us, for_worker
-        FROM (
-            SELECT c.tenant, u.id, c.queue, c.type
-            FROM chosen c CROSS JOIN LATERAL unnest(c.ids) WITH ORDINALITY AS u(id, n)
-            WHERE events ORDER BY c.visit, c.rank, c.head, u.n
-        ) t
+        SELECT nextval('holdfast.cursors'), now, 'leased', t.tenant, t.ids[1], t.queue, t.type, 1, 1,
+            now + lease_us, for_worker, t.wanted, t.ids[t.wanted], t.ids
+        FROM (SELECT * FROM chosen c WHERE events ORDER BY c.visit, c.rank, c.head) t
     ), told AS (
         INSERT INTO holdfast.deltas (tenant, queue, enqueued, processing, served, credit, held)
         SELECT c.tenant, c.queue, -sum(c.wanted), sum(c.wanted), coalesce(credit_left = 0, false),
@@ -1131,8 +1186,14 @@ BEGIN
         FROM ended e JOIN held h ON h.seq = e.piece WHERE e.keeps
     ), noted AS (
         INSERT INTO holdfast.events
-        SELECT nextval('holdfast.cursors'), now, 'completed', e.tenant, e.id, e.queue, e.type, 1, 1
-        FROM (SELECT * FROM ended x ORDER BY x.ord) e WHERE events
+        SELECT nextval('holdfast.cursors'), now, 'completed', e.tenant, e.ids[1], e.queue, e.type,
+            1, 1, NULL, NULL, e.number, e.ids[e.number], e.ids
+        FROM (
+            SELECT x.tenant, x.queue, x.type, count(*)::integer AS number,
+                array_agg(x.id ORDER BY x.place) AS ids
+            FROM ended x WHERE events GROUP BY x.piece, x.tenant, x.queue, x.type
+            ORDER BY min(x.ord)
+        ) e
     ), told AS (
         INSERT INTO holdfast.deltas (tenant, queue, processing, completed, bytes)
         SELECT e.tenant, e.queue, -count(*), count(*) FILTER (WHERE e.keeps), -sum(e.size)
