@@ -168,16 +168,18 @@ class Bench:
 
     async def depth(self) -> str:
         """Few jobs queued, then many: rate of the drain, memory of the worker, room of the data."""
-        sizes = self.sizes
-        # A drain of few takes a quarter of a second, so it is made many times; one of many is long
-        # enough.
-        for queued, rounds in ((sizes.shallow, 3 * sizes.rounds), (sizes.deep, 1)):
-            found = [await self._deep(queued) for _ in range(rounds)]
+        few, many = list[Depth](), list[Depth]()
+        # In turn, so that both meet the machine as it is at that time; few takes a quarter of a
+        # second, so it is done more often.
+        for _ in range(self.sizes.rounds):
+            few += [await self._deep(self.sizes.shallow) for _ in range(3)]
+            many.append(await self._deep(self.sizes.deep))
+            self._say(f"{self.place.name} depth: {many[-1].queued:,} at {many[-1].per_s:,.0f}/s")
+        for found in (few, many):
             found.sort(key=lambda one: one.per_s)
             self.found.depth.append(found[len(found) // 2])
-            self._say(f"{self.place.name} depth: {queued:,} at {self.found.depth[-1].per_s:,.0f}/s")
-        few, many = self.found.depth
-        return f"{many.per_s / few.per_s:.2f} of the rate, worker {many.worker_mb:.0f} MB"
+        rare, deep = self.found.depth
+        return f"{deep.per_s / rare.per_s:.2f} of the rate, worker {deep.worker_mb:.0f} MB"
 
     async def _deep(self, queued: int) -> Depth:
         async with self._pair("depth") as (client, worker):

@@ -146,7 +146,7 @@ $$;
 -- The sequence of a job that is in a piece. Stable, so that it sees what its caller's statement
 -- sees.
 CREATE FUNCTION holdfast.held_as(of_tenant text, of_id text) RETURNS bigint LANGUAGE plpgsql STABLE
-SET enable_seqscan = off AS $$
+SET jit = off SET enable_seqscan = off AS $$
 BEGIN
     RETURN (
         SELECT p.seq + f.place - 1 FROM holdfast.pieces p
@@ -210,7 +210,8 @@ $$;
 CREATE FUNCTION holdfast.held(
     of_tenant text, of_ids text[], of_queues text[], of_types text[], created_from bigint,
     created_before bigint, after bigint, newest boolean, most bigint
-) RETURNS SETOF holdfast.jobs LANGUAGE plpgsql STABLE SET enable_seqscan = off AS $$
+) RETURNS SETOF holdfast.jobs LANGUAGE plpgsql STABLE
+SET jit = off SET enable_seqscan = off AS $$
 BEGIN
     IF of_ids IS NOT NULL AND of_tenant IS NOT NULL THEN
         RETURN QUERY
@@ -498,7 +499,7 @@ $$;
 -- is recorded, and counted only that a job goes whose id somebody with an old snapshot took; see
 -- `open_packs`.
 CREATE FUNCTION holdfast.open_held(of_seqs bigint[]) RETURNS bigint LANGUAGE plpgsql
-SET enable_seqscan = off AS $$
+SET jit = off SET enable_seqscan = off AS $$
 DECLARE
     found bigint[] := holdfast.pieces_of(of_seqs);
     went record;
@@ -559,7 +560,7 @@ $$;
 
 -- The same for all leases, as upkeep wants it.
 CREATE FUNCTION holdfast.open_expired(now bigint, most bigint) RETURNS void LANGUAGE plpgsql
-SET enable_seqscan = off AS $$
+SET jit = off SET enable_seqscan = off AS $$
 BEGIN
     PERFORM holdfast.open_lapsed(ARRAY(
         SELECT u.seq FROM holdfast.leases l CROSS JOIN LATERAL unnest(l.seqs) AS u(seq)
@@ -571,7 +572,8 @@ $$;
 -- Opens packs that hold these jobs, a few at a time, for claims wait meanwhile; and lets those that
 -- are in pieces stand in rows. The caller repeats it until nothing more comes out.
 CREATE OR REPLACE FUNCTION holdfast.open_named(tenants text[], ids text[]) RETURNS bigint
-LANGUAGE plpgsql SET enable_seqscan = off AS $$
+LANGUAGE plpgsql
+SET jit = off SET enable_seqscan = off AS $$
 DECLARE
     number bigint := 0;
 BEGIN
@@ -695,7 +697,8 @@ CREATE OR REPLACE FUNCTION holdfast.enqueue(
     ttls bigint[], keys text[], key_lengths bigint[], groups text[], tags text[], origins text[],
     attempts integer[], keeps bigint[], given_now bigint, events boolean, channel text, hint text,
     fresh boolean DEFAULT false
-) RETURNS SETOF holdfast.answer LANGUAGE plpgsql SET enable_seqscan = off AS $$
+) RETURNS SETOF holdfast.answer LANGUAGE plpgsql
+SET jit = off SET enable_seqscan = off AS $$
 DECLARE
     known holdfast.answer[];
     others integer[];
