@@ -200,3 +200,15 @@ async def test_claims_over_many_lines_go_round(store: SqliteStore) -> None:
         served += [(lease.job.tenant, lease.job.queue) for lease in leases]
 
     assert len(served) == len(set(served)) == 14
+
+
+def test_what_is_deleted_is_not_written_again(connection: sqlite3.Connection, path: Path) -> None:
+    """A large value that goes leaves its pages free as they are: the log grows by a few pages, also
+    where the library was built to write zeros over them.
+    """
+    connection.execute(sql.BODY_INSERT, (1, bytes(1_000_000)))
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    connection.execute(sql.BODY_REMOVE, (1,))
+
+    assert 0 < path.with_name("jobs.db-wal").stat().st_size < 100_000

@@ -127,6 +127,9 @@ def _connect(options: Options, check_same_thread: bool = True) -> sqlite3.Connec
     _set(connection, options, f"synchronous = {options.synchronous}")
     # What savepoints keep for undoing goes to memory: in a file, updates took a third longer.
     _set(connection, options, "temp_store = MEMORY")
+    # Debian's SQLite writes each freed page once more, as zeros: 150 of the 350 bytes that a job
+    # of a drain wrote to the log. FAST still clears what was deleted on pages that are in use.
+    _set(connection, options, "secure_delete = FAST")
     return connection
 
 
