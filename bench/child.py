@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 from holdfast import App, Context
+from holdfast.events import Confirmed
 from holdfast.loop import run
 from holdfast.worker.worker import Worker
 
@@ -59,6 +60,9 @@ class Child:
 
     def _job(self, number: int) -> Any:
         return self._noop(number=number, sent_ns=time.monotonic_ns(), filler=FILLER)
+
+    def _confirmed(self, _: Confirmed) -> None:
+        self.last_ns = time.monotonic_ns()
 
     # -- the client --------------------------------------------------------------------------
 
@@ -117,9 +121,11 @@ class Child:
 
     # -- the worker --------------------------------------------------------------------------
 
-    async def work(self) -> Answer:
-        """Starts a worker in this process."""
+    async def work(self, settled: bool = False) -> Answer:
+        """Starts a worker in this process. Settled: a job ends when the store knows of it."""
         self.ran = self.first_ns = self.last_ns = 0
+        if settled:
+            self.app.subscribe(self._confirmed)
         worker = Worker(self.app)
         self._working = (worker, asyncio.create_task(worker.run()))
         return await self.seen()
