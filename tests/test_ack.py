@@ -12,10 +12,11 @@ import msgspec
 import pytest
 
 from holdfast import State
-from holdfast.ack import Acker, Settlement
+from holdfast.ack import CALLS_MAX, Acker, Settlement
 from holdfast.errors import JobCanceled, StoreError, StoreUnavailable
 from holdfast.events import Announcer, Confirmed
 from holdfast.job import Completed, Failed, Lease
+from holdfast.limits import BATCH_MAX
 from holdfast.store import Acked, Ref
 from holdfast.stores import open_store
 from holdfast.testing import Faults, ManualClock
@@ -66,6 +67,38 @@ async def test_outcomes_that_wait_together_are_one_call(desk: Desk) -> None:
     assert {answer.state for answer in desk.answers.values()} == {State.COMPLETED}
     assert len(desk.confirmed) == 100
     assert desk.acker.pending == 0
+
+
+async def test_a_full_batch_does_not_wait_for_the_one_before(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two calls at most are on their way; what does not fill one more goes with the next."""
+    many, held, sent = BATCH_MAX * 3 + 10, list[Lease](), list[int]()
+    for first in range(0, many, BATCH_MAX):
+        await desk.put(*(f"j{n}" for n in range(first, min(first + BATCH_MAX, many))))
+        held += await desk.claim(BATCH_MAX)
+    gate, full, pass_on = asyncio.Event(), asyncio.Event(), desk.faults.pass_on
+
+    async def slowly(verb: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        sent.append(len(args[0]))
+        if len(sent) == CALLS_MAX:
+            full.set()
+        await gate.wait()
+        return await pass_on(verb, args, kwargs)
+
+    monkeypatch.setattr(desk.faults, "pass_on", slowly)
+    async with asyncio.timeout(5):
+        for lease in held:
+            desk.settle(lease, Completed())
+        await full.wait()
+        assert sent == [BATCH_MAX, BATCH_MAX]
+        assert desk.acker.pending == many
+        gate.set()
+        await desk.acker.idle()
+
+    assert sent == [BATCH_MAX, BATCH_MAX, BATCH_MAX, 10]
+    assert desk.acker.pending == 0
+    assert len(desk.answers) == many
 
 
 async def test_an_outage_is_outlived(desk: Desk) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -71,7 +72,7 @@ async def test_who_posts_again_finds_the_log_as_long_as_it_gets(
 async def test_a_log_made_long_leaves_nothing_in_the_database(
     store: SqliteStore, path: Path, looker: sqlite3.Connection
 ) -> None:
-    """What made it long is rolled back: no page more, none free, no row."""
+    """What makes it long is no frame: no page more, none free, no row."""
     await store.enqueue(fresh("a"))
     before = _pages(looker)
 
@@ -80,6 +81,23 @@ async def test_a_log_made_long_leaves_nothing_in_the_database(
     assert _length(path) >= LOG_BYTES
     assert _pages(looker) == before
     assert rows(path, "bodies") == 0
+
+
+async def test_a_log_made_long_is_read_after_a_crash(
+    store: SqliteStore, path: Path, tmp_path: Path
+) -> None:
+    """P1: whoever finds the files, without the memory that was shared, sees all jobs."""
+    for id in named(0, 20):
+        await store.enqueue(fresh(id))
+    left = tmp_path / "left.db"
+    shutil.copy(path, left)
+    shutil.copy(_log(path), _log(left))
+
+    after = SqliteStore.from_url(f"sqlite:///{left}")
+    await after.open()
+
+    await check_counts(after, enqueued=20)
+    await after.close()
 
 
 async def test_the_next_start_makes_the_log_long_again(store: SqliteStore, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What operators and tenants see: pages and facts. Reads only."""
+"""What operators and tenants see: pages of jobs. Reads only."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 from holdfast.job import State
 from holdfast.limits import BATCH_MAX, SELECT_MAX, within
-from holdfast.store import EventPage, Find, Page, Selection
+from holdfast.store import Find, Page, Selection
 from holdfast.stores.postgres import statements as sql
-from holdfast.stores.postgres.rows import event, record
+from holdfast.stores.postgres.rows import record
 from holdfast.stores.postgres.step import Step
 
 
@@ -40,27 +40,6 @@ async def find(step: Step, find: Find) -> Page:
     )
     jobs = [record(row, step.now) for row in rows[: find.limit]]
     return Page(jobs, jobs[-1].seq if len(rows) > find.limit else None)
-
-
-async def events(
-    step: Step, tenant: str | None, after: int, limit: int, job_id: str | None
-) -> EventPage:
-    # The horizon first: what is below it is there for every later look.
-    head = await step.value(sql.HORIZON)
-    if after < 0:
-        return EventPage([], head, False)
-    floor = await step.value(sql.EVENT_FLOOR)
-    query, values = sql.EVENTS, list[Any]([after, head, limit + 1])
-    if job_id is not None:
-        query = sql.EVENTS_OF_JOB
-        values.append(job_id)
-    if tenant is not None:
-        values.append(tenant)
-    of_tenant = "" if tenant is None else f" AND tenant = ${len(values)}"
-    rows = await step.rows(query.format(where=of_tenant), *values)
-    page = [event(row) for row in rows[:limit]]
-    reached = page[-1].cursor if page else after
-    return EventPage(page, reached if len(rows) > limit else max(head, after), after < floor)
 
 
 # -- selections ------------------------------------------------------------------------------------

@@ -255,19 +255,6 @@ PRUNE_KEYS = (
     " AND k.tenant = p.tenant AND k.queue = p.queue AND k.type = p.type AND k.key = p.key)"
     " SELECT count(*) FROM past"
 )
-HORIZON = "SELECT holdfast.horizon()"
-# The log is nearly in order of time, so its head is its past; `at` needs no index.
-PRUNE_EVENTS_TO = (
-    "SELECT max(cursor + number - 1), sum(number) FROM (SELECT cursor, at, number,"
-    " sum(number) OVER (ORDER BY cursor) - number AS before FROM (SELECT cursor, at, number"
-    " FROM holdfast.events WHERE cursor > (SELECT events_floor FROM holdfast.heads)"
-    " AND cursor <= $3 ORDER BY cursor LIMIT $1) near) head WHERE at <= $2 AND before < $1"
-)
-PRUNE_EVENTS = (
-    "DELETE FROM holdfast.events"
-    " WHERE cursor > (SELECT events_floor FROM holdfast.heads) AND cursor <= $1"
-)
-FLOOR_SAVE = "UPDATE holdfast.heads SET events_floor = greatest(events_floor, $1)"
 PRUNE_HOLDS = (
     "WITH gone AS (DELETE FROM holdfast.holds WHERE name IN"
     " (SELECT name FROM holdfast.holds WHERE until <= $1 ORDER BY until LIMIT $2"
@@ -289,24 +276,6 @@ RECOUNT = "SELECT holdfast.recount()"
 
 # -- sight -----------------------------------------------------------------------------------------
 
-EVENT_FLOOR = "SELECT events_floor FROM holdfast.heads"
-# As many rows as it takes for so many facts. Of the first row some may be known already.
-EVENTS = (
-    "SELECT f.cursor + u.place - 1, f.at, f.kind, f.tenant, u.id, f.queue, f.type, f.attempt,"
-    " f.fence, f.until, f.note FROM"
-    " (SELECT *, sum(number) OVER (ORDER BY cursor) - number AS before"
-    " FROM (SELECT * FROM holdfast.events WHERE cursor > $1 - 128 AND cursor + number > $1 + 1"
-    " AND cursor <= $2{where} ORDER BY cursor LIMIT $3) near) f"
-    " CROSS JOIN LATERAL unnest(coalesce(f.ids, ARRAY[f.job_id])) WITH ORDINALITY AS u(id, place)"
-    " WHERE f.before < $3 + 127 AND f.cursor + u.place > $1 + 1 ORDER BY 1 LIMIT $3"
-)
-EVENTS_OF_JOB = (
-    "SELECT cursor + place - 1, at, kind, tenant, $4::text, queue, type, attempt, fence, until,"
-    " note FROM (SELECT *, 1 AS place FROM holdfast.events WHERE job_id = $4 AND ids IS NULL{where}"
-    " UNION ALL SELECT *, array_position(ids, $4) FROM holdfast.events WHERE ids IS NOT NULL"
-    " AND job_id BETWEEN holdfast.stem($4) AND $4 AND last_id >= $4{where}) f"
-    " WHERE cursor <= $2 AND cursor + place > $1 + 1 ORDER BY 1 LIMIT $3"
-)
 ENDED = (
     "SELECT NOT EXISTS (SELECT FROM holdfast.jobs WHERE tenant = $1 AND id = $2)"
     " AND holdfast.pack_of($1, $2) IS NULL AND holdfast.held_as($1, $2) IS NULL"

@@ -58,6 +58,7 @@ from holdfast.stores.postgres import (
     counting,
     explain,
     journey,
+    log,
     names,
     sight,
     upkeep,
@@ -248,7 +249,7 @@ class PostgresStore:
         self, tenant: str | None, after: int, limit: int, job_id: str | None = None
     ) -> EventPage:
         within("limit", limit, PAGE_MAX)
-        return await self._call(lambda step: sight.events(step, tenant, after, limit, job_id))
+        return await self._call(lambda step: log.page(step, tenant, after, limit, job_id))
 
     # -- names -----------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ import asyncio
 
 from holdfast.clock import SECOND, Micros
 from holdfast.store import Lapsed, Pruned
+from holdfast.stores.postgres import log
 from holdfast.stores.postgres import statements as sql
 from holdfast.stores.postgres.rows import record
 from holdfast.stores.postgres.step import Step, columns
@@ -48,7 +49,7 @@ async def prune(step: Step, limit: int, events_keep_us: Micros) -> Pruned:
             return Pruned(dropped, 0, more=True)
     jobs = await _prune_jobs(step, limit, small)
     keys = await step.value(sql.PRUNE_KEYS, now, limit)
-    events = await _prune_events(step, limit, now - events_keep_us)
+    events = await log.prune(step, limit, now - events_keep_us)
     await step.run(sql.PRUNE_HOLDS, now, limit)
     await step.run(sql.PRUNE_LEASES, now, limit)
     await step.flush()
@@ -124,14 +125,3 @@ async def _prune_place(step: Step, limit: int, place: str) -> int:
     if keys:
         await step.run(sql.KEYS_RELEASE, *columns(keys), step.now)
     return len(pruned)
-
-
-async def _prune_events(step: Step, limit: int, horizon: Micros) -> int:
-    """Cuts the log's oldest facts off and remembers where it begins now."""
-    head = await step.value(sql.HORIZON)
-    found = await step.row(sql.PRUNE_EVENTS_TO, limit, horizon, head)
-    if found is None or found[0] is None:
-        return 0
-    await step.run(sql.PRUNE_EVENTS, found[0])
-    await step.run(sql.FLOOR_SAVE, found[0])
-    return int(found[1])

@@ -12,7 +12,6 @@ from importlib import resources
 from typing import TypeVar
 
 from holdfast.errors import SchemaTooNew, StoreCorrupt, StoreUnavailable, StoreUnsupported
-from holdfast.stores.sqlite import statements as sql
 from holdfast.stores.sqlite.faults import check_place, is_busy
 from holdfast.stores.sqlite.layout import APPLICATION_ID, SCHEMA_VERSION
 from holdfast.stores.sqlite.options import Options
@@ -76,20 +75,16 @@ def lengthen_log(connection: sqlite3.Connection, options: Options) -> None:
     """Makes the log file as long as it will be, for a connection of one who begins to post.
 
     A flush after the file grew takes 250 us, one that finds it as long as it was takes 150. The log
-    begins with nothing at each start, for the last who closes deletes it; to write it over takes
-    4 ms. A transaction that outgrows its cache goes to the log before its commit. Rolled back, it
-    leaves nothing but the length: no page of the database, nothing that others could see.
+    begins with nothing at each start, for the last who closes deletes it. Zeros at its end are no
+    frames to SQLite, and under the lock of writers nobody else makes it longer.
     """
-    (cache,) = connection.execute("PRAGMA cache_size").fetchone()
-    connection.execute("PRAGMA cache_size = 1")
     # It may well not work: others write, or the disk is full. Then the file grows as it is used.
     with suppress(sqlite3.Error, OSError):
-        if os.path.getsize(f"{options.path}-wal") < LOG_BYTES:
-            connection.execute("BEGIN IMMEDIATE")
-            connection.execute(sql.BODY_INSERT, (-1, bytes(LOG_BYTES)))
+        connection.execute("BEGIN IMMEDIATE")
+        with open(f"{options.path}-wal", "ab") as log:
+            log.write(bytes(max(0, LOG_BYTES - log.tell())))
     if connection.in_transaction:
         connection.execute("ROLLBACK")
-    connection.execute(f"PRAGMA cache_size = {cache}")
 
 
 def patiently(busy_s: float, act: Callable[[], T]) -> T:
