@@ -178,8 +178,8 @@ class Bench:
         for found in (few, many):
             found.sort(key=lambda one: one.per_s)
             self.found.depth.append(found[len(found) // 2])
-        rare, deep = self.found.depth
-        return f"{deep.per_s / rare.per_s:.2f} of the rate, worker {deep.worker_mb:.0f} MB"
+        shallow, deep = self.found.depth
+        return f"{deep.per_s / shallow.per_s:.2f} of the rate, worker {deep.worker_mb:.0f} MB"
 
     async def _deep(self, queued: int) -> Depth:
         async with self._pair("depth") as (client, worker):

@@ -81,8 +81,8 @@ def lengthen_log(connection: sqlite3.Connection, options: Options) -> None:
     # It may well not work: others write, or the disk is full. Then the file grows as it is used.
     with suppress(sqlite3.Error, OSError):
         connection.execute("BEGIN IMMEDIATE")
-        with open(f"{options.path}-wal", "ab") as log:
-            log.write(bytes(max(0, LOG_BYTES - log.tell())))
+        with open(f"{options.path}-wal", "r+b") as log:  # Never one that SQLite did not make.
+            log.write(bytes(max(0, LOG_BYTES - log.seek(0, os.SEEK_END))))
     if connection.in_transaction:
         connection.execute("ROLLBACK")
 
