@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Any, TypedDict, Unpack, cast
+from typing import Any, Protocol, TypedDict, Unpack, cast
 
 import msgspec
 import uuid_utils
@@ -26,7 +26,7 @@ from holdfast.job import (
 )
 from holdfast.limits import ATTEMPTS_MAX, BATCH_MAX, QUEUE_MAX
 from holdfast.retry import RetryPolicy, policy
-from holdfast.store import Enqueued, Store, Transactional
+from holdfast.store import Enqueued, Store
 from holdfast.typed import Job, JobType, Planned, Registry
 
 PENDING_MAX = 10_000
@@ -58,6 +58,15 @@ class Options(TypedDict, total=False):
     timeout: float
     keep: float
     keep_failed: float
+
+
+class Transactional(Protocol):
+    """What a store with `transactional_enqueue` can do besides."""
+
+    async def enqueue_using(self, connection: Any, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        """`enqueue` on the caller's own connection, in its transaction, without awaiting a
+        connection that blocks.
+        """
 
 
 class EnqueuedMany(msgspec.Struct, frozen=True):

@@ -12,6 +12,7 @@ HoldfastError
 │   ├── IdConflict             ID_CONFLICT         the id is another job's
 │   └── StaleSetting           STALE_SETTING       compare-and-set lost
 ├── QueueFull                  QUEUE_FULL          the tenant's cap on jobs or bytes is reached
+├── TenantFull                 TENANT_FULL         the tenant has as many of these as it may have
 ├── CodecError                 CODEC
 │   ├── CodecNotFound          CODEC_NOT_FOUND
 │   └── DecodeError            DECODE
@@ -30,6 +31,7 @@ HoldfastError
     ├── StoreFull              STORE_FULL
     ├── StoreCorrupt           STORE_CORRUPT
     ├── SchemaTooNew           SCHEMA_TOO_NEW
+    ├── SchemaTooOld           SCHEMA_TOO_OLD      run `holdfast migrate`
     └── StoreUnsupported       STORE_UNSUPPORTED   the store's capabilities exclude this
 """
 
@@ -134,6 +136,11 @@ class QueueFull(HoldfastError):
     )
 
 
+class TenantFull(HoldfastError):
+    code = "TENANT_FULL"
+    text = "tenant {tenant!r} has {max} {what}, the most that a tenant may have"
+
+
 class CodecError(HoldfastError):
     code = "CODEC"
     text = "codec {codec!r}: {why}"
@@ -222,6 +229,14 @@ class SchemaTooNew(StoreError):
     text = (
         "store {store}: its schema is version {found}, this holdfast knows up to {known}; "
         "upgrade holdfast"
+    )
+
+
+class SchemaTooOld(StoreError):
+    code = "SCHEMA_TOO_OLD"
+    text = (
+        "store {store}: its schema is version {found}, this holdfast needs {known}; "
+        "run `holdfast migrate`, or open it with migrate=auto"
     )
 
 

@@ -20,6 +20,7 @@ from holdfast.limits import (
     KEY_MAX,
     PRIORITY_MAX,
     PRIORITY_MIN,
+    REASON_MAX,
     TAG_MAX,
     TAGS_MAX,
 )
@@ -245,6 +246,27 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     """What the fact set: the lease's deadline, the retry's or the schedule's instant."""
     note: str | None = None
     """Reason and error of a failure, the new job of a replay, and the like."""
+    by: str | None = None
+    """Which operator did it, and why: `By.words`. None for what workers and the clock do."""
+
+
+class By(msgspec.Struct, frozen=True):
+    """Who acts on a job or a scope, and why. For people: nothing is decided by it."""
+
+    author: str
+    reason: str = ""
+
+    @property
+    def words(self) -> str:
+        """As events keep it: `ann: wrong address`, or `ann`."""
+        return f"{self.author}: {self.reason}" if self.reason else self.author
+
+    def checked(self) -> By:
+        """Itself, or InvalidInput naming what cannot be kept."""
+        check_name("author", self.author, REASON_MAX)
+        if self.reason:
+            check_name("reason", self.reason, REASON_MAX)
+        return self
 
 
 def replay_id(tenant: str, origin: str) -> str:

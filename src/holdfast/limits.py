@@ -20,7 +20,7 @@ WORKER_MAX = 128
 NAME_MAX = 768
 """Settings and holds; a slot's name holds those of its tenant, its group and itself."""
 REASON_MAX = 256
-"""Why a scope is paused, and by whom."""
+"""Why an operator did something, and who it was."""
 
 # Bodies, in bytes unless said.
 PAYLOAD_MAX = 256 * 1024
@@ -29,6 +29,8 @@ ERROR_CHARS_MAX = 8 * 1024
 """Longer error texts are cut, keeping head and tail; an error must never fail an ack."""
 PROGRESS_CHARS_MAX = 1024
 SETTING_MAX = 64 * 1024
+NOTE_MAX = 2048
+"""Of a hold: what a worker says of itself, what a slot is for."""
 
 # Numbers of a job.
 PRIORITY_MIN = -(2**31)
@@ -38,6 +40,12 @@ DELAYS_MAX = 100
 """Entries of a retry policy that is a list of delays."""
 DELAY_S_MAX = 100 * 366 * 24 * 3600.0
 LEASE_S_MAX = 7 * 24 * 3600.0
+HOLD_S_MAX = 31 * 24 * 3600.0
+"""How long a name is held unless it is renewed."""
+PRESENCE_S_MAX = 600.0
+"""How long a worker counts as present unless it says so again."""
+CLAIM_REPEAT_S = 60.0
+"""For how long a claim is known by its nonce, so that repeating it leases nothing more."""
 
 # Settings of a scope.
 RUNNING_CAP_MAX = 1_000_000
@@ -49,6 +57,18 @@ AHEAD_MAX = 10_000
 """How far `explain` counts the jobs ahead."""
 HOLDERS_MAX = 20
 """How many holders of a limit `explain` names."""
+
+# What one tenant may have.
+QUEUES_MAX = 100_000
+"""Queues with jobs."""
+GROUPS_MAX = 1_000_000
+"""Groups with jobs."""
+SETTINGS_MAX = 10_000
+"""Scopes that have, or ever had, settings."""
+SLOTS_MAX = 100_000
+"""Slots held by outsiders."""
+PRESENCES_MAX = 1000
+"""Workers present by tokens of the tenant."""
 
 # One call.
 BATCH_MAX = 1000

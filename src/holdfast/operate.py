@@ -18,6 +18,7 @@ from holdfast.enqueue import Options, plan_with
 from holdfast.errors import HoldfastError, InvalidInput, JobNotFound, PayloadTooLarge
 from holdfast.explain import Explained
 from holdfast.explain import explain as explain_job
+from holdfast.finding import Finding, Level
 from holdfast.job import TERMINAL, Envelope, Event, JobRecord, NewJob, Rules, State, check_name
 from holdfast.limits import PAGE_MAX, PAYLOAD_MAX, TENANT_MAX, TYPE_MAX
 from holdfast.roster import PREFIX
@@ -31,18 +32,7 @@ from holdfast.scopes import (
     recount,
     tallies,
 )
-from holdfast.store import (
-    Act,
-    Change,
-    Find,
-    Finding,
-    Hold,
-    Level,
-    Ref,
-    Selection,
-    Store,
-    Tally,
-)
+from holdfast.store import Act, Change, Find, Hold, Ref, Selection, Store, Tally
 from holdfast.stores import open_store
 from holdfast.typed import Job, JobType, Style
 

@@ -9,7 +9,8 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 
-from holdfast.store import Finding, Level, Store
+from holdfast.finding import Finding, Level
+from holdfast.store import Store
 from holdfast.stores.sqlite.connection import open_reader
 from holdfast.stores.sqlite.faults import ours
 from holdfast.stores.sqlite.options import Options

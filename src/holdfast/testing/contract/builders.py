@@ -95,4 +95,4 @@ SCOPES = (tenant_of(), queue_of(), group_of())
 """One of each kind; a job of CRAWL in MAIL of ACME is inside all three."""
 
 _FIND = ("after", "limit", "newest_first")
-_CHANGE = ("after", "limit", "priority", "delay_us", "run_at")
+_CHANGE = ("after", "limit", "priority", "delay_us", "run_at", "by")
