@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import random
+from collections.abc import Iterator
 from typing import Any
 
 NUMBERS: tuple[Any, ...] = (
@@ -21,6 +23,16 @@ TEXTS = (
     *("a" * 70_000, "scope/tenant/9999999:x/", "type/x", "scope/tenant/1:", "upkeep", "worker/"),
     *("slot/queue/3:abc/99999999999999999999:x", "1:x", "nonce.1", "nonce." + "9" * 25, "nonce.-1"),
 )
+BODIES = (
+    *(b"", b"null", b"{", b"}", b'"', b"NaN", b"[1e999]", b"\xff", b"\x00", b'{"a": 1}, {"b": 2}'),
+    *(b"1" * 400, b"[" * 900 + b"]" * 900, b'{"a":' * 300 + b"1" + b"}" * 300, b'"\\ud800"'),
+    *(
+        b'{"max_running": 0}',
+        b'{"rate": {"count": 1, "per_us": 0, "burst": 1}}',
+        b'{"weight": 1e9}',
+    ),
+)
+"""Payloads, results and settings that are none, or not what they seem."""
 OTHERS: tuple[Any, ...] = (None, True, False, [], {}, [[]], {"": ""}, {"__proto__": 1}, [None] * 50)
 
 
@@ -44,34 +56,58 @@ def hostile(rng: random.Random) -> Any:
     return nested(rng.choice((3, 60, 200)), rng)
 
 
+Place = tuple[Any, Any]
+"""A list or an object, and where in it a value stands."""
+
+
 def spoiled(value: Any, rng: random.Random) -> Any:
-    """The value with some of it replaced, left out, added or repeated, wherever it is."""
-    if isinstance(value, dict):
-        return _spoiled_object(value, rng)
-    if isinstance(value, list) and value and rng.random() < 0.8:
-        place = rng.randrange(len(value))
-        changed = [*value]
-        changed[place] = spoiled(value[place], rng)
-        return changed * rng.choice((1, 1, 1, 2, 40))
+    """The value with one to three places of it replaced, left out, added to or repeated.
+
+    Most replacements are of the same type: what is of another is refused before it can do harm.
+    """
+    changed = copy.deepcopy(value)
+    for _ in range(rng.choice((1, 1, 1, 2, 3))):
+        places = list(_places(changed))
+        if not places:
+            return hostile(rng)
+        _spoil(*rng.choice(places), rng)
+    return changed if rng.random() < 0.97 else hostile(rng)
+
+
+def _places(value: Any) -> Iterator[Place]:
+    """Every place of a value, however deep."""
+    if not isinstance(value, dict | list):
+        return
+    for name in value if isinstance(value, dict) else range(len(value)):
+        yield value, name
+        yield from _places(value[name])
+
+
+def _spoil(inside: Any, name: Any, rng: random.Random) -> None:
+    kind, old = rng.random(), inside[name]
+    if kind < 0.08:
+        del inside[name]
+    elif kind < 0.14 and isinstance(inside, dict):
+        inside[rng.choice(TEXTS)] = hostile(rng)
+    elif kind < 0.14:
+        inside[:] = inside * rng.choice((2, 40))
+    elif kind < 0.3:
+        inside[name] = hostile(rng)
+    else:
+        inside[name] = alike(old, rng)
+
+
+def alike(old: Any, rng: random.Random) -> Any:
+    """A hostile value of the same type."""
+    if isinstance(old, bool) or old is None:
+        return rng.choice((True, False, None))
+    if isinstance(old, int | float):
+        return rng.choice(NUMBERS)
+    if isinstance(old, str):
+        return rng.choice(TEXTS)
+    if isinstance(old, bytes):
+        return rng.choice(BODIES)
     return hostile(rng)
-
-
-def _spoiled_object(value: dict[str, Any], rng: random.Random) -> Any:
-    changed = dict(value)
-    for _ in range(rng.choice((1, 1, 2, 3))):
-        if not changed:
-            return hostile(rng)
-        name = rng.choice(list(changed))
-        kind = rng.random()
-        if kind < 0.75:
-            changed[name] = spoiled(changed[name], rng)
-        elif kind < 0.85:
-            del changed[name]
-        elif kind < 0.95:
-            changed[rng.choice(TEXTS)] = hostile(rng)
-        else:
-            return hostile(rng)
-    return changed
 
 
 def torn(body: bytes, rng: random.Random) -> bytes:
