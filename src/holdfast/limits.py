@@ -28,6 +28,8 @@ RESULT_MAX = 64 * 1024
 ERROR_CHARS_MAX = 8 * 1024
 """Longer error texts are cut, keeping head and tail; an error must never fail an ack."""
 PROGRESS_CHARS_MAX = 1024
+JSON_DEPTH_MAX = 128
+"""Levels of a payload or result in JSON: what readers in other languages take at least."""
 SETTING_MAX = 64 * 1024
 
 # Numbers of a job.

@@ -10,7 +10,6 @@ from typing import Annotated
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from holdfast.codec import JSON
 from holdfast.job import EventKind, Reason, State
 from holdfast.limits import (
     BATCH_MAX,
@@ -116,10 +115,11 @@ class JobOut(Out):
     created_at: datetime
     updated_at: datetime
     run_at: datetime
+    codec: str
     payload: Raw | None = None
     """Left out of lists, and where it is bytes."""
     payload_base64: str | None = None
-    codec: str = JSON
+    """Where it is no JSON; `codec` says what it is."""
     version: int = 1
     key: str | None = None
     group: str | None = None
@@ -152,6 +152,8 @@ class ResultOut(Out):
     done: bool
     result: Raw | None = None
     result_base64: str | None = None
+    """Where it is no JSON; `codec` says what it is."""
+    codec: str | None = None
     reason: Reason | None = None
     error: str | None = None
 

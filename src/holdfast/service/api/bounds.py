@@ -8,13 +8,13 @@ other side of the wire.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 import msgspec
 
 from holdfast.clock import SECOND
-from holdfast.codec import OBJECT
+from holdfast.codec import JSON, OBJECT, json_fault
 from holdfast.errors import InvalidInput, PayloadTooLarge
 from holdfast.job import NewJob, State, check_name, check_new, check_whole
 from holdfast.lifecycle import Transition, clip
@@ -26,6 +26,7 @@ from holdfast.limits import (
     KEY_MAX,
     LEASE_S_MAX,
     NAME_MAX,
+    PAGE_MAX,
     PRIORITY_MAX,
     PRIORITY_MIN,
     PROGRESS_CHARS_MAX,
@@ -40,7 +41,7 @@ from holdfast.retry import PRESETS
 from holdfast.scope import PREFIX, SLOTS, Scope, ScopeKind, scope_of, slot_scope_of
 from holdfast.service.call import Call
 from holdfast.service.rights import Forbidden, Right
-from holdfast.store import Change, Claim, Extension, Put, Ref, Selection
+from holdfast.store import Change, Claim, Extension, Find, Put, Ref, Selection
 
 INSTANT_MAX = 2**53
 """Microseconds: some two hundred years from now."""
@@ -163,6 +164,8 @@ def new_job(call: Call, job: NewJob) -> NewJob:
     if not isinstance(envelope.body, bytes):
         why = f"must be bytes, not {type(envelope.body).__name__}"
         raise InvalidInput(field="payload", why=why)
+    if envelope.codec == JSON and len(envelope.body) <= call.service.payload_max:
+        _json("payload", envelope.body)
     check_new(job)
     check_whole("delay_us", job.delay_us, 0, DELAY_MAX)
     _optional("run_at", job.run_at, 0, INSTANT_MAX)
@@ -176,6 +179,12 @@ def new_job(call: Call, job: NewJob) -> NewJob:
     if job.origin is not None:
         check_name("origin", job.origin, ID_MAX)
     return job
+
+
+def _json(field: str, body: bytes) -> None:
+    """Refuses what could not go into an answer as it is."""
+    if (fault := json_fault(body)) is not None:
+        raise InvalidInput(field=field, why=fault)
 
 
 def _codec(call: Call, codec: str) -> None:
@@ -245,6 +254,19 @@ def _result(result: object, most: int) -> None:
         raise InvalidInput(field="result", why=f"must be bytes, not {type(result).__name__}")
     if len(result) > most:
         raise PayloadTooLarge(field="result", size=len(result), max=most)
+
+
+async def results(call: Call, changes: Sequence[Transition]) -> None:
+    """Refuses results in no JSON for jobs in JSON. Only what is no JSON at all asks the store."""
+    odd = [one for one in changes if isinstance(one.result, bytes) and json_fault(one.result)]
+    for tenant in {one.tenant for one in odd}:
+        ids = tuple({one.id for one in odd if one.tenant == tenant})
+        select = Selection(tenant=tenant, ids=ids)
+        page = await call.service.store.find(Find(select=select, limit=min(len(ids), PAGE_MAX)))
+        in_json = {job.id for job in page.jobs if job.envelope.codec == JSON}
+        for one in odd:
+            if one.tenant == tenant and one.id in in_json:
+                _json("result", one.result)
 
 
 def selection(call: Call, select: Selection) -> Selection:

@@ -12,7 +12,7 @@ from msgspec import UNSET, Meta
 
 from holdfast import operate
 from holdfast.clock import instant
-from holdfast.codec import BYTES, JSON
+from holdfast.codec import BYTES, JSON, json_fault
 from holdfast.enqueue import plan_with
 from holdfast.errors import InvalidInput, JobNotFound, NotChangeable, PayloadTooLarge
 from holdfast.job import TERMINAL, Envelope, JobRecord, NewJob, Reason, State, check_name
@@ -109,6 +109,8 @@ def _sealed(call: Call, job: NewJobIn) -> Envelope:
     most = call.service.payload_max
     if len(body) > most:
         raise PayloadTooLarge(field="payload", size=len(body), max=most)
+    if codec == JSON and (fault := json_fault(body)) is not None:
+        raise InvalidInput(field="payload", why=fault)
     return Envelope(job.type, codec, 1, body)
 
 

@@ -6,10 +6,11 @@ import random
 import secrets
 from collections.abc import Sequence
 
+import msgspec
 from msgspec import UNSET
 
 from holdfast.clock import micros, moment
-from holdfast.codec import BYTES, JSON, OBJECT, Codecs
+from holdfast.codec import BYTES, JSON, OBJECT, Codecs, json_fault
 from holdfast.errors import InvalidInput, JobNotFound, PayloadTooLarge
 from holdfast.job import (
     Completed,
@@ -170,11 +171,16 @@ def _result(call: Call, one: AckIn, job: JobRecord, where: str) -> object:
     if len(body) > call.service.config.result_max:
         most = call.service.config.result_max
         raise PayloadTooLarge(field=f"{where}result", size=len(body), max=most)
+    if one.result is not UNSET and (fault := json_fault(body)) is not None:
+        raise InvalidInput(field=f"{where}result", why=fault)
     codec = job.envelope.codec
     if codec in (JSON, BYTES):
         return body
-    value = _codecs.get(JSON).decode(body, object)
-    return value if codec == OBJECT else _codecs.get(codec).encode(value)
+    try:
+        value = _codecs.get(JSON).decode(body, object)
+        return value if codec == OBJECT else _codecs.get(codec).encode(value)
+    except (msgspec.MsgspecError, OverflowError) as error:  # A number that is too large for it.
+        raise InvalidInput(field=f"{where}result", why=str(error)) from None
 
 
 async def extend(call: Call) -> ExtendsOut:
