@@ -21,6 +21,13 @@ NAME_MAX = 768
 """Settings and holds; a slot's name holds those of its tenant, its group and itself."""
 REASON_MAX = 256
 """Why a scope is paused, and by whom."""
+NAME_BYTES_MAX = 2600
+"""Of one name in UTF-8, and of an idempotency key with its tenant, queue and type: an index row of
+PostgreSQL has room for 2,704.
+"""
+TOKEN_MAX = 256
+"""Of a lease's token: the claim's nonce, a dot, and the sequence of the job."""
+NONCE_MAX = 128
 
 # Bodies, in bytes unless said.
 PAYLOAD_MAX = 256 * 1024
@@ -40,6 +47,10 @@ DELAYS_MAX = 100
 """Entries of a retry policy that is a list of delays."""
 DELAY_S_MAX = 100 * 366 * 24 * 3600.0
 LEASE_S_MAX = 7 * 24 * 3600.0
+INSTANT_MAX = 7_258_118_400_000_000
+"""Microseconds: the beginning of the year 2200. Every store counts exactly up to 2**53."""
+VERSION_MAX = 2**31 - 1
+"""Of a job type's schema."""
 
 # Settings of a scope.
 RUNNING_CAP_MAX = 1_000_000

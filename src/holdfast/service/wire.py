@@ -25,6 +25,7 @@ from holdfast.limits import (
     QUEUE_MAX,
     TAG_MAX,
     TAGS_MAX,
+    TOKEN_MAX,
     TYPE_MAX,
     WORKER_MAX,
 )
@@ -45,7 +46,7 @@ TypeName = Annotated[str, Meta(min_length=1, max_length=TYPE_MAX)]
 QueueName = Annotated[str, Meta(min_length=1, max_length=QUEUE_MAX)]
 GroupName = Annotated[str, Meta(min_length=1, max_length=GROUP_MAX)]
 JobId = Annotated[str, Meta(min_length=1, max_length=ID_MAX)]
-Token = Annotated[str, Meta(min_length=1, max_length=256)]
+Token = Annotated[str, Meta(min_length=1, max_length=TOKEN_MAX)]
 Seconds = Annotated[float, Meta(ge=0)]
 
 

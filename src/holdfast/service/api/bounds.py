@@ -16,13 +16,22 @@ import msgspec
 from holdfast.clock import SECOND
 from holdfast.codec import JSON, OBJECT, json_fault
 from holdfast.errors import InvalidInput, PayloadTooLarge
-from holdfast.job import NewJob, State, check_name, check_new, check_whole
+from holdfast.job import (
+    NewJob,
+    State,
+    check_name,
+    check_new,
+    check_nonce,
+    check_token,
+    check_whole,
+)
 from holdfast.lifecycle import Transition, clip
 from holdfast.limits import (
     BATCH_MAX,
     DELAY_S_MAX,
     GROUP_MAX,
     ID_MAX,
+    INSTANT_MAX,
     KEY_MAX,
     LEASE_S_MAX,
     NAME_MAX,
@@ -43,12 +52,9 @@ from holdfast.service.call import Call
 from holdfast.service.rights import Forbidden, Right
 from holdfast.store import Change, Claim, Extension, Find, Put, Ref, Selection
 
-INSTANT_MAX = 2**53
-"""Microseconds: some two hundred years from now."""
 WHOLE_MAX = 2**63 - 1
 DELAY_MAX = int(DELAY_S_MAX) * SECOND
 LEASE_MAX = int(LEASE_S_MAX) * SECOND
-TOKEN_MAX = 256
 CODEC_MAX = 64
 TRUSTED_CODECS = frozenset({"pickle"})
 """Reading them runs code: only from those who may do everything anyway."""
@@ -160,7 +166,6 @@ def new_job(call: Call, job: NewJob) -> NewJob:
     call.caller.check_queue(check_name("queue", job.queue, QUEUE_MAX))
     call.caller.check_type(check_name("type", envelope.type, TYPE_MAX))
     _codec(call, check_name("codec", envelope.codec, CODEC_MAX))
-    check_whole("version", envelope.version, 0, 2**31)
     if not isinstance(envelope.body, bytes):
         why = f"must be bytes, not {type(envelope.body).__name__}"
         raise InvalidInput(field="payload", why=why)
@@ -168,7 +173,6 @@ def new_job(call: Call, job: NewJob) -> NewJob:
         _json("payload", envelope.body)
     check_new(job)
     check_whole("delay_us", job.delay_us, 0, DELAY_MAX)
-    _optional("run_at", job.run_at, 0, INSTANT_MAX)
     _optional("ttl_us", job.ttl_us, 1, DELAY_MAX)
     _optional("timeout_us", rules.timeout_us, 1, DELAY_MAX)
     _optional("key_us", rules.key_us, 0, DELAY_MAX)
@@ -197,7 +201,7 @@ def _codec(call: Call, codec: str) -> None:
 def claim(call: Call, wish: Claim) -> Claim:
     """The claim, for the caller's tenant and queues."""
     check_name("worker", wish.worker, WORKER_MAX)
-    check_name("nonce", wish.nonce, TOKEN_MAX // 2)
+    check_nonce("nonce", wish.nonce)
     check_whole("lease_us", wish.lease_us, 0, LEASE_MAX)
     _names("exclude_groups", wish.exclude_groups, GROUP_MAX)
     return msgspec.structs.replace(
@@ -220,7 +224,7 @@ def queues(call: Call, asked: tuple[str, ...] | None) -> tuple[str, ...] | None:
 def extension(call: Call, one: Extension) -> Extension:
     own(call, one.tenant)
     check_name("id", one.id, ID_MAX)
-    check_name("token", one.token, TOKEN_MAX)
+    check_token("token", one.token)
     check_whole("lease_us", one.lease_us, 0, LEASE_MAX)
     if one.progress is not None and len(one.progress) > PROGRESS_CHARS_MAX:
         why = f"has {len(one.progress)} characters, at most {PROGRESS_CHARS_MAX}"
@@ -233,7 +237,7 @@ def transition(call: Call, one: Transition, *, upkeep: bool) -> Transition:
     own(call, one.tenant)
     check_name("id", one.id, ID_MAX)
     if one.token is not None:
-        check_name("token", one.token, TOKEN_MAX)
+        check_token("token", one.token)
     if not upkeep and (one.token is None or one.lapsed):
         raise Forbidden(why="what lapsed is for upkeep to settle, with the right to admin")
     if one.to not in SETTLED:

@@ -16,7 +16,7 @@ from holdfast.codec import BYTES, JSON, json_fault
 from holdfast.enqueue import plan_with
 from holdfast.errors import InvalidInput, JobNotFound, NotChangeable, PayloadTooLarge
 from holdfast.job import TERMINAL, Envelope, JobRecord, NewJob, Reason, State, check_name
-from holdfast.limits import GROUP_MAX, PAGE_MAX, QUEUE_MAX, TAG_MAX, TYPE_MAX
+from holdfast.limits import GROUP_MAX, KEY_MAX, PAGE_MAX, QUEUE_MAX, TAG_MAX, TYPE_MAX
 from holdfast.service.call import Call
 from holdfast.service.endpoint import Status
 from holdfast.service.problems import problem
@@ -143,7 +143,7 @@ class Filter(Strict):
             for name in getattr(self, field):
                 check_name(field, name, max(TAG_MAX, QUEUE_MAX))
         if self.key is not None:
-            check_name("key", self.key, 512)
+            check_name("key", self.key, KEY_MAX)
         return Selection(
             tenant=call.tenant,
             ids=self.id,

@@ -26,6 +26,7 @@ from holdfast.job import (
     State,
     check_name,
     check_seconds,
+    check_token,
 )
 from holdfast.lifecycle import Transition, completion, decide
 from holdfast.limits import ID_MAX, WORKER_MAX
@@ -94,6 +95,7 @@ async def ack(call: Call) -> AcksOut:
     answers: list[Acked | None] = []
     for number, one in enumerate(asked):
         check_name("id", one.id, ID_MAX)
+        check_token(f"acks[{number}].token", one.token)
         answers.append(None)
         if not _needs_job(one) and one.outcome is OutcomeName.COMPLETE:  # Nearly all of them.
             changes.append(completion(call.tenant, one.id, one.token))
@@ -189,11 +191,11 @@ async def extend(call: Call) -> ExtendsOut:
         Extension(
             tenant=call.tenant,
             id=check_name("id", one.id, ID_MAX),
-            token=one.token,
+            token=check_token(f"leases[{number}].token", one.token),
             lease_us=micros(one.lease),
             progress=one.progress,
         )
-        for one in call.body.leases
+        for number, one in enumerate(call.body.leases)
     ]
     if len(extensions) == 1:
         found = [await call.service.extends.submit(extensions[0])]

@@ -22,7 +22,16 @@ from msgspec import UNSET, Raw, UnsetType
 from holdfast.clock import Micros
 from holdfast.codec import BYTES, JSON, json_fault
 from holdfast.errors import InvalidInput
-from holdfast.job import TERMINAL, Envelope, JobRecord, Lease, NewJob, Rules, check_name
+from holdfast.job import (
+    TERMINAL,
+    Envelope,
+    JobRecord,
+    Lease,
+    NewJob,
+    Rules,
+    check_name,
+    check_token,
+)
 from holdfast.limits import DELAY_S_MAX, GROUP_MAX, ID_MAX, NAME_MAX, TENANT_MAX, WORKER_MAX
 from holdfast.scope import Scope, ScopeKind
 from holdfast.service.call import decoded
@@ -286,12 +295,18 @@ def key_text(key: Key) -> str:
 def key_of(text: str) -> Key:
     try:
         key = _key.decode(base64.b64decode(text, validate=True))
-        for field, most in (("tenant", TENANT_MAX), ("id", ID_MAX), ("token", NAME_MAX)):
-            check_name(field, getattr(key, field), most)
+        check_name("tenant", key.tenant, TENANT_MAX)
+        check_name("id", key.id, ID_MAX)
+        check_name("token", key.token, NAME_MAX)
         job_name(key.job)
     except (binascii.Error, ValueError, msgspec.MsgspecError, InvalidInput):
         raise BadKey(why="is not one that a pop has given") from None
     return key
+
+
+def token_name(token: str) -> str:
+    """The token, if a lease can have it."""
+    return check_token("queueKey", token)
 
 
 def claim_hold(key: Key) -> str:
