@@ -7,6 +7,7 @@ import base64
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from itertools import count
 from typing import Any
 
 import msgspec
@@ -28,6 +29,7 @@ from holdfast.testing.contract.builders import ACME, GLOBEX, job
 Make = Callable[[str, Clock | None], Store]
 BESIDE = 3
 """Innocent calls that travel with each hostile one."""
+_numbers = count()
 TOKENS = (
     "n." + "9" * 25,
     "n~." + "9" * 25,
@@ -57,9 +59,9 @@ def wide(length: int, seed: int = 1) -> str:
 class Desk:
     """A service over one store, and an innocent tenant beside whoever calls."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, *, durable: bool) -> None:
         self.client = client
-        self._numbers = iter(range(10**6))
+        self.durable = durable
 
     async def packed(self, verb: str, value: Any) -> Answer:
         path = f"{wire.PATH}/{verb}"
@@ -74,7 +76,7 @@ class Desk:
 
     async def enqueue(self) -> None:
         """An innocent enqueue, alone in its call."""
-        id = f"i{next(self._numbers)}"
+        id = f"i{next(_numbers)}"
         made = await self.client.post("/v1/jobs", {"type": "t", "id": id}, holdfast_tenant=GLOBEX)
         assert made.status == 201, made
 
@@ -127,7 +129,8 @@ async def served(make: Make) -> AsyncIterator[Desk]:
     await store.open()
     service = Service(store, NoAuth())
     try:
-        yield Desk(Client(application(service, mounts=[mount], owns_store=False)))
+        client = Client(application(service, mounts=[mount], owns_store=False))
+        yield Desk(client, durable=store.capabilities.durable)
     finally:
         service.close()
         await store.close()
@@ -194,3 +197,28 @@ async def test_names_of_settings_and_holds_are_bounded_in_bytes(make: Make) -> N
         for answer in (put, take):
             assert answer.status == 422, answer
             assert msgspec.msgpack.decode(answer.body)["facts"]["field"] == "name"
+
+
+async def test_nobody_outside_can_say_that_an_id_is_new(make: Make) -> None:
+    """P12, P19: sent twice, in one call and in two, and for a job that has ended, it is one job;
+    others work on, also after the store was opened anew.
+    """
+    fresh = msgspec.structs.replace(job("a"), fresh=True)
+    async with served(make) as desk:
+        for jobs in ([fresh], [fresh], [fresh, fresh], [fresh]):
+            assert (await desk.packed("enqueue", jobs)).status == 200
+        found = await desk.client.post("/v1/claim", {"limit": 10}, holdfast_tenant=ACME)
+        [lease] = found.json["leases"]
+        ack = {"acks": [{"id": "a", "token": lease["token"], "outcome": "complete"}]}
+        await desk.client.post("/v1/ack", ack, holdfast_tenant=ACME)
+        again = await desk.packed("enqueue", [fresh])
+        assert msgspec.msgpack.decode(again.body)[0]["created"] is False
+        empty = await desk.client.post("/v1/claim", {"limit": 10}, holdfast_tenant=ACME)
+        assert empty.json["leases"] == []
+        assert len(await desk.claim(2)) == 2
+
+    async with served(make) as desk:
+        assert len(await desk.claim(2)) == 2
+        listed = await desk.client.get("/v1/jobs", holdfast_tenant=ACME)
+        ids = [one["id"] for one in listed.json["jobs"]]
+        assert ids == ["a"] or not (desk.durable or ids)

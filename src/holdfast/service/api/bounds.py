@@ -19,6 +19,7 @@ from holdfast.errors import InvalidInput, PayloadTooLarge
 from holdfast.job import (
     NewJob,
     State,
+    again,
     check_name,
     check_new,
     check_nonce,
@@ -182,7 +183,7 @@ def new_job(call: Call, job: NewJob) -> NewJob:
         rules.retry.checked()
     if job.origin is not None:
         check_name("origin", job.origin, ID_MAX)
-    return job
+    return again(job)  # That an id is new is nobody's word but ours: it was chosen outside.
 
 
 def _json(field: str, body: bytes) -> None:
