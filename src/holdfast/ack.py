@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from holdfast.errors import HoldfastError, StoreError
+from holdfast.errors import HoldfastError, StoreError, away
 from holdfast.events import Announcer, Confirmed
 from holdfast.job import Lease, Outcome
 from holdfast.lifecycle import Transition, decide
@@ -98,6 +98,9 @@ class Acker:
                 changes = changes or [self._decide(one) for one in batch]
                 answers = list(zip(batch, await self._store.ack(changes), strict=True))
             except StoreError as error:
+                if len(batch) > 1 and not away(error):
+                    await self._isolate(batch, error)
+                    return
                 await asyncio.sleep(pause * (0.5 + self._chance()))
                 pause = min(pause * 2, RETRY_MOST_S)
                 batch, changes = self._give_up_late(batch, changes or [], error)
@@ -127,10 +130,12 @@ class Acker:
         return [one for one, _ in kept], [change for _, change in kept]
 
     async def _isolate(self, batch: list[Settlement], error: Exception) -> None:
-        """A batch that cannot even be sent is split, so that one bad outcome fails alone."""
+        """A batch that cannot be taken is split, so that one bad outcome fails alone, and those
+        beside it do not wait until its lease has ended.
+        """
         if len(batch) > 1:
-            for one in batch:
-                await self._send([one])
+            middle = len(batch) // 2
+            await asyncio.gather(self._send(batch[:middle]), self._send(batch[middle:]))
             return
         [one] = batch
         logger.exception("job %s: outcome cannot be stored", one.lease.job.id, exc_info=error)

@@ -19,6 +19,7 @@ from holdfast.job import (
     Envelope,
     NewJob,
     Rules,
+    again,
     check_name,
     check_new,
     check_seconds,
@@ -104,7 +105,9 @@ class Enqueuer:
         self._config = config
         own_max = store.capabilities.payload_max
         self._payload_max = min(config.payload_max, own_max or config.payload_max)
-        self._coalescer = Coalescer(store.enqueue, batch_max=BATCH_MAX, pending_max=PENDING_MAX)
+        self._coalescer = Coalescer(
+            store.enqueue, batch_max=BATCH_MAX, pending_max=PENDING_MAX, again=again
+        )
 
     async def enqueue(self, tenant: str, job: Job | Planned, options: Options) -> Enqueued:
         """Raises what was wrong with the job; otherwise the answer says created or existing."""

@@ -245,6 +245,15 @@ class StoreUnsupported(StoreError):
     text = "store {store}: does not support {feature}"
 
 
+def away(error: BaseException) -> bool:
+    """Whether the store as a whole is to blame. Otherwise it may be one item of the call, and the
+    others can be sent again without it.
+    """
+    if isinstance(error, StoreError):
+        return type(error) is not StoreError
+    return isinstance(error, OSError) or not isinstance(error, Exception)
+
+
 REFUSALS: dict[str, type[Refused]] = {
     kind.code: kind
     for kind in (JobNotFound, JobCanceled, JobAlreadyTerminal, InvalidLeaseToken, LeaseExpired)

@@ -5,6 +5,7 @@ no verbs.
 from __future__ import annotations
 
 import hashlib
+import re
 from enum import StrEnum
 from typing import Any
 
@@ -17,12 +18,17 @@ from holdfast.limits import (
     DELAY_S_MAX,
     GROUP_MAX,
     ID_MAX,
+    INSTANT_MAX,
     KEY_MAX,
+    NAME_BYTES_MAX,
+    NONCE_MAX,
     PRIORITY_MAX,
     PRIORITY_MIN,
     REASON_MAX,
     TAG_MAX,
     TAGS_MAX,
+    TOKEN_MAX,
+    VERSION_MAX,
 )
 from holdfast.retry import PRESETS, RetryPolicy
 
@@ -277,6 +283,11 @@ def replay_id(tenant: str, origin: str) -> str:
     return f"replay-{hashlib.sha256(name.encode()).hexdigest()[:32]}"
 
 
+def again(job: NewJob) -> NewJob:
+    """The job as a second call may send it: the first may have made one of its id."""
+    return msgspec.structs.replace(job, fresh=False) if job.fresh else job
+
+
 def check_name(field: str, value: object, most: int) -> str:
     """The value if it can name a thing: text, not empty, not overlong, printable, not padded."""
     if not isinstance(value, str):
@@ -287,7 +298,35 @@ def check_name(field: str, value: object, most: int) -> str:
         raise InvalidInput(field=field, why=f"has {len(value)} characters, at most {most}")
     if not value.isprintable() or value != value.strip():
         raise InvalidInput(field=field, why="has control characters or spaces at its ends")
+    if not value.isascii() and (size := len(value.encode())) > NAME_BYTES_MAX:
+        raise InvalidInput(field=field, why=f"has {size} bytes, at most {NAME_BYTES_MAX}")
     return value
+
+
+_NONCE = re.compile(r"[0-9A-Za-z_-]+\Z")
+_SEQUENCE = re.compile(r"\.([0-9]*)\Z", re.ASCII)
+
+
+def check_nonce(field: str, value: object) -> str:
+    """The value if it can be the nonce of a claim: plain letters and digits, `-` and `_`.
+
+    A dot ends it in a token, and stores have marks of their own for its end.
+    """
+    nonce = check_name(field, value, NONCE_MAX)
+    if _NONCE.match(nonce) is None:
+        raise InvalidInput(field=field, why="has other characters than letters, digits, - and _")
+    return nonce
+
+
+def check_token(field: str, value: object) -> str:
+    """The value if stores can read it as a token. A sequence that no job can have is refused here;
+    any other that is none of ours is for the store to refuse, as it does a lease that was lost.
+    """
+    token = check_name(field, value, TOKEN_MAX)
+    found = _SEQUENCE.search(token)
+    if found is not None and (len(found[1]) > 19 or int(found[1] or 0) >= 2**63):
+        raise InvalidInput(field=field, why="is not one that a claim has given")
+    return token
 
 
 def check_whole(field: str, value: object, least: int, most: int) -> int:
@@ -310,6 +349,14 @@ def check_seconds(
     return float(value)
 
 
+def _check_key(job: NewJob, key: str) -> None:
+    """Refuses a key that is too long together with what it is unique in."""
+    size = sum(len(name.encode()) for name in (job.tenant, job.queue, job.envelope.type, key))
+    if size > NAME_BYTES_MAX:
+        why = f"has {size} bytes with its tenant, queue and type, at most {NAME_BYTES_MAX}"
+        raise InvalidInput(field="key", why=why)
+
+
 def check_new(job: NewJob) -> NewJob:
     """The job if each name and number in it is legal.
 
@@ -318,8 +365,11 @@ def check_new(job: NewJob) -> NewJob:
     check_name("id", job.id, ID_MAX)
     check_whole("priority", job.priority, PRIORITY_MIN, PRIORITY_MAX)
     check_whole("max_attempts", job.rules.max_attempts, 1, ATTEMPTS_MAX)
+    check_whole("version", job.envelope.version, 0, VERSION_MAX)
+    if job.run_at is not None and not 0 <= job.run_at <= INSTANT_MAX:
+        raise InvalidInput(field="run_at", why="must lie between the years 1970 and 2200")
     if job.key is not None:
-        check_name("key", job.key, KEY_MAX)
+        _check_key(job, check_name("key", job.key, KEY_MAX))
     if job.group is not None:
         check_name("group", job.group, GROUP_MAX)
     if job.tags:

@@ -142,10 +142,12 @@ _UNITS = {"s": SECOND, "m": 60 * SECOND, "h": 3600 * SECOND, "d": 24 * 3600 * SE
 
 def rate(text: object, burst: int | None = None) -> Rate:
     """`100/s`, `60/m`, `1000/h`, `5/d`; the burst is the count unless given."""
-    found = re.fullmatch(r"\s*([0-9]+)\s*/\s*([a-z]+)\s*", text) if isinstance(text, str) else None
+    found = (
+        re.fullmatch(r"\s*([0-9]{1,12})\s*/\s*([a-z]+)\s*", text) if isinstance(text, str) else None
+    )
     if found is None or found[2] not in _UNITS:
         raise InvalidInput(
-            field="rate", why=f"is {text!r}, must be a number and a unit: 100/s, 60/m"
+            field="rate", why=f"is {text!r:.40}, must be a number and a unit: 100/s, 60/m"
         )
     count = check_whole("rate", int(found[1]), 1, RUNNING_CAP_MAX)
     whole = check_whole("burst", count if burst is None else burst, 1, RUNNING_CAP_MAX)

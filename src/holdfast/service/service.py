@@ -12,7 +12,7 @@ from holdfast.coalesce import Coalescer
 from holdfast.codec import Codecs
 from holdfast.config import Config
 from holdfast.enqueue import Enqueuer
-from holdfast.job import NewJob
+from holdfast.job import NewJob, again
 from holdfast.lifecycle import Transition
 from holdfast.limits import BATCH_MAX
 from holdfast.service.deadlines import Deadlines
@@ -49,7 +49,7 @@ class Service:
         self.pollers = Pollers(store)
         self.metrics = Metrics()
         self.enqueues: Coalescer[NewJob, Enqueued] = Coalescer(
-            store.enqueue, batch_max=BATCH_MAX, pending_max=PENDING_MAX
+            store.enqueue, batch_max=BATCH_MAX, pending_max=PENDING_MAX, again=again
         )
         self.acks: Coalescer[Transition, Acked] = Coalescer(
             store.ack, batch_max=BATCH_MAX, pending_max=PENDING_MAX

@@ -10,7 +10,6 @@ from typing import Annotated
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from holdfast.codec import JSON
 from holdfast.job import EventKind, Reason, State
 from holdfast.limits import (
     BATCH_MAX,
@@ -26,6 +25,7 @@ from holdfast.limits import (
     QUEUE_MAX,
     TAG_MAX,
     TAGS_MAX,
+    TOKEN_MAX,
     TYPE_MAX,
     WORKER_MAX,
 )
@@ -46,7 +46,7 @@ TypeName = Annotated[str, Meta(min_length=1, max_length=TYPE_MAX)]
 QueueName = Annotated[str, Meta(min_length=1, max_length=QUEUE_MAX)]
 GroupName = Annotated[str, Meta(min_length=1, max_length=GROUP_MAX)]
 JobId = Annotated[str, Meta(min_length=1, max_length=ID_MAX)]
-Token = Annotated[str, Meta(min_length=1, max_length=256)]
+Token = Annotated[str, Meta(min_length=1, max_length=TOKEN_MAX)]
 Seconds = Annotated[float, Meta(ge=0)]
 
 
@@ -116,10 +116,11 @@ class JobOut(Out):
     created_at: datetime
     updated_at: datetime
     run_at: datetime
+    codec: str
     payload: Raw | None = None
     """Left out of lists, and where it is bytes."""
     payload_base64: str | None = None
-    codec: str = JSON
+    """Where it is no JSON; `codec` says what it is."""
     version: int = 1
     key: str | None = None
     group: str | None = None
@@ -152,6 +153,8 @@ class ResultOut(Out):
     done: bool
     result: Raw | None = None
     result_base64: str | None = None
+    """Where it is no JSON; `codec` says what it is."""
+    codec: str | None = None
     reason: Reason | None = None
     error: str | None = None
 

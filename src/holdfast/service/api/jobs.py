@@ -12,11 +12,11 @@ from msgspec import UNSET, Meta
 
 from holdfast import operate
 from holdfast.clock import instant
-from holdfast.codec import BYTES, JSON
+from holdfast.codec import BYTES, JSON, json_fault
 from holdfast.enqueue import plan_with
 from holdfast.errors import InvalidInput, JobNotFound, NotChangeable, PayloadTooLarge
 from holdfast.job import TERMINAL, Envelope, JobRecord, NewJob, Reason, State, check_name
-from holdfast.limits import GROUP_MAX, PAGE_MAX, QUEUE_MAX, TAG_MAX, TYPE_MAX
+from holdfast.limits import GROUP_MAX, KEY_MAX, PAGE_MAX, QUEUE_MAX, TAG_MAX, TYPE_MAX
 from holdfast.service.call import Call
 from holdfast.service.endpoint import Status
 from holdfast.service.problems import problem
@@ -109,6 +109,8 @@ def _sealed(call: Call, job: NewJobIn) -> Envelope:
     most = call.service.payload_max
     if len(body) > most:
         raise PayloadTooLarge(field="payload", size=len(body), max=most)
+    if codec == JSON and (fault := json_fault(body)) is not None:
+        raise InvalidInput(field="payload", why=fault)
     return Envelope(job.type, codec, 1, body)
 
 
@@ -141,7 +143,7 @@ class Filter(Strict):
             for name in getattr(self, field):
                 check_name(field, name, max(TAG_MAX, QUEUE_MAX))
         if self.key is not None:
-            check_name("key", self.key, 512)
+            check_name("key", self.key, KEY_MAX)
         return Selection(
             tenant=call.tenant,
             ids=self.id,

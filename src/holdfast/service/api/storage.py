@@ -157,6 +157,7 @@ async def extend(call: Call, extensions: list[Extension]) -> list[Extended]:
 async def ack(call: Call, changes: list[Transition]) -> list[Acked]:
     """Settles leases, by their tokens."""
     changes = [bounds.transition(call, one, upkeep=False) for one in changes]
+    await bounds.results(call, changes)
     if len(changes) == 1:
         return [await call.service.acks.submit(changes[0])]
     return await call.service.store.ack(changes)
@@ -166,6 +167,7 @@ async def ack(call: Call, changes: list[Transition]) -> list[Acked]:
 async def lapse(call: Call, changes: list[Transition]) -> list[Acked]:
     """Settles what lapsed: upkeep's ack."""
     changes = [bounds.transition(call, one, upkeep=True) for one in changes]
+    await bounds.results(call, changes)
     return await call.service.store.ack(changes)
 
 

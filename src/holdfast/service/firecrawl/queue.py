@@ -130,6 +130,8 @@ async def complete(ask: Ask) -> SuccessOut:
     key = mapping.key_of(body.queueKey)
     if ask.caller.tenant not in (None, key.tenant):
         return SuccessOut(success=False)  # Another tenant's job is not found.
+    if mapping.known(mapping.token_name, key.token) is None:
+        return SuccessOut(success=False)
     claimed = Claimed(key.tenant, key.id, key.token)
     acked = await ask.service.acks.submit(_transition(claimed, State.COMPLETED))
     done = acked.error is None
