@@ -11,11 +11,10 @@ import logging
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from enum import Enum
 
 from holdfast.clock import micros
-from holdfast.context import Context
-from holdfast.errors import HoldfastError, StoreError
+from holdfast.context import Context, StopReason
+from holdfast.errors import HoldfastError, JobCanceled, JobNotFound, StoreError
 from holdfast.job import Lease
 from holdfast.limits import BATCH_MAX
 from holdfast.loop import sleep_unless
@@ -31,13 +30,8 @@ JOIN_S = 10.0
 """How long a stopping worker waits for heartbeats and upkeep to end their calls."""
 
 
-class Ending(Enum):
-    """Why a run was stopped from outside."""
-
-    LOST = "lost"
-    """Canceled, or the lease is another's: nothing this run did will be accepted."""
-    SHUTDOWN = "shutdown"
-    """The worker stops: the lease goes back with its attempt."""
+LOST = frozenset({StopReason.CANCELED, StopReason.LEASE_LOST})
+"""Nothing that a run stopped for one of these did will be accepted."""
 
 
 class Holding:
@@ -51,7 +45,7 @@ class Holding:
         """The monotonic instant until which the lease surely holds."""
         self.context: Context | None = None
         self.task: asyncio.Task[None] | None = None
-        self.ending: Ending | None = None
+        self.ending: StopReason | None = None
         self.settling = False
         self.sent_progress: str | None = None
 
@@ -59,12 +53,17 @@ class Holding:
         """`until_s` as it is when asked."""
         return self.until_s
 
-    def end(self, ending: Ending) -> None:
+    @property
+    def lost(self) -> bool:
+        """The store accepts no outcome of this run any more."""
+        return self.ending in LOST
+
+    def end(self, ending: StopReason) -> None:
         """Stops the run: coroutines and processes are cancelled, threads are told."""
         if self.ending is None:
             self.ending = ending
             if self.context is not None:
-                self.context.cancel()
+                self.context.stop(ending)
             if self.task is None or self.context is None or self.settling:
                 # Not begun, or done. A task cancelled before its first step would never run, and
                 # so never settle; the mark ends it as soon as it begins.
@@ -152,7 +151,16 @@ class Heartbeat:
         if holding.settling:
             return  # Our own ack was faster, or will be refused itself.
         logger.info("job %s: stopping its run: %s", holding.lease.job.id, error)
-        self._loop.call_soon_threadsafe(holding.end, Ending.LOST)
+        self._loop.call_soon_threadsafe(holding.end, _why_lost(holding, error))
+
+
+def _why_lost(holding: Holding, error: HoldfastError) -> StopReason:
+    """A cancel of a job that is not kept leaves no record. Nothing else deletes a job whose lease
+    still holds.
+    """
+    deleted = isinstance(error, JobNotFound) and time.monotonic() < holding.until_s
+    canceled = deleted or isinstance(error, JobCanceled)
+    return StopReason.CANCELED if canceled else StopReason.LEASE_LOST
 
 
 class Attendant:

@@ -10,8 +10,14 @@ from holdfast.app import App
 from holdfast.clock import micros, seconds
 from holdfast.codec import OBJECT
 from holdfast.config import Config
-from holdfast.context import Context, Fail, Retry, Snooze
-from holdfast.errors import DecodeError, InvalidPayload, PayloadTooLarge
+from holdfast.context import Context, Fail, Retry, Snooze, StopReason
+from holdfast.errors import (
+    DecodeError,
+    InvalidPayload,
+    PayloadTooLarge,
+    Timeout,
+    WorkerShutdown,
+)
 from holdfast.job import (
     Abandoned,
     Completed,
@@ -24,7 +30,7 @@ from holdfast.job import (
 )
 from holdfast.middleware import chain
 from holdfast.typed import Job, Style
-from holdfast.worker.lease import Ending, Holding
+from holdfast.worker.lease import Holding
 from holdfast.worker.pool import Threads, run_in_process
 
 UNKNOWN_DELAY_MOST_S = 300.0
@@ -53,6 +59,7 @@ class Runner:
         except DecodeError as error:
             return Failed(str(error), reason=Reason.DECODE, retryable=False)
         ctx = holding.context = Context(record, self._app.tenant)
+        holding.task = asyncio.current_task()
         if holding.ending is not None:
             return _stopped(holding)
         return await self._perform(holding, ctx, job, record)
@@ -61,14 +68,9 @@ class Runner:
         self, holding: Holding, ctx: Context, job: Job, record: JobRecord
     ) -> Outcome | None:
         """Calls the handler within its time and reads what it meant."""
-        timeout = record.rules.timeout_us
-        limit = None if timeout is None else asyncio.timeout(seconds(timeout))
+        timer = _timer(holding, record.rules.timeout_us)
         try:
-            if limit is None:
-                result = await self._call(ctx, job)
-            else:
-                async with limit:
-                    result = await self._call(ctx, job)
+            result = await self._call(ctx, job)
             return self._completed(record, result)
         except Snooze as wish:
             return Snoozed(micros(wish.seconds))
@@ -78,19 +80,21 @@ class Runner:
         except Fail as wish:
             return Failed(str(wish) or "the handler gave up", Reason.PERMANENT, retryable=False)
         except asyncio.CancelledError:
-            return self._cancelled(holding)
-        except TimeoutError as error:
-            if limit is not None and limit.expired():
-                ctx.cancel()
-                why = f"not done within {limit_text(timeout)}"
-                return Failed(why, reason=Reason.TIMEOUT)
-            return Failed(_told(error))
+            if holding.ending is None:
+                return Failed("the handler was cancelled from inside")
+            return _stopped(holding)
         except KeyboardInterrupt:
             raise  # Meant for the process.
         except BaseException as error:
-            if holding.ending is Ending.LOST:
-                return None
+            by_check = isinstance(error, Timeout | WorkerShutdown)
+            if holding.lost or (by_check and holding.ending is not None):
+                return _stopped(holding)
             return Failed(_told(error))
+        finally:
+            if timer is not None:
+                timer.cancel()
+            if holding.ending is not None and holding.task is not None:
+                holding.task.uncancel()  # The cancel was ours and is dealt with.
 
     async def _dispatch(self, ctx: Context, job: Job) -> Any:
         """The innermost call: on the loop, in a thread, or in a process, as the type says."""
@@ -139,22 +143,23 @@ class Runner:
         delay = min(self._config.unknown_delay_s * 2**record.misses, UNKNOWN_DELAY_MOST_S)
         return Released(micros(delay), miss=True)
 
-    def _cancelled(self, holding: Holding) -> Outcome | None:
-        if holding.ending is None:
-            return Failed("the handler was cancelled from inside")
-        task = asyncio.current_task()
-        if task is not None:
-            task.uncancel()  # The cancel was ours and is dealt with; the settling must go on.
-        return _stopped(holding)
+
+def _timer(holding: Holding, timeout: int | None) -> asyncio.TimerHandle | None:
+    """Stops the run as any other reason does, so that its handler is told before it unwinds."""
+    if timeout is None:
+        return None
+    loop = asyncio.get_running_loop()
+    return loop.call_later(seconds(timeout), holding.end, StopReason.TIMEOUT)
 
 
 def _stopped(holding: Holding) -> Outcome | None:
-    return Abandoned() if holding.ending is Ending.SHUTDOWN else None
+    if holding.lost:
+        return None
+    if holding.ending is StopReason.TIMEOUT:
+        timeout = holding.lease.job.rules.timeout_us or 0
+        return Failed(f"not done within {seconds(timeout):g} s", reason=Reason.TIMEOUT)
+    return Abandoned()
 
 
 def _told(error: BaseException) -> str:
     return "".join(traceback.format_exception(error)).strip()
-
-
-def limit_text(timeout: int | None) -> str:
-    return "" if timeout is None else f"{seconds(timeout):g} s"

@@ -19,6 +19,7 @@ import uuid_utils
 from holdfast.ack import Acker, Settlement
 from holdfast.app import App
 from holdfast.config import Config
+from holdfast.context import StopReason
 from holdfast.job import Abandoned, Failed, Outcome, check_name
 from holdfast.limits import ACKS_PENDING_MAX, PREFETCH_MAX, QUEUE_MAX, TENANT_MAX, WORKER_MAX
 from holdfast.loop import keep_turning
@@ -26,7 +27,7 @@ from holdfast.store import Acked, Watch
 from holdfast.upkeep.leader import Upkeep
 from holdfast.worker.adapt import Adapt, Decision
 from holdfast.worker.claim import Claimer
-from holdfast.worker.lease import Attendant, Ending, Heartbeat, Holding, Holdings
+from holdfast.worker.lease import Attendant, Heartbeat, Holding, Holdings
 from holdfast.worker.pool import Threads
 from holdfast.worker.presence import Presence
 from holdfast.worker.run import Runner
@@ -243,7 +244,6 @@ class Worker:
                     return
                 holding = self._buffer.popleft()
             self.running += 1
-            holding.task = lane
             self._start()
             try:
                 await self._work(holding)
@@ -282,7 +282,7 @@ class Worker:
 
     def _settle(self, holding: Holding, outcome: Outcome | None) -> None:
         holding.settling = True
-        if outcome is None or holding.ending is Ending.LOST:
+        if outcome is None or holding.lost:
             self.holdings.drop(holding)
             return
 
@@ -303,7 +303,7 @@ class Worker:
                 self._settle(waiting.popleft(), Abandoned())
         await self._quieted(patience_s)
         for holding in self.holdings.all():
-            holding.end(Ending.SHUTDOWN)
+            holding.end(StopReason.SHUTDOWN)
         await self._quieted(GRACE_S)
         for holding in self.holdings.all():
             if not holding.settling:
