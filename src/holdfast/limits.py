@@ -72,7 +72,7 @@ PREFETCH_MAX = 1000
 ACKS_PENDING_MAX = 10_000
 """Outcomes waiting for the store; past this the worker claims nothing new."""
 MISSES_MAX = 10
-"""Releases for want of a handler before a job is dead-lettered as UNKNOWN_TYPE."""
+"""Releases for want of a handler or a codec before a job is dead-lettered."""
 PROCESSES_MAX = 256
 
 

@@ -12,6 +12,7 @@ from holdfast.codec import OBJECT
 from holdfast.config import Config
 from holdfast.context import Context, Fail, Retry, Snooze, StopReason
 from holdfast.errors import (
+    CodecNotFound,
     DecodeError,
     InvalidPayload,
     PayloadTooLarge,
@@ -51,11 +52,13 @@ class Runner:
         record = holding.lease.job
         job_type = self._app.registry.named(record.type)
         if job_type is None or record.envelope.version > job_type.version:
-            return self._unknown(record)
+            return self._missed(record, Reason.UNKNOWN_TYPE)
         try:
             job = self._app.codecs.unseal(
                 record.envelope, job_type.kind, job_type.version, job_type.upgrades
             )
+        except CodecNotFound:
+            return self._missed(record, Reason.DECODE)
         except DecodeError as error:
             return Failed(str(error), reason=Reason.DECODE, retryable=False)
         ctx = holding.context = Context(record, self._app.tenant)
@@ -136,12 +139,12 @@ class Runner:
             return Failed(str(large), Reason.PERMANENT, retryable=False)
         return Completed(body)
 
-    def _unknown(self, record: JobRecord) -> Outcome:
-        """Another worker may know this type or version, today or after the deploy that is under
-        way.
+    def _missed(self, record: JobRecord, reason: Reason) -> Outcome:
+        """Another worker may know this type, version or codec, today or after the deploy that is
+        under way.
         """
         delay = min(self._config.unknown_delay_s * 2**record.misses, UNKNOWN_DELAY_MOST_S)
-        return Released(micros(delay), miss=True)
+        return Released(micros(delay), miss=True, reason=reason)
 
 
 def _timer(holding: Holding, timeout: int | None) -> asyncio.TimerHandle | None:
