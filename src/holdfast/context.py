@@ -98,7 +98,7 @@ class Context:
     @property
     def logger(self) -> logging.LoggerAdapter[logging.Logger]:
         """A logger whose lines name the job."""
-        return _JobLogger(logger, {"tenant": self.tenant, "job_id": self.job_id})
+        return _JobLogger(logger, log_fields(self.job))
 
     @property
     def stopping(self) -> StopReason | None:
@@ -140,6 +140,18 @@ class Context:
         """Called by the worker: tells the handler to stop. The first reason stays."""
         if self._stopping is None:
             self._stopping = reason
+
+
+def log_fields(job: JobRecord) -> dict[str, object]:
+    """What a log line about a job carries in `extra`."""
+    return {
+        "tenant": job.tenant,
+        "job_id": job.id,
+        "type": job.type,
+        "queue": job.queue,
+        "attempt": job.attempt,
+        "worker": job.worker,
+    }
 
 
 class _JobLogger(logging.LoggerAdapter[logging.Logger]):

@@ -74,6 +74,8 @@ ACKS_PENDING_MAX = 10_000
 MISSES_MAX = 10
 """Releases for want of a handler or a codec before a job is dead-lettered."""
 PROCESSES_MAX = 256
+STRANGERS_MAX = 1000
+"""Unknown types and codecs of which a worker warns; the names come from outside."""
 
 
 def within(what: str, size: int, most: int) -> None:

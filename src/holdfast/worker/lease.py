@@ -7,7 +7,6 @@ worker's loop does not cost it its leases. The answers tell of canceled jobs and
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable
@@ -19,8 +18,8 @@ from holdfast.job import Lease
 from holdfast.limits import BATCH_MAX
 from holdfast.loop import sleep_unless
 from holdfast.store import Extension, Store
-
-logger = logging.getLogger("holdfast")
+from holdfast.worker import log
+from holdfast.worker.log import logger
 
 AGAIN_S = 0.25
 """Pause after a heartbeat that did not reach the store."""
@@ -150,8 +149,10 @@ class Heartbeat:
     def _lost(self, holding: Holding, error: HoldfastError) -> None:
         if holding.settling:
             return  # Our own ack was faster, or will be refused itself.
-        logger.info("job %s: stopping its run: %s", holding.lease.job.id, error)
-        self._loop.call_soon_threadsafe(holding.end, _why_lost(holding, error))
+        why = _why_lost(holding, error)
+        if holding.ending is None:
+            log.ended(holding.lease.job, why, error)
+        self._loop.call_soon_threadsafe(holding.end, why)
 
 
 def _why_lost(holding: Holding, error: HoldfastError) -> StopReason:

@@ -32,6 +32,7 @@ from holdfast.job import (
 from holdfast.middleware import chain
 from holdfast.typed import Job, Style
 from holdfast.worker.lease import Holding
+from holdfast.worker.log import Strangers, failed
 from holdfast.worker.pool import Threads, run_in_process
 
 UNKNOWN_DELAY_MOST_S = 300.0
@@ -46,21 +47,23 @@ class Runner:
         self._threads = threads
         self._call = chain(app.middleware, self._dispatch)
         self._leftovers: dict[Context, asyncio.Future[Any]] = {}
+        self._strangers = Strangers()
 
     async def run(self, holding: Holding) -> Outcome | None:
         """What became of the job; None when the lease was lost and nothing can be said any more."""
         record = holding.lease.job
         job_type = self._app.registry.named(record.type)
         if job_type is None or record.envelope.version > job_type.version:
-            return self._missed(record, Reason.UNKNOWN_TYPE)
+            known = None if job_type is None else job_type.version
+            return self._missed(record, Reason.UNKNOWN_TYPE, _type_of(record, known))
         try:
             job = self._app.codecs.unseal(
                 record.envelope, job_type.kind, job_type.version, job_type.upgrades
             )
         except CodecNotFound:
-            return self._missed(record, Reason.DECODE)
+            return self._missed(record, Reason.DECODE, f"codec {record.envelope.codec!r}")
         except DecodeError as error:
-            return Failed(str(error), reason=Reason.DECODE, retryable=False)
+            return failed(record, Failed(str(error), reason=Reason.DECODE, retryable=False))
         ctx = holding.context = Context(record, self._app.tenant)
         holding.task = asyncio.current_task()
         if holding.ending is not None:
@@ -79,12 +82,14 @@ class Runner:
             return Snoozed(micros(wish.seconds))
         except Retry as wish:
             after = None if wish.after is None else micros(wish.after)
-            return Failed(str(wish) or "the handler asked for a retry", after_us=after)
+            why = str(wish) or "the handler asked for a retry"
+            return failed(record, Failed(why, after_us=after), wish)
         except Fail as wish:
-            return Failed(str(wish) or "the handler gave up", Reason.PERMANENT, retryable=False)
+            why = str(wish) or "the handler gave up"
+            return failed(record, Failed(why, Reason.PERMANENT, retryable=False), wish)
         except asyncio.CancelledError:
             if holding.ending is None:
-                return Failed("the handler was cancelled from inside")
+                return failed(record, Failed("the handler was cancelled from inside"))
             return _stopped(holding)
         except KeyboardInterrupt:
             raise  # Meant for the process.
@@ -92,7 +97,7 @@ class Runner:
             by_check = isinstance(error, Timeout | WorkerShutdown)
             if holding.lost or (by_check and holding.ending is not None):
                 return _stopped(holding)
-            return Failed(_told(error))
+            return failed(record, Failed(_told(error)), error)
         finally:
             if timer is not None:
                 timer.cancel()
@@ -133,18 +138,25 @@ class Runner:
             body = self._app.codecs.get(codec).encode(result)
         except Exception as error:
             why = InvalidPayload(field="result", type=record.type, why=f"result: {error}")
-            return Failed(str(why), Reason.PERMANENT, retryable=False)
+            return failed(record, Failed(str(why), Reason.PERMANENT, retryable=False))
         if len(body) > self._config.result_max:
             large = PayloadTooLarge(field="result", size=len(body), max=self._config.result_max)
-            return Failed(str(large), Reason.PERMANENT, retryable=False)
+            return failed(record, Failed(str(large), Reason.PERMANENT, retryable=False))
         return Completed(body)
 
-    def _missed(self, record: JobRecord, reason: Reason) -> Outcome:
+    def _missed(self, record: JobRecord, reason: Reason, what: str) -> Outcome:
         """Another worker may know this type, version or codec, today or after the deploy that is
         under way.
         """
         delay = min(self._config.unknown_delay_s * 2**record.misses, UNKNOWN_DELAY_MOST_S)
+        self._strangers.bounced(record, what, micros(delay))
         return Released(micros(delay), miss=True, reason=reason)
+
+
+def _type_of(record: JobRecord, known: int | None) -> str:
+    """A type in the words of the log, and its version where that is what is not known."""
+    name = f"type {record.type!r}"
+    return name if known is None else f"version {record.envelope.version} of {name}"
 
 
 def _timer(holding: Holding, timeout: int | None) -> asyncio.TimerHandle | None:
@@ -160,7 +172,8 @@ def _stopped(holding: Holding) -> Outcome | None:
         return None
     if holding.ending is StopReason.TIMEOUT:
         timeout = holding.lease.job.rules.timeout_us or 0
-        return Failed(f"not done within {seconds(timeout):g} s", reason=Reason.TIMEOUT)
+        why = f"not done within {seconds(timeout):g} s"
+        return failed(holding.lease.job, Failed(why, reason=Reason.TIMEOUT))
     return Abandoned()
 
 
