@@ -121,7 +121,7 @@ class Context:
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
         """Shows how far the job is.
 
-        Kept in the store with the next heartbeat; cheap to call often.
+        Sent to the store at most once a second; cheap to call often.
         """
         text = msgspec.json.encode({"done": done, "total": total, "note": note}).decode()
         if len(text) > PROGRESS_CHARS_MAX:

@@ -74,6 +74,8 @@ ACKS_PENDING_MAX = 10_000
 MISSES_MAX = 10
 """Releases for want of a handler or a codec before a job is dead-lettered."""
 PROCESSES_MAX = 256
+LOOKED_TENANTS_MAX = 100
+"""Tenants whose held jobs a worker looks after at a time, between heartbeats; then the next."""
 STRANGERS_MAX = 1000
 """Unknown types and codecs of which a worker warns; the names come from outside."""
 

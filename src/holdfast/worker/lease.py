@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from holdfast.clock import micros
 from holdfast.context import Context, StopReason
@@ -36,10 +36,14 @@ LOST = frozenset({StopReason.CANCELED, StopReason.LEASE_LOST})
 class Holding:
     """One lease in this worker, from its claim until the store answered its outcome."""
 
-    __slots__ = ("context", "ending", "lease", "sent_progress", "settling", "task", "until_s")
+    __slots__ = (
+        *("context", "ending", "lease", "sent_progress", "sent_s", "settling", "since_s", "task"),
+        "until_s",
+    )
 
     def __init__(self, lease: Lease, until_s: float) -> None:
         self.lease = lease
+        self.since_s = time.monotonic()
         self.until_s = until_s
         """The monotonic instant until which the lease surely holds."""
         self.context: Context | None = None
@@ -47,6 +51,14 @@ class Holding:
         self.ending: StopReason | None = None
         self.settling = False
         self.sent_progress: str | None = None
+        self.sent_s = self.since_s
+        """When it was sent."""
+
+    @property
+    def unsent(self) -> str | None:
+        """Progress that the store does not have yet."""
+        progress = None if self.context is None else self.context.latest_progress
+        return None if progress == self.sent_progress else progress
 
     def end_s(self) -> float:
         """`until_s` as it is when asked."""
@@ -111,7 +123,7 @@ class Heartbeat:
             if stop.is_set():
                 return
             try:
-                await self._beat()
+                await self.renew(self._holdings.all())
                 delay = self._beat_s
             except StoreError as error:
                 logger.warning("heartbeat did not reach the store: %s", error)
@@ -121,29 +133,30 @@ class Heartbeat:
                 logger.exception("heartbeat failed")
                 delay = min(AGAIN_S, self._beat_s)
 
-    async def _beat(self) -> None:
-        held = self._holdings.all()
+    async def renew(self, held: Sequence[Holding]) -> None:
+        """Renews leases, sends what is new of their progress, and ends the runs of lost ones."""
         for start in range(0, len(held), BATCH_MAX):
             batch = held[start : start + BATCH_MAX]
-            until_s = time.monotonic() + self._lease_s
+            sent_s = time.monotonic()
+            until_s = sent_s + self._lease_s
             extensions = [self._extension(holding) for holding in batch]
             answers = await self._store.extend(extensions)
             for holding, extension, answer in zip(batch, extensions, answers, strict=True):
                 if answer.error is None:
                     holding.until_s = until_s
-                    holding.sent_progress = extension.progress or holding.sent_progress
+                    if extension.progress is not None:
+                        holding.sent_progress, holding.sent_s = extension.progress, sent_s
                 else:
                     self._lost(holding, answer.error)
 
     def _extension(self, holding: Holding) -> Extension:
         job = holding.lease.job
-        progress = holding.context.latest_progress if holding.context is not None else None
         return Extension(
             tenant=job.tenant,
             id=job.id,
             token=holding.lease.token,
             lease_us=micros(self._lease_s),
-            progress=None if progress == holding.sent_progress else progress,
+            progress=holding.unsent,
         )
 
     def _lost(self, holding: Holding, error: HoldfastError) -> None:

@@ -28,6 +28,7 @@ from holdfast.worker.adapt import Adapt, Decision
 from holdfast.worker.claim import Claimer
 from holdfast.worker.lease import Attendant, Heartbeat, Holding, Holdings
 from holdfast.worker.log import jobs, logger
+from holdfast.worker.lookout import Lookout
 from holdfast.worker.pool import Threads
 from holdfast.worker.presence import Presence
 from holdfast.worker.run import Runner
@@ -148,15 +149,19 @@ class Worker:
         )
 
     def _background(self) -> Any:
-        """What the attendant's thread does: heartbeats, presence and, if elected, the upkeep."""
+        """What the attendant's thread does: heartbeats and looks between them, presence, a watch on
+        this loop and, if elected, the upkeep.
+        """
         store, config = self.app.store, self.config
         heartbeat = Heartbeat(store, self.holdings, config.lease_s, config.beat_s)
+        lookout = Lookout(store, self.holdings, heartbeat)
         presence, stalls = self._presence, Stalls(self.holdings)
         upkeep = Upkeep(store, config, self.name) if config.upkeep else None
 
         async def work(stop: asyncio.Event) -> None:
             async with asyncio.TaskGroup() as group:
                 group.create_task(heartbeat.run(stop))
+                group.create_task(lookout.run(stop))
                 group.create_task(presence.run(stop))
                 group.create_task(stalls.run(stop))
                 if upkeep is not None:
