@@ -84,7 +84,7 @@ def test_pickle_works_only_when_switched_on() -> None:
     sealed = codecs.seal("Point", 1, "pickle", Point(x=1))
 
     assert codecs.unseal(sealed, Point, 1, {}) == Point(x=1)
-    with pytest.raises(DecodeError):
+    with pytest.raises(CodecNotFound):
         Codecs().unseal(sealed, Point, 1, {})
 
 

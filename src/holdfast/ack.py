@@ -16,6 +16,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from holdfast.context import log_fields
 from holdfast.errors import HoldfastError, StoreError, away
 from holdfast.events import Announcer, Confirmed
 from holdfast.job import Lease, Outcome
@@ -23,7 +24,7 @@ from holdfast.lifecycle import Transition, decide
 from holdfast.limits import BATCH_MAX
 from holdfast.store import Acked, Store
 
-logger = logging.getLogger("holdfast")
+logger = logging.getLogger("holdfast.worker")
 
 CALLS_MAX = 2
 """Full batches on their way at the same time. While one waits for the disk the next is put to work:
@@ -125,7 +126,9 @@ class Acker:
             if one.until_s() > now:
                 kept.append((one, change))
             else:
-                logger.error("job %s: outcome not stored: %s", one.lease.job.id, error)
+                job = one.lease.job
+                words = "job %s: outcome not stored: %s"
+                logger.error(words, job.id, error, extra=log_fields(job))
                 one.done(Acked(one.lease.job.id, error=error))
         return [one for one, _ in kept], [change for _, change in kept]
 
@@ -138,7 +141,9 @@ class Acker:
             await asyncio.gather(self._send(batch[:middle]), self._send(batch[middle:]))
             return
         [one] = batch
-        logger.exception("job %s: outcome cannot be stored", one.lease.job.id, exc_info=error)
+        job = one.lease.job
+        words = "job %s: outcome cannot be stored"
+        logger.error(words, job.id, exc_info=error, extra=log_fields(job))
         wrapped = (
             error if isinstance(error, HoldfastError) else StoreError(store="", why=str(error))
         )
@@ -146,7 +151,9 @@ class Acker:
 
     def _answered(self, one: Settlement, answer: Acked) -> None:
         if answer.error is not None:
-            logger.warning("job %s: outcome refused: %s", one.lease.job.id, answer.error)
+            job = one.lease.job
+            words = "job %s: outcome refused: %s"
+            logger.warning(words, job.id, answer.error, extra=log_fields(job))
         elif answer.state is not None and self._announcer.subscribers:
             self._announcer.announce(Confirmed(one.lease.job, one.outcome, answer.state))
         one.done(answer)

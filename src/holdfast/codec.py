@@ -217,7 +217,10 @@ class Codecs:
     def unseal(
         self, envelope: Envelope, kind: Any, version: int, upgrades: Mapping[int, Upgrade]
     ) -> Any:
-        """The value as `kind`, brought up to `version`; DecodeError says why it cannot be."""
+        """The value as `kind`, brought up to `version`; DecodeError says why it cannot be.
+
+        CodecNotFound is not one: another process may know the codec.
+        """
         try:
             if envelope.codec == OBJECT:
                 return _handed(envelope, kind)
@@ -228,6 +231,8 @@ class Codecs:
             for step in range(envelope.version, version):
                 plain = _upgrade(upgrades, step)(plain)
             return msgspec.convert(plain, kind, dec_hook=from_plain)
+        except CodecNotFound:
+            raise
         except Exception as error:
             why = f"version {envelope.version}: {error or type(error).__name__}"
             raise DecodeError(codec=envelope.codec, type=envelope.type, why=why) from error

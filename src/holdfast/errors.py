@@ -25,6 +25,8 @@ HoldfastError
 │   └── NotChangeable          NOT_CHANGEABLE      its state forbids the change
 ├── JobFailed                  JOB_FAILED          the job waited for has failed; carries its reason
 ├── WaitTimeout                WAIT_TIMEOUT
+├── WorkerShutdown             WORKER_SHUTDOWN     a run must stop: its worker stops
+├── Timeout                    JOB_TIMEOUT         a run must stop: its time is up
 └── StoreError                 STORE
     ├── StoreUnavailable       STORE_UNAVAILABLE   may be tried again
     ├── StoreReadOnly          STORE_READ_ONLY
@@ -199,6 +201,20 @@ class JobFailed(HoldfastError):
 class WaitTimeout(HoldfastError):
     code = "WAIT_TIMEOUT"
     text = "job {id!r} did not finish within {timeout_s} s"
+
+
+class WorkerShutdown(HoldfastError):
+    """Raised by `ctx.check()`: the job goes back and runs again elsewhere, at no cost."""
+
+    code = "WORKER_SHUTDOWN"
+    text = "job {id!r}: its worker stops; the job goes back to its queue"
+
+
+class Timeout(HoldfastError):
+    """Raised by `ctx.check()`: the attempt has failed."""
+
+    code = "JOB_TIMEOUT"
+    text = "job {id!r}: the run has used up its time"
 
 
 class StoreError(HoldfastError):

@@ -138,7 +138,7 @@ class JobRecord(msgspec.Struct, frozen=True, gc=False):
     lapses: int
     """Leases that ended by expiry: the mark of a job that may be killing its workers."""
     misses: int
-    """Releases because no worker knew the type."""
+    """Releases because a worker did not know the type, or the codec of the payload."""
     created_at: Micros
     updated_at: Micros
     run_at: Micros
@@ -199,7 +199,9 @@ class Released(msgspec.Struct, frozen=True):
 
     delay_us: Micros = 0
     miss: bool = False
-    """Because no handler knows the type."""
+    """Because this worker does not know the type, or the codec of the payload."""
+    reason: Reason = Reason.UNKNOWN_TYPE
+    """Of the dead letter that the last miss makes; DECODE for want of the codec."""
 
 
 class Snoozed(msgspec.Struct, frozen=True):

@@ -105,8 +105,12 @@ PREFETCH_MAX = 1000
 ACKS_PENDING_MAX = 10_000
 """Outcomes waiting for the store; past this the worker claims nothing new."""
 MISSES_MAX = 10
-"""Releases for want of a handler before a job is dead-lettered as UNKNOWN_TYPE."""
+"""Releases for want of a handler or a codec before a job is dead-lettered."""
 PROCESSES_MAX = 256
+LOOKED_TENANTS_MAX = 100
+"""Tenants whose held jobs a worker looks after at a time, between heartbeats; then the next."""
+STRANGERS_MAX = 1000
+"""Unknown types and codecs of which a worker warns; the names come from outside."""
 
 
 def within(what: str, size: int, most: int) -> None:

@@ -19,7 +19,7 @@ from holdfast.store import Take
 if TYPE_CHECKING:
     from holdfast.worker.worker import Worker
 
-logger = logging.getLogger("holdfast")
+logger = logging.getLogger("holdfast.worker")
 
 
 class Presence:
