@@ -137,16 +137,18 @@ class Rate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self
 
 
+_RATE = re.compile(r"\s*([0-9]{1,18})\s*/\s*([a-z]+)\s*")
+SHOWN_MAX = 50
+"""Characters of a wrong value that an error repeats."""
 _UNITS = {"s": SECOND, "m": 60 * SECOND, "h": 3600 * SECOND, "d": 24 * 3600 * SECOND}
 
 
 def rate(text: object, burst: int | None = None) -> Rate:
     """`100/s`, `60/m`, `1000/h`, `5/d`; the burst is the count unless given."""
-    found = re.fullmatch(r"\s*([0-9]+)\s*/\s*([a-z]+)\s*", text) if isinstance(text, str) else None
+    found = _RATE.fullmatch(text) if isinstance(text, str) else None
     if found is None or found[2] not in _UNITS:
-        raise InvalidInput(
-            field="rate", why=f"is {text!r}, must be a number and a unit: 100/s, 60/m"
-        )
+        why = f"is {repr(text)[:SHOWN_MAX]}, must be a number and a unit: 100/s, 60/m"
+        raise InvalidInput(field="rate", why=why)
     count = check_whole("rate", int(found[1]), 1, RUNNING_CAP_MAX)
     whole = check_whole("burst", count if burst is None else burst, 1, RUNNING_CAP_MAX)
     return Rate(count, _UNITS[found[2]], whole)

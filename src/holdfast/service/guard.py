@@ -38,6 +38,8 @@ faults = logging.getLogger("holdfast")
 ID_HEADER = b"x-request-id"
 _SANE_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}\Z")
 HEADERS_MAX = 100
+LENGTH_DIGITS = 18
+"""Of a length that is read as a number: of 4,300 Python makes none."""
 _PROCESS = uuid.uuid4().hex[:20]
 _numbers = count(1)
 """Ids of this process, each other's successor: a random one for each would take 3 us."""
@@ -111,7 +113,7 @@ class Guard:
         if len(scope["headers"]) > HEADERS_MAX:
             raise NotJson(why=f"more than {HEADERS_MAX} headers")
         length = scope["named_headers"].get(b"content-length", b"")
-        if length.isdigit() and int(length) > limits.body_max:
+        if length.isdigit() and (len(length) > LENGTH_DIGITS or int(length) > limits.body_max):
             raise BodyTooLarge(max=limits.body_max)
 
 

@@ -29,6 +29,7 @@ from holdfast.limits import (
     TYPE_MAX,
     WORKER_MAX,
 )
+from holdfast.redact import Redacted
 from holdfast.retry import RetryPolicy
 from holdfast.scope import GateKind, ScopeKind, ScopeSettings
 from holdfast.service.problems import Problem
@@ -205,7 +206,7 @@ class ClaimIn(Strict):
     exclude_groups: Annotated[tuple[GroupName, ...], Meta(max_length=EXCLUDE_MAX)] = ()
 
 
-class LeaseOut(Out):
+class LeaseOut(Redacted, Out):
     job: JobOut
     token: str
     until: datetime
@@ -222,7 +223,7 @@ class OutcomeName(StrEnum):
     SNOOZE = "snooze"
 
 
-class AckIn(Strict):
+class AckIn(Redacted, Strict):
     """What became of one lease. `retry: false` fails the job for good."""
 
     id: JobId
@@ -250,7 +251,7 @@ class AcksOut(Out):
     acks: Sequence[AckOut]
 
 
-class ExtendIn(Strict):
+class ExtendIn(Redacted, Strict):
     id: JobId
     token: Token
     lease: Annotated[float, Meta(gt=0, le=LEASE_S_MAX)] = 60.0

@@ -184,10 +184,10 @@ async def listed(call: Call, select: Selection) -> JobsOut:
     )
 
 
-def cursor(text: str) -> int:
+def cursor(text: str, field: str = "cursor") -> int:
     """A cursor of ours, as it was handed out."""
     if not text.isascii() or not text.isdecimal() or len(text) > 19 or int(text) >= 2**63:
-        raise InvalidInput(field="cursor", why="is not one that this service gave")
+        raise InvalidInput(field=field, why="is not one that this service gave")
     return int(text)
 
 

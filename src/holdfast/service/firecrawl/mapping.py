@@ -24,6 +24,7 @@ from holdfast.codec import BYTES, JSON
 from holdfast.errors import InvalidInput
 from holdfast.job import TERMINAL, Envelope, JobRecord, Lease, NewJob, Rules, check_name
 from holdfast.limits import DELAY_S_MAX, GROUP_MAX, ID_MAX, NAME_MAX, TENANT_MAX, WORKER_MAX
+from holdfast.redact import Redacted
 from holdfast.scope import Scope, ScopeKind
 from holdfast.service.call import decoded
 from holdfast.service.firecrawl.shapes import JobOut, PoppedOut, PushIn
@@ -248,7 +249,7 @@ def popped(lease: Lease) -> PoppedOut | None:
 # -- claims ----------------------------------------------------------------------------------------
 
 
-class Key(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class Key(Redacted, msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """What a queueKey carries: whose job, which, and the right to settle it."""
 
     tenant: str
@@ -307,7 +308,7 @@ def claim_of(name: str, under: str, token: str) -> Claimed | None:
     return Claimed(name[found.end() : end], name[end + 1 :], token)
 
 
-class Claimed(msgspec.Struct, frozen=True):
+class Claimed(Redacted, msgspec.Struct, frozen=True):
     """As much of a claim as settling it takes."""
 
     tenant: str
