@@ -11,6 +11,7 @@ HoldfastError
 │   ├── InvalidPayload         INVALID_PAYLOAD     arguments do not fit the job type
 │   ├── IdConflict             ID_CONFLICT         the id is another job's
 │   └── StaleSetting           STALE_SETTING       compare-and-set lost
+├── PlatformOnly               PLATFORM_ONLY       a tenant may not change this setting
 ├── QueueFull                  QUEUE_FULL          the tenant's cap on jobs or bytes is reached
 ├── CodecError                 CODEC
 │   ├── CodecNotFound          CODEC_NOT_FOUND
@@ -124,6 +125,11 @@ class IdConflict(InvalidInput):
 class StaleSetting(InvalidInput):
     code = "STALE_SETTING"
     text = "setting {name!r} is at version {version}, not {expected}: read it again, then change it"
+
+
+class PlatformOnly(HoldfastError):
+    code = "PLATFORM_ONLY"
+    text = "{field}: {why}"
 
 
 class QueueFull(HoldfastError):

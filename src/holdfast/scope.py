@@ -128,6 +128,13 @@ class Rate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """How long a token takes to come, rounded up: never early."""
         return -(-self.per_us // self.count)
 
+    @property
+    def words(self) -> str:
+        """`100/s`, with the burst if it is another number."""
+        unit = next((unit for unit, per_us in _UNITS.items() if per_us == self.per_us), "?")
+        burst = "" if self.burst == self.count else f" burst {self.burst}"
+        return f"{self.count}/{unit}{burst}"
+
     def checked(self, field: str = "rate") -> Rate:
         """Itself, or InvalidInput naming what is out of bounds."""
         check_whole(field, self.count, 1, RUNNING_CAP_MAX)
@@ -191,11 +198,25 @@ def rounds(room: int, weights: list[int]) -> int:
     return max(1, room // total, room * len(weights) // (total * LINES_PER_CLAIM))
 
 
-class Pause(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Pause(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """Why nothing of a scope is claimed, and who said so."""
 
     reason: str
     author: str
+    platform: bool = False
+    """The platform said so: the tenant cannot resume it."""
+
+
+class Ceiling(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """How high the platform lets a tenant set the limits of a scope. None is as high as it likes.
+
+    Stores do not look at it: see `ceiling.py`.
+    """
+
+    max_running: int | None = None
+    rate: Rate | None = None
 
 
 class GroupRules(
@@ -228,6 +249,8 @@ class ScopeSettings(
     """Of a group: one at a time, in the order of their first enqueue."""
     groups: GroupRules | None = None
     """Of a queue: what its groups have unless they say otherwise."""
+    ceiling: Ceiling | None = None
+    """Set by the platform: the other limits stay at or below it."""
 
     def checked(self, kind: ScopeKind) -> ScopeSettings:
         """Itself, or InvalidInput naming what is wrong or not of this kind of scope."""
@@ -237,11 +260,11 @@ class ScopeSettings(
                 check_whole(field, value, 1, most)
         if self.rate is not None:
             self.rate.checked()
-        if self.groups is not None:
-            if self.groups.max_running is not None:
-                check_whole("groups.max_running", self.groups.max_running, 1, RUNNING_CAP_MAX)
-            if self.groups.rate is not None:
-                self.groups.rate.checked("groups.rate")
+        for part, rules in (("groups", self.groups), ("ceiling", self.ceiling)):
+            if rules is not None and rules.max_running is not None:
+                check_whole(f"{part}.max_running", rules.max_running, 1, RUNNING_CAP_MAX)
+            if rules is not None and rules.rate is not None:
+                rules.rate.checked(f"{part}.rate")
         if self.paused is not None:
             check_name("reason", self.paused.reason, REASON_MAX)
             check_name("author", self.paused.author, REASON_MAX)

@@ -11,7 +11,7 @@ from holdfast.codec import Codecs
 from holdfast.errors import HoldfastError
 from holdfast.store import Store
 
-READ, OPERATE, PRODUCE = "read", "operate", "produce"
+READ, OPERATE, PRODUCE, PLATFORM = "read", "operate", "produce", "platform"
 
 
 class NotAllowed(HoldfastError):
@@ -41,6 +41,11 @@ class Viewer(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def operates(self) -> bool:
         return OPERATE in self.rights
+
+    @property
+    def platform(self) -> bool:
+        """Whether its acts are the platform's, which a tenant may not undo."""
+        return self.tenant is None and PLATFORM in self.rights
 
     @property
     def cancels(self) -> bool:

@@ -71,7 +71,10 @@ class Service:
 
     async def caller(self, request: Request) -> Caller:
         """Who calls, if it may call now."""
-        caller = await self._auth.caller(request)
+        return self.admitted(await self._auth.caller(request))
+
+    def admitted(self, caller: Caller) -> Caller:
+        """The caller, if it has not called too often."""
         self._rates.spend(caller.key)
         return caller
 

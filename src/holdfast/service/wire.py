@@ -309,6 +309,14 @@ class GroupRulesIn(Strict):
     ordered: bool | UnsetType | None = UNSET
 
 
+class CeilingIn(Strict):
+    """How high a tenant may set the limits of the scope: with the right to platform."""
+
+    max_running: Annotated[int, Meta(ge=1)] | UnsetType | None = UNSET
+    rate: str | UnsetType | None = UNSET
+    burst: Annotated[int, Meta(ge=1)] | UnsetType = UNSET
+
+
 class ScopeIn(Strict):
     """What to change; null takes a limit away, what is not named stays."""
 
@@ -323,6 +331,7 @@ class ScopeIn(Strict):
     max_bytes: Annotated[int, Meta(ge=1)] | UnsetType | None = UNSET
     ordered: bool | UnsetType | None = UNSET
     groups: GroupRulesIn | UnsetType | None = UNSET
+    ceiling: CeilingIn | UnsetType | None = UNSET
 
 
 class PauseIn(Strict):

@@ -52,6 +52,7 @@ TOPICS = (
     "settings",
     "hold",
     "configured",
+    "ceilings",
     "limits",
     "live_limits",
     "groups",
