@@ -74,6 +74,14 @@ Who = Callable[[Request, str | None], Awaitable[Viewer]]
 """Tells who sent the request, with the token of its cookie; raises an error of ours."""
 
 
+Standing = Callable[[Request, str | None, Viewer], Callable[[], Awaitable[bool]]]
+"""Gives what a live page asks now and then: whether its viewer may still look."""
+
+
+async def always() -> bool:
+    return True
+
+
 class Host(msgspec.Struct, frozen=True, kw_only=True):
     """Everything from outside."""
 
@@ -86,6 +94,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     request_s: float = 60.0
     endless: Callable[[], None] = lambda: None
     """Told of a request that may take as long as its reader stays."""
+    standing: Standing = lambda _, __, ___: always
 
     def status(self, error: HoldfastError) -> int:
         if isinstance(error, NotAllowed):

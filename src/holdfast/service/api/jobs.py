@@ -214,9 +214,10 @@ class Waiting(Strict):
 async def result(call: Call) -> ResultOut:
     """What came of the job, waited for as long as asked."""
     ref, end = call.job(), time.monotonic() + min(call.query.wait, call.service.limits.wait_s)
-    gone = call.gone()
+    gone, standing = call.gone(), call.standing()
     try:
         while True:
+            await standing.check()
             job = await seen(call, ref)
             left = end - time.monotonic()
             done = job.state in TERMINAL

@@ -374,7 +374,7 @@ async def _sleep(call: Call, asked: wire.Sleep) -> None:
     """As long as asked, unless the caller leaves or the service goes down."""
     wait_s = min(check_seconds("timeout_s", asked.timeout_s), call.service.limits.wait_s)
     end_s = time.monotonic() + wait_s
-    gone = call.gone()
+    gone, standing = call.gone(), call.standing()
     try:
         while not call.service.closing and not gone.done():
             nap_s = max(0.0, min(NAP_S, end_s - time.monotonic()))
@@ -387,6 +387,7 @@ async def _sleep(call: Call, asked: wire.Sleep) -> None:
                 await asyncio.gather(nap, return_exceptions=True)
             if not nap.cancelled():
                 nap.result()
+            await standing.check()
             now = time.monotonic()
             if now - started < nap_s or now >= end_s:
                 return
