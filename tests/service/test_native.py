@@ -6,6 +6,8 @@ import asyncio
 
 from tests.service.asgi import Client
 
+from holdfast.service.service import Service
+
 
 async def _enqueued(client: Client, **job: object) -> str:
     made = await client.post("/v1/jobs", {"type": "mail", **job})
@@ -96,6 +98,41 @@ async def test_a_long_poll_wakes_when_a_job_comes(client: Client) -> None:
         if (await client.get("/v1/queues")).json["scopes"] == []:
             await _enqueued(client)
     assert len(polling.result().json["leases"]) == 1
+
+
+async def test_a_wait_for_a_result_lasts_until_the_job_has_ended(
+    client: Client, service: Service
+) -> None:
+    """The empty body of a GET is no hang-up."""
+    id = await _enqueued(client)
+    [lease] = (await client.post("/v1/claim")).json["leases"]
+
+    waiting = asyncio.ensure_future(client.get(f"/v1/jobs/{id}/result?wait=30"))
+    async with asyncio.timeout(5):
+        while not service.waiters:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert not waiting.done()
+    ack = {"id": id, "token": lease["token"], "outcome": "complete", "result": 5}
+    await client.post("/v1/ack", {"acks": [ack]})
+
+    async with asyncio.timeout(5):
+        found = (await waiting).json
+    assert (found["done"], found["result"]) == (True, 5)
+
+
+async def test_a_wait_for_a_result_ends_when_its_caller_leaves(
+    client: Client, service: Service
+) -> None:
+    """Its place is free for others at once."""
+    id = await _enqueued(client)
+
+    async with client.open("GET", f"/v1/jobs/{id}/result?wait=30"), asyncio.timeout(5):
+        while not service.waiters:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+
+    assert service.waiters == 0
 
 
 async def test_of_many_that_wait_each_gets_one_job(client: Client) -> None:

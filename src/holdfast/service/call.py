@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,7 +14,7 @@ from holdfast.errors import InvalidInput, did_you_mean
 from holdfast.job import check_name
 from holdfast.limits import GROUP_MAX, ID_MAX, QUEUE_MAX, TENANT_MAX
 from holdfast.scope import Scope, ScopeKind
-from holdfast.service.problems import NotFound, NotJson
+from holdfast.service.problems import BodyTooLarge, NotFound, NotJson
 from holdfast.service.rights import Caller, Forbidden
 from holdfast.service.standing import Standing
 from holdfast.store import Ref
@@ -89,7 +90,13 @@ class Call:
 
     def gone(self) -> asyncio.Future[Any]:
         """Done when the client has left; cancel it when nobody asks any more."""
-        return asyncio.ensure_future(self.request.receive())
+        return asyncio.ensure_future(self._gone())
+
+    async def _gone(self) -> None:
+        """What is left of a body, and the empty one of a GET, comes before the hang-up."""
+        with suppress(BodyTooLarge):  # Told by nobody any more: as good as gone.
+            while (await self.request.receive())["type"] != "http.disconnect":
+                pass
 
 
 def header(request: Request, name: bytes) -> str | None:
