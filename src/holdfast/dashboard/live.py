@@ -143,7 +143,7 @@ class Hub:
     def follow(
         self, key: Key, topic: str, standing: Callable[[], Awaitable[bool]] = always
     ) -> AsyncIterator[bytes]:
-        """The messages of a new reader, while it may look; TooManyReaders when there is no place."""
+        """The messages of a new reader, while it may look; TooManyReaders if there is no place."""
         if self.readers >= READERS_MAX:
             raise TooManyReaders(readers=self.readers, retry_after_s=5)
         return self._follow(self.channel(key), Reader(topic), standing)

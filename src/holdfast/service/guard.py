@@ -30,6 +30,7 @@ from holdfast.service.problems import (
     fault,
     problem,
 )
+from holdfast.service.proxies import Proxies
 from holdfast.service.service import Service
 
 logger = logging.getLogger("holdfast.access")
@@ -51,6 +52,7 @@ class Guard:
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self._app = app
         self._service = service
+        self._proxies = Proxies.of_environment()
         self.under_way = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -61,6 +63,8 @@ class Guard:
         named = scope["named_headers"] = dict(scope["headers"])
         request_id = scope["request_id"] = _request_id(named)
         scope["app"] = self  # Makes routing raise what it refuses.
+        if b"x-forwarded-proto" in named:
+            self._believe(scope)
         told = Told(send, request_id)
         limits, deadlines = self._service.limits, self._service.deadlines
         self.under_way += 1
@@ -104,6 +108,12 @@ class Guard:
                 faults.error("request %s failed", request_id, exc_info=error)
                 return answer(fault(request_id))
         raise error
+
+    def _believe(self, scope: Scope) -> None:
+        """How the browser came, where a proxy that is trusted says so."""
+        client = scope["client"][0] if scope.get("client") else None
+        said = scope["named_headers"][b"x-forwarded-proto"].decode("latin-1")
+        scope["scheme"] = self._proxies.scheme(client, said) or scope["scheme"]
 
     def _admit(self, scope: Scope) -> None:
         limits = self._service.limits
