@@ -254,7 +254,7 @@ async def test_a_pause_stops_claims_and_says_why(app: App) -> None:
     await acme.scope().resume("ada")
     second = await claimed(app)
 
-    assert paused.settings.paused == Pause("invoice 17 is overdue", "ada")
+    assert paused.settings.paused == Pause("invoice 17 is overdue", "ada", platform=True)
     assert (first, second) == ([other.id], [mine.id])
     assert (await acme.scope().resume("ada")).settings == NO_SETTINGS
 

@@ -11,6 +11,7 @@ HoldfastError
 │   ├── InvalidPayload         INVALID_PAYLOAD     arguments do not fit the job type
 │   ├── IdConflict             ID_CONFLICT         the id is another job's
 │   └── StaleSetting           STALE_SETTING       compare-and-set lost
+├── PlatformOnly               PLATFORM_ONLY       a tenant may not change this setting
 ├── QueueFull                  QUEUE_FULL          the tenant's cap on jobs or bytes is reached
 ├── TenantFull                 TENANT_FULL         the tenant has as many of these as it may have
 ├── CodecError                 CODEC
@@ -128,6 +129,11 @@ class IdConflict(InvalidInput):
 class StaleSetting(InvalidInput):
     code = "STALE_SETTING"
     text = "setting {name!r} is at version {version}, not {expected}: read it again, then change it"
+
+
+class PlatformOnly(HoldfastError):
+    code = "PLATFORM_ONLY"
+    text = "{field}: {why}"
 
 
 class QueueFull(HoldfastError):

@@ -30,6 +30,7 @@ from holdfast.limits import (
     TOKEN_MAX,
     VERSION_MAX,
 )
+from holdfast.redact import Redacted
 from holdfast.retry import PRESETS, RetryPolicy
 
 
@@ -162,7 +163,7 @@ class JobRecord(msgspec.Struct, frozen=True, gc=False):
         return self.rules.max_attempts
 
 
-class Lease(msgspec.Struct, frozen=True, gc=False):
+class Lease(Redacted, msgspec.Struct, frozen=True, gc=False):
     """What a claim gives: the job, and the right to settle it until a deadline."""
 
     job: JobRecord
@@ -173,8 +174,9 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
     def fence(self) -> int:
         return self.job.fence
 
-    def __repr__(self) -> str:
-        return f"Lease(job={self.job.id!r}, fence={self.job.fence}, token=<redacted>)"
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """Short: a job may be large, and a worker holds many."""
+        return [("job", self.job.id), ("fence", self.fence), ("until", self.until)]
 
 
 class Completed(msgspec.Struct, frozen=True, gc=False):

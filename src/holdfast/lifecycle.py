@@ -40,6 +40,7 @@ from holdfast.job import (
     State,
 )
 from holdfast.limits import ERROR_CHARS_MAX, MISSES_MAX
+from holdfast.redact import Redacted
 
 MOVES: dict[State, frozenset[State]] = {
     State.WAITING: frozenset({State.ENQUEUED, State.CANCELED, State.FAILED}),
@@ -62,7 +63,7 @@ MOVES: dict[State, frozenset[State]] = {
 }
 
 
-class Transition(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class Transition(Redacted, msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The change a store must make, if the lease still holds."""
 
     tenant: str

@@ -203,10 +203,15 @@ async def scopes(store: Store, tenant: str | None = None) -> dict[Scope, ScopeSt
 
 
 def scope(
-    store: Store, tenant: str, *, queue: str | None = None, group: str | None = None
+    store: Store,
+    tenant: str,
+    *,
+    queue: str | None = None,
+    group: str | None = None,
+    platform: bool = True,
 ) -> ScopeHandle:
     """The handle of a tenant, or of a queue or a group of it: get, set, pause, resume, slots."""
-    return handle(store, tenant, queue=queue, group=group)
+    return handle(store, tenant, queue=queue, group=group, platform=platform)
 
 
 def group(store: Store, tenant: str, name: str) -> GroupHandle:

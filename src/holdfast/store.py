@@ -23,6 +23,7 @@ from holdfast.errors import HoldfastError
 from holdfast.job import By, Event, JobRecord, Lease, NewJob, Reason, State, check_name, check_whole
 from holdfast.lifecycle import Transition
 from holdfast.limits import HOLD_S_MAX, NAME_MAX, NOTE_MAX, PAGE_MAX, SETTING_MAX, within
+from holdfast.redact import Redacted
 from holdfast.scope import Explanation, ScopeKind
 
 
@@ -60,7 +61,7 @@ class Enqueued(msgspec.Struct, frozen=True, gc=False):
     """Refused; nothing was written for this item."""
 
 
-class Claim(msgspec.Struct, frozen=True, kw_only=True):
+class Claim(Redacted, msgspec.Struct, frozen=True, kw_only=True):
     """Who wants how many jobs, of whom, for how long."""
 
     worker: str
@@ -75,7 +76,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     exclude_groups: tuple[str, ...] = ()
 
 
-class Extension(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class Extension(Redacted, msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A heartbeat: the lease shall last for this long from now, never less than it does already."""
 
     tenant: str
@@ -165,7 +166,7 @@ class Changed(msgspec.Struct, frozen=True):
     """Where the next step goes on; None at the end."""
 
 
-class Lapsed(msgspec.Struct, frozen=True):
+class Lapsed(Redacted, msgspec.Struct, frozen=True):
     """A job past its deadline, for `lifecycle.lapse` to decide on."""
 
     job: JobRecord

@@ -12,12 +12,13 @@ from concurrent.futures import CancelledError
 from types import TracebackType
 from typing import Any, Protocol, TypeVar, Unpack
 
+from holdfast.amend import Limits
 from holdfast.enqueue import EnqueuedMany, Options
 from holdfast.errors import InvalidInput, StoreUnavailable
 from holdfast.explain import Explained
 from holdfast.job import JobRecord
 from holdfast.scope import Scope
-from holdfast.scopes import Canceling, GroupHandle, Limits, ScopeHandle, ScopeState, Slot
+from holdfast.scopes import Canceling, GroupHandle, ScopeHandle, ScopeState, Slot
 from holdfast.store import Enqueued, Page, Tally
 from holdfast.tenant import Tenant
 from holdfast.typed import Job, Planned

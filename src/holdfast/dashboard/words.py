@@ -132,6 +132,11 @@ def limits(settings: ScopeSettings) -> list[str]:
             found.append("groups in order")
     if settings.max_queued is not None:
         found.append(f"{number(settings.max_queued)} may wait")
+    if settings.ceiling is not None:
+        top = settings.ceiling
+        words = [f"{number(top.max_running)} at a time"] if top.max_running else []
+        words += [rate_text(top.rate)] if top.rate else []
+        found.append(f"ceiling {' and '.join(words)}")
     if settings.weight != 1:
         found.append(f"weight {settings.weight}")
     return found

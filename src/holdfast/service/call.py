@@ -16,6 +16,7 @@ from holdfast.limits import GROUP_MAX, ID_MAX, QUEUE_MAX, TENANT_MAX
 from holdfast.scope import Scope, ScopeKind
 from holdfast.service.problems import BodyTooLarge, NotFound, NotJson
 from holdfast.service.rights import Caller, Forbidden
+from holdfast.service.standing import Standing
 from holdfast.store import Ref
 from holdfast.tenant import Tenant
 
@@ -82,6 +83,10 @@ class Call:
 
     def header(self, name: bytes) -> str | None:
         return header(self.request, name)
+
+    def standing(self) -> Standing:
+        """To ask, while the call lasts, whether its caller still may."""
+        return Standing(self.service, self.request, lambda caller: caller == self.caller)
 
     def gone(self) -> asyncio.Future[Any]:
         """Done when the client has left; cancel it when nobody asks any more."""

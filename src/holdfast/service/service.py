@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from starlette.requests import Request
@@ -40,9 +41,17 @@ class Service:
     """One for each process."""
 
     def __init__(
-        self, store: Store, auth: Auth, limits: Limits | None = None, config: Config | None = None
+        self,
+        store: Store,
+        auth: Auth,
+        limits: Limits | None = None,
+        config: Config | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.store = store
+        self.clock = clock
+        """Seconds; tells when to ask again whether a token still holds."""
         self.limits = (limits or Limits()).checked()
         self.config = config or Config()
         self.codecs = Codecs()
@@ -71,7 +80,14 @@ class Service:
 
     async def caller(self, request: Request) -> Caller:
         """Who calls, if it may call now."""
-        caller = await self._auth.caller(request)
+        return self.admitted(await self.known(request))
+
+    async def known(self, request: Request) -> Caller:
+        """Who calls, however often it did."""
+        return await self._auth.caller(request)
+
+    def admitted(self, caller: Caller) -> Caller:
+        """The caller, if it has not called too often."""
         self._rates.spend(caller.key)
         return caller
 

@@ -45,7 +45,8 @@ async def _facts(call: Call, after: int, job_id: str | None) -> AsyncIterator[An
             after = (await service.store.events(call.tenant, -1, 1, job_id)).cursor
             # At once, so that a reader knows where it stands before anything has happened.
             yield ServerSentEvent(comment="following", id=str(after))
-        while not (service.closing or caller.over):
+        standing = call.standing()
+        while not (service.closing or caller.over) and await standing.holds():
             page = await service.store.events(call.tenant, after, PAGE_MAX, job_id)
             if page.lost:
                 # Before the page: who is cut off here comes again for it.

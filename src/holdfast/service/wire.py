@@ -29,6 +29,7 @@ from holdfast.limits import (
     TYPE_MAX,
     WORKER_MAX,
 )
+from holdfast.redact import Redacted
 from holdfast.retry import RetryPolicy
 from holdfast.scope import GateKind, ScopeKind, ScopeSettings
 from holdfast.service.problems import Problem
@@ -208,7 +209,7 @@ class ClaimIn(Strict):
     exclude_groups: Annotated[tuple[GroupName, ...], Meta(max_length=EXCLUDE_MAX)] = ()
 
 
-class LeaseOut(Out):
+class LeaseOut(Redacted, Out):
     job: JobOut
     token: str
     until: datetime
@@ -225,7 +226,7 @@ class OutcomeName(StrEnum):
     SNOOZE = "snooze"
 
 
-class AckIn(Strict):
+class AckIn(Redacted, Strict):
     """What became of one lease. `retry: false` fails the job for good."""
 
     id: JobId
@@ -253,7 +254,7 @@ class AcksOut(Out):
     acks: Sequence[AckOut]
 
 
-class ExtendIn(Strict):
+class ExtendIn(Redacted, Strict):
     id: JobId
     token: Token
     lease: Annotated[float, Meta(gt=0, le=LEASE_S_MAX)] = 60.0
@@ -311,6 +312,14 @@ class GroupRulesIn(Strict):
     ordered: bool | UnsetType | None = UNSET
 
 
+class CeilingIn(Strict):
+    """How high a tenant may set the limits of the scope: with the right to platform."""
+
+    max_running: Annotated[int, Meta(ge=1)] | UnsetType | None = UNSET
+    rate: str | UnsetType | None = UNSET
+    burst: Annotated[int, Meta(ge=1)] | UnsetType = UNSET
+
+
 class ScopeIn(Strict):
     """What to change; null takes a limit away, what is not named stays."""
 
@@ -325,6 +334,7 @@ class ScopeIn(Strict):
     max_bytes: Annotated[int, Meta(ge=1)] | UnsetType | None = UNSET
     ordered: bool | UnsetType | None = UNSET
     groups: GroupRulesIn | UnsetType | None = UNSET
+    ceiling: CeilingIn | UnsetType | None = UNSET
 
 
 class PauseIn(Strict):

@@ -105,8 +105,25 @@ def ref(call: Call, one: Ref) -> Ref:
 
 def _scoped(call: Call, scope: Scope) -> None:
     own(call, scope.tenant)
-    if scope.kind is ScopeKind.QUEUE:
-        call.caller.check_queue(scope.part)
+    call.caller.check_scope(scope)
+
+
+def counted(call: Call, by: ScopeKind) -> None:
+    """Counts of tenants and groups are those of all their queues."""
+    if by is not ScopeKind.QUEUE and call.caller.queues is not None:
+        raise Forbidden(why="this token is for some queues; it may count those only")
+
+
+def seen_setting(call: Call, name: str) -> bool:
+    """Whether the caller may read a setting of this name, listed with others."""
+    scope = scope_of(name)
+    return scope is None or call.caller.may_look(scope)
+
+
+def seen_hold(call: Call, name: str) -> bool:
+    """The same of a hold."""
+    scope = slot_scope_of(name)
+    return scope is None or call.caller.may_scope(scope)
 
 
 def put(call: Call, one: Put) -> Put:

@@ -54,7 +54,7 @@ def _planned(call: Call, take: Take) -> Take | None:
     if bounds.slot(call, take.name):
         return take
     if take.name.startswith(PREFIX):
-        return take if call.tenant_name is None else _present(take, call.tenant_name)
+        return take if call.tenant_name is None else _present(call, take, call.tenant_name)
     if call.tenant_name is None and Right.ADMIN in call.caller.rights:
         return take
     if take.name == UPKEEP:
@@ -62,8 +62,10 @@ def _planned(call: Call, take: Take) -> Take | None:
     raise Forbidden(why="this token holds slots and the presence of workers, no other names")
 
 
-def _present(take: Take, tenant: str) -> Take:
-    """A worker of one tenant: under a name that no other tenant can take, serving no other."""
+def _present(call: Call, take: Take, tenant: str) -> Take:
+    """A worker of one tenant: under a name that no other tenant can take, serving no other tenant,
+    and no queue that its token is not for.
+    """
     name = check_name("name", take.name.removeprefix(PREFIX), WORKER_MAX)
     note = take.note
     if take.length_us:
@@ -71,7 +73,9 @@ def _present(take: Take, tenant: str) -> Take:
             said = _note.decode(take.note)
         except msgspec.MsgspecError as error:
             raise InvalidInput(field="note", why=f"is no worker's note: {error}") from None
-        note = msgspec.json.encode(msgspec.structs.replace(said, tenants=(tenant,))).decode()
+        serves = call.caller.queues_of(said.queues)
+        said = msgspec.structs.replace(said, tenants=(tenant,), queues=serves)
+        note = msgspec.json.encode(said).decode()
     return Take(f"{_own(tenant)}{name}", take.owner, take.length_us, note)
 
 
@@ -92,14 +96,21 @@ async def _listed(call: Call, under: str) -> list[Hold]:
     if under:
         check_name("under", under, NAME_MAX)
     if tenant is None:
-        return await store.hold(under=under)
+        return _own_slots(call, await store.hold(under=under))
     if under == UPKEEP:
         leader = await _leader(call)
         return [leader] if leader.owner else []
     if not under.startswith(PREFIX):
-        return await store.hold(under=bounds.slots_under(under, tenant))
+        return _own_slots(call, await store.hold(under=bounds.slots_under(under, tenant)))
     seen = [_seen(one, tenant) for one in await store.hold(under=PREFIX)]
     return [one for one in seen if one is not None and one.name.startswith(under)]
+
+
+def _own_slots(call: Call, found: list[Hold]) -> list[Hold]:
+    """Without the slots of scopes that a token for some queues may not act on."""
+    if call.caller.queues is None:
+        return found
+    return [one for one in found if bounds.seen_hold(call, one.name)]
 
 
 def _seen(one: Hold, tenant: str) -> Hold | None:

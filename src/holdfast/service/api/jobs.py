@@ -186,10 +186,10 @@ async def listed(call: Call, select: Selection) -> JobsOut:
     )
 
 
-def cursor(text: str) -> int:
+def cursor(text: str, field: str = "cursor") -> int:
     """A cursor of ours, as it was handed out."""
     if not text.isascii() or not text.isdecimal() or len(text) > 19 or int(text) >= 2**63:
-        raise InvalidInput(field="cursor", why="is not one that this service gave")
+        raise InvalidInput(field=field, why="is not one that this service gave")
     return int(text)
 
 
@@ -216,9 +216,10 @@ class Waiting(Strict):
 async def result(call: Call) -> ResultOut:
     """What came of the job, waited for as long as asked."""
     ref, end = call.job(), time.monotonic() + min(call.query.wait, call.service.limits.wait_s)
-    gone = call.gone()
+    gone, standing = call.gone(), call.standing()
     try:
         while True:
+            await standing.check()
             job = await seen(call, ref)
             left = end - time.monotonic()
             done = job.state in TERMINAL

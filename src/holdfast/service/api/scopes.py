@@ -12,12 +12,13 @@ from holdfast.job import check_name
 from holdfast.limits import GROUP_MAX, ID_MAX, PAGE_MAX
 from holdfast.scope import ScopeKind
 from holdfast.scopes import ALIVE, GroupHandle, ScopeHandle, ScopeState, Slot, configured
+from holdfast.service.api.bounds import counted
 from holdfast.service.api.jobs import cursor
 from holdfast.service.call import Call
 from holdfast.service.problems import NotFound
 from holdfast.service.render import given, when
-from holdfast.service.rights import Forbidden
 from holdfast.service.wire import (
+    CeilingIn,
     DoneOut,
     GroupRulesIn,
     Out,
@@ -56,6 +57,7 @@ class Paging(Strict):
 
 async def groups(call: Call) -> TalliesOut:
     """The groups that have jobs or slots, by name."""
+    counted(call, ScopeKind.GROUP)
     query: Paging = call.query
     if query.after is not None:
         check_name("after", query.after, GROUP_MAX)
@@ -66,7 +68,7 @@ async def groups(call: Call) -> TalliesOut:
 
 async def counts(call: Call) -> TallyOut:
     """How many jobs of a scope are in each state."""
-    return _tally(await _handle(call).counts())
+    return _tally(await _own(call).counts())
 
 
 def _tally(tally: Tally) -> TallyOut:
@@ -86,9 +88,7 @@ async def every(call: Call) -> ScopesOut:
     found = await configured(call.service.store, call.tenant)
     return ScopesOut(
         scopes=[
-            _state(state)
-            for scope, state in sorted(found.items())
-            if scope.kind is not ScopeKind.QUEUE or call.caller.may_queue(scope.part)
+            _state(state) for scope, state in sorted(found.items()) if call.caller.may_look(scope)
         ]
     )
 
@@ -103,8 +103,9 @@ async def change(call: Call) -> ScopeOut:
     handle = _own(call)
     body: ScopeIn = call.body
     changes = given(body, "expect")
-    if isinstance(body.groups, GroupRulesIn):
-        changes["groups"] = given(body.groups)
+    for part in ("groups", "ceiling"):
+        if isinstance(said := getattr(body, part), GroupRulesIn | CeilingIn):
+            changes[part] = given(said)
     if not changes:
         raise InvalidInput(field="body", why="names nothing to change")
     expect = None if body.expect is UNSET else body.expect
@@ -130,14 +131,14 @@ def _state(state: ScopeState) -> ScopeOut:
 
 
 def _handle(call: Call) -> ScopeHandle:
-    return ScopeHandle(call.service.store, call.scope())
+    """To look at its settings."""
+    return ScopeHandle(call.service.store, call.scope(), platform=call.caller.platform)
 
 
 def _own(call: Call) -> ScopeHandle:
-    """The same, to change: a tenant and its groups reach over queues that may be others'."""
+    """The same, to act on it: `Caller.check_scope` says who may, here and in the store's verbs."""
     handle = _handle(call)
-    if handle.scope.kind is not ScopeKind.QUEUE and call.caller.queues is not None:
-        raise Forbidden(why="this token is for some queues; it may change those only")
+    call.caller.check_scope(handle.scope)
     return handle
 
 
@@ -146,7 +147,7 @@ def _own(call: Call) -> ScopeHandle:
 
 async def slots(call: Call) -> SlotsOut:
     """The places that outsiders hold now."""
-    return SlotsOut(slots=[_slot(one) for one in await _handle(call).slots()])
+    return SlotsOut(slots=[_slot(one) for one in await _own(call).slots()])
 
 
 async def push_slot(call: Call) -> SlotOut:

@@ -4,12 +4,14 @@ Not for other languages: the native API is. The shapes are `stores/remote/wire.p
 its FORMAT; `bounds.py` says what a caller may name. What an enqueue, a claim or an ack may do:
 
 - A caller of one tenant means its own where no tenant is named, and may name no other.
-- A token for some queues enqueues, claims, finds and counts only there; jobs elsewhere are not
-  found. A token for some types enqueues only those, and is never handed a job of another.
+- A token for some queues enqueues, claims, finds, counts, sets and holds slots only there; jobs
+  elsewhere are not found. It may read the limits of its tenant, which hold its jobs back. A token
+  for some types enqueues only those, and is never handed a job of another.
 - An ack carries a lease's secret token, which the store checks: the right to work is enough. One
   without a token, or because a deadline passed, is upkeep's, and needs the right to admin.
 - Workers hold `worker/<name>` while they live. Those of one tenant's callers are kept apart by the
   tenant's name, and their notes say that they serve this tenant and no other.
+- What the platform set on a tenant is changed with the right to platform alone (`ceiling.py`).
 - `upkeep` elects who does the upkeep of all tenants. Who may not is told who leads, and never does.
 - Other names are for admins of every tenant.
 """
@@ -23,11 +25,13 @@ from collections.abc import Sequence
 import msgspec
 from starlette.responses import Response
 
-from holdfast.errors import InvalidInput, JobNotFound, PayloadTooLarge
+from holdfast.ceiling import allowed
+from holdfast.errors import InvalidInput, JobNotFound, PayloadTooLarge, StaleSetting
 from holdfast.job import Lease, NewJob, Released, check_name, check_seconds
 from holdfast.lifecycle import Transition, decide
 from holdfast.limits import GROUP_MAX, NAME_MAX, PAGE_MAX, QUEUE_MAX, WAIT_S_MAX
-from holdfast.scope import Explanation, ScopeKind
+from holdfast.scope import NO_SETTINGS, Explanation, ScopeKind, decode, encode, scope_of
+from holdfast.scopes import ScopeHandle
 from holdfast.service.api import bounds
 from holdfast.service.api.verbs import encoded, encoded_lease, verb
 from holdfast.service.call import Call
@@ -46,6 +50,7 @@ from holdfast.store import (
     Lapsed,
     Page,
     Pruned,
+    Put,
     Ref,
     Selection,
     Setting,
@@ -242,6 +247,7 @@ async def find(call: Call, asked: Find) -> Page:
 @verb(wire.COUNT)
 async def count(call: Call, asked: wire.Counting) -> list[Tally]:
     """Counts per queue, group or tenant."""
+    bounds.counted(call, asked.by)
     tallies = await _count(call, asked, recount=False)
     if asked.by is not ScopeKind.QUEUE:
         return tallies
@@ -300,7 +306,14 @@ async def events(call: Call, asked: wire.Reading) -> EventPage:
 @verb(wire.SETTINGS)
 async def settings(call: Call, asked: wire.Under) -> list[Setting]:
     """Settings under a prefix."""
-    return await call.service.store.settings(under=bounds.settings_under(call, asked.under))
+    return await _listed(call, asked.under)
+
+
+async def _listed(call: Call, under: str) -> list[Setting]:
+    found = await call.service.store.settings(under=bounds.settings_under(call, under))
+    if call.caller.queues is None:
+        return found
+    return [one for one in found if bounds.seen_setting(call, one.name)]
 
 
 @verb(wire.PUT)
@@ -310,7 +323,27 @@ async def put(call: Call, asked: wire.Puts) -> list[Setting]:
     if asked.under is not None:
         bounds.need(call, Right.READ)
         bounds.settings_under(call, asked.under)
-    return await call.service.store.settings(puts, under=asked.under)
+    if not call.caller.platform:
+        puts = [await _below_the_platform(call, one) for one in puts]
+    if call.caller.queues is None:
+        return await call.service.store.settings(puts, under=asked.under)
+    done = await call.service.store.settings(puts)
+    return done if asked.under is None else await _listed(call, asked.under)
+
+
+async def _below_the_platform(call: Call, one: Put) -> Put:
+    """The put with what `ceiling.allowed` makes of it, from the very version that it names."""
+    name = one.name
+    scope = scope_of(name)
+    if scope is None:
+        return one  # Not of a scope: `bounds.put` let only admins through.
+    handle = ScopeHandle(call.service.store, scope)
+    before = await handle.get()
+    if before.version != one.version:
+        raise StaleSetting(field="version", name=name, version=before.version, expected=one.version)
+    wanted = NO_SETTINGS if one.value is None else decode(name, one.value)
+    stored = allowed(before.settings, wanted, platform=False)
+    return Put(name, None if stored == NO_SETTINGS else encode(stored), one.version)
 
 
 # -- wait ------------------------------------------------------------------------------------------
@@ -343,7 +376,7 @@ async def _sleep(call: Call, asked: wire.Sleep) -> None:
     """As long as asked, unless the caller leaves or the service goes down."""
     wait_s = min(check_seconds("timeout_s", asked.timeout_s), call.service.limits.wait_s)
     end_s = time.monotonic() + wait_s
-    gone = call.gone()
+    gone, standing = call.gone(), call.standing()
     try:
         while not call.service.closing and not gone.done():
             nap_s = max(0.0, min(NAP_S, end_s - time.monotonic()))
@@ -356,6 +389,7 @@ async def _sleep(call: Call, asked: wire.Sleep) -> None:
                 await asyncio.gather(nap, return_exceptions=True)
             if not nap.cancelled():
                 nap.result()
+            await standing.check()
             now = time.monotonic()
             if now - started < nap_s or now >= end_s:
                 return

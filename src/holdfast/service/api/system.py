@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
@@ -17,6 +18,8 @@ from holdfast.service.endpoint import Status
 from holdfast.service.metrics import MEDIA
 from holdfast.service.render import when
 from holdfast.service.wire import Out
+
+logger = logging.getLogger("holdfast")
 
 READY_S = 2.0
 """How long the store may take to answer a readiness probe."""
@@ -37,7 +40,7 @@ async def alive(call: Call) -> HealthOut:
 
 
 async def ready(call: Call) -> Status:
-    """The store answers: 200, or 503 and why not."""
+    """The store answers: 200, or 503. Anybody may ask, so what the store said is only logged."""
     service = call.service
     if service.closing:
         return Status(503, ReadyOut(ready=False, why="the service is going down"))
@@ -47,7 +50,8 @@ async def ready(call: Call) -> Status:
     except TimeoutError:
         return Status(503, ReadyOut(ready=False, why=f"no answer in {READY_S:g} s"))
     except HoldfastError as error:
-        return Status(503, ReadyOut(ready=False, why=str(error)))
+        logger.warning("not ready: %s", error)
+        return Status(503, ReadyOut(ready=False, why="the store does not answer; see the log"))
     return Status(200, ReadyOut(ready=True))
 
 

@@ -33,6 +33,7 @@ from holdfast.limits import ID_MAX, WORKER_MAX
 from holdfast.service.call import Call
 from holdfast.service.problems import problem
 from holdfast.service.render import lease_out, unbase64
+from holdfast.service.rights import Unauthenticated
 from holdfast.service.wire import (
     AckIn,
     AckOut,
@@ -67,12 +68,17 @@ async def claim(call: Call) -> LeasesOut:
     if asked.wait <= 0:
         leases = await service.store.claim(wanted)
     else:
-        gone = call.gone()
+        gone, standing = call.gone(), call.standing()
         try:
             wait_s = min(asked.wait, service.limits.wait_s)
             leases = await service.pollers.claim(wanted, wait_s, gone)
         finally:
             gone.cancel()
+        try:
+            await standing.check()
+        except Unauthenticated:
+            await _give_back(call, leases, 0)
+            raise
     return LeasesOut(leases=[lease_out(one) for one in await _allowed(call, leases)])
 
 
@@ -82,9 +88,14 @@ async def _allowed(call: Call, leases: list[Lease]) -> list[Lease]:
     others = [one for one in leases if not may(one.job.type)]
     if not others:
         return leases
-    back = Released(WRONG_TYPE_US)
-    await call.service.store.ack([decide(back, one.job, one.token, 0.0) for one in others])
+    await _give_back(call, others, WRONG_TYPE_US)
     return [one for one in leases if may(one.job.type)]
+
+
+async def _give_back(call: Call, leases: Sequence[Lease], delay_us: int) -> None:
+    back = Released(delay_us)
+    if leases:
+        await call.service.store.ack([decide(back, one.job, one.token, 0.0) for one in leases])
 
 
 async def ack(call: Call) -> AcksOut:

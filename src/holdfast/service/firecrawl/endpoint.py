@@ -102,7 +102,7 @@ class Endpoint:
     async def _respond(self, request: Request) -> Response:
         line, wire = self._line, self._wire
         try:
-            caller = NOBODY if line.right is None else await wire.service.caller(request)
+            caller = NOBODY if line.right is None else await wire.caller(request)
             _allow(line, caller)
             ask = Ask(wire, request, caller)
             if line.body is not None:

@@ -33,6 +33,7 @@ from holdfast.job import (
     check_token,
 )
 from holdfast.limits import DELAY_S_MAX, GROUP_MAX, ID_MAX, NAME_MAX, TENANT_MAX, WORKER_MAX
+from holdfast.redact import Redacted
 from holdfast.scope import Scope, ScopeKind
 from holdfast.service.call import decoded
 from holdfast.service.firecrawl.shapes import JobOut, PoppedOut, PushIn
@@ -268,7 +269,7 @@ def popped(lease: Lease) -> PoppedOut | None:
 # -- claims ----------------------------------------------------------------------------------------
 
 
-class Key(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class Key(Redacted, msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """What a queueKey carries: whose job, which, and the right to settle it."""
 
     tenant: str
@@ -333,7 +334,7 @@ def claim_of(name: str, under: str, token: str) -> Claimed | None:
     return Claimed(name[found.end() : end], name[end + 1 :], token)
 
 
-class Claimed(msgspec.Struct, frozen=True):
+class Claimed(Redacted, msgspec.Struct, frozen=True):
     """As much of a claim as settling it takes."""
 
     tenant: str

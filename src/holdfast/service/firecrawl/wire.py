@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 
 import msgspec
+from starlette.requests import Request
 
 from holdfast.clock import Micros, micros
 from holdfast.coalesce import Coalescer
@@ -14,7 +15,11 @@ from holdfast.errors import ConfigError
 from holdfast.job import Rules
 from holdfast.limits import ATTEMPTS_MAX, BATCH_MAX, DELAY_S_MAX, LEASE_S_MAX
 from holdfast.scope import Scope, ScopeKind
+from holdfast.service.auth.bearer import KEY_HEADER
+from holdfast.service.auth.nobody import check_local
 from holdfast.service.firecrawl import mapping
+from holdfast.service.firecrawl.claims import Nonces
+from holdfast.service.rights import Caller, Right, rights
 from holdfast.service.service import PENDING_MAX, Service
 from holdfast.service.settings import MIB
 from holdfast.store import Hold, Take, Tally
@@ -29,12 +34,27 @@ OWNER = "firecrawl"
 """Of all holds that any process of the wire may renew."""
 
 
+ANYBODY = Caller(
+    name="firecrawl",
+    tenant=None,
+    rights=rights([Right.PRODUCE, Right.WORK, Right.OPERATE]),
+    queues=(mapping.QUEUE,),
+    types=(mapping.TYPE,),
+)
+"""Who uses an open wire: every team, and nothing but the wire."""
+TOKEN_HEADERS = ("authorization", KEY_HEADER)
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     claim_s: float = 300.0
     """After this a popped job that nobody completed or released can be popped again."""
     keep_s: float = 3600.0
     """How long the record of a completed or expired job stays, for operators; the wire hides it."""
     body_max: int = 2 * MIB
+    open: bool = False
+    """Who sends no token may use the wire, for every team: Firecrawl's own client sends none."""
+    local_only: bool = False
+    """Where it is open, it serves only what was sent to this machine's own names."""
 
     def checked(self) -> Settings:
         for name, least, most in (("claim_s", 0.1, LEASE_S_MAX), ("keep_s", 0, DELAY_S_MAX)):
@@ -57,8 +77,17 @@ class Wire:
         self.holds: Coalescer[Take, Hold] = Coalescer(
             service.store.hold, batch_max=BATCH_MAX, pending_max=PENDING_MAX
         )
+        self.nonces = Nonces(service.store)
         self._listed: OrderedDict[tuple[str, str], float] = OrderedDict()
         self._markers: OrderedDict[str, tuple[Micros, str | None]] = OrderedDict()
+
+    async def caller(self, request: Request) -> Caller:
+        """Who calls. A token is asked for where the wire is not open, and counts where it is."""
+        if not self.settings.open or any(name in request.headers for name in TOKEN_HEADERS):
+            return await self.service.caller(request)
+        if self.settings.local_only:
+            check_local(request)
+        return self.service.admitted(ANYBODY)
 
     # -- crawls ----------------------------------------------------------------------------------
 

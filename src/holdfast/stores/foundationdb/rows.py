@@ -10,6 +10,7 @@ import msgspec
 from holdfast.clock import Micros
 from holdfast.job import TERMINAL, Envelope, JobRecord, NewJob, Reason, State
 from holdfast.lifecycle import seen
+from holdfast.redact import Redacted
 from holdfast.stores.foundationdb.clock import Instant
 from holdfast.stores.foundationdb.layout import (
     INLINE_MAX,
@@ -29,7 +30,7 @@ BY_SEQ = 2
 WAITS = frozenset({State.ENQUEUED, State.SCHEDULED, State.RETRYING, State.WAITING})
 
 
-class Row(msgspec.Struct, array_like=True, gc=False):
+class Row(Redacted, msgspec.Struct, array_like=True, gc=False):
     """One job, mutable, seen only inside one step. Satisfies `lifecycle.Movable`.
 
     New fields come last: older rows do not have them.

@@ -55,6 +55,7 @@ TOPICS = (
     "settings",
     "hold",
     "configured",
+    "ceilings",
     "limits",
     "live_limits",
     "groups",
