@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,7 @@ class Place:
         return (await self.acme.enqueue(self.add(a=1), **options)).id
 
     async def claim(self, limit: int = 1) -> list[Lease]:
-        claim = Claim(worker="w", nonce="n", limit=limit, lease_us=60 * SECOND)
+        claim = Claim(worker="w", nonce=secrets.token_hex(8), limit=limit, lease_us=60 * SECOND)
         return await self.app.store.claim(claim)
 
     async def finish(self, lease: Lease) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,7 @@ def add(app: App, a: int = 1) -> Any:
 
 
 async def claimed(app: App, limit: int = 100) -> list[str]:
-    claim = Claim(worker="w", nonce="n", limit=limit, lease_us=60 * SECOND)
+    claim = Claim(worker="w", nonce=secrets.token_hex(8), limit=limit, lease_us=60 * SECOND)
     return [lease.job.id for lease in await app.store.claim(claim)]
 
 

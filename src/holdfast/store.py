@@ -51,13 +51,11 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Enqueued(msgspec.Struct, Generic[Result_co], frozen=True, gc=False):
-    """The answer to one enqueue.
-
-    `created` is False when the id or the key led to an earlier job.
-    """
+    """The answer to one enqueue."""
 
     id: str
     created: bool
+    """False when the id or the key led to an earlier job."""
     error: HoldfastError | None = None
     """Refused; nothing was written for this item."""
 

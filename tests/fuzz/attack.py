@@ -75,7 +75,7 @@ class Attacker:
         async with aiohttp.ClientSession(timeout=timeout, auto_decompress=True) as session:
             while time.monotonic() < until:
                 await self._call(session, self._next())
-                await asyncio.sleep(pause_s)
+                await asyncio.sleep(pause_s)  # Its pace: nothing else can be waited for.
 
     def _next(self) -> Sent:
         rng = self._rng

@@ -81,7 +81,7 @@ async def campaign(plan: Plan, say: Callable[[str], None]) -> Found:
             async with working(service, mine, secret) as phase:
                 say(f"quiet for {plan.quiet_s:.0f} s")
                 await phase("quiet")
-                await asyncio.sleep(plan.quiet_s)
+                await asyncio.sleep(plan.quiet_s)  # nothing else can be waited for
                 quiet_over = phase("beside")
                 say(f"attacked for {plan.seconds:.0f} s")
                 report = await attack(plan, service, sides, secret, say)
@@ -196,7 +196,7 @@ async def attack(
 
 async def _tell(report: Report, until: float, say: Callable[[str], None]) -> None:
     while (left := until - time.monotonic()) > 0:
-        await asyncio.sleep(min(60, left))
+        await asyncio.sleep(min(60, left))  # nothing else can be waited for
         told = ", ".join(f"{status}: {n}" for status, n in sorted(report.statuses.items()))
         left_s = max(0, until - time.monotonic())
         say(f"{left_s:.0f} s left; {told}; {len(report.faults)} faults")

@@ -47,7 +47,7 @@ class Innocent:
                         return
                     self._phase = Phase(name)
                 await self._job(session)
-                await asyncio.sleep(PAUSE_S)
+                await asyncio.sleep(PAUSE_S)  # Its pace: nothing else can be waited for.
 
     async def _job(self, session: aiohttp.ClientSession) -> None:
         self._number += 1
