@@ -81,6 +81,10 @@ PRUNE_MAX = 5000
 SELECT_MAX = 100
 """Values of one field of a selection (ids may be BATCH_MAX)."""
 WAIT_S_MAX = 60.0
+QUICK_READ_S = 0.05
+"""A page that takes longer to read waits in line with other searches (SQLite)."""
+READ_S_MAX = 10.0
+"""A search that takes longer is refused (SQLite)."""
 
 # Repair at claim time: due jobs and lapsed leases made ready before the claim looks.
 REPAIR_MAX = 200

@@ -113,7 +113,7 @@ columns hold 64 bits; a text or blob at most 1 GB, far above ours.
 
 from __future__ import annotations
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """The number of the newest file in `migrations/`; PRAGMA user_version of the database."""
 
 APPLICATION_ID = 0x484F4C44

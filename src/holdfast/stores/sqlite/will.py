@@ -12,7 +12,7 @@ from holdfast.stores.sqlite import statements as sql
 from holdfast.stores.sqlite.caps import Caps
 from holdfast.stores.sqlite.journey import finish, look, note, release_key, remove, save
 from holdfast.stores.sqlite.rows import Row
-from holdfast.stores.sqlite.sight import open_step, where
+from holdfast.stores.sqlite.sight import where
 from holdfast.stores.sqlite.transaction import Transaction
 
 _FINISHED = "state IN ('completed', 'failed', 'canceled')"
@@ -26,7 +26,8 @@ _POSSIBLE = {
 }
 
 
-def cancel(transaction: Transaction, refs: Sequence[Ref]) -> list[Canceled]:
+def cancel(transaction: Transaction, refs: Sequence[Ref], signed: str | None) -> list[Canceled]:
+    transaction.signed = signed
     transaction.ended += refs
     return [_cancel(transaction, ref) for ref in refs]
 
@@ -44,8 +45,7 @@ def _cancel(transaction: Transaction, ref: Ref) -> Canceled:
 
 
 def change(transaction: Transaction, change: Change) -> Changed:
-    if change.act is not Act.REPLAY:
-        open_step(transaction, change.select, change.after, change.limit)
+    transaction.signed = None if change.by is None else change.by.words
     condition, values = where(change.select, transaction.now)
     found = transaction.execute(
         f"SELECT {sql.ROW} FROM jobs WHERE {condition} AND {_POSSIBLE[change.act]} AND seq > ?"
@@ -53,7 +53,7 @@ def change(transaction: Transaction, change: Change) -> Changed:
         (*values, change.after, change.limit + 1),
     ).fetchall()
     rows = [Row(one) for one in found[: change.limit]]
-    caps = Caps(transaction)
+    caps = Caps(transaction, len(rows))
     done: dict[Ref, str] = {}
     for row in rows:
         outcome = _change(transaction, change, row, caps)
@@ -86,8 +86,8 @@ def _change(transaction: Transaction, change: Change, row: Row, caps: Caps) -> s
 
 def _replay(transaction: Transaction, row: Row, caps: Caps) -> str | None:
     now, id = transaction.now, replay_id(row.tenant, row.id)
-    capped = caps.concern(row.tenant)
-    if capped and caps.refusal(row.tenant, row.size) is not None:
+    capped = caps.capped(row.tenant)
+    if capped and caps.no_room(row.tenant, row.size) is not None:
         known = transaction.execute(sql.NAMED, (row.tenant, id)).fetchone()
         if known is None:
             return None
