@@ -16,6 +16,7 @@ from holdfast.lifecycle import decide
 from holdfast.store import Act, Change, Claim
 from holdfast.stores.sqlite import sight
 from holdfast.stores.sqlite import statements as sql
+from holdfast.stores.sqlite import turn_statements as turn_sql
 from holdfast.stores.sqlite.connection import open_writer
 from holdfast.stores.sqlite.layout import INLINE_MAX
 from holdfast.stores.sqlite.options import Options
@@ -69,7 +70,7 @@ def test_a_hot_statement_uses_its_index(
     connection: sqlite3.Connection, name: str, index: str
 ) -> None:
     """P9: a partial index is used only if its condition is met word for word; no plan may sort."""
-    plan = _plan(connection, getattr(sql, name))
+    plan = _plan(connection, getattr(sql, name, None) or getattr(turn_sql, name))
 
     assert f"INDEX {index}" in plan
     assert "TEMP B-TREE" not in plan

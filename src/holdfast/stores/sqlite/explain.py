@@ -22,6 +22,7 @@ from holdfast.scope import (
 )
 from holdfast.store import Ref
 from holdfast.stores.sqlite import statements as sql
+from holdfast.stores.sqlite import turn_statements as turn_sql
 from holdfast.stores.sqlite.gates import Room, taken
 from holdfast.stores.sqlite.rows import Row
 from holdfast.stores.sqlite.rules import read
@@ -48,7 +49,7 @@ def explain(connection: sqlite3.Connection, ref: Ref, now: Micros) -> Explanatio
     if not gates:
         place = (row.queue, row.tenant, row.priority, row.seq, AHEAD_MAX)
         (ahead,) = connection.execute(sql.AHEAD, place).fetchone()
-    (tenants,) = connection.execute(sql.TENANTS_OF_QUEUE, (row.queue,)).fetchone()
+    (tenants,) = connection.execute(turn_sql.TENANTS_OF_QUEUE, (row.queue,)).fetchone()
     return gate.explanation(gates, ahead, tenants)
 
 

@@ -23,6 +23,7 @@ from holdfast.scope import (
 )
 from holdfast.stores.sql_rows import BLOCKED
 from holdfast.stores.sqlite import statements as sql
+from holdfast.stores.sqlite import turn_statements as turn_sql
 from holdfast.stores.sqlite.transaction import Transaction
 
 UNLIMITED = 1 << 60
@@ -148,7 +149,7 @@ def open_up(transaction: Transaction) -> None:
 def refresh_tenant(transaction: Transaction, tenant: str) -> None:
     """Opens or closes a tenant: its lines stay as they are, however many it has."""
     if _refresh(transaction, Scope(tenant)):
-        transaction.execute(sql.RING_BACK, (tenant,))
+        transaction.execute(turn_sql.RING_BACK, (tenant,))
         _ring(transaction, tenant, None)
 
 
@@ -192,7 +193,7 @@ def _ring(transaction: Transaction, tenant: str, queue: str | None) -> None:
     if queue is not None:
         transaction.lines.add((tenant, queue))
         return
-    names = transaction.execute(sql.LINES, (tenant, WAKES_MAX + 1)).fetchall()
+    names = transaction.execute(turn_sql.LINES, (tenant, WAKES_MAX + 1)).fetchall()
     transaction.lines |= {(tenant, name) for (name,) in names}
     transaction.wakes_all |= len(names) > WAKES_MAX
 

@@ -190,7 +190,12 @@ class SqliteStore:
         within("limit", change.limit, CHANGE_MAX)
         sight.bounded(change.select)
         _signed(change.by)
-        return await self._write(lambda transaction: will.change(transaction, change))
+        seqs = await self._page(
+            lambda connection, now: will.candidates(connection, change, now), change.select.tenant
+        )
+        if not seqs:
+            return Changed({}, None)
+        return await self._write(lambda transaction: will.change(transaction, change, seqs))
 
     # -- upkeep ----------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import heapq
 import sqlite3
 
-from holdfast.stores.sqlite import statements as sql
+from holdfast.stores.sqlite import turn_statements as sql
 from holdfast.stores.sqlite.transaction import Transaction
 
 Names = tuple[str, ...] | None

@@ -55,7 +55,7 @@ class Doorbell:
     """One store's side of it: its own socket once it has sleepers, and the way to the others."""
 
     def __init__(self, path: str, bell: Bell) -> None:
-        self._folder = _folder(path)
+        self.folder = _folder(path)
         self._bell = bell
         self._lock = threading.Lock()
         self._ear: _Ear | None = None
@@ -70,7 +70,7 @@ class Doorbell:
         with self._lock:
             if not self._tried:
                 self._tried = True
-                self._ear = _bind(self._folder, self._heard)
+                self._ear = _bind(self.folder, self._heard)
             return self._ear is not None
 
     @contextmanager
@@ -118,10 +118,10 @@ class Doorbell:
 
     def _look_around(self) -> list[str]:
         """The sockets of the other processes; the directory is read only after it changed."""
-        if not os.access(self._folder, os.F_OK):  # Mostly, and quicker than to fail.
+        if not os.access(self.folder, os.F_OK):  # Mostly, and quicker than to fail.
             return []
         try:
-            found = os.lstat(self._folder)
+            found = os.lstat(self.folder)
         except FileNotFoundError:
             return []
         if not _ours(found):  # Whoever else listens there must not hear whose jobs these are.
@@ -131,7 +131,7 @@ class Doorbell:
             settled = time.time_ns() - changed_ns > SETTLED_NS
             self._seen_ns = changed_ns if settled else -1
             own = self._ear.path if self._ear is not None else None
-            paths = [os.path.join(self._folder, name) for name in os.listdir(self._folder)]
+            paths = [os.path.join(self.folder, name) for name in os.listdir(self.folder)]
             self._others = [path for path in paths if path.endswith(".sock") and path != own]
         return self._others
 
