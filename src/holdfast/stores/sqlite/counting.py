@@ -108,6 +108,8 @@ def recount(transaction: Transaction) -> int:
     at = {name: index for index, name in enumerate(sql.SUMMED)}
     for statement in sql.RECOUNT:
         for kind, tenant, part, state, number, size, blocked in execute(statement).fetchall():
+            if state not in at:  # Damaged: it is nowhere, and counts for nothing.
+                continue
             row = zeros.copy()
             row[at[state]] = number
             if kind == ScopeKind.TENANT.value and STATES[state] not in TERMINAL:

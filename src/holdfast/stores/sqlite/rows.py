@@ -20,6 +20,9 @@ SEQ = 11
 """Where `statements.CLAIMED` has it."""
 RULES, TAGS, STATE, REASON = 7, 11, 14, 26
 """Where `statements.RECORD` has them."""
+ROW_STATE, ROW_REASON = 7, 19
+"""Where `statements.ROW` has them."""
+KNOWN_REASONS = {None, *REASONS}
 
 
 def _tags(text: str) -> tuple[str, ...]:
@@ -117,6 +120,13 @@ class Row(sql_rows.Row):
     """With what is written back of it here."""
 
     __slots__ = ()
+
+    def __init__(self, row: Columns) -> None:
+        if row[ROW_STATE] not in STATES or row[ROW_REASON] not in KNOWN_REASONS:
+            row = list(row)
+            row[ROW_STATE] = row[ROW_STATE] if row[ROW_STATE] in STATES else State.FAILED.value
+            row[ROW_REASON] = None
+        super().__init__(row)
 
     def keep_until(self) -> Micros:
         try:

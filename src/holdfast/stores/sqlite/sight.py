@@ -73,7 +73,9 @@ def where(select: Selection, now: Micros) -> tuple[str, list[Any]]:
     if select.failed_before is not None:
         narrow("state = 'failed' AND finished_at < ?", select.failed_before)
     for tag in select.tags:
-        narrow("EXISTS (SELECT 1 FROM json_each(tags) WHERE value = ?)", tag)
+        # Of tags that cannot be read none is the one.
+        one = "EXISTS (SELECT 1 FROM json_each(tags) WHERE value = ?)"
+        narrow(f"CASE WHEN json_valid(tags) THEN {one} END", tag)
     if select.states:
         narrow(*_in_states(select.states, now))
     return " AND ".join(conditions) or "1", values
