@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from holdfast import limits
-from holdfast.errors import InvalidInput
+from holdfast.errors import InvalidInput, StoreUnavailable
 from holdfast.job import State
+from holdfast.limits import SEARCHES_MAX
 from holdfast.store import Act, Watch
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.testing.contract.builders import ACME, GLOBEX, changing, finding, ids, job
 
 MANY = 40_000
+BOUND_S = 30.0
 
 # Ended jobs of one tenant, each with long tags that a search has to look through.
 FILL = """
@@ -83,3 +86,58 @@ async def test_a_slow_change_does_not_hold_up_writes_of_others(filled: SqliteSto
     assert answer.created
     assert not change.done()
     assert (await change).done == {}
+
+
+# -- shares ----------------------------------------------------------------------------------------
+
+# Reads for ever, unless it is stopped.
+ENDLESS = (
+    "WITH RECURSIVE n (x) AS (VALUES (1) UNION ALL SELECT x + 1 FROM n) SELECT count(*) FROM n"
+)
+
+
+def endless(connection: sqlite3.Connection, _: int) -> None:
+    connection.execute(ENDLESS).fetchone()
+
+
+@pytest.fixture
+async def searching(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[list[asyncio.Task[None]]]:
+    """As many searches of ACME as it may have, none of which ends by itself."""
+    monkeypatch.setattr(limits, "READ_S_MAX", 600.0)
+    readers = store._mine(store._readers)
+    searches = [asyncio.create_task(readers.page(endless, ACME)) for _ in range(SEARCHES_MAX)]
+    async with asyncio.timeout(BOUND_S):
+        while readers._slow[ACME] < SEARCHES_MAX:
+            await readers.page(lambda connection, now: None)
+    yield searches
+    for search in searches:
+        search.cancel()
+    await asyncio.gather(*searches, return_exceptions=True)
+
+
+async def test_a_tenant_has_so_many_slow_searches_at_most(
+    store: SqliteStore, searching: list[asyncio.Task[None]]
+) -> None:
+    """P19: one more is refused at once; what is looked up by name is not a search."""
+    await store.enqueue([job("a")])
+
+    async with asyncio.timeout(BOUND_S):
+        with pytest.raises(StoreUnavailable) as caught:
+            await store.find(finding())
+        page = await store.find(finding(ids=("a",)))
+
+    assert "searches of tenant 'acme'" in str(caught.value)
+    assert ids(page.jobs) == ["a"]
+
+
+async def test_a_search_whose_caller_has_gone_ends(
+    store: SqliteStore, searching: list[asyncio.Task[None]]
+) -> None:
+    """P19: the lane is free again for others."""
+    for search in searching:
+        search.cancel()
+
+    async with asyncio.timeout(BOUND_S):
+        await store._mine(store._readers)._searches.call(lambda connection: None)

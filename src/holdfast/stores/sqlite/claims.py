@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from holdfast.clock import SECOND, Micros, micros, seconds
-from holdfast.job import TERMINAL, EventKind, Lease, Reason
+from holdfast.job import TERMINAL, EventKind, JobRecord, Lease, Reason
 from holdfast.limits import (
     CLAIM_REPEAT_S,
     ERROR_CHARS_MAX,
@@ -23,7 +23,7 @@ from holdfast.store import Claim, Ref, Watch
 from holdfast.stores.sql_rows import BLOCKED
 from holdfast.stores.sqlite import gates
 from holdfast.stores.sqlite import statements as sql
-from holdfast.stores.sqlite.rows import DEFAULT_RULES, SEQ, claimed, record
+from holdfast.stores.sqlite.rows import DEFAULT_RULES, SEQ, claimed, plain, record
 from holdfast.stores.sqlite.transaction import Transaction
 from holdfast.stores.sqlite.turns import (
     Turns,
@@ -75,7 +75,15 @@ def _again(transaction: Transaction, claim: Claim, seqs: str) -> list[Lease]:
     """The leases of a claim that is repeated, as far as they still hold."""
     now = transaction.now
     found = transaction.execute(sql.HELD_STILL, (seqs, f"{claim.nonce}.", now)).fetchall()
-    return [Lease(record(row, now), token, until) for token, until, *row in found]
+    leases = [Lease(record(row, now), token, until) for token, until, *row in found]
+    return [lease for lease in leases if _asked_for(claim, lease.job)]
+
+
+def _asked_for(claim: Claim, job: JobRecord) -> bool:
+    """Whether the claim names the job's line: who repeats another's must not be given its jobs."""
+    return (claim.tenants is None or job.tenant in claim.tenants) and (
+        claim.queues is None or job.queue in claim.queues
+    )
 
 
 def _remember(transaction: Transaction, claim: Claim, leases: list[Lease]) -> None:
@@ -308,7 +316,7 @@ def _lease(
 def set_aside(transaction: Transaction, seq: int, error: Exception) -> None:
     """Fails a job in line whose record cannot be read."""
     now = transaction.now
-    why = f"the stored record cannot be read: {error}"[:ERROR_CHARS_MAX]
+    why = plain(f"the stored record cannot be read: {error}"[:ERROR_CHARS_MAX])
     values = (why, now, now, now + DEFAULT_RULES.keep_failed_us, seq)
     found = transaction.execute(sql.SET_ASIDE, values).fetchone()
     tenant, id, queue, type, attempt, fence, group, key, size = found

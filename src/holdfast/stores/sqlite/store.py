@@ -47,6 +47,7 @@ from holdfast.store import (
     Pruned,
     Put,
     Ref,
+    Selection,
     Setting,
     Take,
     Tally,
@@ -191,7 +192,8 @@ class SqliteStore:
         sight.bounded(change.select)
         _signed(change.by)
         seqs = await self._page(
-            lambda connection, now: will.candidates(connection, change, now), change.select.tenant
+            lambda connection, now: will.candidates(connection, change, now),
+            _searches(change.select),
         )
         if not seqs:
             return Changed({}, None)
@@ -215,7 +217,7 @@ class SqliteStore:
         within("limit", find.limit, PAGE_MAX)
         sight.bounded(find.select)
         return await self._page(
-            lambda connection, now: sight.find(connection, find, now), find.select.tenant
+            lambda connection, now: sight.find(connection, find, now), _searches(find.select)
         )
 
     async def count(
@@ -232,7 +234,7 @@ class SqliteStore:
         asked = counting.Asked(tenant=tenant, by=by, part=part, after=after, limit=limit)
         correction = await self._write(counting.recount) if recount else 0
         return await self._page(
-            lambda connection, now: counting.count(connection, asked, now, correction), tenant
+            lambda connection, now: counting.count(connection, asked, now, correction)
         )
 
     async def explain(self, ref: Ref) -> Explanation:
@@ -246,7 +248,7 @@ class SqliteStore:
             return explain.explain(transaction.connection, ref, transaction.now)
 
         # What a claim would do first is no gate.
-        found = await self._page(look, ref.tenant)
+        found = await self._page(look)
         return await self._write(repair) if found is None else found
 
     async def events(
@@ -254,7 +256,8 @@ class SqliteStore:
     ) -> EventPage:
         within("limit", limit, PAGE_MAX)
         return await self._page(
-            lambda connection, _: log.read(connection, tenant, after, limit, job_id), tenant
+            lambda connection, _: log.read(connection, tenant, after, limit, job_id),
+            None if job_id is None else tenant,
         )
 
     # -- names -----------------------------------------------------------------------------------
@@ -313,9 +316,9 @@ class SqliteStore:
         return await self._mine(self._writer).call(act)
 
     async def _page(
-        self, look: Callable[[sqlite3.Connection, Micros], T], tenant: str | None = None
+        self, look: Callable[[sqlite3.Connection, Micros], T], searches: str | None = None
     ) -> T:
-        return await self._mine(self._readers).page(look, tenant)
+        return await self._mine(self._readers).page(look, searches)
 
     def _mine(self, part: X | None) -> X:
         """The part, if the store is open and opened by this very process."""
@@ -329,6 +332,11 @@ class SqliteStore:
     def _committed(self, transaction: Transaction) -> None:
         lines = None if transaction.wakes_all else transaction.lines
         self._doorbell.ring(lines, transaction.ended)
+
+
+def _searches(select: Selection) -> str | None:
+    """The tenant whose jobs are looked through for those of a selection; None: they are named."""
+    return None if select.ids else select.tenant
 
 
 def _signed(by: By | None) -> str | None:
