@@ -98,6 +98,12 @@ PRUNE_MAX = 5000
 SELECT_MAX = 100
 """Values of one field of a selection (ids may be BATCH_MAX)."""
 WAIT_S_MAX = 60.0
+QUICK_READ_S = 0.05
+"""A page that takes longer to read waits in line with other searches (SQLite)."""
+READ_S_MAX = 5.0
+"""A search that takes longer is refused (SQLite)."""
+SEARCHES_MAX = 4
+"""Slow searches of one tenant that wait or run at a time (SQLite)."""
 
 # Repair at claim time: due jobs and lapsed leases made ready before the claim looks.
 REPAIR_MAX = 200
