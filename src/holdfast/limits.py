@@ -81,6 +81,10 @@ PRUNE_MAX = 5000
 SELECT_MAX = 100
 """Values of one field of a selection (ids may be BATCH_MAX)."""
 WAIT_S_MAX = 60.0
+ROSTER_MAX = 5000
+"""Workers that one look at who is present reads."""
+SCOPES_MAX = 20_000
+"""Scopes with settings that one look at the load reads; past them it goes without the rest."""
 
 # Repair at claim time: due jobs and lapsed leases made ready before the claim looks.
 REPAIR_MAX = 200

@@ -11,6 +11,7 @@ from functools import lru_cache
 import msgspec
 
 from holdfast import load as _load
+from holdfast import roster
 from holdfast.audit import Audit, GroupOf
 from holdfast.clock import Micros, micros
 from holdfast.codec import JSON, OBJECT, Codecs
@@ -21,16 +22,14 @@ from holdfast.explain import explain as explain_job
 from holdfast.finding import Finding, Level
 from holdfast.job import TERMINAL, Envelope, Event, JobRecord, NewJob, Rules, State, check_name
 from holdfast.limits import PAGE_MAX, PAYLOAD_MAX, TENANT_MAX, TYPE_MAX
-from holdfast.roster import PREFIX
+from holdfast.listings import configured, tallies
 from holdfast.scope import Scope, ScopeKind
 from holdfast.scopes import (
     GroupHandle,
     ScopeHandle,
     ScopeState,
-    configured,
     handle,
     recount,
-    tallies,
 )
 from holdfast.store import Act, Change, Find, Hold, Ref, Selection, Store, Tally
 from holdfast.stores import open_store
@@ -231,13 +230,13 @@ async def audit(store: Store, group_of: GroupOf = lambda tenant, job_id: None) -
 
 
 async def workers(store: Store) -> list[Hold]:
-    """The workers that are present; their notes say what they do."""
-    return await store.hold(under=PREFIX)
+    """The workers that are present, ROSTER_MAX at most; their notes say what they do."""
+    return [hold async for hold in roster.holds(store)]
 
 
 async def upkeep_leader(store: Store) -> Hold | None:
     """Who does the upkeep now; the note says how well it keeps up."""
-    holds = await store.hold(under="upkeep")
+    holds = await store.hold(under="upkeep", limit=1)  # The shortest of its names comes first.
     return next((hold for hold in holds if hold.name == "upkeep"), None)
 
 

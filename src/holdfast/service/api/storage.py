@@ -119,18 +119,29 @@ def _too_large(call: Call, job: NewJob) -> PayloadTooLarge | None:
 
 @verb(wire.CLAIM)
 async def claim(call: Call, wish: Claim) -> list[Lease]:
-    """Leases jobs. What was claimed for a caller that has left goes back at once."""
-    taking = asyncio.ensure_future(call.service.store.claim(bounds.claim(call, wish)))
+    """Leases jobs. What was claimed for a caller that has left goes back at once, unless it asks
+    again meanwhile: then the second answer has the leases.
+    """
+    wish = bounds.claim(call, wish)
+    claims = call.service.claims
+    claims[wish.nonce] = call
     try:
-        leases = await asyncio.shield(taking)
-    except asyncio.CancelledError:
-        await _give_back(call, await taking, 0)
-        raise
-    if not leases:
-        return leases
-    if await call.request.is_disconnected():
-        await _give_back(call, leases, 0)
-        return []
+        taking = asyncio.ensure_future(call.service.store.claim(wish))
+        try:
+            leases = await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            leases = await taking
+            if claims.get(wish.nonce) is call:
+                await _give_back(call, leases, 0)
+            raise
+        leases = [lease for lease in leases if bounds.may_hold(wish, lease)]
+        if leases and await call.request.is_disconnected():
+            if claims.get(wish.nonce) is call:
+                await _give_back(call, leases, 0)
+            return []
+    finally:
+        if claims.get(wish.nonce) is call:
+            del claims[wish.nonce]
     mine = [lease for lease in leases if call.caller.may_type(lease.job.type)]
     if len(mine) < len(leases):
         others = [lease for lease in leases if not call.caller.may_type(lease.job.type)]
@@ -173,13 +184,13 @@ async def lapse(call: Call, changes: list[Transition]) -> list[Acked]:
 
 
 @verb(wire.CANCEL)
-async def cancel(call: Call, refs: list[Ref]) -> list[Canceled]:
+async def cancel(call: Call, asked: wire.Refs) -> list[Canceled]:
     """Cancels what is not finished."""
-    refs = [bounds.ref(call, one) for one in refs]
+    refs, by = [bounds.ref(call, one) for one in asked.refs], bounds.signed(call, asked.by)
     if call.caller.queues is None:
-        return await call.service.store.cancel(refs)
+        return await call.service.store.cancel(refs, by=by)
     seen = await _seen(call, refs)
-    answers = iter(await call.service.store.cancel([one for one in refs if one in seen]))
+    answers = iter(await call.service.store.cancel([one for one in refs if one in seen], by=by))
     return [
         next(answers) if one in seen else Canceled(one.id, False, JobNotFound(id=one.id))
         for one in refs
@@ -204,7 +215,8 @@ async def change(call: Call, asked: Change) -> wire.Done:
     bounds.cursor(asked.after)
     bounds.step(asked)
     select = bounds.selection(call, asked.select)
-    done = await call.service.store.change(msgspec.structs.replace(asked, select=select))
+    by = bounds.signed(call, asked.by)
+    done = await call.service.store.change(msgspec.structs.replace(asked, select=select, by=by))
     return wire.Done.of(done)
 
 
@@ -239,11 +251,17 @@ async def find(call: Call, asked: Find) -> Page:
 
 @verb(wire.COUNT)
 async def count(call: Call, asked: wire.Counting) -> list[Tally]:
-    """Counts per queue, group or tenant."""
-    tallies = await _count(call, asked, recount=False)
-    if asked.by is not ScopeKind.QUEUE:
-        return tallies
-    return [tally for tally in tallies if call.caller.may_queue(tally.queue)]
+    """Counts per queue, group or tenant; a token for some queues sees those."""
+    queues = call.caller.queues
+    if asked.by is not ScopeKind.QUEUE or queues is None:
+        return await _count(call, asked, recount=False)
+    if asked.part is not None:
+        queues = tuple(queue for queue in queues if queue == asked.part)
+    # One by one: a page of all queues may hold none of these.
+    found: list[Tally] = []
+    for queue in set(queues):
+        found += await _count(call, msgspec.structs.replace(asked, part=queue), recount=False)
+    return sorted(found, key=lambda tally: (tally.tenant, tally.queue))[: asked.limit]
 
 
 @verb(wire.RECOUNT)
@@ -298,17 +316,22 @@ async def events(call: Call, asked: wire.Reading) -> EventPage:
 @verb(wire.SETTINGS)
 async def settings(call: Call, asked: wire.Under) -> list[Setting]:
     """Settings under a prefix."""
-    return await call.service.store.settings(under=bounds.settings_under(call, asked.under))
+    under, after = bounds.settings_under(call, asked.under), bounds.after(asked.after)
+    return await call.service.store.settings(under=under, after=after, limit=asked.limit)
 
 
 @verb(wire.PUT)
 async def put(call: Call, asked: wire.Puts) -> list[Setting]:
     """Sets names, all or none."""
-    puts = [bounds.put(call, one) for one in asked.puts]
-    if asked.under is not None:
-        bounds.need(call, Right.READ)
-        bounds.settings_under(call, asked.under)
-    return await call.service.store.settings(puts, under=asked.under)
+    puts, by = [bounds.put(call, one) for one in asked.puts], bounds.signed(call, asked.by)
+    listed = asked.listed
+    if listed is None:
+        return await call.service.store.settings(puts, by=by)
+    bounds.need(call, Right.READ)
+    under, after = bounds.settings_under(call, listed.under), bounds.after(listed.after)
+    return await call.service.store.settings(
+        puts, under=under, after=after, limit=listed.limit, by=by
+    )
 
 
 # -- wait ------------------------------------------------------------------------------------------

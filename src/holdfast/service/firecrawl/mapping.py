@@ -23,7 +23,15 @@ from holdfast.clock import Micros
 from holdfast.codec import BYTES, JSON
 from holdfast.errors import InvalidInput
 from holdfast.job import TERMINAL, Envelope, JobRecord, Lease, NewJob, Rules, check_name
-from holdfast.limits import DELAY_S_MAX, GROUP_MAX, ID_MAX, NAME_MAX, TENANT_MAX, WORKER_MAX
+from holdfast.limits import (
+    DELAY_S_MAX,
+    GROUP_MAX,
+    HOLD_S_MAX,
+    ID_MAX,
+    NAME_MAX,
+    TENANT_MAX,
+    WORKER_MAX,
+)
 from holdfast.scope import Scope, ScopeKind
 from holdfast.service.call import decoded
 from holdfast.service.firecrawl.shapes import JobOut, PoppedOut, PushIn
@@ -38,6 +46,7 @@ CLAIMS = "firecrawl/claim/"
 JOB_MAX = 256
 """Characters of a job's id, escaped: two of them, a team and a crawl still fit a name."""
 TIMEOUT_MS_MAX = int(DELAY_S_MAX * 1000)
+MARKER_MS_MAX = int(HOLD_S_MAX * 1000)
 
 # -- names -----------------------------------------------------------------------------------------
 
@@ -94,7 +103,7 @@ def ttl_us(timeout_ms: float | None, crawl: str | None) -> Micros | None:
 
 def marker_us(timeout_ms: int) -> Micros:
     """How long a marker stands; 0 takes it away, for its end is not in the future."""
-    return max(0, min(timeout_ms, TIMEOUT_MS_MAX)) * 1000
+    return max(0, min(timeout_ms, MARKER_MS_MAX)) * 1000
 
 
 def native_priority(priority: int) -> int:
