@@ -13,6 +13,7 @@ from tests.servers.foundationdb import KIND as FDB_CLUSTER
 from tests.servers.foundationdb import Absent, FoundationCluster
 from tests.servers.kinds import KINDS, PACKED, Missing
 from tests.servers.service import Host
+from tests.stores.foundationdb.spoil import spoil as spoil_foundationdb
 from tests.stores.packed import PackedRedis, PackedSqlite, one_is_a_pack
 
 from holdfast.clock import Clock
@@ -143,11 +144,16 @@ def packs_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
     one_is_a_pack(monkeypatch)
 
 
+spoils = {"FoundationStore": spoil_foundationdb}
+"""How a record of each store is damaged, by the store's class."""
+
+
 @pytest.fixture
 async def bench(make: Callable[[str, Clock | None], Store]) -> AsyncIterator[Bench]:
     """For each store: opened, empty, on a ManualClock."""
     clock = ManualClock()
     bench = Bench(lambda: make("jobs", clock), clock)
+    bench.spoil = spoils.get(type(bench.store).__name__)
     await bench.open()
     yield bench
     await bench.close()

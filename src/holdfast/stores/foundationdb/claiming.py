@@ -15,7 +15,7 @@ from holdfast.errors import StoreError
 from holdfast.job import Lease
 from holdfast.limits import REPAIR_MAX, REPAIR_PASSES_MAX
 from holdfast.store import Claim
-from holdfast.stores.foundationdb import claims, gates
+from holdfast.stores.foundationdb import claims, gates, repeats
 from holdfast.stores.foundationdb.rules import Known
 from holdfast.stores.foundationdb.runner import Ahead, Work
 from holdfast.stores.foundationdb.step import Step
@@ -95,16 +95,22 @@ class Claiming:
         def ahead(step: Step) -> None:
             if look:
                 claims.ask_overdue(step)
+            repeats.ask(step, self._claim)
             ask(step, self._claim, self._turns)
 
         async def take(step: Step) -> Taking:
-            if look and await claims.overdue(step):
+            again = await repeats.again(step, self._claim)
+            if again is None and look and await claims.overdue(step):
                 raise claims.Overdue
             for taking in tries:
                 taking.release()
             taking = Taking(step, self._claim, self._turns, self._known, manner)
             tries.append(taking)
+            if again is not None:
+                taking.leases = again
+                return taking
             await taking.run()
+            repeats.remember(step, self._claim, taking.leases)
             return taking
 
         try:

@@ -158,6 +158,8 @@ class Space(IntEnum):
     HEAD = 26
     RESTING = 27
     SORTS = 28
+    TENANTS = 29
+    CLAIMED = 30
 
     ROWS = 64
     BODIES = 65

@@ -7,14 +7,16 @@ from enum import Enum, auto
 from functools import partial
 from heapq import nsmallest
 
-from holdfast.job import EventKind, Lease, State
+from holdfast.job import EventKind, Lease, Reason, State
+from holdfast.lifecycle import clip, why
 from holdfast.scope import Scope, ScopeKind, rounds
 from holdfast.store import Claim
 from holdfast.stores.bell import Line
 from holdfast.stores.foundationdb import gates, places
 from holdfast.stores.foundationdb.claims import retire
+from holdfast.stores.foundationdb.journey import finish
 from holdfast.stores.foundationdb.layout import INLINE_MAX, STEP_BYTES_MAX, Space, after, text
-from holdfast.stores.foundationdb.rows import Candidate, Row, candidate
+from holdfast.stores.foundationdb.rows import Candidate, Row, candidate, plain
 from holdfast.stores.foundationdb.rules import Known
 from holdfast.stores.foundationdb.step import Step
 from holdfast.stores.foundationdb.turns import (
@@ -267,6 +269,9 @@ class Taking:
         if row.expires_at is not None and row.expires_at <= step.now:
             retire(step, row)
             return False
+        if row.fault is not None:
+            await _unreadable(step, row, row.fault)
+            return False
         if row.group is None or not step.rules.gated(row.tenant, row.group, row.queue):
             return True
         room = await gates.may_start(step, row)
@@ -318,6 +323,14 @@ def ask(step: Step, claim: Claim, turns: Turns) -> None:
     """Asks for what a claim will need first."""
     selection = (claim.tenants, claim.queues)
     ask_lines(step, selection, turns.place(selection))
+
+
+async def _unreadable(step: Step, row: Row, fault: str) -> None:
+    """Fails a job that nobody could run: by itself, before it costs anybody an attempt."""
+    row.state, row.reason, row.error = State.FAILED, Reason.DECODE, plain(clip(fault))
+    row.updated_at = step.now
+    await finish(step, row)
+    step.note(EventKind.FAILED, row, note=why(row))
 
 
 def _start(rooms: list[places.Room], share: places.Share) -> tuple[int, ...]:
