@@ -16,11 +16,12 @@ from holdfast.job import Lease
 from holdfast.limits import REPAIR_MAX, REPAIR_PASSES_MAX
 from holdfast.store import Claim
 from holdfast.stores.foundationdb import claims, gates, repeats
+from holdfast.stores.foundationdb.lines import tidy
 from holdfast.stores.foundationdb.rules import Known
 from holdfast.stores.foundationdb.runner import Ahead, Work
 from holdfast.stores.foundationdb.step import Step
 from holdfast.stores.foundationdb.taking import Manner, Stranger, Taking, announce, ask
-from holdfast.stores.foundationdb.turns import PATIENCE_S, Turns, tidy
+from holdfast.stores.foundationdb.turns import PATIENCE_S, Turns
 
 T = TypeVar("T")
 
@@ -52,7 +53,7 @@ class Claiming:
         if taking.empty:
             with suppress(StoreError):  # The claim is done; the pointers can wait.
                 await self._write(partial(tidy, lines=list(dict.fromkeys(taking.empty))))
-        for line in self._turns.shut(taking.shut, taking.ranks):
+        for line in self._turns.shut(taking.shut, taking.visited):
             with suppress(StoreError):
                 await self._write(partial(gates.close, known=self._known, line=line))
         return taking.leases

@@ -11,6 +11,7 @@ from holdfast.scope import Scope, ScopeKind, decode, scope_of, slot_scope_of
 from holdfast.store import Hold, Put, Setting, Take
 from holdfast.stores.foundationdb import gates, places, shares, sorting
 from holdfast.stores.foundationdb.layout import Space, after, number, text, texts, whole
+from holdfast.stores.foundationdb.lines import open_lines
 from holdfast.stores.foundationdb.named import (
     Kept,
     hold_key,
@@ -22,7 +23,7 @@ from holdfast.stores.foundationdb.named import (
 )
 from holdfast.stores.foundationdb.rules import Known
 from holdfast.stores.foundationdb.step import Step
-from holdfast.stores.foundationdb.turns import open_lines
+from holdfast.stores.foundationdb.turns import Turns
 
 
 async def put(step: Step, known: Known, puts: Sequence[Put]) -> list[Setting]:
@@ -89,7 +90,7 @@ async def wake(step: Step, scope: Scope) -> None:
     if scope.kind is ScopeKind.QUEUE:
         step.lines.add((scope.tenant, scope.part))
         return
-    lines, _ = await open_lines(step, ((scope.tenant,), None))
+    lines = await open_lines(step, Turns(), ((scope.tenant,), None))
     step.lines.update(lines)
 
 

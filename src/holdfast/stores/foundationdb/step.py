@@ -316,7 +316,7 @@ class Step(Overlay):
         self.hand_over()
         since = whole(self.at.version)
         for line in self.pointed:
-            for key in self.keys.line(*line):
+            for key in self.keys.pointers(*line):
                 self.tr.byte_min(
                     key, since
                 )  # The earliest stays: no two conflict, and none is lost.
