@@ -13,8 +13,9 @@ from holdfast import App, Context, InvalidInput, State
 from holdfast.clock import SECOND
 from holdfast.errors import QueueFull, StaleSetting, StoreUnsupported
 from holdfast.job import EventKind
+from holdfast.listings import configured
 from holdfast.scope import NO_SETTINGS, GroupRules, Pause, Rate, Scope, ScopeKind
-from holdfast.scopes import STEP, configured, handle, rate_text
+from holdfast.scopes import STEP, handle, rate_text
 from holdfast.store import Claim, Put, Setting
 from holdfast.stores import open_store
 from holdfast.testing import ManualClock

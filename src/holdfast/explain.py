@@ -58,7 +58,7 @@ async def explain(store: Store, ref: Ref) -> Explained:
     found = await store.explain(ref)
     gates = found.gates
     if not any(gate.kind in (GateKind.ENDED, GateKind.RUNNING) for gate in gates):
-        nobody = nobody_for(job, await roster(store))
+        nobody = nobody_for(job, await roster(store, ref.tenant))
         if nobody is not None:
             gates = (*gates, Gate(kind=GateKind.NO_WORKER, words=nobody))
     untils = [gate.until for gate in gates if gate.until is not None]

@@ -104,6 +104,10 @@ READ_S_MAX = 5.0
 """A search that takes longer is refused (SQLite)."""
 SEARCHES_MAX = 4
 """Slow searches of one tenant that wait or run at a time (SQLite)."""
+ROSTER_MAX = 5000
+"""Workers that one look at who is present reads."""
+SCOPES_MAX = 20_000
+"""Scopes with settings that one look at the load reads; past them it goes without the rest."""
 
 # Repair at claim time: due jobs and lapsed leases made ready before the claim looks.
 REPAIR_MAX = 200

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 import msgspec
 
 from holdfast import load as _load
+from holdfast import roster
 from holdfast.audit import Audit, GroupOf
 from holdfast.clock import Micros, micros
 from holdfast.codec import OBJECT, Codecs
@@ -20,17 +21,15 @@ from holdfast.explain import explain as explain_job
 from holdfast.finding import Finding, Level
 from holdfast.job import TERMINAL, Envelope, Event, JobRecord, NewJob, State, check_name
 from holdfast.limits import PAGE_MAX, PAYLOAD_MAX, TENANT_MAX
+from holdfast.listings import configured, tallies
 from holdfast.plural import many
-from holdfast.roster import PREFIX, Worker, roster
 from holdfast.scope import Scope, ScopeKind
 from holdfast.scopes import (
     GroupHandle,
     ScopeHandle,
     ScopeState,
-    configured,
     handle,
     recount,
-    tallies,
 )
 from holdfast.store import Act, Change, Find, Hold, Ref, Selection, Store, Tally
 from holdfast.stores import open_store
@@ -225,13 +224,13 @@ async def audit(store: Store, group_of: GroupOf = lambda tenant, job_id: None) -
 
 
 async def workers(store: Store) -> list[Hold]:
-    """The workers that are present; their notes say what they do."""
-    return await store.hold(under=PREFIX)
+    """The workers that are present, ROSTER_MAX at most; their notes say what they do."""
+    return [hold async for hold in roster.holds(store)]
 
 
 async def upkeep_leader(store: Store) -> Hold | None:
     """Who does the upkeep now; the note says how well it keeps up."""
-    holds = await store.hold(under="upkeep")
+    holds = await store.hold(under="upkeep", limit=1)  # The shortest of its names comes first.
     return next((hold for hold in holds if hold.name == "upkeep"), None)
 
 
@@ -271,7 +270,7 @@ async def _general_findings(store: Store) -> list[Finding]:
     else:
         found.append(Finding(Level.OK, "upkeep", "no job is left past its deadline"))
     counted = await queues(store)
-    found.append(_worked(counted, await roster(store)))
+    found.append(_worked(counted, await roster.roster(store)))
     dead = sum(tally.counts.get(State.FAILED, 0) for tally in counted)
     if dead:
         words = f"{many(dead, 'job')} failed for good: see `holdfast dead list`"
@@ -279,7 +278,7 @@ async def _general_findings(store: Store) -> list[Finding]:
     return found
 
 
-def _worked(counted: list[Tally], present: list[Worker]) -> Finding:
+def _worked(counted: list[Tally], present: list[roster.Worker]) -> Finding:
     """Whether somebody is there for the jobs that are ready."""
     ready = [tally for tally in counted if tally.counts.get(State.ENQUEUED, 0)]
     waiting = sum(tally.counts[State.ENQUEUED] for tally in ready)

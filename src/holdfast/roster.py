@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Collection
+
 import msgspec
 
 from holdfast.clock import Micros
 from holdfast.job import JobRecord
-from holdfast.store import Store
+from holdfast.limits import PAGE_MAX, ROSTER_MAX
+from holdfast.store import Hold, Store
 
 PREFIX = "worker/"
 """Names of present workers in the store's holds."""
-TYPES_MAX = 200
-"""Job types a worker names in its note."""
+TENANT_PREFIX = "tenant-worker/"
+"""The same, of workers that came with a token of one tenant; the tenant's name follows."""
+
+Names = Collection[str] | None
 
 
 class Present(msgspec.Struct, frozen=True):
@@ -30,16 +35,29 @@ class Present(msgspec.Struct, frozen=True):
     """Between these it adapts; None from a worker that did not say."""
     why: str = ""
     """Why it has its present concurrency."""
+    cut: tuple[str, ...] = ()
+    """Which of `tenants`, `queues` and `types` were too long for a note: others may belong to them
+    too.
+    """
 
     def serves(self, tenant: str, queue: str) -> bool:
-        """Whether it claims from this line."""
-        return (self.tenants is None or tenant in self.tenants) and (
-            self.queues is None or queue in self.queues
+        """Whether it claims from this line; True where a cut list does not tell."""
+        return self.serves_any((tenant,), (queue,))
+
+    def serves_any(self, tenants: Names, queues: Names) -> bool:
+        """Whether it claims from one of these lines; None is all of them."""
+        return self._has("tenants", self.tenants, tenants) and self._has(
+            "queues", self.queues, queues
         )
 
     def knows(self, type: str) -> bool:
-        """Whether it can run the type; a full list may have left it out."""
-        return type in self.types or len(self.types) >= TYPES_MAX
+        """Whether it can run the type; True where a cut list does not tell."""
+        return self._has("types", self.types, (type,))
+
+    def _has(self, field: str, mine: Names, asked: Names) -> bool:
+        if mine is None or asked is None or field in self.cut:
+            return True
+        return not set(mine).isdisjoint(asked)
 
 
 class Worker(msgspec.Struct, frozen=True):
@@ -50,24 +68,57 @@ class Worker(msgspec.Struct, frozen=True):
     note: Present
 
 
-_decoder = msgspec.json.Decoder(Present)
+decoder = msgspec.json.Decoder(Present)
 
 
-async def roster(store: Store) -> list[Worker]:
-    """The workers that are present; those that speak another version's language are left out."""
-    found = []
-    for hold in await store.hold(under=PREFIX):
-        try:
-            found.append(Worker(hold.owner, hold.until, _decoder.decode(hold.note)))
-        except msgspec.MsgspecError:
-            continue
-    return found
+def tenant_prefix(tenant: str) -> str:
+    """What the names of one tenant's own workers start with."""
+    return f"{TENANT_PREFIX}{len(tenant)}:{tenant}/"
+
+
+async def holds(
+    store: Store, tenant: str | None = None, *, after: str = "", most: int = ROSTER_MAX
+) -> AsyncIterator[Hold]:
+    """The holds of present workers, the tenants' own after the others: of all tenants or of one,
+    on from a name.
+    """
+    prefixes = [PREFIX, TENANT_PREFIX if tenant is None else tenant_prefix(tenant)]
+    if after.startswith(TENANT_PREFIX):
+        del prefixes[0]
+    for under in prefixes:
+        start, more = after if after.startswith(under) else "", True
+        while more and most > 0:
+            limit = min(most, PAGE_MAX)
+            page = await store.hold(under=under, after=start, limit=limit)
+            for one in page:
+                yield one
+            most -= len(page)
+            more = len(page) == limit
+            start = page[-1].name if page else start
+
+
+async def roster(store: Store, tenant: str | None = None) -> list[Worker]:
+    """The workers that are present, ROSTER_MAX of them at most: of all tenants, or without other
+    tenants' own. Those that speak another version's language are left out.
+    """
+    found = [worker_of(one) async for one in holds(store, tenant)]
+    return [one for one in found if one is not None]
+
+
+def worker_of(hold: Hold) -> Worker | None:
+    """None when its note cannot be read."""
+    try:
+        return Worker(hold.owner, hold.until, decoder.decode(hold.note))
+    except msgspec.MsgspecError:
+        return None
 
 
 def nobody_for(job: JobRecord, workers: list[Worker]) -> str | None:
     """Why none of the workers will run the job, in words; None when one can."""
     if not workers:
         return "no worker is present"
+    if len(workers) >= ROSTER_MAX:
+        return None  # There may be others.
     serving = [one for one in workers if one.note.serves(job.tenant, job.queue)]
     if not serving:
         return f"none of {len(workers)} workers serves queue {job.queue!r} of {job.tenant!r}"

@@ -25,8 +25,9 @@ from holdfast.events import Gap, follow
 from holdfast.explain import Explained, explain
 from holdfast.job import TERMINAL, Event, JobRecord, Reason, State, check_seconds
 from holdfast.limits import WAIT_S_MAX
+from holdfast.listings import tallies
 from holdfast.scope import Scope, ScopeKind
-from holdfast.scopes import GroupHandle, ScopeHandle, supported, tallies
+from holdfast.scopes import GroupHandle, ScopeHandle, supported
 from holdfast.store import (
     Act,
     Change,

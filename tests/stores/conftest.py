@@ -13,6 +13,7 @@ from tests.servers.foundationdb import KIND as FDB_CLUSTER
 from tests.servers.foundationdb import Absent, FoundationCluster
 from tests.servers.kinds import KINDS, PACKED, Missing
 from tests.servers.service import Host
+from tests.stores.foundationdb.spoil import spoil as spoil_foundationdb
 from tests.stores.packed import PackedRedis, one_is_a_pack
 from tests.stores.sqlite.spoil import spoil as spoil_sqlite
 
@@ -35,7 +36,7 @@ STORES = [
 ]
 
 
-SPOILS = {"sqlite": spoil_sqlite}
+SPOILS = {"sqlite": spoil_sqlite, "foundationdb": spoil_foundationdb}
 """How a stored record is made unreadable, where records are encoded."""
 
 

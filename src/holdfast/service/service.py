@@ -19,6 +19,7 @@ from holdfast.limits import BATCH_MAX
 from holdfast.service.deadlines import Deadlines
 from holdfast.service.metrics import Metrics
 from holdfast.service.poll import Pollers
+from holdfast.service.presences import Presences
 from holdfast.service.problems import Overloaded
 from holdfast.service.rates import Rates
 from holdfast.service.rights import Caller
@@ -74,6 +75,9 @@ class Service:
         self.deadlines = Deadlines()
         own_max = store.capabilities.payload_max or self.config.payload_max
         self.payload_max = min(self.config.payload_max, own_max)
+        self.presences = Presences()
+        self.claims: dict[str, object] = {}
+        """The last call of each claim that is under way, by nonce: a repeated one is the second."""
         self._waiting = 0
         self.streams = 0
         """Readers that follow events now."""

@@ -308,6 +308,8 @@ class ScopeOut(Out):
 
 class ScopesOut(Out):
     scopes: Sequence[ScopeOut]
+    cursor: str | None = None
+    """Pass it as `after` for the next page; not there at the end."""
 
 
 class GroupRulesIn(Strict):
@@ -361,6 +363,7 @@ class SlotOut(Out):
 
 class SlotsOut(Out):
     slots: Sequence[SlotOut]
+    cursor: str | None = None
 
 
 class DoneOut(Out):

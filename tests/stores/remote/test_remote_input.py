@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from tests.servers.service import Host, Inside, Place
 
-from holdfast.job import Rules, State
+from holdfast.job import By, Rules, State
 from holdfast.lifecycle import Transition
 from holdfast.limits import BATCH_MAX
 from holdfast.retry import Backoff, RetryPolicy
@@ -122,8 +122,9 @@ BAD: list[tuple[str, Any, str]] = [
     ("ack", act(result=b"x" * 100_000), "result"),
     ("ack", act(delay_us=-1), "delay_us"),
     ("ack", act(id=""), "id"),
-    ("cancel", [Ref(ACME, "")], "id"),
-    ("cancel", [Ref(ACME, "a")] * (BATCH_MAX + 1), "refs"),
+    ("cancel", wire.Refs([Ref(ACME, "")]), "id"),
+    ("cancel", wire.Refs([Ref(ACME, "a")] * (BATCH_MAX + 1)), "refs"),
+    ("cancel", wire.Refs([Ref(ACME, "a")], By("ann\n")), "author"),
     ("change", changing(Act.RESCHEDULE, run_at=2**63), "run_at"),
     ("change", changing(Act.DELETE, after=-5), "after"),
     ("change", changing(Act.DELETE, limit=10**6), "limit"),

@@ -17,6 +17,8 @@ from holdfast.clock import SECOND
 from holdfast.codec import JSON, OBJECT, json_fault
 from holdfast.errors import InvalidInput, PayloadTooLarge
 from holdfast.job import (
+    By,
+    Lease,
     NewJob,
     State,
     again,
@@ -41,6 +43,7 @@ from holdfast.limits import (
     PRIORITY_MIN,
     PROGRESS_CHARS_MAX,
     QUEUE_MAX,
+    REASON_MAX,
     TAG_MAX,
     TENANT_MAX,
     TYPE_MAX,
@@ -141,12 +144,27 @@ def put(call: Call, one: Put) -> Put:
 
 def settings_under(call: Call, under: str) -> str:
     """A prefix that the caller may list."""
-    _prefix(under)
+    prefix(under)
     if call.tenant_name is not None:
         _inside(under, PREFIX, call.tenant_name)
     elif not under.startswith(PREFIX):
         need(call, Right.ADMIN)
     return under
+
+
+def after(name: str) -> str:
+    """The last name of the page before."""
+    return check_name("after", name, NAME_MAX) if name else name
+
+
+def signed(call: Call, by: By | None) -> By | None:
+    """Who acts, in the caller's own words; a token of one tenant signs with its name besides."""
+    if by is None:
+        return None
+    by = by.checked()
+    if call.tenant_name is None:
+        return by
+    return By(f"{by.author} ({call.caller.name})"[:REASON_MAX], by.reason)
 
 
 def slot(call: Call, name: str) -> bool:
@@ -158,7 +176,7 @@ def slot(call: Call, name: str) -> bool:
 
 
 def slots_under(under: str, tenant: str) -> str:
-    return _inside(_prefix(under), SLOTS, tenant)
+    return _inside(prefix(under), SLOTS, tenant)
 
 
 def _inside(under: str, prefix: str, tenant: str) -> str:
@@ -170,7 +188,7 @@ def _inside(under: str, prefix: str, tenant: str) -> str:
     return under
 
 
-def _prefix(under: str) -> str:
+def prefix(under: str) -> str:
     return check_name("under", under, NAME_MAX) if under else under
 
 
@@ -224,6 +242,13 @@ def claim(call: Call, wish: Claim) -> Claim:
     _names("exclude_groups", wish.exclude_groups, GROUP_MAX)
     return msgspec.structs.replace(
         wish, tenants=several(call, wish.tenants), queues=queues(call, wish.queues)
+    )
+
+
+def may_hold(wish: Claim, lease: Lease) -> bool:
+    """Whether the claim could have been given this: another's nonce gives nothing of its leases."""
+    return (wish.tenants is None or lease.job.tenant in wish.tenants) and (
+        wish.queues is None or lease.job.queue in wish.queues
     )
 
 
@@ -304,6 +329,8 @@ def selection(call: Call, select: Selection) -> Selection:
         check_name("key", select.key, KEY_MAX)
     _optional("created_from", select.created_from, 0, WHOLE_MAX)
     _optional("created_before", select.created_before, 0, WHOLE_MAX)
+    _optional("failed_from", select.failed_from, 0, WHOLE_MAX)
+    _optional("failed_before", select.failed_before, 0, WHOLE_MAX)
     return msgspec.structs.replace(
         select,
         tenant=one(call, select.tenant),

@@ -29,7 +29,7 @@ from holdfast.ceiling import allowed
 from holdfast.errors import InvalidInput, JobNotFound, PayloadTooLarge, StaleSetting
 from holdfast.job import Lease, NewJob, Released, check_name, check_seconds
 from holdfast.lifecycle import Transition, decide
-from holdfast.limits import GROUP_MAX, NAME_MAX, PAGE_MAX, QUEUE_MAX, WAIT_S_MAX
+from holdfast.limits import GROUP_MAX, NAME_MAX, PAGE_MAX, QUEUE_MAX, SCOPES_MAX, WAIT_S_MAX
 from holdfast.scope import NO_SETTINGS, Explanation, ScopeKind, decode, encode, scope_of
 from holdfast.scopes import ScopeHandle
 from holdfast.service.api import bounds
@@ -124,18 +124,29 @@ def _too_large(call: Call, job: NewJob) -> PayloadTooLarge | None:
 
 @verb(wire.CLAIM)
 async def claim(call: Call, wish: Claim) -> list[Lease]:
-    """Leases jobs. What was claimed for a caller that has left goes back at once."""
-    taking = asyncio.ensure_future(call.service.store.claim(bounds.claim(call, wish)))
+    """Leases jobs. What was claimed for a caller that has left goes back at once, unless it asks
+    again meanwhile: then the second answer has the leases.
+    """
+    wish = bounds.claim(call, wish)
+    claims = call.service.claims
+    claims[wish.nonce] = call
     try:
-        leases = await asyncio.shield(taking)
-    except asyncio.CancelledError:
-        await _give_back(call, await taking, 0)
-        raise
-    if not leases:
-        return leases
-    if await call.request.is_disconnected():
-        await _give_back(call, leases, 0)
-        return []
+        taking = asyncio.ensure_future(call.service.store.claim(wish))
+        try:
+            leases = await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            leases = await taking
+            if claims.get(wish.nonce) is call:
+                await _give_back(call, leases, 0)
+            raise
+        leases = [lease for lease in leases if bounds.may_hold(wish, lease)]
+        if leases and await call.request.is_disconnected():
+            if claims.get(wish.nonce) is call:
+                await _give_back(call, leases, 0)
+            return []
+    finally:
+        if claims.get(wish.nonce) is call:
+            del claims[wish.nonce]
     mine = [lease for lease in leases if call.caller.may_type(lease.job.type)]
     if len(mine) < len(leases):
         others = [lease for lease in leases if not call.caller.may_type(lease.job.type)]
@@ -180,13 +191,13 @@ async def lapse(call: Call, changes: list[Transition]) -> list[Acked]:
 
 
 @verb(wire.CANCEL)
-async def cancel(call: Call, refs: list[Ref]) -> list[Canceled]:
+async def cancel(call: Call, asked: wire.Refs) -> list[Canceled]:
     """Cancels what is not finished."""
-    refs = [bounds.ref(call, one) for one in refs]
+    refs, by = [bounds.ref(call, one) for one in asked.refs], bounds.signed(call, asked.by)
     if call.caller.queues is None:
-        return await call.service.store.cancel(refs)
+        return await call.service.store.cancel(refs, by=by)
     seen = await _seen(call, refs)
-    answers = iter(await call.service.store.cancel([one for one in refs if one in seen]))
+    answers = iter(await call.service.store.cancel([one for one in refs if one in seen], by=by))
     return [
         next(answers) if one in seen else Canceled(one.id, False, JobNotFound(id=one.id))
         for one in refs
@@ -211,7 +222,8 @@ async def change(call: Call, asked: Change) -> wire.Done:
     bounds.cursor(asked.after)
     bounds.step(asked)
     select = bounds.selection(call, asked.select)
-    done = await call.service.store.change(msgspec.structs.replace(asked, select=select))
+    by = bounds.signed(call, asked.by)
+    done = await call.service.store.change(msgspec.structs.replace(asked, select=select, by=by))
     return wire.Done.of(done)
 
 
@@ -246,12 +258,18 @@ async def find(call: Call, asked: Find) -> Page:
 
 @verb(wire.COUNT)
 async def count(call: Call, asked: wire.Counting) -> list[Tally]:
-    """Counts per queue, group or tenant."""
+    """Counts per queue, group or tenant; a token for some queues sees those."""
     bounds.counted(call, asked.by)
-    tallies = await _count(call, asked, recount=False)
-    if asked.by is not ScopeKind.QUEUE:
-        return tallies
-    return [tally for tally in tallies if call.caller.may_queue(tally.queue)]
+    queues = call.caller.queues
+    if asked.by is not ScopeKind.QUEUE or queues is None:
+        return await _count(call, asked, recount=False)
+    if asked.part is not None:
+        queues = tuple(queue for queue in queues if queue == asked.part)
+    # One by one: a page of all queues may hold none of these.
+    found: list[Tally] = []
+    for queue in set(queues):
+        found += await _count(call, msgspec.structs.replace(asked, part=queue), recount=False)
+    return sorted(found, key=lambda tally: (tally.tenant, tally.queue))[: asked.limit]
 
 
 @verb(wire.RECOUNT)
@@ -306,29 +324,37 @@ async def events(call: Call, asked: wire.Reading) -> EventPage:
 @verb(wire.SETTINGS)
 async def settings(call: Call, asked: wire.Under) -> list[Setting]:
     """Settings under a prefix."""
-    return await _listed(call, asked.under)
+    return await _listed(call, asked)
 
 
-async def _listed(call: Call, under: str) -> list[Setting]:
-    found = await call.service.store.settings(under=bounds.settings_under(call, under))
+async def _listed(call: Call, asked: wire.Under) -> list[Setting]:
+    """A page of settings, without those of scopes that a token for some queues may not see."""
+    under, after = bounds.settings_under(call, asked.under), bounds.after(asked.after)
+    store = call.service.store
     if call.caller.queues is None:
-        return found
-    return [one for one in found if bounds.seen_setting(call, one.name)]
+        return await store.settings(under=under, after=after, limit=asked.limit)
+    found: list[Setting] = []
+    for _ in range(SCOPES_MAX // PAGE_MAX):
+        page = await store.settings(under=under, after=after, limit=PAGE_MAX)
+        found += [one for one in page if bounds.seen_setting(call, one.name)]
+        if len(page) < PAGE_MAX or len(found) >= asked.limit:
+            break
+        after = page[-1].name
+    return found[: asked.limit]
 
 
 @verb(wire.PUT)
 async def put(call: Call, asked: wire.Puts) -> list[Setting]:
     """Sets names, all or none."""
-    puts = [bounds.put(call, one) for one in asked.puts]
-    if asked.under is not None:
+    puts, by = [bounds.put(call, one) for one in asked.puts], bounds.signed(call, asked.by)
+    listed = asked.listed
+    if listed is not None:
         bounds.need(call, Right.READ)
-        bounds.settings_under(call, asked.under)
+        bounds.settings_under(call, listed.under)
     if not call.caller.platform:
         puts = [await _below_the_platform(call, one) for one in puts]
-    if call.caller.queues is None:
-        return await call.service.store.settings(puts, under=asked.under)
-    done = await call.service.store.settings(puts)
-    return done if asked.under is None else await _listed(call, asked.under)
+    done = await call.service.store.settings(puts, by=by)
+    return done if listed is None else await _listed(call, listed)
 
 
 async def _below_the_platform(call: Call, one: Put) -> Put:

@@ -32,7 +32,15 @@ from holdfast.job import (
     check_name,
     check_token,
 )
-from holdfast.limits import DELAY_S_MAX, GROUP_MAX, ID_MAX, NAME_MAX, TENANT_MAX, WORKER_MAX
+from holdfast.limits import (
+    DELAY_S_MAX,
+    GROUP_MAX,
+    HOLD_S_MAX,
+    ID_MAX,
+    NAME_MAX,
+    TENANT_MAX,
+    WORKER_MAX,
+)
 from holdfast.redact import Redacted
 from holdfast.scope import Scope, ScopeKind
 from holdfast.service.call import decoded
@@ -48,6 +56,7 @@ CLAIMS = "firecrawl/claim/"
 JOB_MAX = 256
 """Characters of a job's id, escaped: two of them, a team and a crawl still fit a name."""
 TIMEOUT_MS_MAX = int(DELAY_S_MAX * 1000)
+MARKER_MS_MAX = int(HOLD_S_MAX * 1000)
 
 # -- names -----------------------------------------------------------------------------------------
 
@@ -104,7 +113,7 @@ def ttl_us(timeout_ms: float | None, crawl: str | None) -> Micros | None:
 
 def marker_us(timeout_ms: int) -> Micros:
     """How long a marker stands; 0 takes it away, for its end is not in the future."""
-    return max(0, min(timeout_ms, TIMEOUT_MS_MAX)) * 1000
+    return max(0, min(timeout_ms, MARKER_MS_MAX)) * 1000
 
 
 def native_priority(priority: int) -> int:
