@@ -41,7 +41,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     workers: int
     """Workers that are present and serve one of the lines."""
     running: int
-    """Their slots that are busy."""
+    """Their slots that are busy; of one's `own`, the jobs that run."""
     slots: int
     wanted: int
     """How many workers there should be."""
@@ -60,9 +60,14 @@ async def load(
     waiting_per_slot: int = WAITING_PER_SLOT,
     at_least: int = 0,
     at_most: int = WANTED_MAX,
+    own: bool = False,
     now: Micros | None = None,
 ) -> Load:
-    """What there is to do, who is there to do it, and how many there should be."""
+    """What there is to do, who is there to do it, and how many there should be.
+
+    `own` is for the eyes of the tenants named: `running` counts their jobs that run, not the busy
+    places of workers that serve others too.
+    """
     check_whole("waiting_per_slot", waiting_per_slot, 1, 1_000_000)
     check_whole("at_most", at_most, 1, WANTED_MAX)
     check_whole("at_least", at_least, 0, at_most)
@@ -73,11 +78,11 @@ async def load(
         for tally in await _all(store, names, ScopeKind.QUEUE)
         if lines is None or tally.queue in lines
     ]
-    settings = await configured(store)
+    settings = await _settings(store, names)
     groups = await _all(store, names, ScopeKind.GROUP) if _grouped(settings) else []
     runnable, oldest = _runnable(found, groups, settings)
     workers = [one for one in await roster(store) if _serves(one, names, lines)]
-    running = sum(one.note.running for one in workers)
+    running = sum(_running(tally) for tally in found) if own else _busy(workers)
     slots = sum(one.note.concurrency for one in workers)
     each = slots / len(workers) if slots else SLOTS_PER_WORKER
     need = running + math.ceil(runnable / waiting_per_slot)
@@ -92,6 +97,22 @@ async def load(
         slots=slots,
         wanted=min(at_most, max(at_least, math.ceil(need / each))),
     )
+
+
+async def _settings(store: Store, tenants: set[str] | None) -> dict[Scope, ScopeState]:
+    asked: list[str | None] = [None] if tenants is None else [*sorted(tenants)]
+    found: dict[Scope, ScopeState] = {}
+    for tenant in asked:
+        found |= await configured(store, tenant)
+    return found
+
+
+def _busy(workers: list[Worker]) -> int:
+    return sum(one.note.running for one in workers)
+
+
+def _running(tally: Tally) -> int:
+    return tally.counts.get(State.PROCESSING, 0)
 
 
 async def _all(store: Store, tenants: set[str] | None, by: ScopeKind) -> list[Tally]:
@@ -141,7 +162,7 @@ def _runnable(
         rooms = [_room(line, of(Scope(tenant, ScopeKind.QUEUE, line.queue))) for line in mine]
         may = sum(min(_ready(line), room) for line, room in zip(mine, rooms, strict=True))
         unstuck = sum(map(_ready, mine)) - stuck.get(tenant, 0)
-        running = {State.PROCESSING: sum(one.counts.get(State.PROCESSING, 0) for one in mine)}
+        running = {State.PROCESSING: sum(map(_running, mine))}
         whole = _room(Tally(tenant, "", running), of(Scope(tenant)))
         part = max(0, min(may, unstuck, whole))
         total += part

@@ -30,11 +30,25 @@ class Present(msgspec.Struct, frozen=True):
     """Between these it adapts; None from a worker that did not say."""
     why: str = ""
     """Why it has its present concurrency."""
+    shared: bool = False
+    """It serves other tenants too, and what it does now is left out; see `seen_by`."""
 
     def serves(self, tenant: str, queue: str) -> bool:
         """Whether it claims from this line."""
         return (self.tenants is None or tenant in self.tenants) and (
             self.queues is None or queue in self.queues
+        )
+
+    def seen_by(self, tenant: str) -> Present | None:
+        """As a tenant may see it: that it serves this tenant, and nothing of what it does for
+        others. None when it does not serve the tenant.
+        """
+        if self.tenants is not None and tenant not in self.tenants:
+            return None
+        if self.tenants == (tenant,):
+            return self
+        return msgspec.structs.replace(
+            self, pid=0, running=0, held=0, why="", tenants=(tenant,), shared=True
         )
 
     def knows(self, type: str) -> bool:
@@ -53,14 +67,19 @@ class Worker(msgspec.Struct, frozen=True):
 _decoder = msgspec.json.Decoder(Present)
 
 
-async def roster(store: Store) -> list[Worker]:
-    """The workers that are present; those that speak another version's language are left out."""
+async def roster(store: Store, tenant: str | None = None) -> list[Worker]:
+    """The workers that are present, as everybody may see them or as a tenant may; those that speak
+    another version's language are left out.
+    """
     found = []
     for hold in await store.hold(under=PREFIX):
         try:
-            found.append(Worker(hold.owner, hold.until, _decoder.decode(hold.note)))
+            note = _decoder.decode(hold.note)
         except msgspec.MsgspecError:
             continue
+        seen = note if tenant is None else note.seen_by(tenant)
+        if seen is not None:
+            found.append(Worker(hold.owner, hold.until, seen))
     return found
 
 

@@ -81,5 +81,5 @@ async def test_the_operator_says_which_proxies_are_believed(
 
 def test_an_address_that_is_none_is_told() -> None:
     """At the start, not by cookies that are quietly less safe."""
-    with pytest.raises(ConfigError, match="proxy.internal"):
+    with pytest.raises(ConfigError, match=r"proxy\.internal"):
         Proxies("10.0.0.1, proxy.internal")

@@ -39,6 +39,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     oldest_at: Micros | None
     tallies: Sequence[Tally]
     workers: Sequence[Worker]
+    own: bool
+    """It is one tenant's: places of shared workers are not counted."""
     samples: Samples
     changed: Sequence[str]
     """The pages of jobs that something happened to since the look before."""
@@ -100,6 +102,7 @@ class Feed:
             oldest_at=min(ages, default=None),
             tallies=tallies,
             workers=await workers(self._store, self._tenant, self._queues),
+            own=self._tenant is not None,
             samples=self._samples,
             changed=[link("jobs", *ref) for ref in changed[:CHANGED_MAX]],
             more=more or len(changed) > CHANGED_MAX,
@@ -176,10 +179,8 @@ async def _between(
 async def workers(store: Store, tenant: str | None, queues: tuple[str, ...] | None) -> list[Worker]:
     """Those that are present and serve what may be seen, by name."""
     found = []
-    for one in await roster(store):
+    for one in await roster(store, tenant):
         note = one.note
-        if tenant is not None and note.tenants is not None and tenant not in note.tenants:
-            continue
         if queues is None or note.queues is None or set(queues) & set(note.queues):
             found.append(one)
     return sorted(found, key=lambda one: one.name)

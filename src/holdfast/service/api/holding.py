@@ -116,13 +116,11 @@ def _own_slots(call: Call, found: list[Hold]) -> list[Hold]:
 def _seen(one: Hold, tenant: str) -> Hold | None:
     """A worker as a tenant may see it: that it serves this tenant, and nothing of others."""
     try:
-        note = _note.decode(one.note)
+        note = _note.decode(one.note).seen_by(tenant)
     except msgspec.MsgspecError:
         return None
-    if note.tenants is not None and tenant not in note.tenants:
+    if note is None:
         return None
-    if note.tenants != (tenant,):
-        note = msgspec.structs.replace(note, pid=0, running=0, held=0, why="", tenants=(tenant,))
     name = one.name
     if name.startswith(_own(tenant)):
         name = PREFIX + name.removeprefix(_own(tenant))

@@ -25,17 +25,16 @@ from collections.abc import Sequence
 import msgspec
 from starlette.responses import Response
 
-from holdfast.ceiling import allowed
-from holdfast.errors import InvalidInput, JobNotFound, PayloadTooLarge, StaleSetting
+from holdfast.errors import InvalidInput, JobNotFound, PayloadTooLarge
+from holdfast.explain import unnamed
 from holdfast.job import Lease, NewJob, Released, check_name, check_seconds
 from holdfast.lifecycle import Transition, decide
 from holdfast.limits import GROUP_MAX, NAME_MAX, PAGE_MAX, QUEUE_MAX, WAIT_S_MAX
-from holdfast.scope import NO_SETTINGS, Explanation, ScopeKind, decode, encode, scope_of
-from holdfast.scopes import ScopeHandle
+from holdfast.scope import Explanation, ScopeKind
 from holdfast.service.api import bounds
 from holdfast.service.api.verbs import encoded, encoded_lease, verb
 from holdfast.service.call import Call
-from holdfast.service.rights import Right, Unauthenticated
+from holdfast.service.rights import Unauthenticated
 from holdfast.store import (
     Acked,
     Canceled,
@@ -50,10 +49,8 @@ from holdfast.store import (
     Lapsed,
     Page,
     Pruned,
-    Put,
     Ref,
     Selection,
-    Setting,
     Tally,
 )
 from holdfast.stores.remote import wire
@@ -280,7 +277,12 @@ async def explain(call: Call, asked: Ref) -> Explanation:
     ref = bounds.ref(call, asked)
     if call.caller.queues is not None and not await _seen(call, [ref]):
         raise JobNotFound(id=ref.id)
-    return await call.service.store.explain(ref)
+    found = await call.service.store.explain(ref)
+    return msgspec.structs.replace(
+        found,
+        gates=found.gates if call.caller.queues is None else unnamed(found.gates),
+        tenants=found.tenants if call.caller.tenant is None else None,
+    )
 
 
 @verb(wire.EVENTS)
@@ -296,52 +298,6 @@ async def events(call: Call, asked: wire.Reading) -> EventPage:
         return page
     mine = [event for event in page.events if call.caller.may_queue(event.queue)]
     return EventPage(mine, page.cursor, page.lost)
-
-
-# -- names -----------------------------------------------------------------------------------------
-
-
-@verb(wire.SETTINGS)
-async def settings(call: Call, asked: wire.Under) -> list[Setting]:
-    """Settings under a prefix."""
-    return await _listed(call, asked.under)
-
-
-async def _listed(call: Call, under: str) -> list[Setting]:
-    found = await call.service.store.settings(under=bounds.settings_under(call, under))
-    if call.caller.queues is None:
-        return found
-    return [one for one in found if bounds.seen_setting(call, one.name)]
-
-
-@verb(wire.PUT)
-async def put(call: Call, asked: wire.Puts) -> list[Setting]:
-    """Sets names, all or none."""
-    puts = [bounds.put(call, one) for one in asked.puts]
-    if asked.under is not None:
-        bounds.need(call, Right.READ)
-        bounds.settings_under(call, asked.under)
-    if not call.caller.platform:
-        puts = [await _below_the_platform(call, one) for one in puts]
-    if call.caller.queues is None:
-        return await call.service.store.settings(puts, under=asked.under)
-    done = await call.service.store.settings(puts)
-    return done if asked.under is None else await _listed(call, asked.under)
-
-
-async def _below_the_platform(call: Call, one: Put) -> Put:
-    """The put with what `ceiling.allowed` makes of it, from the very version that it names."""
-    name = one.name
-    scope = scope_of(name)
-    if scope is None:
-        return one  # Not of a scope: `bounds.put` let only admins through.
-    handle = ScopeHandle(call.service.store, scope)
-    before = await handle.get()
-    if before.version != one.version:
-        raise StaleSetting(field="version", name=name, version=before.version, expected=one.version)
-    wanted = NO_SETTINGS if one.value is None else decode(name, one.value)
-    stored = allowed(before.settings, wanted, platform=False)
-    return Put(name, None if stored == NO_SETTINGS else encode(stored), one.version)
 
 
 # -- wait ------------------------------------------------------------------------------------------
