@@ -29,9 +29,10 @@ from holdfast.errors import InvalidInput, JobNotFound, PayloadTooLarge
 from holdfast.explain import unnamed
 from holdfast.job import Lease, NewJob, Released, check_name, check_seconds
 from holdfast.lifecycle import Transition, decide
-from holdfast.limits import GROUP_MAX, NAME_MAX, PAGE_MAX, QUEUE_MAX, WAIT_S_MAX
+from holdfast.limits import GROUP_MAX, NAME_MAX, QUEUE_MAX, WAIT_S_MAX
 from holdfast.scope import Explanation, ScopeKind
 from holdfast.service.api import bounds
+from holdfast.service.api.hiding import hidden, seen
 from holdfast.service.api.verbs import encoded, encoded_lease, verb
 from holdfast.service.call import Call
 from holdfast.service.rights import Unauthenticated
@@ -50,7 +51,6 @@ from holdfast.store import (
     Page,
     Pruned,
     Ref,
-    Selection,
     Tally,
 )
 from holdfast.stores.remote import wire
@@ -151,8 +151,10 @@ async def extend(call: Call, extensions: list[Extension]) -> list[Extended]:
     """Renews leases."""
     extensions = [bounds.extension(call, one) for one in extensions]
     if len(extensions) == 1:
-        return [await call.service.extends.submit(extensions[0])]
-    return await call.service.store.extend(extensions)
+        answers = [await call.service.extends.submit(extensions[0])]
+    else:
+        answers = await call.service.store.extend(extensions)
+    return await hidden(call, [Ref(one.tenant, one.id) for one in extensions], answers)
 
 
 @verb(wire.ACK)
@@ -160,8 +162,10 @@ async def ack(call: Call, changes: list[Transition]) -> list[Acked]:
     """Settles leases, by their tokens."""
     changes = [bounds.transition(call, one, upkeep=False) for one in changes]
     if len(changes) == 1:
-        return [await call.service.acks.submit(changes[0])]
-    return await call.service.store.ack(changes)
+        answers = [await call.service.acks.submit(changes[0])]
+    else:
+        answers = await call.service.store.ack(changes)
+    return await hidden(call, [Ref(one.tenant, one.id) for one in changes], answers)
 
 
 @verb(wire.LAPSE)
@@ -180,24 +184,12 @@ async def cancel(call: Call, refs: list[Ref]) -> list[Canceled]:
     refs = [bounds.ref(call, one) for one in refs]
     if call.caller.queues is None:
         return await call.service.store.cancel(refs)
-    seen = await _seen(call, refs)
-    answers = iter(await call.service.store.cancel([one for one in refs if one in seen]))
+    mine = await seen(call, refs)
+    answers = iter(await call.service.store.cancel([one for one in refs if one in mine]))
     return [
-        next(answers) if one in seen else Canceled(one.id, False, JobNotFound(id=one.id))
+        next(answers) if one in mine else Canceled(one.id, False, JobNotFound(id=one.id))
         for one in refs
     ]
-
-
-async def _seen(call: Call, refs: Sequence[Ref]) -> set[Ref]:
-    """Those that are in the caller's queues."""
-    found: set[Ref] = set()
-    queues = bounds.queues(call, None) or ()
-    for tenant in {one.tenant for one in refs}:
-        ids = tuple({one.id for one in refs if one.tenant == tenant})
-        select = Selection(tenant=tenant, ids=ids, queues=queues)
-        page = await call.service.store.find(Find(select=select, limit=min(len(ids), PAGE_MAX)))
-        found.update(Ref(job.tenant, job.id) for job in page.jobs)
-    return found
 
 
 @verb(wire.CHANGE)
@@ -275,7 +267,7 @@ async def _count(call: Call, asked: wire.Counting, *, recount: bool) -> list[Tal
 async def explain(call: Call, asked: Ref) -> Explanation:
     """Every gate that holds a job."""
     ref = bounds.ref(call, asked)
-    if call.caller.queues is not None and not await _seen(call, [ref]):
+    if call.caller.queues is not None and not await seen(call, [ref]):
         raise JobNotFound(id=ref.id)
     found = await call.service.store.explain(ref)
     return msgspec.structs.replace(
@@ -320,7 +312,9 @@ async def wait(call: Call, asked: wire.Sleep) -> None:
 async def watch(call: Call, asked: wire.Sleep) -> None:
     """Sleeps until a job may have ended, or there may be news."""
     if asked.watch.job is not None:
-        bounds.ref(call, asked.watch.job)
+        ref = bounds.ref(call, asked.watch.job)
+        if call.caller.queues is not None and not await seen(call, [ref]):
+            raise JobNotFound(id=ref.id)
     elif not asked.watch.news:
         raise InvalidInput(field="watch", why="names no job and no news: that is what wait is for")
     await _sleep(call, asked)
