@@ -34,24 +34,25 @@ async def put(call: Call, asked: wire.Puts) -> list[Setting]:
     if asked.under is not None:
         bounds.need(call, Right.READ)
         bounds.settings_under(call, asked.under)
-    if not call.caller.platform:
-        puts = [await _below_the_platform(call, one) for one in puts]
+    puts = [await _allowed(call, one) for one in puts]
     if call.caller.queues is None:
         return await call.service.store.settings(puts, under=asked.under)
     done = await call.service.store.settings(puts)
     return done if asked.under is None else await _listed(call, asked.under)
 
 
-async def _below_the_platform(call: Call, one: Put) -> Put:
+async def _allowed(call: Call, one: Put) -> Put:
     """The put with what `ceiling.allowed` makes of it, from the very version that it names."""
-    name = one.name
+    name, platform = one.name, call.caller.platform
     scope = scope_of(name)
     if scope is None:
         return one  # Not of a scope: `bounds.put` let only admins through.
+    wanted = NO_SETTINGS if one.value is None else decode(name, one.value)
+    if platform and wanted.ceiling is None:
+        return one
     handle = ScopeHandle(call.service.store, scope)
     before = await handle.get()
     if before.version != one.version:
         raise StaleSetting(field="version", name=name, version=before.version, expected=one.version)
-    wanted = NO_SETTINGS if one.value is None else decode(name, one.value)
-    stored = allowed(before.settings, wanted, platform=False)
+    stored = allowed(before.settings, wanted, platform=platform)
     return Put(name, None if stored == NO_SETTINGS else encode(stored), one.version)
