@@ -42,7 +42,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     workers: int
     """Workers that are present and serve one of the lines."""
     running: int
-    """Their slots that are busy."""
+    """Their slots that are busy; of one's `own`, the jobs that run."""
     slots: int
     wanted: int
     """How many workers there should be."""
@@ -61,9 +61,14 @@ async def load(
     waiting_per_slot: int = WAITING_PER_SLOT,
     at_least: int = 0,
     at_most: int = WANTED_MAX,
+    own: bool = False,
     now: Micros | None = None,
 ) -> Load:
-    """What there is to do, who is there to do it, and how many there should be."""
+    """What there is to do, who is there to do it, and how many there should be.
+
+    `own` is for the eyes of the tenants named: `running` counts their jobs that run, not the busy
+    places of workers that serve others too.
+    """
     check_whole("waiting_per_slot", waiting_per_slot, 1, 1_000_000)
     check_whole("at_most", at_most, 1, WANTED_MAX)
     check_whole("at_least", at_least, 0, at_most)
@@ -78,10 +83,10 @@ async def load(
     groups = await _all(store, names, ScopeKind.GROUP) if _grouped(settings) else []
     runnable, oldest = _runnable(found, groups, settings)
     # One tenant is not told of the workers that others brought.
-    alone = next(iter(names)) if names is not None and len(names) == 1 else None
+    alone = next(iter(names)) if own and names is not None and len(names) == 1 else None
     present = await roster(store, alone)
     workers = [one for one in present if one.note.serves_any(names, lines)]
-    running = sum(one.note.running for one in workers)
+    running = sum(_running(tally) for tally in found) if own else _busy(workers)
     slots = sum(one.note.concurrency for one in workers)
     each = slots / len(workers) if slots else SLOTS_PER_WORKER
     need = running + math.ceil(runnable / waiting_per_slot)
@@ -96,6 +101,22 @@ async def load(
         slots=slots,
         wanted=min(at_most, max(at_least, math.ceil(need / each))),
     )
+
+
+async def _settings(store: Store, tenants: set[str] | None) -> dict[Scope, ScopeState]:
+    asked: list[str | None] = [None] if tenants is None else [*sorted(tenants)]
+    found: dict[Scope, ScopeState] = {}
+    for tenant in asked:
+        found |= await configured(store, tenant)
+    return found
+
+
+def _busy(workers: list[Worker]) -> int:
+    return sum(one.note.running for one in workers)
+
+
+def _running(tally: Tally) -> int:
+    return tally.counts.get(State.PROCESSING, 0)
 
 
 async def _all(store: Store, tenants: set[str] | None, by: ScopeKind) -> list[Tally]:
@@ -145,7 +166,7 @@ def _runnable(
         rooms = [_room(line, of(Scope(tenant, ScopeKind.QUEUE, line.queue))) for line in mine]
         may = sum(min(_ready(line), room) for line, room in zip(mine, rooms, strict=True))
         unstuck = sum(map(_ready, mine)) - stuck.get(tenant, 0)
-        running = {State.PROCESSING: sum(one.counts.get(State.PROCESSING, 0) for one in mine)}
+        running = {State.PROCESSING: sum(map(_running, mine))}
         whole = _room(Tally(tenant, "", running), of(Scope(tenant)))
         part = max(0, min(may, unstuck, whole))
         total += part

@@ -91,10 +91,14 @@ async def one_job(store: Store, job_id: str, tenant: str | None = None) -> JobRe
     return page.jobs[0]
 
 
-async def explain(store: Store, job_id: str, tenant: str | None = None) -> Explained:
-    """Why the job does not run now; without a tenant every tenant is searched."""
+async def explain(
+    store: Store, job_id: str, tenant: str | None = None, *, own: bool = False
+) -> Explained:
+    """Why the job does not run now; without a tenant every tenant is searched. `own` leaves out
+    what is not for the tenant's eyes.
+    """
     job = await one_job(store, job_id, tenant)
-    return await explain_job(store, Ref(job.tenant, job.id))
+    return await explain_job(store, Ref(job.tenant, job.id), own=own)
 
 
 def payload_of(job: JobRecord, codecs: Codecs) -> object:

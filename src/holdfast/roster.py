@@ -39,6 +39,8 @@ class Present(msgspec.Struct, frozen=True):
     """Which of `tenants`, `queues` and `types` were too long for a note: others may belong to them
     too.
     """
+    shared: bool = False
+    """It serves other tenants too, and what it does now is left out; see `seen_by`."""
 
     def serves(self, tenant: str, queue: str) -> bool:
         """Whether it claims from this line; True where a cut list does not tell."""
@@ -48,6 +50,19 @@ class Present(msgspec.Struct, frozen=True):
         """Whether it claims from one of these lines; None is all of them."""
         return self._has("tenants", self.tenants, tenants) and self._has(
             "queues", self.queues, queues
+        )
+
+    def seen_by(self, tenant: str) -> Present | None:
+        """As a tenant may see it: that it serves this tenant, and nothing of what it does for
+        others. None when it does not serve the tenant.
+        """
+        if not self.serves_any((tenant,), None):
+            return None
+        if self.tenants == (tenant,) and "tenants" not in self.cut:
+            return self
+        cut = tuple(field for field in self.cut if field != "tenants")
+        return msgspec.structs.replace(
+            self, pid=0, running=0, held=0, why="", tenants=(tenant,), cut=cut, shared=True
         )
 
     def knows(self, type: str) -> bool:
@@ -98,19 +113,21 @@ async def holds(
 
 
 async def roster(store: Store, tenant: str | None = None) -> list[Worker]:
-    """The workers that are present, ROSTER_MAX of them at most: of all tenants, or without other
-    tenants' own. Those that speak another version's language are left out.
+    """The workers that are present, ROSTER_MAX of them at most, as everybody may see them or as a
+    tenant may. Those that speak another version's language are left out.
     """
-    found = [worker_of(one) async for one in holds(store, tenant)]
+    found = [worker_of(one, tenant) async for one in holds(store, tenant)]
     return [one for one in found if one is not None]
 
 
-def worker_of(hold: Hold) -> Worker | None:
-    """None when its note cannot be read."""
+def worker_of(hold: Hold, tenant: str | None = None) -> Worker | None:
+    """None when its note cannot be read, or it does not serve the tenant that looks."""
     try:
-        return Worker(hold.owner, hold.until, decoder.decode(hold.note))
+        note = decoder.decode(hold.note)
     except msgspec.MsgspecError:
         return None
+    seen = note if tenant is None else note.seen_by(tenant)
+    return None if seen is None else Worker(hold.owner, hold.until, seen)
 
 
 def nobody_for(job: JobRecord, workers: list[Worker]) -> str | None:

@@ -164,6 +164,16 @@ async def test_the_platform_sets_and_lifts(service: Service, token: str) -> None
     assert (await stored(service)).max_running is None
 
 
+async def test_a_ceiling_that_is_put_alone_holds(service: Service) -> None:
+    """Also by the store's verb, where the client says all of it: claims look at the limit."""
+    sent = await put(service, "root", max_running=None, rate=None, ceiling=Ceiling(max_running=4))
+
+    assert sent.status == 200, sent
+    found = await stored(service)
+    assert (found.max_running, found.rate) == (4, None)
+    assert (await put(service, "root", max_running=5)).status == 422
+
+
 # -- pauses ----------------------------------------------------------------------------------------
 
 

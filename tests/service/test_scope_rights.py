@@ -8,17 +8,19 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
 import pytest
 from tests.service.asgi import Answer, Client
 from tests.service.firecrawl import Badges, badge
 
 from holdfast.clock import SECOND
-from holdfast.job import Envelope, NewJob, Rules
+from holdfast.job import Envelope, NewJob, Rules, State
+from holdfast.lifecycle import Transition
 from holdfast.scope import Pause, Scope, ScopeKind, ScopeSettings, encode
 from holdfast.service.app import application
 from holdfast.service.rights import Caller
 from holdfast.service.service import Service
-from holdfast.store import Put, Take
+from holdfast.store import Extension, Put, Take
 from holdfast.stores import open_store
 from holdfast.stores.remote import wire
 
@@ -187,3 +189,35 @@ async def test_a_narrow_tokens_worker_serves_no_other_queue(service: Service) ->
         assert answer.status == status, answer
     [held] = await service.store.hold(under="worker/")
     assert '"queues":["mail"]' in held.note
+
+
+@pytest.mark.parametrize("way", ["native", "store"])
+async def test_acks_of_a_narrow_token_find_no_job_of_another_queue(
+    service: Service, way: str
+) -> None:
+    """P7 within a tenant: whether a job is there, and how it stands, is not told by a refusal."""
+    client = Client(application(service, owns_store=False), {"badge": "narrow"})
+    codes = {}
+    for id in ("bank", "nowhere", "mail"):
+        if way == "native":
+            acks = [
+                {"id": id, "token": "wrong", "outcome": "complete"},
+                {"id": id, "token": "wrong", "outcome": "fail", "error": "x"},
+            ]
+            answers = (await client.post("/v1/ack", {"acks": acks})).json["acks"]
+            body = {"leases": [{"id": id, "token": "wrong"}]}
+            answers += (await client.post("/v1/extend", body)).json["leases"]
+            codes[id] = {one["error"]["code"] for one in answers}
+        else:
+            change = Transition(tenant=ACME, id=id, token="wrong", to=State.COMPLETED)
+            beat = Extension(tenant=ACME, id=id, token="wrong", lease_us=SECOND)
+            codes[id] = set()
+            for verb, one in (("ack", change), ("extend", beat)):
+                for batch in ([one], [one, one]):
+                    sent = wire.encode(batch)
+                    told = await client.post(f"/v1/store/{verb}", sent, content_type=wire.MEDIA)
+                    found = msgspec.msgpack.decode(told.body)
+                    codes[id] |= {each["error"]["code"] for each in found}
+
+    assert codes["bank"] == codes["nowhere"] == {"JOB_NOT_FOUND"}
+    assert codes["mail"] == {"INVALID_LEASE_TOKEN"}

@@ -41,6 +41,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     oldest_at: Micros | None
     tallies: Sequence[Tally]
     workers: Sequence[Worker]
+    own: bool
+    """It is one tenant's: places of shared workers are not counted."""
     samples: Samples
     changed: Sequence[str]
     """The pages of jobs that something happened to since the look before."""
@@ -98,6 +100,7 @@ class Feed:
             oldest_at=min(ages, default=None),
             tallies=tallies,
             workers=await workers(self._store, self._tenant, self._queues),
+            own=self._tenant is not None,
             samples=self._samples,
             changed=[link("jobs", *ref) for ref in changed[:CHANGED_MAX]],
             more=more or len(changed) > CHANGED_MAX,

@@ -15,7 +15,7 @@ from holdfast.dashboard import words
 from holdfast.dashboard.feed import Snapshot
 from holdfast.dashboard.host import Viewer
 from holdfast.errors import InvalidInput, JobNotFound
-from holdfast.explain import Explained
+from holdfast.explain import Explained, unnamed
 from holdfast.job import TERMINAL, Event, EventKind, JobRecord, State, check_name
 from holdfast.limits import ID_MAX, TENANT_MAX
 from holdfast.scope import NO_SETTINGS, Pause, Scope, ScopeKind, ScopeSettings
@@ -220,7 +220,10 @@ async def job(store: Store, codecs: Codecs, viewer: Viewer, ref: Ref) -> JobView
     entries = timeline(found.events)
     explained = None
     if found.job.state not in TERMINAL and store.capabilities.scopes:
-        explained = await operate.explain(store, record.id, record.tenant)
+        own = viewer.tenant is not None
+        explained = await operate.explain(store, record.id, record.tenant, own=own)
+        if viewer.queues is not None:
+            explained = msgspec.structs.replace(explained, gates=unnamed(explained.gates))
     return JobView(
         job=found.job,
         entries=entries[-TIMELINE_MAX:],

@@ -8,7 +8,17 @@ from collections.abc import Iterator
 from typing import Any
 
 from holdfast.service import wire
-from holdfast.service.api import dead, events, holding, jobs, scopes, storage, system, work
+from holdfast.service.api import (
+    dead,
+    events,
+    holding,
+    jobs,
+    scopes,
+    settings,
+    storage,
+    system,
+    work,
+)
 from holdfast.service.endpoint import Handler, Route
 from holdfast.service.rights import Right
 
@@ -192,8 +202,8 @@ def _store() -> Iterator[Route]:
     yield line("recount", ADMIN, storage.recount, tenant=False)
     yield line("explain", READ, storage.explain)
     yield line("events", READ, storage.events)
-    yield line("settings", READ, storage.settings)
-    yield line("put", OPERATE, storage.put)
+    yield line("settings", READ, settings.settings)
+    yield line("put", OPERATE, settings.put)
     yield line("holds", READ, holding.holds)
     yield line("hold", WORK, holding.hold)
     yield line("wait", WORK, storage.wait, waits=True)

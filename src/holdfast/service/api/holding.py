@@ -157,14 +157,9 @@ async def _serving(store: Store, asked: Under, tenant: str) -> list[Hold]:
 def _seen(one: Hold, tenant: str) -> Hold | None:
     """A worker as a tenant may see it: that it serves this tenant, and nothing of others."""
     try:
-        note = decoder.decode(one.note)
+        note = decoder.decode(one.note).seen_by(tenant)
     except msgspec.MsgspecError:
         return None
-    if not note.serves_any((tenant,), None):
+    if note is None:
         return None
-    if note.tenants != (tenant,):
-        cut = tuple(field for field in note.cut if field != "tenants")
-        note = msgspec.structs.replace(
-            note, pid=0, running=0, held=0, why="", tenants=(tenant,), cut=cut
-        )
     return Hold(one.name, one.owner, one.until, msgspec.json.encode(note).decode())

@@ -16,6 +16,8 @@ from holdfast.clock import instant
 from holdfast.codec import BYTES, JSON, json_fault
 from holdfast.enqueue import plan_with
 from holdfast.errors import InvalidInput, JobNotFound, NotChangeable, PayloadTooLarge
+from holdfast.explain import explain as explain_job
+from holdfast.explain import unnamed
 from holdfast.job import TERMINAL, Envelope, JobRecord, NewJob, Reason, State, check_name
 from holdfast.limits import GROUP_MAX, KEY_MAX, PAGE_MAX, QUEUE_MAX, TAG_MAX, TYPE_MAX
 from holdfast.service.call import Call
@@ -248,7 +250,8 @@ async def explain(call: Call) -> ExplainedOut:
     """Why a job does not run now: every gate that holds it, in words."""
     ref = call.job()
     await seen(call, ref)
-    found = await call.view.explain(ref.id)
+    own = call.caller.tenant is not None
+    found = await explain_job(call.service.store, ref, own=own)
     return ExplainedOut(
         id=found.id,
         state=found.state,
@@ -260,7 +263,7 @@ async def explain(call: Call) -> ExplainedOut:
                 until=when(gate.until),
                 holders=gate.holders,
             )
-            for gate in found.gates
+            for gate in (found.gates if call.caller.queues is None else unnamed(found.gates))
         ],
         ahead=found.ahead,
         tenants=found.tenants,

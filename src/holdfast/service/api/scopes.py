@@ -254,6 +254,7 @@ async def load(call: Call) -> LoadOut:
         waiting_per_slot=query.waiting_per_slot,
         at_least=query.at_least,
         at_most=query.at_most,
+        own=call.caller.tenant is not None,
     )
     return LoadOut(
         runnable=found.runnable,

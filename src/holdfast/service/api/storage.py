@@ -25,17 +25,17 @@ from collections.abc import Sequence
 import msgspec
 from starlette.responses import Response
 
-from holdfast.ceiling import allowed
-from holdfast.errors import InvalidInput, JobNotFound, PayloadTooLarge, StaleSetting
+from holdfast.errors import InvalidInput, JobNotFound, PayloadTooLarge
+from holdfast.explain import unnamed
 from holdfast.job import Lease, NewJob, Released, check_name, check_seconds
 from holdfast.lifecycle import Transition, decide
-from holdfast.limits import GROUP_MAX, NAME_MAX, PAGE_MAX, QUEUE_MAX, SCOPES_MAX, WAIT_S_MAX
-from holdfast.scope import NO_SETTINGS, Explanation, ScopeKind, decode, encode, scope_of
-from holdfast.scopes import ScopeHandle
+from holdfast.limits import GROUP_MAX, NAME_MAX, QUEUE_MAX, WAIT_S_MAX
+from holdfast.scope import Explanation, ScopeKind
 from holdfast.service.api import bounds
+from holdfast.service.api.hiding import hidden, seen
 from holdfast.service.api.verbs import encoded, encoded_lease, verb
 from holdfast.service.call import Call
-from holdfast.service.rights import Right, Unauthenticated
+from holdfast.service.rights import Unauthenticated
 from holdfast.store import (
     Acked,
     Canceled,
@@ -50,10 +50,7 @@ from holdfast.store import (
     Lapsed,
     Page,
     Pruned,
-    Put,
     Ref,
-    Selection,
-    Setting,
     Tally,
 )
 from holdfast.stores.remote import wire
@@ -165,8 +162,10 @@ async def extend(call: Call, extensions: list[Extension]) -> list[Extended]:
     """Renews leases."""
     extensions = [bounds.extension(call, one) for one in extensions]
     if len(extensions) == 1:
-        return [await call.service.extends.submit(extensions[0])]
-    return await call.service.store.extend(extensions)
+        answers = [await call.service.extends.submit(extensions[0])]
+    else:
+        answers = await call.service.store.extend(extensions)
+    return await hidden(call, [Ref(one.tenant, one.id) for one in extensions], answers)
 
 
 @verb(wire.ACK)
@@ -175,8 +174,10 @@ async def ack(call: Call, changes: list[Transition]) -> list[Acked]:
     changes = [bounds.transition(call, one, upkeep=False) for one in changes]
     await bounds.results(call, changes)
     if len(changes) == 1:
-        return [await call.service.acks.submit(changes[0])]
-    return await call.service.store.ack(changes)
+        answers = [await call.service.acks.submit(changes[0])]
+    else:
+        answers = await call.service.store.ack(changes)
+    return await hidden(call, [Ref(one.tenant, one.id) for one in changes], answers)
 
 
 @verb(wire.LAPSE)
@@ -196,24 +197,12 @@ async def cancel(call: Call, asked: wire.Refs) -> list[Canceled]:
     refs, by = [bounds.ref(call, one) for one in asked.refs], bounds.signed(call, asked.by)
     if call.caller.queues is None:
         return await call.service.store.cancel(refs, by=by)
-    seen = await _seen(call, refs)
-    answers = iter(await call.service.store.cancel([one for one in refs if one in seen], by=by))
+    mine = await seen(call, refs)
+    answers = iter(await call.service.store.cancel([one for one in refs if one in mine], by=by))
     return [
-        next(answers) if one in seen else Canceled(one.id, False, JobNotFound(id=one.id))
+        next(answers) if one in mine else Canceled(one.id, False, JobNotFound(id=one.id))
         for one in refs
     ]
-
-
-async def _seen(call: Call, refs: Sequence[Ref]) -> set[Ref]:
-    """Those that are in the caller's queues."""
-    found: set[Ref] = set()
-    queues = bounds.queues(call, None) or ()
-    for tenant in {one.tenant for one in refs}:
-        ids = tuple({one.id for one in refs if one.tenant == tenant})
-        select = Selection(tenant=tenant, ids=ids, queues=queues)
-        page = await call.service.store.find(Find(select=select, limit=min(len(ids), PAGE_MAX)))
-        found.update(Ref(job.tenant, job.id) for job in page.jobs)
-    return found
 
 
 @verb(wire.CHANGE)
@@ -298,9 +287,14 @@ async def _count(call: Call, asked: wire.Counting, *, recount: bool) -> list[Tal
 async def explain(call: Call, asked: Ref) -> Explanation:
     """Every gate that holds a job."""
     ref = bounds.ref(call, asked)
-    if call.caller.queues is not None and not await _seen(call, [ref]):
+    if call.caller.queues is not None and not await seen(call, [ref]):
         raise JobNotFound(id=ref.id)
-    return await call.service.store.explain(ref)
+    found = await call.service.store.explain(ref)
+    return msgspec.structs.replace(
+        found,
+        gates=found.gates if call.caller.queues is None else unnamed(found.gates),
+        tenants=found.tenants if call.caller.tenant is None else None,
+    )
 
 
 @verb(wire.EVENTS)
@@ -316,60 +310,6 @@ async def events(call: Call, asked: wire.Reading) -> EventPage:
         return page
     mine = [event for event in page.events if call.caller.may_queue(event.queue)]
     return EventPage(mine, page.cursor, page.lost)
-
-
-# -- names -----------------------------------------------------------------------------------------
-
-
-@verb(wire.SETTINGS)
-async def settings(call: Call, asked: wire.Under) -> list[Setting]:
-    """Settings under a prefix."""
-    return await _listed(call, asked)
-
-
-async def _listed(call: Call, asked: wire.Under) -> list[Setting]:
-    """A page of settings, without those of scopes that a token for some queues may not see."""
-    under, after = bounds.settings_under(call, asked.under), bounds.after(asked.after)
-    store = call.service.store
-    if call.caller.queues is None:
-        return await store.settings(under=under, after=after, limit=asked.limit)
-    found: list[Setting] = []
-    for _ in range(SCOPES_MAX // PAGE_MAX):
-        page = await store.settings(under=under, after=after, limit=PAGE_MAX)
-        found += [one for one in page if bounds.seen_setting(call, one.name)]
-        if len(page) < PAGE_MAX or len(found) >= asked.limit:
-            break
-        after = page[-1].name
-    return found[: asked.limit]
-
-
-@verb(wire.PUT)
-async def put(call: Call, asked: wire.Puts) -> list[Setting]:
-    """Sets names, all or none."""
-    puts, by = [bounds.put(call, one) for one in asked.puts], bounds.signed(call, asked.by)
-    listed = asked.listed
-    if listed is not None:
-        bounds.need(call, Right.READ)
-        bounds.settings_under(call, listed.under)
-    if not call.caller.platform:
-        puts = [await _below_the_platform(call, one) for one in puts]
-    done = await call.service.store.settings(puts, by=by)
-    return done if listed is None else await _listed(call, listed)
-
-
-async def _below_the_platform(call: Call, one: Put) -> Put:
-    """The put with what `ceiling.allowed` makes of it, from the very version that it names."""
-    name = one.name
-    scope = scope_of(name)
-    if scope is None:
-        return one  # Not of a scope: `bounds.put` let only admins through.
-    handle = ScopeHandle(call.service.store, scope)
-    before = await handle.get()
-    if before.version != one.version:
-        raise StaleSetting(field="version", name=name, version=before.version, expected=one.version)
-    wanted = NO_SETTINGS if one.value is None else decode(name, one.value)
-    stored = allowed(before.settings, wanted, platform=False)
-    return Put(name, None if stored == NO_SETTINGS else encode(stored), one.version)
 
 
 # -- wait ------------------------------------------------------------------------------------------
@@ -392,7 +332,9 @@ async def wait(call: Call, asked: wire.Sleep) -> None:
 async def watch(call: Call, asked: wire.Sleep) -> None:
     """Sleeps until a job may have ended, or there may be news."""
     if asked.watch.job is not None:
-        bounds.ref(call, asked.watch.job)
+        ref = bounds.ref(call, asked.watch.job)
+        if call.caller.queues is not None and not await seen(call, [ref]):
+            raise JobNotFound(id=ref.id)
     elif not asked.watch.news:
         raise InvalidInput(field="watch", why="names no job and no news: that is what wait is for")
     await _sleep(call, asked)

@@ -30,6 +30,7 @@ from holdfast.job import (
 )
 from holdfast.lifecycle import Transition, completion, decide
 from holdfast.limits import ID_MAX, WORKER_MAX
+from holdfast.service.api.hiding import hidden
 from holdfast.service.call import Call
 from holdfast.service.problems import problem
 from holdfast.service.render import lease_out, unbase64
@@ -44,7 +45,7 @@ from holdfast.service.wire import (
     LeasesOut,
     OutcomeName,
 )
-from holdfast.store import Acked, Claim, Extension, Find, Selection
+from holdfast.store import Acked, Claim, Extension, Find, Ref, Selection
 
 WRONG_TYPE_US = 5_000_000
 """How long a job rests that was claimed by a token which is not for its type."""
@@ -123,8 +124,12 @@ async def ack(call: Call) -> AcksOut:
 
 async def _settled(call: Call, changes: list[Transition]) -> list[Acked]:
     if len(changes) == 1:  # A lone one travels with those of other callers.
-        return [await call.service.acks.submit(changes[0])]
-    return await call.service.store.ack(changes) if changes else []
+        answers = [await call.service.acks.submit(changes[0])]
+    else:
+        answers = await call.service.store.ack(changes) if changes else []
+    if call.caller.queues is None:
+        return answers
+    return await hidden(call, [Ref(one.tenant, one.id) for one in changes], answers)
 
 
 def _told(one: Acked) -> AckOut:
@@ -139,7 +144,10 @@ async def _known(call: Call, asked: Sequence[AckIn]) -> dict[str, JobRecord]:
     if not ids:
         return {}
     page = await call.service.store.find(
-        Find(select=Selection(tenant=call.tenant, ids=ids), limit=len(ids))
+        Find(
+            select=Selection(tenant=call.tenant, ids=ids, queues=call.caller.queues or ()),
+            limit=len(ids),
+        )
     )
     return {job.id: job for job in page.jobs}
 
@@ -212,6 +220,7 @@ async def extend(call: Call) -> ExtendsOut:
         found = [await call.service.extends.submit(extensions[0])]
     else:
         found = await call.service.store.extend(extensions)
+    found = await hidden(call, [Ref(one.tenant, one.id) for one in extensions], found)
     return ExtendsOut(
         leases=[
             ExtendOut(id=one.id, until=moment(one.until))
