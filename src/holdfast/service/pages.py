@@ -10,6 +10,7 @@ from starlette.routing import BaseRoute
 from holdfast.dashboard.host import Host, Viewer
 from holdfast.dashboard.pages import routes
 from holdfast.service.problems import status_of
+from holdfast.service.rights import Caller, Right
 from holdfast.service.service import Service
 
 _HEADER = b"authorization"
@@ -28,6 +29,9 @@ def dashboard(service: Service) -> Sequence[BaseRoute]:
             queues=caller.queues,
         )
 
+    def stream(request: Request, viewer: Viewer) -> None:
+        service.hold(request, service.streams, _caller(viewer))
+
     return routes(
         Host(
             store=service.store,
@@ -37,8 +41,16 @@ def dashboard(service: Service) -> Sequence[BaseRoute]:
             closing=lambda: service.closing,
             request_s=service.limits.request_s,
             endless=service.deadlines.free,
+            stream=stream,
+            turn=lambda viewer: service.reads.lane(_caller(viewer)),
         )
     )
+
+
+def _caller(viewer: Viewer) -> Caller:
+    """As much of who looks as shares go by."""
+    rights = frozenset(Right(right) for right in viewer.rights)
+    return Caller(name=viewer.name, tenant=viewer.tenant, rights=rights)
 
 
 def _bearing(request: Request, token: str | None) -> Request:

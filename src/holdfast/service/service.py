@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+from functools import partial
 from typing import Protocol
 
 from starlette.requests import Request
@@ -18,14 +17,16 @@ from holdfast.limits import BATCH_MAX
 from holdfast.service.deadlines import Deadlines
 from holdfast.service.metrics import Metrics
 from holdfast.service.poll import Pollers
-from holdfast.service.problems import Overloaded
 from holdfast.service.rates import Rates
 from holdfast.service.rights import Caller
 from holdfast.service.settings import Limits
+from holdfast.service.shares import Lanes, Places
 from holdfast.store import Acked, Enqueued, Extended, Extension, Store
 from holdfast.tenant import Tenant
 from holdfast.typed import Registry
 
+HELD = "holdfast.held"
+"""Where a request's scope lists what gives the places back that it has taken."""
 PENDING_MAX = 10_000
 """Single calls that may wait for a batch."""
 
@@ -63,9 +64,11 @@ class Service:
         self.deadlines = Deadlines()
         own_max = store.capabilities.payload_max or self.config.payload_max
         self.payload_max = min(self.config.payload_max, own_max)
-        self._waiting = 0
-        self.streams = 0
-        """Readers that follow events now."""
+        of = self.limits
+        self.under_way = Places("under_way", of.under_way, of.share)
+        self.waiting = Places("waiting", of.waiting, of.share)
+        self.streams = Places("streams", of.streams, of.share)
+        self.reads = Lanes(of.reads)
         self.closing = False
         """Set at the end: who waits is answered at once."""
 
@@ -73,25 +76,21 @@ class Service:
         """Who calls, if it may call now."""
         caller = await self._auth.caller(request)
         self._rates.spend(caller.key)
+        if not request.scope.get(HELD, True):  # Else it has been asked before.
+            self.hold(request, self.under_way, caller)
         return caller
+
+    def hold(self, request: Request, places: Places, caller: Caller) -> None:
+        """A place for as long as the request lasts; the guard gives it back."""
+        whose = places.take(caller)
+        request.scope[HELD].append(partial(places.give, whose))
 
     def tenant(self, name: str) -> Tenant:
         return Tenant(name, self.store, self._enqueuer, self.codecs)
 
-    @contextlib.contextmanager
-    def waiting(self) -> Iterator[None]:
-        """A place among those who wait; Overloaded when there is none left."""
-        if self._waiting >= self.limits.waiting:
-            raise Overloaded(why=f"{self._waiting} calls wait already", retry_after_s=1)
-        self._waiting += 1
-        try:
-            yield
-        finally:
-            self._waiting -= 1
-
     @property
     def waiters(self) -> int:
-        return self._waiting
+        return self.waiting.taken
 
     def close(self) -> None:
         """Ends all waiting."""
