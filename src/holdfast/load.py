@@ -18,7 +18,7 @@ import msgspec
 from holdfast.clock import Micros, seconds
 from holdfast.job import State, check_whole
 from holdfast.listings import configured, tallies
-from holdfast.roster import roster
+from holdfast.roster import Worker, roster
 from holdfast.scope import NO_SETTINGS, Scope, ScopeKind, ScopeSettings, group_gate
 from holdfast.scopes import ScopeState
 from holdfast.store import Store, Tally
@@ -101,14 +101,6 @@ async def load(
         slots=slots,
         wanted=min(at_most, max(at_least, math.ceil(need / each))),
     )
-
-
-async def _settings(store: Store, tenants: set[str] | None) -> dict[Scope, ScopeState]:
-    asked: list[str | None] = [None] if tenants is None else [*sorted(tenants)]
-    found: dict[Scope, ScopeState] = {}
-    for tenant in asked:
-        found |= await configured(store, tenant)
-    return found
 
 
 def _busy(workers: list[Worker]) -> int:

@@ -72,9 +72,9 @@ async def test_readers_of_events_are_bounded_and_make_room_when_they_leave() -> 
     async with limited(streams=1) as (service, client):
         async with client.open("GET", "/v1/events/stream") as talk:
             await talk.start()
-            await until(lambda: service.streams == 1)
+            await until(lambda: service.streams.taken == 1)
             assert (await client.get("/v1/events/stream")).status == 503
-        await until(lambda: service.streams == 0)
+        await until(lambda: service.streams.taken == 0)
 
 
 @pytest.mark.parametrize("path", ["/v1/events/stream", "/ui/live"])

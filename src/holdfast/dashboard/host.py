@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 
 import msgspec
 from starlette.requests import Request
@@ -95,6 +96,10 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     endless: Callable[[], None] = lambda: None
     """Told of a request that may take as long as its reader stays."""
     standing: Standing = lambda _, __, ___: always
+    stream: Callable[[Request, Viewer], None] = lambda request, viewer: None
+    """Takes a place among those who follow, until the request ends; raises an error of ours."""
+    turn: Callable[[Viewer], AbstractAsyncContextManager[None]] = lambda viewer: nullcontext()
+    """Waits until this viewer may read one more page."""
 
     def status(self, error: HoldfastError) -> int:
         if isinstance(error, NotAllowed):

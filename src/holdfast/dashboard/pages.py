@@ -80,6 +80,7 @@ async def live(ask: Ask) -> Response:
     topic = ask.params.get("topic", "")
     if topic not in ("", "overview"):
         raise InvalidInput(field="topic", why=f"there is no {topic!r}")
+    ask.host.stream(ask.request, ask.viewer)
     token = session.token_of(ask.request)
     standing = ask.host.standing(ask.request, token, ask.viewer)
     messages = ask.hub.follow(feed.key_of(ask.viewer), topic, standing)

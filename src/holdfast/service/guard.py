@@ -10,6 +10,7 @@ import logging
 import re
 import time
 import uuid
+from collections.abc import Callable
 from itertools import count
 from urllib.parse import unquote
 
@@ -31,7 +32,7 @@ from holdfast.service.problems import (
     problem,
 )
 from holdfast.service.proxies import Proxies
-from holdfast.service.service import Service
+from holdfast.service.service import HELD, Service
 
 logger = logging.getLogger("holdfast.access")
 faults = logging.getLogger("holdfast")
@@ -62,6 +63,8 @@ class Guard:
         started = time.perf_counter()
         named = scope["named_headers"] = dict(scope["headers"])
         request_id = scope["request_id"] = _request_id(named)
+        held: list[Callable[[], None]] = []
+        scope[HELD] = held
         scope["app"] = self  # Makes routing raise what it refuses.
         if b"x-forwarded-proto" in named:
             self._believe(scope)
@@ -81,6 +84,8 @@ class Guard:
                 await response(scope, receive, told)
         finally:
             self.under_way -= 1
+            for give_back in held:
+                give_back()
             deadlines.end(task)
             took = time.perf_counter() - started
             name = scope.get("route_name", "none")

@@ -81,7 +81,7 @@ class Metrics:
     async def text(self, service: Service) -> bytes:
         """All of it, as Prometheus reads it. Counts of a queue are over all tenants."""
         self._waiting.set(service.waiters)
-        self._streams.set(service.streams)
+        self._streams.set(service.streams.taken)
         sums: dict[str, dict[State, int]] = {}
         async for tally in tallies(service.store, None):
             mine = sums.setdefault(tally.queue, {})

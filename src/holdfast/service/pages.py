@@ -10,7 +10,7 @@ from starlette.routing import BaseRoute
 from holdfast.dashboard.host import Host, Viewer
 from holdfast.dashboard.pages import routes
 from holdfast.service.problems import status_of
-from holdfast.service.rights import Caller
+from holdfast.service.rights import Caller, Right
 from holdfast.service.service import Service
 from holdfast.service.standing import Standing
 
@@ -30,6 +30,9 @@ def dashboard(service: Service) -> Sequence[BaseRoute]:
         bearing = _bearing(request, token)
         return Standing(service, bearing, lambda caller: _viewer(caller) == viewer).holds
 
+    def stream(request: Request, viewer: Viewer) -> None:
+        service.hold(request, service.streams, _caller(viewer))
+
     return routes(
         Host(
             store=service.store,
@@ -40,6 +43,8 @@ def dashboard(service: Service) -> Sequence[BaseRoute]:
             request_s=service.limits.request_s,
             endless=service.deadlines.free,
             standing=standing,
+            stream=stream,
+            turn=lambda viewer: service.reads.lane(_caller(viewer)),
         )
     )
 
@@ -51,6 +56,12 @@ def _viewer(caller: Caller) -> Viewer:
         rights=frozenset(right.value for right in caller.rights),
         queues=caller.queues,
     )
+
+
+def _caller(viewer: Viewer) -> Caller:
+    """As much of who looks as shares go by."""
+    rights = frozenset(Right(right) for right in viewer.rights)
+    return Caller(name=viewer.name, tenant=viewer.tenant, rights=rights)
 
 
 def _bearing(request: Request, token: str | None) -> Request:

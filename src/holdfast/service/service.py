@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from starlette.requests import Request
@@ -20,15 +20,17 @@ from holdfast.service.deadlines import Deadlines
 from holdfast.service.metrics import Metrics
 from holdfast.service.poll import Pollers
 from holdfast.service.presences import Presences
-from holdfast.service.problems import Overloaded
 from holdfast.service.rates import Rates
 from holdfast.service.rights import Caller
 from holdfast.service.settings import Limits
+from holdfast.service.shares import Lanes, Places
 from holdfast.store import Acked, Enqueued, Extended, Extension, Store
 from holdfast.tenant import Tenant
 from holdfast.typed import Registry
 from holdfast.types import Types
 
+HELD = "holdfast.held"
+"""Where a request's scope lists what gives the places back that it has taken."""
 PENDING_MAX = 10_000
 """Single calls that may wait for a batch."""
 
@@ -78,15 +80,20 @@ class Service:
         self.presences = Presences()
         self.claims: dict[str, object] = {}
         """The last call of each claim that is under way, by nonce: a repeated one is the second."""
-        self._waiting = 0
-        self.streams = 0
-        """Readers that follow events now."""
+        of = self.limits
+        self.under_way = Places("under_way", of.under_way, of.share)
+        self.waiting = Places("waiting", of.waiting, of.share)
+        self.streams = Places("streams", of.streams, of.share)
+        self.reads = Lanes(of.reads)
         self.closing = False
         """Set at the end: who waits is answered at once."""
 
     async def caller(self, request: Request) -> Caller:
         """Who calls, if it may call now."""
-        return self.admitted(await self.known(request))
+        caller = self.admitted(await self.known(request))
+        if not request.scope.get(HELD, True):  # Else it has been asked before.
+            self.hold(request, self.under_way, caller)
+        return caller
 
     async def known(self, request: Request) -> Caller:
         """Who calls, however often it did."""
@@ -97,23 +104,17 @@ class Service:
         self._rates.spend(caller.key)
         return caller
 
+    def hold(self, request: Request, places: Places, caller: Caller) -> None:
+        """A place for as long as the request lasts; the guard gives it back."""
+        whose = places.take(caller)
+        request.scope[HELD].append(partial(places.give, whose))
+
     def tenant(self, name: str) -> Tenant:
         return Tenant(name, self.store, self._enqueuer, self.codecs)
 
-    @contextlib.contextmanager
-    def waiting(self) -> Iterator[None]:
-        """A place among those who wait; Overloaded when there is none left."""
-        if self._waiting >= self.limits.waiting:
-            raise Overloaded(why=f"{self._waiting} calls wait already", retry_after_s=1)
-        self._waiting += 1
-        try:
-            yield
-        finally:
-            self._waiting -= 1
-
     @property
     def waiters(self) -> int:
-        return self._waiting
+        return self.waiting.taken
 
     def close(self) -> None:
         """Ends all waiting."""

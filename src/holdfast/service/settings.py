@@ -30,6 +30,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Of them, those that wait for work, results or events."""
     streams: int = 200
     """Readers of event streams."""
+    share: float = 0.25
+    """How large a part of these three one tenant may have, or one token that is for no tenant."""
+    reads: int = 4
+    """Pages that one of them may have read at a time; its next ones wait for these."""
     rate_per_s: float | None = None
     """Requests of one token in a second; None is no limit."""
     burst: int = 100
@@ -42,6 +46,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             "under_way",
             "waiting",
             "streams",
+            "reads",
             "burst",
         ):
             if getattr(self, name) < 1:
@@ -50,6 +55,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             ("head_s", 0.001, LENGTH_S_MAX),
             ("request_s", 0.001, LENGTH_S_MAX),
             ("wait_s", 0.0, LENGTH_S_MAX),
+            ("share", 0.001, 1.0),
             ("rate_per_s", 1e-6, RATE_MAX),
         ):
             value = getattr(self, name)

@@ -107,7 +107,12 @@ class Endpoint:
             ask = Ask(wire, request, caller)
             if line.body is not None:
                 ask.body = line.body(await _body(request, wire.settings.body_max))
-            return Response(_encoder.encode(await line.handler(ask)), media_type=JSON_MEDIA)
+            if line.right is Right.READ:
+                async with wire.service.reads.lane(caller):
+                    found = await line.handler(ask)
+            else:
+                found = await line.handler(ask)
+            return Response(_encoder.encode(found), media_type=JSON_MEDIA)
         except HoldfastError as error:
             return answer(problem(error, request.scope.get("request_id")))
 
