@@ -38,6 +38,7 @@ TOPICS = (
     "claim",
     "order",
     "attempts",
+    "effects",
     "extend",
     "ack",
     "refusals",
