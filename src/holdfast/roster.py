@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import socket
+
 import msgspec
+import uuid_utils
 
 from holdfast.clock import Micros
 from holdfast.job import JobRecord
@@ -12,6 +16,11 @@ PREFIX = "worker/"
 """Names of present workers in the store's holds."""
 TYPES_MAX = 200
 """Job types a worker names in its note."""
+
+
+def fresh_name(prefix: str = "") -> str:
+    """A name that no other process has: in containers every host may be `app` and every pid 1."""
+    return f"{prefix}{socket.gethostname()[:60]}-{os.getpid()}-{str(uuid_utils.uuid7())[-8:]}"
 
 
 class Present(msgspec.Struct, frozen=True):
