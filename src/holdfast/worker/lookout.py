@@ -22,9 +22,9 @@ LOOK_S = 0.5
 """Between two looks, and how long a job is held before the first."""
 PROGRESS_S = 1.0
 """At least so long between two words on the progress of a job."""
-SHARE = 20
+SHARE = 10
 """A look is followed by a pause of so many times its own length: a slow store is not pressed."""
-PAUSE_MOST_S = 10.0
+PAUSE_MOST_S = 1.5
 RENEW_EVERY = 4
 """Looks per renewal, for a worker that may not read jobs."""
 REFUSED_S = 60.0
