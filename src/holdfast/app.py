@@ -9,7 +9,7 @@ from functools import cached_property, partial
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
 
-from holdfast.clock import Clock, micros
+from holdfast.clock import Clock, SystemClock, micros
 from holdfast.codec import OBJECT, Codec, Codecs, Upgrade
 from holdfast.config import Config
 from holdfast.context import Context
@@ -295,6 +295,7 @@ def _style(name: str, source: Any, cpu: bool) -> Style:
 
 
 def _unstored(tenant: str, job_type: JobType, job: Job, codecs: Codecs) -> JobRecord:
+    now = SystemClock().now()  # Each run is a job of its own, and so has its own effect key.
     return JobRecord(
         tenant=check_name("tenant", tenant, TENANT_MAX),
         id="now",
@@ -312,7 +313,7 @@ def _unstored(tenant: str, job_type: JobType, job: Job, codecs: Codecs) -> JobRe
         fence=1,
         lapses=0,
         misses=0,
-        created_at=0,
-        updated_at=0,
-        run_at=0,
+        created_at=now,
+        updated_at=now,
+        run_at=now,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
 from enum import StrEnum
@@ -18,7 +17,7 @@ from holdfast.errors import (
     Timeout,
     WorkerShutdown,
 )
-from holdfast.job import JobRecord, check_seconds
+from holdfast.job import JobRecord, check_seconds, effect_key, fence_of
 from holdfast.limits import PROGRESS_CHARS_MAX
 
 logger = logging.getLogger("holdfast.job")
@@ -81,19 +80,18 @@ class Context:
         self.job_id = job.id
         self.attempt = job.attempt
         self.max_attempts = job.max_attempts
-        self.fence = job.fence
-        """Grows with each lease of the job: a store of yours can refuse writes of an older run."""
+        self.fence = fence_of(job)
+        """Grows with each lease of the id: a store of yours can refuse writes of an older run."""
         self._client_of = client_of
         self.latest_progress: str | None = None
         self._stopping: StopReason | None = None  # Written by the worker's loop alone: no lock.
 
     @property
     def effect_key(self) -> str:
-        """The same for every attempt of this job: send it along as the idempotency key of an
-        effect.
+        """The same for every attempt of this job, and for no job that has the id later: send it
+        along as the idempotency key of an effect.
         """
-        name = f"{len(self.tenant)}:{self.tenant}:{self.job_id}"
-        return hashlib.sha256(name.encode()).hexdigest()
+        return effect_key(self.job)
 
     @property
     def logger(self) -> logging.LoggerAdapter[logging.Logger]:

@@ -136,6 +136,7 @@ class JobRecord(msgspec.Struct, frozen=True, gc=False):
     state: State
     attempt: int
     fence: int
+    """Leases so far. What a handler compares is `Lease.fence`."""
     lapses: int
     """Leases that ended by expiry: the mark of a job that may be killing its workers."""
     misses: int
@@ -172,7 +173,8 @@ class Lease(Redacted, msgspec.Struct, frozen=True, gc=False):
 
     @property
     def fence(self) -> int:
-        return self.job.fence
+        """See `fence_of`."""
+        return fence_of(self.job)
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
         """Short: a job may be large, and a worker holds many."""
@@ -277,6 +279,21 @@ class By(msgspec.Struct, frozen=True):
         if self.reason:
             check_name("reason", self.reason, REASON_MAX)
         return self
+
+
+def fence_of(job: JobRecord) -> int:
+    """A number that grows with each lease of an id, also when the id is used again.
+
+    Each lease takes more than a microsecond, so a later record of the id begins above all leases of
+    the one before. It stays below 2**53, so that every language reads it exactly.
+    """
+    return job.created_at + job.fence
+
+
+def effect_key(job: JobRecord) -> str:
+    """The same for every attempt of this very record, and for no other, of this id or another."""
+    name = f"{len(job.tenant)}:{job.tenant}:{job.id}:{job.created_at}:{job.seq}"
+    return hashlib.sha256(name.encode()).hexdigest()
 
 
 def replay_id(tenant: str, origin: str) -> str:

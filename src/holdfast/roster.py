@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import AsyncIterator, Collection
 
 import msgspec
+import uuid_utils
 
 from holdfast.clock import Micros
 from holdfast.job import JobRecord
@@ -17,6 +20,11 @@ TENANT_PREFIX = "tenant-worker/"
 """The same, of workers that came with a token of one tenant; the tenant's name follows."""
 
 Names = Collection[str] | None
+
+
+def fresh_name(prefix: str = "") -> str:
+    """A name that no other process has: in containers every host may be `app` and every pid 1."""
+    return f"{prefix}{socket.gethostname()[:60]}-{os.getpid()}-{str(uuid_utils.uuid7())[-8:]}"
 
 
 class Present(msgspec.Struct, frozen=True):

@@ -132,7 +132,7 @@ async def test_heartbeats_go_on_while_a_handler_blocks_the_loop(make_yard: MakeY
     async def block(ctx: Context) -> str:
         thread.start()
         time.sleep(6 * beat_s)  # noqa: ASYNC251  The fault that is injected.
-        return f"fence {ctx.fence}"
+        return f"fence {ctx.job.fence}"
 
     def rival() -> None:
         claim = Claim(worker="rival", nonce="r", limit=1, lease_us=1_000_000)
@@ -159,7 +159,7 @@ async def test_a_lost_lease_ends_the_run_and_its_outcome_is_dropped(yard: Yard) 
 
     @yard.app.job()
     async def work(ctx: Context) -> None:
-        if ctx.fence > 1:
+        if ctx.job.fence > 1:
             return
         started.set()
         try:

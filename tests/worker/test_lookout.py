@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from holdfast import Context, StopReason
-from holdfast.errors import ConfigError, StoreUnavailable
+from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.job import EventKind
 from holdfast.worker import lookout
 
@@ -176,7 +176,7 @@ async def test_a_worker_that_may_not_read_hears_cancels_by_renewing(yard: Yard) 
     gate = asyncio.Event()
     work, seen = waiting(yard, gate)
     await yard.put(work(), id="j")
-    refused = ConfigError(field="store", why="this token may not read")
+    refused = StoreError(store="x", why="not allowed: this token may not read")
     yard.faults.fail("find", times=1000, error=refused)
     worker = yard.start(heartbeat_s=FOR_EVER_S)
     async with asyncio.timeout(5):

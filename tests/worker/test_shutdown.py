@@ -205,9 +205,9 @@ async def test_rolling_over_a_job_many_times_costs_no_attempt(yard: Yard) -> Non
     async def work(ctx: Context) -> str:
         starts.append(ctx.attempt)
         started.set()
-        if ctx.fence <= 4:
+        if ctx.job.fence <= 4:
             await asyncio.Event().wait()
-        return f"fence {ctx.fence}"
+        return f"fence {ctx.job.fence}"
 
     id = await yard.put(work())
     for _ in range(4):

@@ -13,7 +13,7 @@ from msgspec import UNSET, Raw
 from holdfast.clock import Micros, moment
 from holdfast.codec import BYTES, JSON, OBJECT, Codecs, json_fault
 from holdfast.errors import InvalidInput
-from holdfast.job import Event, JobRecord, Lease
+from holdfast.job import Event, JobRecord, Lease, effect_key
 from holdfast.service.wire import EventOut, JobOut, LeaseOut, ResultOut
 
 _codecs = Codecs()
@@ -63,7 +63,13 @@ def job_out(job: JobRecord, *, payload: bool = True) -> JobOut:
 
 
 def lease_out(lease: Lease) -> LeaseOut:
-    return LeaseOut(job=job_out(lease.job), token=lease.token, until=moment(lease.until))
+    return LeaseOut(
+        job=job_out(lease.job),
+        token=lease.token,
+        until=moment(lease.until),
+        fence=lease.fence,
+        effect_key=effect_key(lease.job),
+    )
 
 
 def result_out(job: JobRecord, *, done: bool) -> ResultOut:

@@ -90,18 +90,17 @@ class Service:
 
     async def caller(self, request: Request) -> Caller:
         """Who calls, if it may call now."""
-        caller = self.admitted(await self.known(request))
-        if not request.scope.get(HELD, True):  # Else it has been asked before.
-            self.hold(request, self.under_way, caller)
-        return caller
+        return self.admitted(request, await self.known(request))
 
     async def known(self, request: Request) -> Caller:
         """Who calls, however often it did."""
         return await self._auth.caller(request)
 
-    def admitted(self, caller: Caller) -> Caller:
-        """The caller, if it has not called too often."""
+    def admitted(self, request: Request, caller: Caller) -> Caller:
+        """The caller, if it has not called too often, and has a place for one call more."""
         self._rates.spend(caller.key)
+        if not request.scope.get(HELD, True):  # Else it has been asked before.
+            self.hold(request, self.under_way, caller)
         return caller
 
     def hold(self, request: Request, places: Places, caller: Caller) -> None:

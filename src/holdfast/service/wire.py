@@ -218,6 +218,10 @@ class LeaseOut(Redacted, Out):
     job: JobOut
     token: str
     until: datetime
+    fence: int
+    """Grows with each lease of the id, also when the id is used again: for your own stores."""
+    effect_key: str
+    """The same for every attempt of this job: the idempotency key of its effects."""
 
 
 class LeasesOut(Out):

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
 
-from holdfast.errors import HoldfastError, StoreError
+from holdfast.errors import HoldfastError, StoreError, StoreUnavailable
 from holdfast.job import State
 from holdfast.limits import BATCH_MAX, LOOKED_TENANTS_MAX
 from holdfast.loop import sleep_unless
@@ -23,11 +22,13 @@ LOOK_S = 0.5
 """Between two looks, and how long a job is held before the first."""
 PROGRESS_S = 1.0
 """At least so long between two words on the progress of a job."""
-SHARE = 20
+SHARE = 10
 """A look is followed by a pause of so many times its own length: a slow store is not pressed."""
-PAUSE_MOST_S = 10.0
+PAUSE_MOST_S = 1.5
 RENEW_EVERY = 4
 """Looks per renewal, for a worker that may not read jobs."""
+REFUSED_S = 60.0
+"""How long a worker whose read was refused does not try again, and renews instead."""
 
 
 class Lookout:
@@ -40,7 +41,8 @@ class Lookout:
         self._looks = 0
         self._next = 0
         """Which tenant's turn it is, where there are too many for one look."""
-        self._may_read = True
+        self._reads_from_s = 0.0
+        """The monotonic instant from which it may ask the store by reading."""
 
     async def run(self, stop: asyncio.Event) -> None:
         pause = LOOK_S
@@ -72,12 +74,13 @@ class Lookout:
         }
         await self._heartbeat.renew(list(news))  # Also tells whether they were canceled.
         rest = [holding for holding in held if holding not in news]
-        await self._heartbeat.renew(await self._suspects(rest))
+        if now_s >= self._reads_from_s:
+            await self._heartbeat.renew(await self._suspects(rest))
+        elif self._looks % RENEW_EVERY == 0:
+            await self._heartbeat.renew(rest)
 
-    async def _suspects(self, held: list[Holding]) -> Sequence[Holding]:
+    async def _suspects(self, held: list[Holding]) -> list[Holding]:
         """Those that seem to be canceled; renewing them will tell for sure, and why."""
-        if not self._may_read:
-            return held if self._looks % RENEW_EVERY == 0 else ()
         by_tenant: dict[str, list[Holding]] = {}
         for holding in held:
             by_tenant.setdefault(holding.lease.job.tenant, []).append(holding)
@@ -91,12 +94,13 @@ class Lookout:
                 some = by_tenant[tenant][start : start + BATCH_MAX]
                 try:
                     found += await self._canceled(tenant, some)
-                except StoreError:
+                except StoreUnavailable:
                     raise
                 except HoldfastError as error:
-                    logger.info("this worker may not read jobs, and renews them instead: %s", error)
-                    self._may_read = False
-                    return ()
+                    # A token for work alone may renew, and nothing else.
+                    logger.debug("held jobs cannot be read, renewing them instead: %s", error)
+                    self._reads_from_s = time.monotonic() + REFUSED_S
+                    return found
         return found
 
     async def _canceled(self, tenant: str, held: list[Holding]) -> list[Holding]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -13,7 +11,6 @@ from itertools import count
 from typing import Any
 
 import msgspec
-import uuid_utils
 
 from holdfast.ack import Acker, Settlement
 from holdfast.app import App
@@ -22,6 +19,7 @@ from holdfast.context import StopReason, log_fields
 from holdfast.job import Abandoned, Failed, Outcome, check_name
 from holdfast.limits import ACKS_PENDING_MAX, PREFETCH_MAX, QUEUE_MAX, TENANT_MAX, WORKER_MAX
 from holdfast.loop import keep_turning
+from holdfast.roster import fresh_name
 from holdfast.store import Acked, Watch
 from holdfast.upkeep.leader import Upkeep
 from holdfast.worker.adapt import Adapt, Decision
@@ -57,7 +55,7 @@ class Worker:
         self.app = app
         given = {**msgspec.structs.asdict(app.config), **settings}
         self.config = Config.of(**given)
-        self.name = check_name("worker", name or _fresh_name(), WORKER_MAX)
+        self.name = check_name("worker", name or fresh_name(), WORKER_MAX)
         if tenants is not None:
             tenants = [check_name("tenants", tenant, TENANT_MAX) for tenant in tenants]
         queues = app.registry.queues() if queues is None else queues
@@ -347,7 +345,3 @@ def _suspect(holding: Holding) -> bool:
     """Whether every earlier attempt ended with the death of its worker and this one is the last."""
     job = holding.lease.job
     return job.lapses > 0 and job.attempt >= job.max_attempts and job.lapses >= job.attempt - 1
-
-
-def _fresh_name() -> str:
-    return f"{socket.gethostname()[:60]}-{os.getpid()}-{str(uuid_utils.uuid7())[-8:]}"

@@ -89,7 +89,7 @@ class Wire:
             return await self.service.caller(request)
         if self.settings.local_only:
             check_local(request)
-        return self.service.admitted(ANYBODY)
+        return self.service.admitted(request, ANYBODY)
 
     # -- crawls ----------------------------------------------------------------------------------
 

@@ -40,6 +40,7 @@ TOPICS = (
     "repeats",
     "order",
     "attempts",
+    "effects",
     "extend",
     "ack",
     "refusals",

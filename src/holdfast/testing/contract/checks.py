@@ -117,7 +117,7 @@ def _check_rank(items: list[Item], taken: set[tuple[str, str]], after: Places) -
 def check_lease(lease: Lease, item: Item | None) -> None:
     """P11: the attempt and the fence are one more than before."""
     assert item is not None
-    assert (lease.job.attempt, lease.fence) == (item.attempt + 1, item.fence + 1)
+    assert (lease.job.attempt, lease.job.fence) == (item.attempt + 1, item.fence + 1)
     assert lease.job.state is State.PROCESSING
     assert lease.job.lease_until == lease.until
 
