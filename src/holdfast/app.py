@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cached_property
 from types import TracebackType
@@ -13,7 +14,7 @@ from holdfast.codec import OBJECT, Codec, Codecs, Upgrade
 from holdfast.config import Config
 from holdfast.context import Context
 from holdfast.enqueue import Enqueuer, Options, amend, checked
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, StoreUnavailable
 from holdfast.events import Announcer, Subscriber
 from holdfast.job import JobRecord, Rules, State, check_name, check_whole
 from holdfast.limits import (
@@ -85,6 +86,8 @@ class App:
         self.middleware = middleware
         self.announcer = Announcer()
         self._users = 0
+        self._process: int | None = None
+        """Which opened the store last."""
 
     # -- types -----------------------------------------------------------------------------------
 
@@ -150,14 +153,27 @@ class App:
     # -- life ------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Opens the store. Nested opens share it; the last close closes it."""
+        """Opens the store. Nested opens share it; the last close closes it.
+
+        In a forked child the opens of the parent do not count.
+        """
+        if self._forked():
+            if not self.store.capabilities.shared:
+                why = "it cannot be shared with a forked process; make the App after the fork"
+                raise StoreUnavailable(store=type(self.store).__name__, why=why)
+            self._users = 0
         if self._users == 0:
             await self.store.open()
+            self._process = os.getpid()
         self._users += 1
+
+    def _forked(self) -> bool:
+        """Whether the store was opened by the process that this one was forked from."""
+        return self._process not in (None, os.getpid())
 
     async def close(self) -> None:
         """Ends one `open`; does nothing when none is left."""
-        if self._users == 0:
+        if self._users == 0 or self._forked():
             return
         self._users -= 1
         if self._users == 0:

@@ -130,6 +130,7 @@ class SqliteStore:
     async def open(self) -> None:
         if self._writer is not None and self._owner == os.getpid():
             return
+        _check_fork(self._path)
         options = self.options
         writer = Writer(options, self._clock, self._committed)
         self._owner = os.getpid()
@@ -148,6 +149,7 @@ class SqliteStore:
         except BaseException:
             await self.close()
             raise
+        _open.add(self)
 
     async def close(self) -> None:
         lanes = (self._writer, self._pages, self._peeks)
@@ -155,6 +157,7 @@ class SqliteStore:
         poster, self._poster = self._poster, None
         if self._owner != os.getpid():
             return  # After a fork the threads and the connections are the parent's.
+        _open.discard(self)
         if poster is not None:
             poster.close()
         for lane in lanes:
@@ -164,6 +167,8 @@ class SqliteStore:
         self._bell.ring_all()
 
     async def migrate(self) -> int:
+        _check_fork(self._path)
+
         def connect() -> sqlite3.Connection:
             return open_writer(self.options)
 
@@ -381,7 +386,7 @@ class SqliteStore:
         if lane is None:
             raise StoreUnavailable(store=self._path, why="it is not open")
         if self._owner != os.getpid():
-            why = "it was opened before a fork; open it again in the child process"
+            why = "it was opened before a fork; close it before, and open it in the child process"
             raise StoreUnavailable(store=self._path, why=why)
         return lane
 
@@ -398,6 +403,28 @@ class SqliteStore:
 
     def _committed(self, transaction: Transaction) -> None:
         self._doorbell.ring(transaction.lines, transaction.ended)
+
+
+_open: set[SqliteStore] = set()
+"""Those that are open. In a forked child the parent's stay here, and none of it is collected: a
+connection must not be closed by a process that did not open it.
+"""
+
+
+def _check_fork(path: str) -> None:
+    """Refuses a file that was open when this process was forked.
+
+    SQLite takes the parent's locks for this process's own and sets none: the parent, when it
+    closes, would delete the log with what was written here.
+    """
+    place = os.path.realpath(path)
+    for store in _open:
+        if store._owner != os.getpid() and os.path.realpath(store._path) == place:
+            why = (
+                "it was open when this process was forked; close it before the fork"
+                " (app.sync.close()), or open it only in the child"
+            )
+            raise StoreUnavailable(store=path, why=why)
 
 
 def _snapshot(connection: sqlite3.Connection, act: Callable[[sqlite3.Connection], T]) -> T:
