@@ -32,6 +32,7 @@ from holdfast.stores import open_store
 from holdfast.sync import SyncApp
 from holdfast.tenant import Tenant
 from holdfast.typed import Job, JobFunction, JobType, Planned, Registry, Style
+from holdfast.types import publish
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -88,6 +89,8 @@ class App:
         self._users = 0
         self._process: int | None = None
         """Which opened the store last."""
+        self._published = 0
+        """How many job types the store knows of."""
 
     # -- types -----------------------------------------------------------------------------------
 
@@ -155,7 +158,8 @@ class App:
     async def open(self) -> None:
         """Opens the store. Nested opens share it; the last close closes it.
 
-        In a forked child the opens of the parent do not count.
+        In a forked child the opens of the parent do not count. Job types are published, so that
+        enqueues of other languages get their rules (`holdfast.types`).
         """
         if self._forked():
             if not self.store.capabilities.shared:
@@ -166,6 +170,9 @@ class App:
             await self.store.open()
             self._process = os.getpid()
         self._users += 1
+        if len(self.registry) != self._published:
+            self._published = len(self.registry)
+            await publish(self.store, self.registry)
 
     def _forked(self) -> bool:
         """Whether the store was opened by the process that this one was forked from."""
@@ -196,6 +203,7 @@ class App:
         if self._users:
             raise ConfigError(field="store", why="the app is open; close it first")
         self.store = open_store(url)
+        self._published = 0
         self.__dict__.pop("enqueuer", None)  # Was made for the other store.
 
     # -- use -------------------------------------------------------------------------------------

@@ -328,3 +328,17 @@ def check_new(job: NewJob) -> NewJob:
         for tag in job.tags:
             check_name("tags", tag, TAG_MAX)
     return job
+
+
+def check_rules(rules: Rules) -> Rules:
+    """The rules if each number in them is legal: for those that came from outside."""
+    most = int(DELAY_S_MAX) * 1_000_000
+    check_whole("max_attempts", rules.max_attempts, 1, ATTEMPTS_MAX)
+    rules.retry.checked()
+    if rules.timeout_us is not None:
+        check_whole("timeout_us", rules.timeout_us, 1, most)
+    if rules.key_us is not None:
+        check_whole("key_us", rules.key_us, 0, most)
+    check_whole("keep_us", rules.keep_us, 0, most)
+    check_whole("keep_failed_us", rules.keep_failed_us, 0, most)
+    return rules

@@ -70,6 +70,10 @@ SLOTS_MAX = 100_000
 PRESENCES_MAX = 1000
 """Workers present by tokens of the tenant."""
 
+# Job types.
+TYPES_MAX = 1000
+"""Job types that a store has published; apps go on without publishing more."""
+
 # One call.
 BATCH_MAX = 1000
 """Items of one call of enqueue, extend, ack, cancel, settings or hold."""

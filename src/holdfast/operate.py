@@ -6,21 +6,20 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import AsyncIterator, Sequence
-from functools import lru_cache
 
 import msgspec
 
 from holdfast import load as _load
 from holdfast.audit import Audit, GroupOf
 from holdfast.clock import Micros, micros
-from holdfast.codec import JSON, OBJECT, Codecs
+from holdfast.codec import OBJECT, Codecs
 from holdfast.enqueue import Options, plan_with
 from holdfast.errors import HoldfastError, InvalidInput, JobNotFound, PayloadTooLarge
 from holdfast.explain import Explained
 from holdfast.explain import explain as explain_job
 from holdfast.finding import Finding, Level
-from holdfast.job import TERMINAL, Envelope, Event, JobRecord, NewJob, Rules, State, check_name
-from holdfast.limits import PAGE_MAX, PAYLOAD_MAX, TENANT_MAX, TYPE_MAX
+from holdfast.job import TERMINAL, Envelope, Event, JobRecord, NewJob, State, check_name
+from holdfast.limits import PAGE_MAX, PAYLOAD_MAX, TENANT_MAX
 from holdfast.roster import PREFIX
 from holdfast.scope import Scope, ScopeKind
 from holdfast.scopes import (
@@ -34,7 +33,7 @@ from holdfast.scopes import (
 )
 from holdfast.store import Act, Change, Find, Hold, Ref, Selection, Store, Tally
 from holdfast.stores import open_store
-from holdfast.typed import Job, JobType, Style
+from holdfast.types import Types, foreign_type
 
 STEP = 200
 """Jobs of one step of a replay or purge: small enough that claims go on in between."""
@@ -109,31 +108,18 @@ def payload_of(job: JobRecord, codecs: Codecs) -> object:
         return f"<unreadable: {error}>"
 
 
-def plan_raw(tenant: str, type: str, payload: dict[str, object], options: Options) -> NewJob:
-    """A job of a type whose code is not here: its payload as JSON, unchecked but for its size."""
+async def plan_raw(
+    types: Types, tenant: str, type: str, payload: dict[str, object], options: Options
+) -> NewJob:
+    """A job of a type whose code is not here: its payload as JSON, unchecked but for its size, with
+    what an app has published of the type.
+    """
     check_name("tenant", tenant, TENANT_MAX)
     body = msgspec.json.encode(payload)
     if len(body) > PAYLOAD_MAX:
         raise PayloadTooLarge(field="payload", size=len(body), max=PAYLOAD_MAX)
-    known = foreign_type(type)
+    known = (await types.known([type])).get(type) or foreign_type(type)
     return plan_with(tenant, known, Envelope(known.name, known.codec, known.version, body), options)
-
-
-@lru_cache(1000)
-def foreign_type(name: str) -> JobType:
-    """A type whose code is elsewhere: what its jobs get unless they say otherwise."""
-    return JobType(
-        name=check_name("type", name, TYPE_MAX),
-        kind=Job,
-        queue="default",
-        priority=0,
-        rules=Rules(),
-        style=Style.LOOP,
-        version=1,
-        upgrades={},
-        codec=JSON,
-        home="",
-    )
 
 
 async def preview(store: Store, select: Selection, act: Act) -> int:

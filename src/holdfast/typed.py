@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
 from functools import cache
 from typing import (
@@ -191,6 +191,12 @@ class Registry:
     def __init__(self) -> None:
         self._by_name: dict[str, JobType] = {}
         self._by_kind: dict[type[Job], JobType] = {}
+
+    def __iter__(self) -> Iterator[JobType]:
+        return iter(self._by_name.values())
+
+    def __len__(self) -> int:
+        return len(self._by_name)
 
     def add(self, job_type: JobType) -> None:
         taken = self._by_name.get(job_type.name)

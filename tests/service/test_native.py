@@ -40,7 +40,7 @@ async def test_a_key_gives_the_earlier_job(client: Client) -> None:
     again = await client.post("/v1/jobs", {"type": "mail", "key": "k1"})
 
     assert (first.status, again.status) == (201, 200)
-    assert again.json == {"id": first.json["id"], "created": False}
+    assert again.json == {"id": first.json["id"], "created": False, "type_known": False}
 
 
 async def test_a_batch_answers_for_each_job(client: Client) -> None:

@@ -25,6 +25,7 @@ from holdfast.service.settings import Limits
 from holdfast.store import Acked, Enqueued, Extended, Extension, Store
 from holdfast.tenant import Tenant
 from holdfast.typed import Registry
+from holdfast.types import Types
 
 PENDING_MAX = 10_000
 """Single calls that may wait for a batch."""
@@ -46,6 +47,7 @@ class Service:
         self.limits = (limits or Limits()).checked()
         self.config = config or Config()
         self.codecs = Codecs()
+        self.types = Types(store)
         self.pollers = Pollers(store)
         self.metrics = Metrics()
         self.enqueues: Coalescer[NewJob, Enqueued] = Coalescer(

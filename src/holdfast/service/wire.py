@@ -87,10 +87,15 @@ class NewJobsIn(Strict):
 
 
 class EnqueuedOut(Out):
-    """`created` is false when the id or the key led to an earlier job."""
+    """`created` is false when the id or the key led to an earlier job.
+
+    `type_known` is false when no app has published the type: the job has default rules, and waits
+    for a worker that knows it.
+    """
 
     id: str
     created: bool
+    type_known: bool
     error: Problem | None = None
 
 
