@@ -13,16 +13,16 @@ from holdfast import App, Context, RetryPolicy
 from holdfast.errors import StaleSetting, StoreError
 from holdfast.job import Rules
 from holdfast.limits import TYPES_MAX
-from holdfast.store import Put
+from holdfast.store import Put, Store
 from holdfast.stores import open_store
 from holdfast.testing import Faults
 from holdfast.types import PREFIX, Types
 
 
-def an_app(store: object, queue: str = "mail", **more: object) -> App:
-    app = App(store)  # type: ignore[arg-type]
+def an_app(store: Store, queue: str = "mail", priority: int = 0) -> App:
+    app = App(store)
 
-    @app.job(queue=queue, max_attempts=5, timeout=30, retry="brisk", **more)  # type: ignore[arg-type]
+    @app.job(queue=queue, max_attempts=5, timeout=30, retry="brisk", priority=priority)
     async def send(ctx: Context, to: str) -> None: ...
 
     @app.job()

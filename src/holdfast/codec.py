@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Protocol
 
 import msgspec
@@ -181,12 +182,16 @@ class Codecs:
             why = f"version {envelope.version}: {error or type(error).__name__}"
             raise DecodeError(codec=envelope.codec, type=envelope.type, why=why) from error
 
-    def unseal_result(self, codec: str, body: Any) -> Any:
-        """A result as plain data."""
+    def unseal_result(self, codec: str, body: Any, kind: Any = Any) -> Any:
+        """A result as the kind that the handler says it returns; as plain data where it is not."""
         if body is None or codec == OBJECT:
             return body
         try:
-            return self.get(codec).decode(body, Any)
+            reader = self.get(codec)
+            if kind is not Any:
+                with suppress(Exception):  # Its annotation does not bind a handler.
+                    return reader.decode(body, kind)
+            return reader.decode(body, Any)
         except CodecNotFound:
             raise
         except Exception as error:

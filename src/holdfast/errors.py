@@ -210,6 +210,10 @@ class StoreUnavailable(StoreError):
     code = "STORE_UNAVAILABLE"
 
 
+NOT_OPEN = "it is not open: use `async with app:`, or app.sync in blocking code"
+"""Why a store is unavailable that nobody opened."""
+
+
 class StoreReadOnly(StoreError):
     code = "STORE_READ_ONLY"
     text = "store {store}: cannot be written: {why}"

@@ -14,13 +14,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Protocol
+from typing import Generic, Protocol
 
 import msgspec
 
 from holdfast.clock import SECOND, Micros
 from holdfast.errors import HoldfastError
-from holdfast.job import By, Event, JobRecord, Lease, NewJob, Reason, State, check_name, check_whole
+from holdfast.job import (
+    By,
+    Event,
+    JobRecord,
+    Lease,
+    NewJob,
+    Reason,
+    Result_co,
+    State,
+    check_name,
+    check_whole,
+)
 from holdfast.lifecycle import Transition
 from holdfast.limits import HOLD_S_MAX, NAME_MAX, NOTE_MAX, PAGE_MAX, SETTING_MAX, within
 from holdfast.scope import Explanation, ScopeKind
@@ -48,7 +59,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """Limits, rates, pauses, order and caps of scopes are kept; False refuses to store them."""
 
 
-class Enqueued(msgspec.Struct, frozen=True, gc=False):
+class Enqueued(msgspec.Struct, Generic[Result_co], frozen=True, gc=False):
     """The answer to one enqueue.
 
     `created` is False when the id or the key led to an earlier job.

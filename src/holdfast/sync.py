@@ -14,7 +14,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import CancelledError, Future
 from types import TracebackType
-from typing import Any, Protocol, TypeVar, Unpack
+from typing import Any, Protocol, TypeVar, Unpack, overload
 from weakref import WeakSet
 
 import msgspec
@@ -27,7 +27,7 @@ from holdfast.scope import Scope
 from holdfast.scopes import Canceling, GroupHandle, Limits, ScopeHandle, ScopeState, Slot
 from holdfast.store import Enqueued, Page, Tally
 from holdfast.tenant import Tenant
-from holdfast.typed import Job, Planned
+from holdfast.typed import AnyJob
 
 T = TypeVar("T")
 
@@ -41,7 +41,7 @@ class Bridged(Protocol):
     """What the bridge needs of an App."""
 
     def tenant(self, name: str) -> Tenant: ...
-    async def run_now(self, job: Job | Planned, *, tenant: str = "now") -> Any: ...
+    async def run_now(self, job: AnyJob[T], *, tenant: str = "now") -> T: ...
     async def open(self) -> None: ...
     async def close(self) -> None: ...
 
@@ -59,17 +59,15 @@ class SyncApp:
     def tenant(self, name: str) -> SyncTenant:
         return SyncTenant(self, self._app.tenant(name))
 
-    def run_now(self, job: Job | Planned, *, tenant: str = "now") -> Any:
+    def run_now(self, job: AnyJob[T], *, tenant: str = "now") -> T:
         return self.call(self._app.run_now(job, tenant=tenant))
 
     def call(self, work: Coroutine[Any, Any, T], *, timeout_s: float | None = None) -> T:
         """Runs a coroutine on the bridge's loop and waits for it; TimeoutError after `timeout_s`,
         if given, whatever the loop does.
         """
-        if threading.current_thread() is self._thread:
-            work.close()
-            raise _own_loop()
         try:
+            self._check_caller()
             # Under the lock, so that what is handed over comes before the winding up of `close`.
             with self._lock:
                 loop, thread = self._opened()
@@ -109,6 +107,7 @@ class SyncApp:
             await asyncio.gather(*waiting, return_exceptions=True)
 
     def __enter__(self) -> SyncApp:
+        self._check_caller()
         with self._lock:
             self._opened()
         return self
@@ -134,6 +133,17 @@ class SyncApp:
                 raise
             self._loop, self._thread = loop, thread
         return self._loop, self._thread
+
+    def _check_caller(self) -> None:
+        """Refuses a caller that would stop an event loop, its own or the bridge's, by waiting."""
+        if threading.current_thread() is self._thread:
+            raise _own_loop()
+        if asyncio._get_running_loop() is not None:
+            why = (
+                "was called inside a coroutine and would stop its event loop: use"
+                " `await app.tenant(...)`, or asyncio.to_thread for blocking code"
+            )
+            raise InvalidInput(field="app.sync", why=why)
 
     def _forked(self) -> None:
         """In the child: forgets the parent's thread, and its lock, which may be held for ever."""
@@ -207,15 +217,15 @@ class SyncTenant:
         self.name = tenant.name
 
     def enqueue(
-        self, job: Job | Planned, *, using: Any = None, **options: Unpack[Options]
-    ) -> Enqueued:
+        self, job: AnyJob[T], *, using: Any = None, **options: Unpack[Options]
+    ) -> Enqueued[T]:
         work = self._tenant.enqueue(job, using=using, **options)
         # A connection belongs to the thread that uses it, so such a call does not cross over.
         return self._call(work) if using is None else _here(work)
 
     def enqueue_many(
         self,
-        jobs: Iterable[Job | Planned],
+        jobs: Iterable[AnyJob[Any]],
         *,
         on_batch: Callable[[list[Enqueued]], None] | None = None,
         **options: Unpack[Options],
@@ -231,7 +241,12 @@ class SyncTenant:
     def find(self, **filters: Any) -> Page:
         return self._call(self._tenant.find(**filters))
 
-    def wait(self, job_id: str, *, timeout: float = 30.0) -> Any:
+    @overload
+    def wait(self, job: Enqueued[T], *, timeout: float = 30.0) -> T: ...
+    @overload
+    def wait(self, job: str, *, timeout: float = 30.0) -> Any: ...
+    def wait(self, job: Enqueued[T] | str, *, timeout: float = 30.0) -> Any:
+        job_id = job if isinstance(job, str) else job.id
         most_s = check_seconds("timeout", timeout) + LATE_S
         try:
             return self._call(self._tenant.wait(job_id, timeout=timeout), timeout_s=most_s)

@@ -96,10 +96,10 @@ class Runner:
         """The innermost call: on the loop, in a thread, or in a process, as the type says."""
         job_type = self._app.registry.of(job)
         if job_type.style is Style.LOOP:
-            return await job.run(ctx)  # type: ignore[attr-defined]
+            return await job.run(ctx)
         if job_type.style is Style.PROCESS:
             return await run_in_process(job_type, job, ctx.job)
-        thread = self._threads.run(lambda: job.run(ctx))  # type: ignore[attr-defined]
+        thread = self._threads.run(lambda: job.run(ctx))
         self._leftovers[ctx] = thread
         try:
             result = await asyncio.shield(thread)

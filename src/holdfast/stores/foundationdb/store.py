@@ -14,7 +14,7 @@ from time import monotonic
 from typing import Any, TypeVar
 
 from holdfast.clock import Clock, Micros, micros
-from holdfast.errors import InvalidInput, SchemaTooNew, StoreError, StoreUnavailable
+from holdfast.errors import NOT_OPEN, InvalidInput, SchemaTooNew, StoreError, StoreUnavailable
 from holdfast.job import Lease, NewJob
 from holdfast.lifecycle import Transition
 from holdfast.limits import (
@@ -366,7 +366,7 @@ class FoundationStore:
 
     def _open(self) -> Runner:
         if self._runner is None:
-            raise StoreUnavailable(store=self.options.name, why="it is not open")
+            raise StoreUnavailable(store=self.options.name, why=NOT_OPEN)
         if self._owner != os.getpid():
             raise StoreUnavailable(store=self.options.name, why="it was opened before a fork")
         return self._runner

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from holdfast.clock import SECOND, Clock, Micros, SystemClock
-from holdfast.errors import StoreUnavailable
+from holdfast.errors import NOT_OPEN, StoreUnavailable
 from holdfast.job import Lease, NewJob, State
 from holdfast.lifecycle import Transition
 from holdfast.limits import (
@@ -309,7 +309,7 @@ class PostgresStore:
     def _mine(self) -> Lanes:
         """The connections, if the store is open and opened by this very process."""
         if self._lanes is None:
-            raise StoreUnavailable(store=self._place, why="it is not open")
+            raise StoreUnavailable(store=self._place, why=NOT_OPEN)
         if self._owner != os.getpid():
             why = "it was opened before a fork; open it again in the child process"
             raise StoreUnavailable(store=self._place, why=why)

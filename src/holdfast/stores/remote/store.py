@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from holdfast.clock import Clock, Micros
-from holdfast.errors import HoldfastError, PayloadTooLarge, SchemaTooNew, StoreUnavailable
+from holdfast.errors import NOT_OPEN, HoldfastError, PayloadTooLarge, SchemaTooNew, StoreUnavailable
 from holdfast.job import Lease, NewJob
 from holdfast.lifecycle import Transition
 from holdfast.limits import BATCH_MAX, PAGE_MAX, within
@@ -278,7 +278,7 @@ class RemoteStore:
     def _mine(self) -> tuple[Client, Hello]:
         """The way to the service, if the store is open and opened by this very process."""
         if self._client is None or self._hello is None:
-            raise StoreUnavailable(store=self.options.name, why="it is not open")
+            raise StoreUnavailable(store=self.options.name, why=NOT_OPEN)
         if self._owner != os.getpid():
             why = "it was opened before a fork; open it again in the child process"
             raise StoreUnavailable(store=self.options.name, why=why)

@@ -16,7 +16,7 @@ from typing import TypeVar, cast
 import msgspec
 
 from holdfast.clock import Clock, Micros, SystemClock
-from holdfast.errors import StoreUnavailable
+from holdfast.errors import NOT_OPEN, StoreUnavailable
 from holdfast.job import Lease, NewJob
 from holdfast.lifecycle import Transition
 from holdfast.limits import (
@@ -384,7 +384,7 @@ class SqliteStore:
     def _mine(self, lane: Lane[T] | None) -> Lane[T]:
         """The lane, if the store is open and opened by this very process."""
         if lane is None:
-            raise StoreUnavailable(store=self._path, why="it is not open")
+            raise StoreUnavailable(store=self._path, why=NOT_OPEN)
         if self._owner != os.getpid():
             why = "it was opened before a fork; close it before, and open it in the child process"
             raise StoreUnavailable(store=self._path, why=why)
