@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hashlib
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -25,16 +25,6 @@ from holdfast.limits import (
     TAGS_MAX,
 )
 from holdfast.retry import PRESETS, RetryPolicy
-
-if TYPE_CHECKING:
-    from typing_extensions import TypeVar
-
-    Result_co = TypeVar("Result_co", default=Any, covariant=True)
-    """What the handler of a job returns."""
-else:
-    from typing import TypeVar
-
-    Result_co = TypeVar("Result_co", covariant=True)
 
 
 class State(StrEnum):

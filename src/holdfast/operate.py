@@ -20,7 +20,8 @@ from holdfast.explain import explain as explain_job
 from holdfast.finding import Finding, Level
 from holdfast.job import TERMINAL, Envelope, Event, JobRecord, NewJob, State, check_name
 from holdfast.limits import PAGE_MAX, PAYLOAD_MAX, TENANT_MAX
-from holdfast.roster import PREFIX
+from holdfast.plural import many
+from holdfast.roster import PREFIX, Worker, roster
 from holdfast.scope import Scope, ScopeKind
 from holdfast.scopes import (
     GroupHandle,
@@ -39,6 +40,8 @@ STEP = 200
 """Jobs of one step of a replay or purge: small enough that claims go on in between."""
 TIMELINE_MAX = 10_000
 LAG_WARNING_S = 10.0
+UNSERVED_NAMED_MAX = 5
+"""Queues without a worker that the doctor names."""
 
 
 Load, load = _load.Load, _load.load
@@ -263,16 +266,35 @@ async def _general_findings(store: Store) -> list[Finding]:
     else:
         found.append(Finding(Level.OK, "upkeep", "no job is left past its deadline"))
     counted = await queues(store)
-    waiting = sum(tally.counts.get(State.ENQUEUED, 0) for tally in counted)
-    present = await workers(store)
-    if waiting and not present:
-        words = f"{waiting} jobs wait and no worker is present: start one with `holdfast worker`"
-        found.append(Finding(Level.WARNING, "workers", words))
-    else:
-        words = f"{len(present)} present, {waiting} jobs waiting"
-        found.append(Finding(Level.OK, "workers", words))
+    found.append(_worked(counted, await roster(store)))
     dead = sum(tally.counts.get(State.FAILED, 0) for tally in counted)
     if dead:
-        words = f"{dead} jobs failed for good: see `holdfast dead list`"
+        words = f"{many(dead, 'job')} failed for good: see `holdfast dead list`"
         found.append(Finding(Level.WARNING, "dead letters", words))
     return found
+
+
+def _worked(counted: list[Tally], present: list[Worker]) -> Finding:
+    """Whether somebody is there for the jobs that are ready."""
+    ready = [tally for tally in counted if tally.counts.get(State.ENQUEUED, 0)]
+    waiting = sum(tally.counts[State.ENQUEUED] for tally in ready)
+    if waiting and not present:
+        words = f"{many(waiting, 'job')} waiting and no worker is present: start one with"
+        return Finding(Level.WARNING, "workers", f"{words} `holdfast worker`")
+    left = [
+        tally
+        for tally in ready
+        if not any(worker.note.serves(tally.tenant, tally.queue) for worker in present)
+    ]
+    if not left:
+        words = f"{many(len(present), 'worker')} present, {many(waiting, 'job')} waiting"
+        return Finding(Level.OK, "workers", words)
+    left.sort(key=lambda tally: -tally.counts[State.ENQUEUED])
+    named = ", ".join(
+        f"{tally.queue!r} of {tally.tenant!r} ({many(tally.counts[State.ENQUEUED], 'job')})"
+        for tally in left[:UNSERVED_NAMED_MAX]
+    )
+    more = len(left) - UNSERVED_NAMED_MAX
+    named += f" and {many(more, 'other queue')}" if more > 0 else ""
+    words = f"no worker serves {named}: start one with `holdfast worker --queues NAME`"
+    return Finding(Level.WARNING, "workers", words)

@@ -20,20 +20,10 @@ import msgspec
 
 from holdfast.clock import SECOND, Micros
 from holdfast.errors import HoldfastError
-from holdfast.job import (
-    By,
-    Event,
-    JobRecord,
-    Lease,
-    NewJob,
-    Reason,
-    Result_co,
-    State,
-    check_name,
-    check_whole,
-)
+from holdfast.job import By, Event, JobRecord, Lease, NewJob, Reason, State, check_name, check_whole
 from holdfast.lifecycle import Transition
 from holdfast.limits import HOLD_S_MAX, NAME_MAX, NOTE_MAX, PAGE_MAX, SETTING_MAX, within
+from holdfast.result import Result_co
 from holdfast.scope import Explanation, ScopeKind
 
 

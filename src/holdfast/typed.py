@@ -32,7 +32,8 @@ from holdfast.errors import (
     JobTypeNotRegistered,
     did_you_mean,
 )
-from holdfast.job import Result_co, Rules
+from holdfast.job import Rules
+from holdfast.result import Result_co
 
 P = ParamSpec("P")
 R = TypeVar("R")
