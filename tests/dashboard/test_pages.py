@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+from importlib.resources import files
+
 import pytest
 from tests.dashboard.visitor import Visit, Visitor, elements, tidy
 from tests.service.asgi import Client
 
+from holdfast.cli.main import COMMANDS
 from holdfast.clock import SECOND
 from holdfast.dashboard.words import link
 from holdfast.job import Failed
@@ -243,3 +248,19 @@ async def test_without_authentication_nobody_signs_in(open_service: Service) -> 
 
     assert "Sign out" not in await visitor.page("/")
     assert (await visitor.get("/ui/login")).headers["location"] == "/"
+
+
+def test_commands_that_pages_name_are_commands() -> None:
+    """Whoever copies one from a page meets no usage error."""
+    named = [
+        shlex.split(command)
+        for page in (files("holdfast.dashboard") / "templates").iterdir()
+        for command in re.findall(r"<code>holdfast ([^<{]*)</code>", page.read_text("utf-8"))
+    ]
+
+    assert named
+    commands = {command.name: command for command in COMMANDS}
+    for name, *arguments in named:
+        command = commands[name]
+        if arguments:  # Else it is only named.
+            command.make_context(name, arguments).close()
