@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 import msgspec
@@ -39,7 +40,7 @@ class Place:
         return (await self.acme.enqueue(self.add(a=1), **options)).id
 
     async def claim(self, limit: int = 1) -> list[Lease]:
-        claim = Claim(worker="w", nonce="n", limit=limit, lease_us=60 * SECOND)
+        claim = Claim(worker="w", nonce=token_hex(4), limit=limit, lease_us=60 * SECOND)
         return await self.app.store.claim(claim)
 
     async def finish(self, lease: Lease) -> None:
@@ -119,9 +120,9 @@ async def test_nobody_there_to_run_it_is_a_gate(place: Place) -> None:
 
     assert told == [
         "no worker is present",
-        "none of 1 workers serves queue 'sums' of 'acme'",
-        "none of 1 workers serves queue 'sums' of 'acme'",
-        "none of 1 workers that serve its queue knows type 'add'",
+        "no worker serves queue 'sums' of 'acme' (1 worker present)",
+        "no worker serves queue 'sums' of 'acme' (1 worker present)",
+        "no worker of its queue knows type 'add' (1 worker)",
     ]
     assert (await place.acme.explain(id)).estimate_s is None
 
