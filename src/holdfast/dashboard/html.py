@@ -110,7 +110,8 @@ def cards(snapshot: Snapshot) -> list[dict[str, Any]]:
             ("oldest", "since it could have run"),
         ),
         _card(
-            "Failures", words.number(dead), f"dead letters in {SPAN_S // 60} min",
+            "Failures", words.number(dead),
+            f"dead letter{'' if dead == 1 else 's'} in {SPAN_S // 60} min",
             [Line("failed-line", failed, filled=True), Line("retried", retried)], "/s",
             ("failed-line", f"{words.number(dead)} failed for good"),
             ("retried", f"{words.number(tried)} to be retried"),
