@@ -121,9 +121,9 @@ async def test_nobody_there_to_run_it_is_a_gate(place: Place) -> None:
 
     assert told == [
         "no worker is present",
-        "none of 1 workers serves queue 'sums' of 'acme'",
-        "none of 1 workers serves queue 'sums' of 'acme'",
-        "none of 1 workers that serve its queue knows type 'add'",
+        "no worker serves queue 'sums' of 'acme' (1 worker present)",
+        "no worker serves queue 'sums' of 'acme' (1 worker present)",
+        "no worker of its queue knows type 'add' (1 worker)",
     ]
     assert (await place.acme.explain(id)).estimate_s is None
 

@@ -139,7 +139,7 @@ class PlatformOnly(HoldfastError):
 class QueueFull(HoldfastError):
     code = "QUEUE_FULL"
     text = (
-        "tenant {tenant!r} has {queued} {what} waiting, at most {max} are allowed; "
+        "tenant {tenant!r} is full: {what} waiting {queued}, at most {max}; "
         "try again in {retry_after_s} s"
     )
 

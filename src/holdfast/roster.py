@@ -12,6 +12,7 @@ import uuid_utils
 from holdfast.clock import Micros
 from holdfast.job import JobRecord
 from holdfast.limits import PAGE_MAX, ROSTER_MAX
+from holdfast.plural import many
 from holdfast.store import Hold, Store
 
 PREFIX = "worker/"
@@ -146,7 +147,8 @@ def nobody_for(job: JobRecord, workers: list[Worker]) -> str | None:
         return None  # There may be others.
     serving = [one for one in workers if one.note.serves(job.tenant, job.queue)]
     if not serving:
-        return f"none of {len(workers)} workers serves queue {job.queue!r} of {job.tenant!r}"
+        present = many(len(workers), "worker")
+        return f"no worker serves queue {job.queue!r} of {job.tenant!r} ({present} present)"
     if not any(one.note.knows(job.type) for one in serving):
-        return f"none of {len(serving)} workers that serve its queue knows type {job.type!r}"
+        return f"no worker of its queue knows type {job.type!r} ({many(len(serving), 'worker')})"
     return None

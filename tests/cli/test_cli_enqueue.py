@@ -173,7 +173,7 @@ def test_lines_enqueues_one_job_each(run: Any, shelf: Any) -> None:
 
     result = run("enqueue", "t", "--tenant", "acme", "--lines", "--tag", "bulk", stdin=lines)
 
-    assert result.stdout == "450 jobs enqueued, 0 were there already\n"
+    assert result.stdout == "450 jobs enqueued, there already: 0\n"
     [queue] = json.loads(run("queues", "--json").stdout)
     assert queue["counts"]["enqueued"] == 450
     assert shelf.all()[0].tags == ("bulk",)
@@ -185,7 +185,7 @@ def test_a_bad_line_is_named_by_its_number(run: Any) -> None:
 
     assert result.exit_code == 1
     assert "holdfast: line 3: is not JSON" in result.stderr
-    assert "0 jobs were enqueued before this" in result.stderr
+    assert "enqueued before this: 0 jobs" in result.stderr
 
 
 @pytest.mark.usefixtures("in_shop")

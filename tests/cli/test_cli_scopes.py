@@ -238,7 +238,7 @@ def test_an_explanation_reads_well(desk: Desk) -> None:
 
     assert done.exit_code == 0
     assert "b is enqueued" in done.stdout
-    assert "limit      queue mail runs 1 jobs, its limit is 1" in done.stdout
+    assert "limit      queue mail runs 1 job, its limit is 1" in done.stdout
     assert "held by a" in done.stdout
     assert "no_worker  no worker is present" in done.stdout
 

@@ -93,9 +93,14 @@ def test_heartbeats_in_a_row_are_one_line() -> None:
 
     entries = timeline(events)
 
-    assert [(one.kind, one.times, one.at) for one in entries] == [
-        ("leased", 1, 0), ("extended", 2, 2), ("completed", 1, 3),
+    assert [(one.kind, one.times, one.at, one.after_us) for one in entries] == [
+        ("leased", 1, 0, None), ("extended", 2, 2, 2), ("completed", 1, 3, 1),
     ]  # fmt: skip
+    assert [words.lasted(us) for us in (4000, 1_250_000, 200_000_000)] == [
+        "4 ms",
+        "1.25 s",
+        "3 min",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from holdfast.cli.show import print_json, progress
 from holdfast.errors import JobAlreadyTerminal, JobNotFound
 from holdfast.job import check_name
 from holdfast.limits import BATCH_MAX, TENANT_MAX, within
+from holdfast.plural import many
 from holdfast.store import Canceled, Ref
 
 
@@ -43,7 +44,7 @@ def command(
         if as_json:
             print_json({"canceled": done})
         else:
-            click.echo(f"{done} jobs canceled")
+            click.echo(f"{many(done, 'job')} canceled")
         return
     if as_json:
         raise click.UsageError("--json goes with --group")

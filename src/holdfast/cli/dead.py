@@ -20,6 +20,7 @@ from holdfast.errors import JobNotFound
 from holdfast.job import State
 from holdfast.limits import BATCH_MAX, PAGE_MAX, within
 from holdfast.operate import Timeline
+from holdfast.plural import many
 from holdfast.store import Act, Find, Page, Selection, Store
 
 
@@ -150,18 +151,18 @@ def _do(settings: Settings, deed: _Deed, wish: _Wish) -> None:
     if missing:
         raise Told(JobNotFound(id=", ".join(missing)))
     if wish.dry_run:
-        _told(f"{total} dead letters would be {deed.done}", wish, deed, total)
+        _told(f"{many(total, 'dead letter')} would be {deed.done}", wish, deed, total)
         return
     if deed.asks and not wish.yes and total:
         _ask(total)
     done = work(_perform(settings, deed, wish, total))
-    _told(f"{done} dead letters {deed.done}", wish, deed, done)
+    _told(f"{many(done, 'dead letter')} {deed.done}", wish, deed, done)
 
 
 def _ask(total: int) -> None:
     if not somebody_there():
-        raise click.UsageError(f"{total} dead letters would be deleted: say --yes")
-    click.confirm(f"Delete {total} dead letters for good?", abort=True, err=True)
+        raise click.UsageError(f"{many(total, 'dead letter')} would be deleted: say --yes")
+    click.confirm(f"Delete {many(total, 'dead letter')} for good?", abort=True, err=True)
 
 
 def somebody_there() -> bool:

@@ -27,6 +27,7 @@ from holdfast.errors import InvalidInput, InvalidPayload, JobTypeNotRegistered, 
 from holdfast.job import NewJob, check_name
 from holdfast.limits import PAYLOAD_MAX, TENANT_MAX
 from holdfast.operate import plan_raw
+from holdfast.plural import many
 from holdfast.store import Store
 from holdfast.types import Types
 
@@ -73,8 +74,7 @@ def command(
             raise click.UsageError("--lines reads the payloads from stdin: give none here")
         if "id" in options or "key" in options:
             raise click.UsageError("--id and --key name one job: not together with --lines")
-        many = work(_enqueue_lines(settings, type, tenant, options))
-        _told_many(many, as_json)
+        _told_many(work(_enqueue_lines(settings, type, tenant, options)), as_json)
     else:
         plain = _read(payload)
         _told(settings, work(_enqueue_one(settings, type, tenant, options, plain)), as_json)
@@ -157,7 +157,7 @@ async def _enqueue_lines(
                 so_far(created + existing)
         await _is_known(settings, way, type)
     except BaseException:
-        tell(settings, f"{created + existing} jobs were enqueued before this")
+        tell(settings, f"enqueued before this: {many(created + existing, 'job')}")
         raise
     finally:
         await way.store.close()
@@ -218,8 +218,8 @@ def _told(settings: Settings, made: dict[str, object], as_json: bool) -> None:
     click.echo(made["id"])
 
 
-def _told_many(many: EnqueuedMany, as_json: bool) -> None:
+def _told_many(found: EnqueuedMany, as_json: bool) -> None:
     if as_json:
-        print_json({"created": many.created, "existing": many.existing})
+        print_json({"created": found.created, "existing": found.existing})
     else:
-        click.echo(f"{many.created} jobs enqueued, {many.existing} were there already")
+        click.echo(f"{many(found.created, 'job')} enqueued, there already: {found.existing}")

@@ -12,14 +12,16 @@ from holdfast.cli.common import Settings, common_options, json_option, opened, w
 from holdfast.cli.show import (
     ago,
     clean,
+    clock_text,
     event_data,
     print_json,
     print_table,
     short,
+    span,
     whole_job_data,
 )
 from holdfast.cli.why import explained_data, print_explained
-from holdfast.clock import Micros, seconds
+from holdfast.clock import seconds
 from holdfast.codec import Codecs
 from holdfast.explain import Explained
 from holdfast.job import Event
@@ -68,11 +70,10 @@ def print_timeline(found: Timeline, as_json: bool) -> None:
     for line in _lines(found, whole):
         click.echo(line)
     click.echo("\ntimeline" + (" (earlier events are gone)" if found.lost else ""))
-    start = found.job.created_at
     print_table(
-        ("#time", "what", "#attempt", "note"),
-        [_row(event, start) for event in found.events],
-        keep=("what",),
+        ("at", "#later", "what", "#attempt", "note"),
+        [_row(*pair) for pair in zip(found.events, [None, *found.events], strict=False)],
+        keep=("at", "what"),
     )
 
 
@@ -107,8 +108,10 @@ def _block(name: str, text: str) -> str:
     return "\n".join([name, *(f"    {line}" for line in lines)])
 
 
-def _row(event: Event, start: Micros) -> tuple[str, ...]:
+def _row(event: Event, before: Event | None) -> tuple[str, ...]:
+    """With the length since the event before: of a lease, how long the run took."""
     note = "" if event.note is None else short(event.note)
     if event.until is not None:
-        note = f"until +{seconds(event.until - start):.3f} s  {note}".rstrip()
-    return f"+{seconds(event.at - start):.3f} s", event.kind.value, str(event.attempt), note
+        note = f"for {span(seconds(event.until - event.at))}  {note}".rstrip()
+    later = "" if before is None else f"{seconds(event.at - before.at):.3f} s"
+    return clock_text(event.at), later, event.kind.value, str(event.attempt), note

@@ -12,6 +12,7 @@ from holdfast.cli.common import Settings, common_options, json_option, opened, w
 from holdfast.cli.scoping import one_of, scope_options, settings_words, state_data
 from holdfast.cli.show import counts_data, print_json
 from holdfast.cli.values import none_or_whole, yes_or_no
+from holdfast.plural import many
 from holdfast.scopes import ScopeState, words
 from holdfast.store import Tally
 
@@ -92,7 +93,7 @@ def command(settings: Settings, /, **given: Any) -> None:
     click.echo(f"{words(state.scope)}: {settings_words(state.settings) or 'no limits'}")
     if tally is not None:
         held = "".join(f", {number} {name.value}" for name, number in tally.counts.items())
-        click.echo(f"version {state.version}, {tally.slots} slots held{held}")
+        click.echo(f"version {state.version}, {many(tally.slots, 'slot')} held{held}")
 
 
 def _changes(given: dict[str, Any]) -> Limits:

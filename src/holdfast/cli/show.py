@@ -94,6 +94,11 @@ def instant_text(at: Micros | None) -> str | None:
     return None if at is None else moment(at).isoformat().replace("+00:00", "Z")
 
 
+def clock_text(at: Micros) -> str:
+    """`2026-11-18 02:03:04.123`, in UTC."""
+    return moment(at).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+
+
 def _progress(text: str | None) -> Any:
     try:
         return None if text is None else json.loads(text)
@@ -161,6 +166,11 @@ def console(*, stderr: bool = False) -> Console:
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() else WIDE
     return Console(file=stream, width=width, highlight=False, soft_wrap=False)
+
+
+def width() -> int:
+    """Columns of stdout."""
+    return console().width
 
 
 def print_table(

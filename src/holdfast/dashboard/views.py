@@ -161,6 +161,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: str
     at: Micros
+    after_us: Micros | None
+    """Since the line before; None for the first."""
     attempt: int
     until: Micros | None
     until_words: str
@@ -243,13 +245,18 @@ def timeline(events: Sequence[Event]) -> list[Entry]:
         last = found[-1] if found else None
         if event.kind is EventKind.EXTENDED and last is not None and last.kind == event.kind:
             found[-1] = msgspec.structs.replace(
-                last, at=event.at, until=event.until, times=last.times + 1
+                last,
+                at=event.at,
+                after_us=None if last.after_us is None else last.after_us + event.at - last.at,
+                until=event.until,
+                times=last.times + 1,
             )
             continue
         found.append(
             Entry(
                 kind=event.kind.value,
                 at=event.at,
+                after_us=None if last is None else event.at - last.at,
                 attempt=event.attempt,
                 until=event.until if event.kind in _UNTIL else None,
                 until_words=_UNTIL.get(event.kind, ""),

@@ -62,6 +62,19 @@ def number(value: float) -> str:
     return f"{round(value):,}".replace(",", "\u2009")
 
 
+def many(value: int, noun: str) -> str:
+    """`1 job`, `2 jobs`."""
+    return f"{number(value)} {noun}" if value == 1 else f"{number(value)} {noun}s"
+
+
+def lasted(length_us: Micros) -> str:
+    """A length as exactly as one wants to know it of a run: `4 ms`, `1.25 s`, `3 min`."""
+    length_s = seconds(length_us)
+    if length_s < 1:
+        return f"{length_s * 1000:.0f} ms"
+    return f"{length_s:.2f} s" if length_s < 10 else span(length_s)
+
+
 def ceiling(value: float) -> float:
     """The round number at or above: one that has a plain half."""
     if value <= 0:
