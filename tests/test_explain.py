@@ -201,7 +201,7 @@ async def test_a_note_of_another_version_is_left_out(place: Place) -> None:
 async def test_a_list_that_was_cut_may_have_left_the_job_out(place: Place, cut: str) -> None:
     """Then nobody claims that there is no worker for it."""
     job = await place.acme.get(await place.put())
-    lists = {"tenants": None, "queues": None, "types": (job.type,), cut: ("other",)}
+    lists: dict[str, Any] = {"tenants": None, "queues": None, "types": (job.type,), cut: ("other",)}
     note = Present(pid=1, concurrency=10, running=0, held=0, **lists)
 
     assert nobody_for(job, [Worker("w", 0, note)]) is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -127,14 +127,13 @@ async def test_a_change_without_a_version_tries_again(
 ) -> None:
     """Another's change in between stays; ours is made on top of it."""
     acme, other = app.tenant("acme").scope(), app.tenant("acme").scope()
-    put = app.store.settings
-    raced: list[bool] = []
+    put, raced = app.store.settings, list[bool]()
 
-    async def racing(puts: Any = (), *, under: str | None = None) -> list[Setting]:
+    async def racing(puts: Any = (), **listed: Any) -> list[Setting]:
         if puts and not raced:
             raced.append(True)
             await other.set(weight=9)
-        return await put(puts, under=under)
+        return await put(puts, **listed)
 
     monkeypatch.setattr(app.store, "settings", racing)
     after = await acme.set(max_running=4)
@@ -146,12 +145,12 @@ async def test_it_does_not_try_for_ever(app: App, monkeypatch: pytest.MonkeyPatc
     """A store that always says stale is heard."""
     put, tries = app.store.settings, 0
 
-    async def stale(puts: list[Put] | tuple[()] = (), *, under: str | None = None) -> list[Setting]:
+    async def stale(puts: Sequence[Put] = (), **listed: Any) -> list[Setting]:
         nonlocal tries
         if puts:
             tries += 1
             raise StaleSetting(field="version", name=puts[0].name, version=2, expected=1)
-        return await put(puts, under=under)
+        return await put(puts, **listed)
 
     monkeypatch.setattr(app.store, "settings", stale)
     with pytest.raises(StaleSetting):

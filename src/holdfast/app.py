@@ -9,6 +9,7 @@ from functools import cached_property, partial
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
 
+from holdfast.check import check_name, check_whole
 from holdfast.clock import Clock, SystemClock, micros
 from holdfast.codec import OBJECT, Codec, Codecs, Upgrade
 from holdfast.config import Config
@@ -16,7 +17,7 @@ from holdfast.context import Context
 from holdfast.enqueue import Enqueuer, Options, amend, checked
 from holdfast.errors import ConfigError, StoreUnavailable
 from holdfast.events import Announcer, Subscriber
-from holdfast.job import JobRecord, Rules, State, check_name, check_whole
+from holdfast.job import JobRecord, Rules, State
 from holdfast.limits import (
     ATTEMPTS_MAX,
     PRIORITY_MAX,

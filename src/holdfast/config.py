@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
+from holdfast.check import check_name
 from holdfast.errors import ConfigError, InvalidInput, did_you_mean
-from holdfast.job import check_name
 from holdfast.limits import (
     ATTEMPTS_MAX,
     CONCURRENCY_MAX,

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from holdfast.check import check_seconds
 from holdfast.errors import (
     HoldfastError,
     InvalidInput,
@@ -17,7 +18,7 @@ from holdfast.errors import (
     Timeout,
     WorkerShutdown,
 )
-from holdfast.job import JobRecord, check_seconds, effect_key, fence_of
+from holdfast.job import JobRecord, effect_key, fence_of
 from holdfast.limits import PROGRESS_CHARS_MAX
 
 logger = logging.getLogger("holdfast.job")

@@ -15,8 +15,9 @@ from collections.abc import Iterable
 
 import msgspec
 
+from holdfast.check import check_whole
 from holdfast.clock import Micros, seconds
-from holdfast.job import State, check_whole
+from holdfast.job import State
 from holdfast.listings import configured, tallies
 from holdfast.roster import Worker, roster
 from holdfast.scope import NO_SETTINGS, Scope, ScopeKind, ScopeSettings, group_gate

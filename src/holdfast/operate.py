@@ -12,6 +12,7 @@ import msgspec
 from holdfast import load as _load
 from holdfast import roster
 from holdfast.audit import Audit, GroupOf
+from holdfast.check import check_name
 from holdfast.clock import Micros, micros
 from holdfast.codec import OBJECT, Codecs
 from holdfast.enqueue import Options, plan_with
@@ -19,7 +20,7 @@ from holdfast.errors import HoldfastError, InvalidInput, JobNotFound, PayloadToo
 from holdfast.explain import Explained
 from holdfast.explain import explain as explain_job
 from holdfast.finding import Finding, Level
-from holdfast.job import TERMINAL, Envelope, Event, JobRecord, NewJob, State, check_name
+from holdfast.job import TERMINAL, Envelope, Event, JobRecord, NewJob, State
 from holdfast.limits import PAGE_MAX, PAYLOAD_MAX, TENANT_MAX
 from holdfast.listings import configured, tallies
 from holdfast.plural import many

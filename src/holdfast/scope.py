@@ -12,9 +12,9 @@ from enum import StrEnum
 
 import msgspec
 
+from holdfast.check import check_name, check_whole
 from holdfast.clock import SECOND, Micros
 from holdfast.errors import InvalidInput, did_you_mean
-from holdfast.job import check_name, check_whole
 from holdfast.limits import (
     GROUP_MAX,
     QUEUE_MAX,

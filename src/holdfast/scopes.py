@@ -14,9 +14,10 @@ import msgspec
 
 from holdfast.amend import Limits, amended
 from holdfast.ceiling import allowed
+from holdfast.check import check_name, check_seconds
 from holdfast.clock import Micros, micros
 from holdfast.errors import InvalidInput, StaleSetting, StoreUnsupported, did_you_mean
-from holdfast.job import TERMINAL, State, check_name, check_seconds
+from holdfast.job import TERMINAL, State
 from holdfast.limits import HOLD_S_MAX, ID_MAX, NOTE_MAX, PAGE_MAX, within
 from holdfast.scope import (
     NO_SETTINGS,

@@ -18,9 +18,10 @@ from typing import Generic, Protocol
 
 import msgspec
 
+from holdfast.check import check_name, check_whole
 from holdfast.clock import SECOND, Micros
 from holdfast.errors import HoldfastError
-from holdfast.job import By, Event, JobRecord, Lease, NewJob, Reason, State, check_name, check_whole
+from holdfast.job import By, Event, JobRecord, Lease, NewJob, Reason, State
 from holdfast.lifecycle import Transition
 from holdfast.limits import HOLD_S_MAX, NAME_MAX, NOTE_MAX, PAGE_MAX, SETTING_MAX, within
 from holdfast.redact import Redacted

@@ -20,10 +20,11 @@ from weakref import WeakSet
 import msgspec
 
 from holdfast.amend import Limits
+from holdfast.check import check_seconds
 from holdfast.enqueue import EnqueuedMany, Options
 from holdfast.errors import InvalidInput, StoreUnavailable, WaitTimeout
 from holdfast.explain import Explained
-from holdfast.job import JobRecord, check_seconds
+from holdfast.job import JobRecord
 from holdfast.scope import Scope
 from holdfast.scopes import Canceling, GroupHandle, ScopeHandle, ScopeState, Slot
 from holdfast.store import Enqueued, Page, Tally

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from enum import StrEnum
 from typing import Any, TypeVar, Unpack, overload
 
+from holdfast.check import check_seconds
 from holdfast.codec import Codecs
 from holdfast.enqueue import EnqueuedMany, Enqueuer, Options, checked
 from holdfast.errors import (
@@ -23,7 +24,7 @@ from holdfast.errors import (
 )
 from holdfast.events import Gap, follow
 from holdfast.explain import Explained, explain
-from holdfast.job import TERMINAL, Event, JobRecord, Reason, State, check_seconds
+from holdfast.job import TERMINAL, Event, JobRecord, Reason, State
 from holdfast.limits import WAIT_S_MAX
 from holdfast.listings import tallies
 from holdfast.scope import Scope, ScopeKind

@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
+from holdfast.check import check_name
 from holdfast.cli.common import json_option
 from holdfast.errors import ConfigError, InvalidInput
-from holdfast.job import check_name
 from holdfast.limits import QUEUE_MAX, TENANT_MAX, TYPE_MAX, WORKER_MAX
 from holdfast.service.auth.keys import EVERY_TENANT, NOT_A_TENANTS, hash_of, new_key
 from holdfast.service.rights import Right

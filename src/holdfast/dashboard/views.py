@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from holdfast import operate
+from holdfast.check import check_name
 from holdfast.clock import Micros
 from holdfast.codec import OBJECT, Codecs
 from holdfast.dashboard import words
@@ -16,7 +17,7 @@ from holdfast.dashboard.feed import Snapshot
 from holdfast.dashboard.host import Viewer
 from holdfast.errors import InvalidInput, JobNotFound
 from holdfast.explain import Explained, unnamed
-from holdfast.job import TERMINAL, Event, EventKind, JobRecord, State, check_name
+from holdfast.job import TERMINAL, Event, EventKind, JobRecord, State
 from holdfast.limits import ID_MAX, TENANT_MAX
 from holdfast.scope import NO_SETTINGS, Pause, Scope, ScopeKind, ScopeSettings
 from holdfast.scopes import ScopeState

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from starlette.requests import Request
 
+from holdfast.check import check_name
 from holdfast.errors import InvalidInput, did_you_mean
-from holdfast.job import check_name
 from holdfast.limits import GROUP_MAX, ID_MAX, QUEUE_MAX, TENANT_MAX
 from holdfast.scope import Scope, ScopeKind
 from holdfast.service.problems import BodyTooLarge, NotFound, NotJson

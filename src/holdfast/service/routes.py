@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from holdfast.service import wire
+from holdfast.service import scope_wire, wire
 from holdfast.service.api import (
     dead,
     events,
@@ -86,10 +86,10 @@ def _scopes() -> Iterator[Route]:
     def line(name: str, where: str, right: Right, handler: Handler, **more: Any) -> Route:
         return _route("scopes", name, where, right, handler, **more)
 
-    yield line("queues", "GET /v1/queues", READ, scopes.queues, answer=wire.TalliesOut)
+    yield line("queues", "GET /v1/queues", READ, scopes.queues, answer=scope_wire.TalliesOut)
     yield line(
         "groups", "GET /v1/groups", READ, scopes.groups,
-        query=scopes.Paging, answer=wire.TalliesOut,
+        query=scopes.Paging, answer=scope_wire.TalliesOut,
     )  # fmt: skip
     yield line(
         "load", "GET /v1/load", READ, scopes.load, query=scopes.LoadQuery, answer=scopes.LoadOut
@@ -100,24 +100,28 @@ def _scopes() -> Iterator[Route]:
         READ,
         scopes.every,
         query=scopes.Listing,
-        answer=wire.ScopesOut,
+        answer=scope_wire.ScopesOut,
     )
     for name, where in (("tenant", "tenant"), ("part", "{kind}/{name}")):
         path = f"/v1/scopes/{where}"
-        yield line(f"{name}_scope", f"GET {path}", READ, scopes.get, answer=wire.ScopeOut)
+        yield line(f"{name}_scope", f"GET {path}", READ, scopes.get, answer=scope_wire.ScopeOut)
         yield line(
             f"change_{name}_scope", f"PATCH {path}", OPERATE, scopes.change,
-            body=wire.ScopeIn, answer=wire.ScopeOut,
+            body=scope_wire.ScopeIn, answer=scope_wire.ScopeOut,
         )  # fmt: skip
         yield line(
-            f"{name}_counts", f"GET {path}/counts", READ, scopes.counts, answer=wire.TallyOut
+            f"{name}_counts", f"GET {path}/counts", READ, scopes.counts, answer=scope_wire.TallyOut
         )
         yield line(
             f"pause_{name}", f"POST {path}/pause", OPERATE, scopes.pause,
-            body=wire.PauseIn, answer=wire.ScopeOut,
+            body=scope_wire.PauseIn, answer=scope_wire.ScopeOut,
         )  # fmt: skip
         yield line(
-            f"resume_{name}", f"POST {path}/resume", OPERATE, scopes.resume, answer=wire.ScopeOut
+            f"resume_{name}",
+            f"POST {path}/resume",
+            OPERATE,
+            scopes.resume,
+            answer=scope_wire.ScopeOut,
         )
         yield line(
             f"{name}_slots",
@@ -125,15 +129,15 @@ def _scopes() -> Iterator[Route]:
             READ,
             scopes.slots,
             query=scopes.Listing,
-            answer=wire.SlotsOut,
+            answer=scope_wire.SlotsOut,
         )
         yield line(
             f"push_{name}_slot", f"PUT {path}/slots/{{slot}}", WORK, scopes.push_slot,
-            body=wire.SlotIn, answer=wire.SlotOut,
+            body=scope_wire.SlotIn, answer=scope_wire.SlotOut,
         )  # fmt: skip
         yield line(
             f"remove_{name}_slot", f"DELETE {path}/slots/{{slot}}", WORK, scopes.remove_slot,
-            answer=wire.SlotOut,
+            answer=scope_wire.SlotOut,
         )  # fmt: skip
     yield line(
         "cancel_group", "POST /v1/scopes/{kind}/{name}/cancel", OPERATE, scopes.cancel_group,

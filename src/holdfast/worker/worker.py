@@ -14,9 +14,10 @@ import msgspec
 
 from holdfast.ack import Acker, Settlement
 from holdfast.app import App
+from holdfast.check import check_name
 from holdfast.config import Config
 from holdfast.context import StopReason, log_fields
-from holdfast.job import Abandoned, Failed, Outcome, check_name
+from holdfast.job import Abandoned, Failed, Outcome
 from holdfast.limits import ACKS_PENDING_MAX, PREFETCH_MAX, QUEUE_MAX, TENANT_MAX, WORKER_MAX
 from holdfast.loop import keep_turning
 from holdfast.roster import fresh_name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import msgspec
 import pytest
@@ -75,7 +76,8 @@ UNTOUCHED = ("not sent", "overloaded", "too many")
 @pytest.mark.parametrize("failure", FAILURES)
 async def test_a_verb_that_may_be_repeated_is_sent_again(failure: str) -> None:
     """P15: whether or not the first try was done; a claim is known again by its nonce."""
-    for verb in (wire.ENQUEUE, wire.CLAIM):
+    verbs: tuple[wire.Verb[Any], ...] = (wire.ENQUEUE, wire.CLAIM)
+    for verb in verbs:
         script = Script(FAILURES[failure], FAILURES[failure], DONE)
 
         assert await client(script).ask(verb, packed(verb, [])) == []

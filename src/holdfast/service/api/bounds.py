@@ -13,21 +13,11 @@ from typing import TypeVar
 
 import msgspec
 
+from holdfast.check import check_name, check_nonce, check_token, check_whole
 from holdfast.clock import SECOND
 from holdfast.codec import JSON, OBJECT, json_fault
 from holdfast.errors import InvalidInput, PayloadTooLarge
-from holdfast.job import (
-    By,
-    Lease,
-    NewJob,
-    State,
-    again,
-    check_name,
-    check_new,
-    check_nonce,
-    check_token,
-    check_whole,
-)
+from holdfast.job import By, Lease, NewJob, State, again, check_new
 from holdfast.lifecycle import Transition, clip
 from holdfast.limits import (
     BATCH_MAX,

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 from msgspec import Meta
 from starlette.responses import Response
 
-from holdfast.job import check_name
+from holdfast.check import check_name
 from holdfast.limits import ID_MAX, PAGE_MAX
 from holdfast.service.api.jobs import cursor
 from holdfast.service.call import Call

@@ -6,9 +6,9 @@ import heapq
 
 import msgspec
 
+from holdfast.check import check_name, check_whole
 from holdfast.clock import SECOND
 from holdfast.errors import InvalidInput
-from holdfast.job import check_name, check_whole
 from holdfast.limits import (
     BATCH_MAX,
     PAGE_MAX,

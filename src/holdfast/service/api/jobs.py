@@ -12,13 +12,14 @@ import uuid_utils
 from msgspec import UNSET, Meta
 
 from holdfast import operate
+from holdfast.check import check_name
 from holdfast.clock import instant
 from holdfast.codec import BYTES, JSON, json_fault
 from holdfast.enqueue import plan_with
 from holdfast.errors import InvalidInput, JobNotFound, NotChangeable, PayloadTooLarge
 from holdfast.explain import explain as explain_job
 from holdfast.explain import unnamed
-from holdfast.job import TERMINAL, Envelope, JobRecord, NewJob, Reason, State, check_name
+from holdfast.job import TERMINAL, Envelope, JobRecord, NewJob, Reason, State
 from holdfast.limits import GROUP_MAX, KEY_MAX, PAGE_MAX, QUEUE_MAX, TAG_MAX, TYPE_MAX
 from holdfast.service.call import Call
 from holdfast.service.endpoint import Status

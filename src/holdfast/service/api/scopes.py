@@ -7,8 +7,8 @@ from typing import Annotated, ClassVar
 from msgspec import UNSET, Meta
 
 from holdfast import operate
+from holdfast.check import check_name
 from holdfast.errors import InvalidInput
-from holdfast.job import check_name
 from holdfast.limits import GROUP_MAX, ID_MAX, NAME_MAX, PAGE_MAX
 from holdfast.listings import each_configured
 from holdfast.scope import ScopeKind
@@ -18,11 +18,9 @@ from holdfast.service.api.jobs import cursor
 from holdfast.service.call import Call
 from holdfast.service.problems import NotFound
 from holdfast.service.render import given, when
-from holdfast.service.wire import (
+from holdfast.service.scope_wire import (
     CeilingIn,
-    DoneOut,
     GroupRulesIn,
-    Out,
     PauseIn,
     ScopeIn,
     ScopeOut,
@@ -30,10 +28,10 @@ from holdfast.service.wire import (
     SlotIn,
     SlotOut,
     SlotsOut,
-    Strict,
     TalliesOut,
     TallyOut,
 )
+from holdfast.service.wire import DoneOut, Out, Strict
 from holdfast.store import Find, Ref, Selection, Tally
 
 CANCEL_STEP = 500

@@ -25,9 +25,10 @@ from collections.abc import Sequence
 import msgspec
 from starlette.responses import Response
 
+from holdfast.check import check_name, check_seconds
 from holdfast.errors import InvalidInput, JobNotFound, PayloadTooLarge
 from holdfast.explain import unnamed
-from holdfast.job import Lease, NewJob, Released, check_name, check_seconds
+from holdfast.job import Lease, NewJob, Released
 from holdfast.lifecycle import Transition, decide
 from holdfast.limits import GROUP_MAX, NAME_MAX, QUEUE_MAX, WAIT_S_MAX
 from holdfast.scope import Explanation, ScopeKind

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import UNSET
 
+from holdfast.check import check_name, check_seconds, check_token
 from holdfast.clock import micros, moment
 from holdfast.codec import BYTES, JSON, OBJECT, Codecs, json_fault
 from holdfast.errors import InvalidInput, JobNotFound, PayloadTooLarge
@@ -24,9 +25,6 @@ from holdfast.job import (
     Rules,
     Snoozed,
     State,
-    check_name,
-    check_seconds,
-    check_token,
 )
 from holdfast.lifecycle import Transition, completion, decide
 from holdfast.limits import ID_MAX, WORKER_MAX

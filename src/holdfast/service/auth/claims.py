@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from holdfast.check import check_name
 from holdfast.errors import InvalidInput
-from holdfast.job import check_name
 from holdfast.limits import QUEUE_MAX, SELECT_MAX, TENANT_MAX, TYPE_MAX, WORKER_MAX
 from holdfast.service.rights import Caller, Forbidden, Right, rights
 

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast.check import check_name
 from holdfast.errors import ConfigError, InvalidInput
-from holdfast.job import check_name
 from holdfast.limits import QUEUE_MAX, TENANT_MAX, TYPE_MAX, WORKER_MAX
 from holdfast.service.auth.bearer import api_key
 from holdfast.service.rights import Caller, Right, Unauthenticated, rights

@@ -19,19 +19,11 @@ from urllib.parse import quote, unquote
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from holdfast.check import check_name, check_token
 from holdfast.clock import Micros
 from holdfast.codec import BYTES, JSON, json_fault
 from holdfast.errors import InvalidInput
-from holdfast.job import (
-    TERMINAL,
-    Envelope,
-    JobRecord,
-    Lease,
-    NewJob,
-    Rules,
-    check_name,
-    check_token,
-)
+from holdfast.job import TERMINAL, Envelope, JobRecord, Lease, NewJob, Rules
 from holdfast.limits import (
     DELAY_S_MAX,
     GROUP_MAX,

@@ -9,8 +9,8 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 import msgspec
 
+from holdfast.check import check_name
 from holdfast.errors import ConfigError, InvalidInput, did_you_mean
-from holdfast.job import check_name
 from holdfast.limits import TENANT_MAX
 from holdfast.redact import Redacted
 from holdfast.stores.url import seconds, switch
