@@ -127,6 +127,6 @@ def test_what_belongs_to_an_enqueue_is_refused_on_a_type(option: str) -> None:
     def work(ctx: Context) -> None: ...
 
     with pytest.raises(ConfigError) as raised:
-        App("memory://").job(**{option: "x"})(work)  # type: ignore[arg-type]
+        App("memory://").job(**{option: "x"})(work)  # type: ignore[call-overload]
 
     assert raised.value.field == option

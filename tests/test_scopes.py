@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,9 @@ from holdfast import App, Context, InvalidInput, State
 from holdfast.clock import SECOND
 from holdfast.errors import QueueFull, StaleSetting, StoreUnsupported
 from holdfast.job import EventKind
+from holdfast.listings import configured
 from holdfast.scope import NO_SETTINGS, GroupRules, Pause, Rate, Scope, ScopeKind
-from holdfast.scopes import STEP, configured, handle, rate_text
+from holdfast.scopes import STEP, handle, rate_text
 from holdfast.store import Claim, Put, Setting
 from holdfast.stores import open_store
 from holdfast.testing import ManualClock
@@ -42,7 +44,7 @@ def add(app: App, a: int = 1) -> Any:
 
 
 async def claimed(app: App, limit: int = 100) -> list[str]:
-    claim = Claim(worker="w", nonce="n", limit=limit, lease_us=60 * SECOND)
+    claim = Claim(worker="w", nonce=secrets.token_hex(8), limit=limit, lease_us=60 * SECOND)
     return [lease.job.id for lease in await app.store.claim(claim)]
 
 

@@ -13,6 +13,7 @@ HoldfastError
 │   └── StaleSetting           STALE_SETTING       compare-and-set lost
 ├── PlatformOnly               PLATFORM_ONLY       a tenant may not change this setting
 ├── QueueFull                  QUEUE_FULL          the tenant's cap on jobs or bytes is reached
+├── TenantFull                 TENANT_FULL         the tenant has as many of these as it may have
 ├── CodecError                 CODEC
 │   ├── CodecNotFound          CODEC_NOT_FOUND
 │   └── DecodeError            DECODE
@@ -25,12 +26,15 @@ HoldfastError
 │   └── NotChangeable          NOT_CHANGEABLE      its state forbids the change
 ├── JobFailed                  JOB_FAILED          the job waited for has failed; carries its reason
 ├── WaitTimeout                WAIT_TIMEOUT
+├── WorkerShutdown             WORKER_SHUTDOWN     a run must stop: its worker stops
+├── Timeout                    JOB_TIMEOUT         a run must stop: its time is up
 └── StoreError                 STORE
     ├── StoreUnavailable       STORE_UNAVAILABLE   may be tried again
     ├── StoreReadOnly          STORE_READ_ONLY
     ├── StoreFull              STORE_FULL
     ├── StoreCorrupt           STORE_CORRUPT
     ├── SchemaTooNew           SCHEMA_TOO_NEW
+    ├── SchemaTooOld           SCHEMA_TOO_OLD      run `holdfast migrate`
     └── StoreUnsupported       STORE_UNSUPPORTED   the store's capabilities exclude this
 """
 
@@ -140,6 +144,11 @@ class QueueFull(HoldfastError):
     )
 
 
+class TenantFull(HoldfastError):
+    code = "TENANT_FULL"
+    text = "tenant {tenant!r} has {max} {what}, the most that a tenant may have"
+
+
 class CodecError(HoldfastError):
     code = "CODEC"
     text = "codec {codec!r}: {why}"
@@ -200,6 +209,20 @@ class WaitTimeout(HoldfastError):
     text = "job {id!r} did not finish within {timeout_s} s"
 
 
+class WorkerShutdown(HoldfastError):
+    """Raised by `ctx.check()`: the job goes back and runs again elsewhere, at no cost."""
+
+    code = "WORKER_SHUTDOWN"
+    text = "job {id!r}: its worker stops; the job goes back to its queue"
+
+
+class Timeout(HoldfastError):
+    """Raised by `ctx.check()`: the attempt has failed."""
+
+    code = "JOB_TIMEOUT"
+    text = "job {id!r}: the run has used up its time"
+
+
 class StoreError(HoldfastError):
     code = "STORE"
     text = "store {store}: {why}"
@@ -207,6 +230,10 @@ class StoreError(HoldfastError):
 
 class StoreUnavailable(StoreError):
     code = "STORE_UNAVAILABLE"
+
+
+NOT_OPEN = "it is not open: use `async with app:`, or app.sync in blocking code"
+"""Why a store is unavailable that nobody opened."""
 
 
 class StoreReadOnly(StoreError):
@@ -231,9 +258,26 @@ class SchemaTooNew(StoreError):
     )
 
 
+class SchemaTooOld(StoreError):
+    code = "SCHEMA_TOO_OLD"
+    text = (
+        "store {store}: its schema is version {found}, this holdfast needs {known}; "
+        "run `holdfast migrate`, or open it with migrate=auto"
+    )
+
+
 class StoreUnsupported(StoreError):
     code = "STORE_UNSUPPORTED"
     text = "store {store}: does not support {feature}"
+
+
+def away(error: BaseException) -> bool:
+    """Whether the store as a whole is to blame. Otherwise it may be one item of the call, and the
+    others can be sent again without it.
+    """
+    if isinstance(error, StoreError):
+        return type(error) is not StoreError
+    return isinstance(error, OSError) or not isinstance(error, Exception)
 
 
 REFUSALS: dict[str, type[Refused]] = {

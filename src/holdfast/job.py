@@ -5,6 +5,7 @@ no verbs.
 from __future__ import annotations
 
 import hashlib
+import re
 from enum import StrEnum
 from typing import Any
 
@@ -17,11 +18,17 @@ from holdfast.limits import (
     DELAY_S_MAX,
     GROUP_MAX,
     ID_MAX,
+    INSTANT_MAX,
     KEY_MAX,
+    NAME_BYTES_MAX,
+    NONCE_MAX,
     PRIORITY_MAX,
     PRIORITY_MIN,
+    REASON_MAX,
     TAG_MAX,
     TAGS_MAX,
+    TOKEN_MAX,
+    VERSION_MAX,
 )
 from holdfast.redact import Redacted
 from holdfast.retry import PRESETS, RetryPolicy
@@ -132,7 +139,7 @@ class JobRecord(msgspec.Struct, frozen=True, gc=False):
     lapses: int
     """Leases that ended by expiry: the mark of a job that may be killing its workers."""
     misses: int
-    """Releases because no worker knew the type."""
+    """Releases because a worker did not know the type, or the codec of the payload."""
     created_at: Micros
     updated_at: Micros
     run_at: Micros
@@ -194,7 +201,9 @@ class Released(msgspec.Struct, frozen=True):
 
     delay_us: Micros = 0
     miss: bool = False
-    """Because no handler knows the type."""
+    """Because this worker does not know the type, or the codec of the payload."""
+    reason: Reason = Reason.UNKNOWN_TYPE
+    """Of the dead letter that the last miss makes; DECODE for want of the codec."""
 
 
 class Snoozed(msgspec.Struct, frozen=True):
@@ -247,6 +256,27 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     """What the fact set: the lease's deadline, the retry's or the schedule's instant."""
     note: str | None = None
     """Reason and error of a failure, the new job of a replay, and the like."""
+    by: str | None = None
+    """Which operator did it, and why: `By.words`. None for what workers and the clock do."""
+
+
+class By(msgspec.Struct, frozen=True):
+    """Who acts on a job or a scope, and why. For people: nothing is decided by it."""
+
+    author: str
+    reason: str = ""
+
+    @property
+    def words(self) -> str:
+        """As events keep it: `ann: wrong address`, or `ann`."""
+        return f"{self.author}: {self.reason}" if self.reason else self.author
+
+    def checked(self) -> By:
+        """Itself, or InvalidInput naming what cannot be kept."""
+        check_name("author", self.author, REASON_MAX)
+        if self.reason:
+            check_name("reason", self.reason, REASON_MAX)
+        return self
 
 
 def replay_id(tenant: str, origin: str) -> str:
@@ -255,6 +285,11 @@ def replay_id(tenant: str, origin: str) -> str:
     """
     name = f"{len(tenant)}:{tenant}:{origin}"
     return f"replay-{hashlib.sha256(name.encode()).hexdigest()[:32]}"
+
+
+def again(job: NewJob) -> NewJob:
+    """The job as a second call may send it: the first may have made one of its id."""
+    return msgspec.structs.replace(job, fresh=False) if job.fresh else job
 
 
 def check_name(field: str, value: object, most: int) -> str:
@@ -267,7 +302,35 @@ def check_name(field: str, value: object, most: int) -> str:
         raise InvalidInput(field=field, why=f"has {len(value)} characters, at most {most}")
     if not value.isprintable() or value != value.strip():
         raise InvalidInput(field=field, why="has control characters or spaces at its ends")
+    if not value.isascii() and (size := len(value.encode())) > NAME_BYTES_MAX:
+        raise InvalidInput(field=field, why=f"has {size} bytes, at most {NAME_BYTES_MAX}")
     return value
+
+
+_NONCE = re.compile(r"[0-9A-Za-z_-]+\Z")
+_SEQUENCE = re.compile(r"\.([0-9]*)\Z", re.ASCII)
+
+
+def check_nonce(field: str, value: object) -> str:
+    """The value if it can be the nonce of a claim: plain letters and digits, `-` and `_`.
+
+    A dot ends it in a token, and stores have marks of their own for its end.
+    """
+    nonce = check_name(field, value, NONCE_MAX)
+    if _NONCE.match(nonce) is None:
+        raise InvalidInput(field=field, why="has other characters than letters, digits, - and _")
+    return nonce
+
+
+def check_token(field: str, value: object) -> str:
+    """The value if stores can read it as a token. A sequence that no job can have is refused here;
+    any other that is none of ours is for the store to refuse, as it does a lease that was lost.
+    """
+    token = check_name(field, value, TOKEN_MAX)
+    found = _SEQUENCE.search(token)
+    if found is not None and (len(found[1]) > 19 or int(found[1] or 0) >= 2**63):
+        raise InvalidInput(field=field, why="is not one that a claim has given")
+    return token
 
 
 def check_whole(field: str, value: object, least: int, most: int) -> int:
@@ -290,6 +353,14 @@ def check_seconds(
     return float(value)
 
 
+def _check_key(job: NewJob, key: str) -> None:
+    """Refuses a key that is too long together with what it is unique in."""
+    size = sum(len(name.encode()) for name in (job.tenant, job.queue, job.envelope.type, key))
+    if size > NAME_BYTES_MAX:
+        why = f"has {size} bytes with its tenant, queue and type, at most {NAME_BYTES_MAX}"
+        raise InvalidInput(field="key", why=why)
+
+
 def check_new(job: NewJob) -> NewJob:
     """The job if each name and number in it is legal.
 
@@ -298,8 +369,11 @@ def check_new(job: NewJob) -> NewJob:
     check_name("id", job.id, ID_MAX)
     check_whole("priority", job.priority, PRIORITY_MIN, PRIORITY_MAX)
     check_whole("max_attempts", job.rules.max_attempts, 1, ATTEMPTS_MAX)
+    check_whole("version", job.envelope.version, 0, VERSION_MAX)
+    if job.run_at is not None and not 0 <= job.run_at <= INSTANT_MAX:
+        raise InvalidInput(field="run_at", why="must lie between the years 1970 and 2200")
     if job.key is not None:
-        check_name("key", job.key, KEY_MAX)
+        _check_key(job, check_name("key", job.key, KEY_MAX))
     if job.group is not None:
         check_name("group", job.group, GROUP_MAX)
     if job.tags:
@@ -308,3 +382,17 @@ def check_new(job: NewJob) -> NewJob:
         for tag in job.tags:
             check_name("tags", tag, TAG_MAX)
     return job
+
+
+def check_rules(rules: Rules) -> Rules:
+    """The rules if each number in them is legal: for those that came from outside."""
+    most = int(DELAY_S_MAX) * 1_000_000
+    check_whole("max_attempts", rules.max_attempts, 1, ATTEMPTS_MAX)
+    rules.retry.checked()
+    if rules.timeout_us is not None:
+        check_whole("timeout_us", rules.timeout_us, 1, most)
+    if rules.key_us is not None:
+        check_whole("key_us", rules.key_us, 0, most)
+    check_whole("keep_us", rules.keep_us, 0, most)
+    check_whole("keep_failed_us", rules.keep_failed_us, 0, most)
+    return rules

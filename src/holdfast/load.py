@@ -17,9 +17,10 @@ import msgspec
 
 from holdfast.clock import Micros, seconds
 from holdfast.job import State, check_whole
+from holdfast.listings import configured, tallies
 from holdfast.roster import Worker, roster
 from holdfast.scope import NO_SETTINGS, Scope, ScopeKind, ScopeSettings, group_gate
-from holdfast.scopes import ScopeState, configured, tallies
+from holdfast.scopes import ScopeState
 from holdfast.store import Store, Tally
 
 WAITING_PER_SLOT = 10
@@ -81,7 +82,10 @@ async def load(
     settings = await _settings(store, names)
     groups = await _all(store, names, ScopeKind.GROUP) if _grouped(settings) else []
     runnable, oldest = _runnable(found, groups, settings)
-    workers = [one for one in await roster(store) if _serves(one, names, lines)]
+    # One tenant is not told of the workers that others brought.
+    alone = next(iter(names)) if names is not None and len(names) == 1 else None
+    present = await roster(store, alone)
+    workers = [one for one in present if one.note.serves_any(names, lines)]
     running = sum(_running(tally) for tally in found) if own else _busy(workers)
     slots = sum(one.note.concurrency for one in workers)
     each = slots / len(workers) if slots else SLOTS_PER_WORKER
@@ -99,14 +103,6 @@ async def load(
     )
 
 
-async def _settings(store: Store, tenants: set[str] | None) -> dict[Scope, ScopeState]:
-    asked: list[str | None] = [None] if tenants is None else [*sorted(tenants)]
-    found: dict[Scope, ScopeState] = {}
-    for tenant in asked:
-        found |= await configured(store, tenant)
-    return found
-
-
 def _busy(workers: list[Worker]) -> int:
     return sum(one.note.running for one in workers)
 
@@ -120,18 +116,18 @@ async def _all(store: Store, tenants: set[str] | None, by: ScopeKind) -> list[Ta
     return [tally for tenant in asked async for tally in tallies(store, tenant, by)]
 
 
+async def _settings(store: Store, tenants: set[str] | None) -> dict[Scope, ScopeState]:
+    if tenants is None:
+        return await configured(store)
+    found = [await configured(store, tenant) for tenant in sorted(tenants)]
+    return {scope: state for each in found for scope, state in each.items()}
+
+
 def _grouped(settings: dict[Scope, ScopeState]) -> bool:
     """Whether any group is under a rule: only then its counts matter."""
     return any(
         scope.kind is ScopeKind.GROUP or state.settings.groups is not None
         for scope, state in settings.items()
-    )
-
-
-def _serves(worker: Worker, tenants: set[str] | None, queues: set[str] | None) -> bool:
-    note = worker.note
-    return (tenants is None or note.tenants is None or not tenants.isdisjoint(note.tenants)) and (
-        queues is None or note.queues is None or not queues.isdisjoint(note.queues)
     )
 
 

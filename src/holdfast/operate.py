@@ -6,50 +6,41 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import AsyncIterator, Sequence
-from functools import lru_cache
 
 import msgspec
 
 from holdfast import load as _load
+from holdfast import roster
 from holdfast.audit import Audit, GroupOf
 from holdfast.clock import Micros, micros
-from holdfast.codec import JSON, OBJECT, Codecs
+from holdfast.codec import OBJECT, Codecs
 from holdfast.enqueue import Options, plan_with
 from holdfast.errors import HoldfastError, InvalidInput, JobNotFound, PayloadTooLarge
 from holdfast.explain import Explained
 from holdfast.explain import explain as explain_job
-from holdfast.job import TERMINAL, Envelope, Event, JobRecord, NewJob, Rules, State, check_name
-from holdfast.limits import PAGE_MAX, PAYLOAD_MAX, TENANT_MAX, TYPE_MAX
-from holdfast.roster import PREFIX
+from holdfast.finding import Finding, Level
+from holdfast.job import TERMINAL, Envelope, Event, JobRecord, NewJob, State, check_name
+from holdfast.limits import PAGE_MAX, PAYLOAD_MAX, TENANT_MAX
+from holdfast.listings import configured, tallies
+from holdfast.plural import many
 from holdfast.scope import Scope, ScopeKind
 from holdfast.scopes import (
     GroupHandle,
     ScopeHandle,
     ScopeState,
-    configured,
     handle,
     recount,
-    tallies,
 )
-from holdfast.store import (
-    Act,
-    Change,
-    Find,
-    Finding,
-    Hold,
-    Level,
-    Ref,
-    Selection,
-    Store,
-    Tally,
-)
+from holdfast.store import Act, Change, Find, Hold, Ref, Selection, Store, Tally
 from holdfast.stores import open_store
-from holdfast.typed import Job, JobType, Style
+from holdfast.types import Types, foreign_type
 
 STEP = 200
 """Jobs of one step of a replay or purge: small enough that claims go on in between."""
 TIMELINE_MAX = 10_000
 LAG_WARNING_S = 10.0
+UNSERVED_NAMED_MAX = 5
+"""Queues without a worker that the doctor names."""
 
 
 Load, load = _load.Load, _load.load
@@ -123,31 +114,18 @@ def payload_of(job: JobRecord, codecs: Codecs) -> object:
         return f"<unreadable: {error}>"
 
 
-def plan_raw(tenant: str, type: str, payload: dict[str, object], options: Options) -> NewJob:
-    """A job of a type whose code is not here: its payload as JSON, unchecked but for its size."""
+async def plan_raw(
+    types: Types, tenant: str, type: str, payload: dict[str, object], options: Options
+) -> NewJob:
+    """A job of a type whose code is not here: its payload as JSON, unchecked but for its size, with
+    what an app has published of the type.
+    """
     check_name("tenant", tenant, TENANT_MAX)
     body = msgspec.json.encode(payload)
     if len(body) > PAYLOAD_MAX:
         raise PayloadTooLarge(field="payload", size=len(body), max=PAYLOAD_MAX)
-    known = foreign_type(type)
+    known = (await types.known([type])).get(type) or foreign_type(type)
     return plan_with(tenant, known, Envelope(known.name, known.codec, known.version, body), options)
-
-
-@lru_cache(1000)
-def foreign_type(name: str) -> JobType:
-    """A type whose code is elsewhere: what its jobs get unless they say otherwise."""
-    return JobType(
-        name=check_name("type", name, TYPE_MAX),
-        kind=Job,
-        queue="default",
-        priority=0,
-        rules=Rules(),
-        style=Style.LOOP,
-        version=1,
-        upgrades={},
-        codec=JSON,
-        home="",
-    )
 
 
 async def preview(store: Store, select: Selection, act: Act) -> int:
@@ -250,13 +228,13 @@ async def audit(store: Store, group_of: GroupOf = lambda tenant, job_id: None) -
 
 
 async def workers(store: Store) -> list[Hold]:
-    """The workers that are present; their notes say what they do."""
-    return await store.hold(under=PREFIX)
+    """The workers that are present, ROSTER_MAX at most; their notes say what they do."""
+    return [hold async for hold in roster.holds(store)]
 
 
 async def upkeep_leader(store: Store) -> Hold | None:
     """Who does the upkeep now; the note says how well it keeps up."""
-    holds = await store.hold(under="upkeep")
+    holds = await store.hold(under="upkeep", limit=1)  # The shortest of its names comes first.
     return next((hold for hold in holds if hold.name == "upkeep"), None)
 
 
@@ -296,16 +274,35 @@ async def _general_findings(store: Store) -> list[Finding]:
     else:
         found.append(Finding(Level.OK, "upkeep", "no job is left past its deadline"))
     counted = await queues(store)
-    waiting = sum(tally.counts.get(State.ENQUEUED, 0) for tally in counted)
-    present = await workers(store)
-    if waiting and not present:
-        words = f"{waiting} jobs wait and no worker is present: start one with `holdfast worker`"
-        found.append(Finding(Level.WARNING, "workers", words))
-    else:
-        words = f"{len(present)} present, {waiting} jobs waiting"
-        found.append(Finding(Level.OK, "workers", words))
+    found.append(_worked(counted, await roster.roster(store)))
     dead = sum(tally.counts.get(State.FAILED, 0) for tally in counted)
     if dead:
-        words = f"{dead} jobs failed for good: see `holdfast dead list`"
+        words = f"{many(dead, 'job')} failed for good: see `holdfast dead list`"
         found.append(Finding(Level.WARNING, "dead letters", words))
     return found
+
+
+def _worked(counted: list[Tally], present: list[roster.Worker]) -> Finding:
+    """Whether somebody is there for the jobs that are ready."""
+    ready = [tally for tally in counted if tally.counts.get(State.ENQUEUED, 0)]
+    waiting = sum(tally.counts[State.ENQUEUED] for tally in ready)
+    if waiting and not present:
+        words = f"{many(waiting, 'job')} waiting and no worker is present: start one with"
+        return Finding(Level.WARNING, "workers", f"{words} `holdfast worker`")
+    left = [
+        tally
+        for tally in ready
+        if not any(worker.note.serves(tally.tenant, tally.queue) for worker in present)
+    ]
+    if not left:
+        words = f"{many(len(present), 'worker')} present, {many(waiting, 'job')} waiting"
+        return Finding(Level.OK, "workers", words)
+    left.sort(key=lambda tally: -tally.counts[State.ENQUEUED])
+    named = ", ".join(
+        f"{tally.queue!r} of {tally.tenant!r} ({many(tally.counts[State.ENQUEUED], 'job')})"
+        for tally in left[:UNSERVED_NAMED_MAX]
+    )
+    more = len(left) - UNSERVED_NAMED_MAX
+    named += f" and {many(more, 'other queue')}" if more > 0 else ""
+    words = f"no worker serves {named}: start one with `holdfast worker --queues NAME`"
+    return Finding(Level.WARNING, "workers", words)

@@ -17,10 +17,9 @@ from holdfast.ceiling import allowed
 from holdfast.clock import Micros, micros
 from holdfast.errors import InvalidInput, StaleSetting, StoreUnsupported, did_you_mean
 from holdfast.job import TERMINAL, State, check_name, check_seconds
-from holdfast.limits import DELAY_S_MAX, ID_MAX, PAGE_MAX, SETTING_MAX, within
+from holdfast.limits import HOLD_S_MAX, ID_MAX, NOTE_MAX, PAGE_MAX, within
 from holdfast.scope import (
     NO_SETTINGS,
-    PREFIX,
     Pause,
     Rate,
     Scope,
@@ -28,7 +27,6 @@ from holdfast.scope import (
     ScopeSettings,
     decode,
     encode,
-    scope_of,
 )
 from holdfast.store import Find, Page, Put, Ref, Selection, Store, Take, Tally
 
@@ -81,7 +79,8 @@ class ScopeHandle:
     async def get(self) -> ScopeState:
         """What is set, and its version."""
         name = self.scope.name
-        for setting in await self._store.settings(under=name):
+        # The shortest of the names that begin so comes first.
+        for setting in await self._store.settings(under=name, limit=1):
             if setting.name == name:
                 return ScopeState(self.scope, decode(name, setting.value), setting.version)
         return ScopeState(self.scope, NO_SETTINGS, 0)
@@ -172,8 +171,8 @@ class ScopeHandle:
         """Takes a place for a time, or renews it."""
         supported(self._store)
         check_name("id", id, ID_MAX)
-        within("note", len(note), SETTING_MAX)
-        length = micros(check_seconds("seconds", seconds, 0.001, DELAY_S_MAX))
+        within("note", len(note.encode()), NOTE_MAX)
+        length = micros(check_seconds("seconds", seconds, 0.001, HOLD_S_MAX))
         [hold] = await self._store.hold([Take(self.scope.slot(id), id, length, note)])
         return Slot(id, hold.until, note)
 
@@ -184,10 +183,23 @@ class ScopeHandle:
         await self._store.hold([Take(self.scope.slot(id), id, 0)])
 
     async def slots(self) -> list[Slot]:
-        """The places that are held now."""
+        """The places that are held now, SLOTS_MAX at most."""
+        return [slot async for slot in self.each_slot()]
+
+    async def each_slot(self) -> AsyncIterator[Slot]:
+        """The same, one by one, read a page at a time."""
+        page = await self.slot_page()
+        while page:
+            for slot in page:
+                yield slot
+            page = [] if len(page) < PAGE_MAX else await self.slot_page(page[-1].id)
+
+    async def slot_page(self, after: str = "", limit: int = PAGE_MAX) -> list[Slot]:
+        """A page of them, by id, on from an id."""
         supported(self._store)
         prefix = self.scope.slots
-        holds = await self._store.hold(under=prefix)
+        start = prefix + after if after else ""
+        holds = await self._store.hold(under=prefix, after=start, limit=limit)
         return [Slot(hold.name.removeprefix(prefix), hold.until, hold.note) for hold in holds]
 
     async def count_slots(self) -> int:
@@ -252,36 +264,6 @@ def handle(
     if queue is not None:
         return ScopeHandle(store, Scope(tenant, ScopeKind.QUEUE, queue), platform=platform)
     return ScopeHandle(store, Scope(tenant), platform=platform)
-
-
-async def configured(store: Store, tenant: str | None = None) -> dict[Scope, ScopeState]:
-    """Every scope that has settings."""
-    prefixes = (
-        [PREFIX]
-        if tenant is None
-        else [f"{PREFIX}{kind.value}/{len(tenant)}:{tenant}/" for kind in ScopeKind]
-    )
-    found: dict[Scope, ScopeState] = {}
-    for prefix in prefixes:
-        for setting in await store.settings(under=prefix):
-            scope = scope_of(setting.name)
-            if scope is not None:
-                settings = decode(setting.name, setting.value)
-                found[scope] = ScopeState(scope, settings, setting.version)
-    return found
-
-
-async def tallies(
-    store: Store, tenant: str | None, by: ScopeKind = ScopeKind.QUEUE
-) -> AsyncIterator[Tally]:
-    """The counts of every scope of a kind, a page at a time."""
-    page = await (store.count(tenant) if by is ScopeKind.QUEUE else store.count(tenant, by=by))
-    while True:
-        for tally in page:
-            yield tally
-        if len(page) < PAGE_MAX:
-            return
-        page = await store.count(tenant, by=by, after=(page[-1].tenant, page[-1].queue))
 
 
 async def recount(store: Store) -> int:

@@ -14,16 +14,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Generic, Protocol
 
 import msgspec
 
-from holdfast.clock import Micros
+from holdfast.clock import SECOND, Micros
 from holdfast.errors import HoldfastError
-from holdfast.job import Event, JobRecord, Lease, NewJob, Reason, State, check_name
+from holdfast.job import By, Event, JobRecord, Lease, NewJob, Reason, State, check_name, check_whole
 from holdfast.lifecycle import Transition
-from holdfast.limits import NAME_MAX, PAGE_MAX, SETTING_MAX, within
+from holdfast.limits import HOLD_S_MAX, NAME_MAX, NOTE_MAX, PAGE_MAX, SETTING_MAX, within
 from holdfast.redact import Redacted
+from holdfast.result import Result_co
 from holdfast.scope import Explanation, ScopeKind
 
 
@@ -49,14 +50,12 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """Limits, rates, pauses, order and caps of scopes are kept; False refuses to store them."""
 
 
-class Enqueued(msgspec.Struct, frozen=True, gc=False):
-    """The answer to one enqueue.
-
-    `created` is False when the id or the key led to an earlier job.
-    """
+class Enqueued(msgspec.Struct, Generic[Result_co], frozen=True, gc=False):
+    """The answer to one enqueue."""
 
     id: str
     created: bool
+    """False when the id or the key led to an earlier job."""
     error: HoldfastError | None = None
     """Refused; nothing was written for this item."""
 
@@ -66,7 +65,7 @@ class Claim(Redacted, msgspec.Struct, frozen=True, kw_only=True):
 
     worker: str
     nonce: str
-    """Random, fresh for each call: the secret part of the tokens this claim gives out."""
+    """Random, fresh for each claim: the secret part of its tokens. A repeated claim brings it."""
     limit: int
     lease_us: Micros
     tenants: tuple[str, ...] | None = None
@@ -130,6 +129,9 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     key: str | None = None
     created_from: Micros | None = None
     created_before: Micros | None = None
+    failed_from: Micros | None = None
+    """Failed for good at this instant or later; narrows to failed jobs."""
+    failed_before: Micros | None = None
 
 
 class Act(StrEnum):
@@ -152,6 +154,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     priority: int = 0
     delay_us: Micros = 0
     run_at: Micros | None = None
+    by: By | None = None
 
 
 class Changed(msgspec.Struct, frozen=True):
@@ -249,7 +252,8 @@ class Take(msgspec.Struct, frozen=True):
         """Itself, or InvalidInput naming what is too long."""
         check_name("name", self.name, NAME_MAX)
         check_name("owner", self.owner, NAME_MAX)
-        within("note", len(self.note), SETTING_MAX)
+        within("note", len(self.note.encode()), NOTE_MAX)
+        check_whole("length_us", self.length_us, 0, int(HOLD_S_MAX) * SECOND)
         return self
 
 
@@ -272,32 +276,6 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
     """Anything that rings a bell, for readers of events."""
 
 
-class Level(StrEnum):
-    OK = "ok"
-    WARNING = "warning"
-    BAD = "bad"
-
-
-class Finding(msgspec.Struct, frozen=True):
-    """One thing `holdfast doctor` looked at, in words.
-
-    Each store has an `examine(url)` of its own.
-    """
-
-    level: Level
-    what: str
-    words: str
-
-
-class Transactional(Protocol):
-    """What a store with `transactional_enqueue` can do besides."""
-
-    async def enqueue_using(self, connection: Any, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        """`enqueue` on the caller's own connection, in its transaction, without awaiting a
-        connection that blocks.
-        """
-
-
 class Store(Protocol):
     """The verbs, in the order a job meets them."""
 
@@ -315,13 +293,21 @@ class Store(Protocol):
 
     # -- journey ---------------------------------------------------------------------------------
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        """Keeps the jobs (P1). A known id or a held key gives the earlier job instead (P12)."""
+        """Keeps the jobs (P1). A known id or a held key gives the earlier job instead (P12).
+
+        TenantFull refuses a job in one queue more than QUEUES_MAX, or one group more than
+        GROUPS_MAX; a store may count them now and then.
+        """
 
     async def claim(self, claim: Claim) -> list[Lease]:
         """Leases up to `limit` eligible jobs, each queue by priority, then sequence (P2, P9-P11).
 
         Jobs that are due, and lapsed leases with attempts left, are eligible at that very instant.
-        Lines (tenant, queue) share a claim in turn. Returns at once, also when there is nothing.
+        Tenants take turns by weight, and the queues of each tenant within its turn (P19). Returns
+        at once, also when there is nothing.
+
+        A claim repeated with its nonce within CLAIM_REPEAT_S gives those of its leases that still
+        hold, and no other job (P15). A record that cannot be read is failed alone, as DECODE.
         """
 
     async def extend(self, extensions: Sequence[Extension]) -> list[Extended]:
@@ -333,7 +319,7 @@ class Store(Protocol):
         """
 
     # -- will ------------------------------------------------------------------------------------
-    async def cancel(self, refs: Sequence[Ref]) -> list[Canceled]:
+    async def cancel(self, refs: Sequence[Ref], *, by: By | None = None) -> list[Canceled]:
         """Cancels what is not finished; from then on nothing else changes the job (P5)."""
 
     async def change(self, change: Change) -> Changed:
@@ -380,20 +366,34 @@ class Store(Protocol):
 
     # -- names -----------------------------------------------------------------------------------
     async def settings(
-        self, puts: Sequence[Put] = (), *, under: str | None = None
+        self,
+        puts: Sequence[Put] = (),
+        *,
+        under: str | None = None,
+        after: str = "",
+        limit: int = PAGE_MAX,
+        by: By | None = None,
     ) -> list[Setting]:
-        """Applies all puts or, with StaleSetting, none; returns them, or those `under` a prefix.
+        """Applies all puts or, with StaleSetting, none; returns them, or a page of those `under` a
+        prefix, by name, on from `after`.
 
-        Names of `scope.PREFIX` are checked, take effect in this very step, and are events.
+        Names of `scope.PREFIX` are checked, take effect in this very step, and are events. A tenant
+        has SETTINGS_MAX of them at most, deleted ones included; TenantFull otherwise.
         """
 
-    async def hold(self, takes: Sequence[Take] = (), *, under: str | None = None) -> list[Hold]:
-        """Takes, renews or gives back names; returns each one's holder, or all held names `under` a
-        prefix.
+    async def hold(
+        self,
+        takes: Sequence[Take] = (),
+        *,
+        under: str | None = None,
+        after: str = "",
+        limit: int = PAGE_MAX,
+    ) -> list[Hold]:
+        """Takes, renews or gives back names; returns each one's holder, or a page of those held
+        `under` a prefix, by name, on from `after`. A tenant has SLOTS_MAX slots at most; TenantFull
+        refuses the whole batch.
         """
 
     # -- wait ------------------------------------------------------------------------------------
     async def wait(self, watch: Watch, timeout_s: float) -> None:
-        """Sleeps until the watched may have happened: a hint, a due time, or the time-out. May wake
-        in vain.
-        """
+        """Sleeps until the watched may have happened, or the time-out. May wake in vain."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from enum import StrEnum
-from typing import Any, TypeVar, Unpack
+from typing import Any, TypeVar, Unpack, overload
 
 from holdfast.codec import Codecs
 from holdfast.enqueue import EnqueuedMany, Enqueuer, Options, checked
@@ -25,8 +25,9 @@ from holdfast.events import Gap, follow
 from holdfast.explain import Explained, explain
 from holdfast.job import TERMINAL, Event, JobRecord, Reason, State, check_seconds
 from holdfast.limits import WAIT_S_MAX
+from holdfast.listings import tallies
 from holdfast.scope import Scope, ScopeKind
-from holdfast.scopes import GroupHandle, ScopeHandle, supported, tallies
+from holdfast.scopes import GroupHandle, ScopeHandle, supported
 from holdfast.store import (
     Act,
     Change,
@@ -39,9 +40,10 @@ from holdfast.store import (
     Tally,
     Watch,
 )
-from holdfast.typed import Job, Planned
+from holdfast.typed import AnyJob
 
 E = TypeVar("E", bound=StrEnum)
+R = TypeVar("R")
 
 WAIT_POLL_S = 5.0
 """How long `wait` trusts that a hint will come."""
@@ -60,8 +62,8 @@ class Tenant:
         self._codecs = codecs
 
     async def enqueue(
-        self, job: Job | Planned, *, using: Any = None, **options: Unpack[Options]
-    ) -> Enqueued:
+        self, job: AnyJob[R], *, using: Any = None, **options: Unpack[Options]
+    ) -> Enqueued[R]:
         """Keeps the job: when this returns, it will run. Safe to repeat with the same id or key.
 
         `using` is a connection of the caller's to the store's own database: the job is then part of
@@ -73,7 +75,7 @@ class Tenant:
 
     async def enqueue_many(
         self,
-        jobs: Iterable[Job | Planned],
+        jobs: Iterable[AnyJob[Any]],
         *,
         on_batch: Callable[[list[Enqueued]], None] | None = None,
         **options: Unpack[Options],
@@ -128,13 +130,20 @@ class Tenant:
         find = Find(select=select, after=after, limit=limit, newest_first=newest_first)
         return await self._store.find(find)
 
-    async def wait(self, job_id: str, *, timeout: float = 30.0) -> Any:
-        """The job's result once it completed; JobFailed, JobCanceled or WaitTimeout otherwise."""
+    @overload
+    async def wait(self, job: Enqueued[R], *, timeout: float = 30.0) -> R: ...
+    @overload
+    async def wait(self, job: str, *, timeout: float = 30.0) -> Any: ...
+    async def wait(self, job: Enqueued[R] | str, *, timeout: float = 30.0) -> Any:
+        """The result of a job, given as what `enqueue` answered or by its id, once it completed;
+        JobFailed, JobCanceled or WaitTimeout otherwise.
+        """
+        job_id = job if isinstance(job, str) else job.id
         end = time.monotonic() + check_seconds("timeout", timeout)
         while True:
-            job = await self.get(job_id)
-            if job.state in TERMINAL:
-                return self._result(job)
+            found = await self.get(job_id)
+            if found.state in TERMINAL:
+                return self._result(found)
             left = end - time.monotonic()
             if left <= 0:
                 raise WaitTimeout(id=job_id, timeout_s=timeout)
@@ -146,7 +155,8 @@ class Tenant:
             raise JobCanceled(id=job.id)
         if job.state is State.FAILED:
             raise JobFailed(id=job.id, reason=job.reason, error=job.error)
-        return self._codecs.unseal_result(job.envelope.codec, job.result)
+        kind = self._enqueuer.result_of(job.type)
+        return self._codecs.unseal_result(job.envelope.codec, job.result, kind)
 
     async def replay(self, job_id: str) -> str:
         """The id of a new job with the finished one's payload; the same id when it was replayed

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from urllib.parse import quote
 
+import msgspec
 from tests.service.asgi import Client
 
+from holdfast.clock import SECOND
+from holdfast.roster import Present
 from holdfast.service.service import Service
+from holdfast.store import Take
 
 
 async def _enqueued(client: Client, **job: object) -> str:
@@ -42,7 +47,7 @@ async def test_a_key_gives_the_earlier_job(client: Client) -> None:
     again = await client.post("/v1/jobs", {"type": "mail", "key": "k1"})
 
     assert (first.status, again.status) == (201, 200)
-    assert again.json == {"id": first.json["id"], "created": False}
+    assert again.json == {"id": first.json["id"], "created": False, "type_known": False}
 
 
 async def test_a_batch_answers_for_each_job(client: Client) -> None:
@@ -211,3 +216,34 @@ async def test_bytes_travel_in_base64(client: Client) -> None:
     ack = {"id": id, "token": lease["token"], "outcome": "complete", "result_base64": "/w=="}
     await client.post("/v1/ack", {"acks": [ack]})
     assert (await client.get(f"/v1/jobs/{id}")).json["result_base64"] == "/w=="
+
+
+async def test_lists_of_scopes_slots_and_workers_come_in_pages(
+    client: Client, service: Service
+) -> None:
+    """P15: each answer is bounded, and its cursor leads to the next one."""
+    for number in range(5):
+        await client.patch(f"/v1/scopes/queue/q{number}", {"max_running": 2})
+        await client.put(f"/v1/scopes/queue/q/slots/s{number}", {"seconds": 60})
+    await service.store.hold([Take(f"worker/w{n}", f"w{n}", SECOND, NOTE) for n in range(5)])
+
+    for path, names, field in (
+        ("/v1/scopes", "scopes", "name"),
+        ("/v1/scopes/queue/q/slots", "slots", "id"),
+        ("/v1/workers", "workers", "name"),
+    ):
+        seen, after = [], ""
+        for _ in range(4):
+            page = (await client.get(f"{path}?limit=2{after}")).json
+            assert len(page[names]) <= 2
+            seen += [one[field] for one in page[names]]
+            if "cursor" not in page:
+                break
+            after = f"&after={quote(page['cursor'], safe='')}"
+        assert [name[-1] for name in seen] == ["0", "1", "2", "3", "4"], path
+        assert (await client.get(f"{path}?limit=1001")).status == 422
+
+
+NOTE = msgspec.json.encode(
+    Present(pid=1, tenants=None, queues=None, types=("send",), concurrency=1, running=0, held=0)
+).decode()

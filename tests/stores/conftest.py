@@ -13,7 +13,9 @@ from tests.servers.foundationdb import KIND as FDB_CLUSTER
 from tests.servers.foundationdb import Absent, FoundationCluster
 from tests.servers.kinds import KINDS, PACKED, Missing
 from tests.servers.service import Host
-from tests.stores.packed import PackedRedis, PackedSqlite, one_is_a_pack
+from tests.stores.foundationdb.spoil import spoil as spoil_foundationdb
+from tests.stores.packed import PackedRedis, one_is_a_pack
+from tests.stores.sqlite.spoil import spoil as spoil_sqlite
 
 from holdfast.clock import Clock
 from holdfast.store import Store
@@ -26,13 +28,16 @@ if TYPE_CHECKING:
 
     Place = Kind | FoundationCluster | Host | Engines | None
 
-SQLITE_PACKED = "sqlite" + PACKED
 STORES = [
-    *("memory", "sqlite", SQLITE_PACKED, "remote", "foundationdb", FDB_CLUSTER),
+    *("memory", "sqlite", "remote", "foundationdb", FDB_CLUSTER),
     *KINDS,
     *(kind + PACKED for kind in ("postgres15", "redis")),
     pytest.param("cluster" + PACKED, marks=pytest.mark.slow),
 ]
+
+
+SPOILS = {"sqlite": spoil_sqlite, "foundationdb": spoil_foundationdb}
+"""How a stored record is made unreadable, where records are encoded."""
 
 
 @pytest.fixture(scope="session")
@@ -46,7 +51,7 @@ def host() -> Iterator[Host]:
 @pytest.fixture(params=STORES)
 def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     """For each store: its shared server, if it has one."""
-    if request.param in ("memory", "sqlite", SQLITE_PACKED):
+    if request.param in ("memory", "sqlite"):
         yield None
     elif request.param == "foundationdb":
         yield Engines()
@@ -105,7 +110,7 @@ def url(request: pytest.FixtureRequest, server: Place, tmp_path: Path) -> Callab
     if isinstance(server, Host):
         return lambda name: server.place(name).url
     if server is None:
-        kind = request.node.callspec.params["server"].removesuffix(PACKED)
+        kind = request.node.callspec.params["server"]
         file = "" if kind == "memory" else f"/{tmp_path}/{{}}.db"
         return lambda name: f"{kind}://{file.format(name)}"
     return cache(server.lend)
@@ -132,8 +137,7 @@ def make(
     kind = request.node.callspec.params["server"]
     if kind.endswith(PACKED) and not kind.startswith("postgres"):
         request.getfixturevalue("packs_of_one")
-        store = PackedSqlite if kind == SQLITE_PACKED else PackedRedis
-        return lambda name, clock: store.from_url(url(name), clock)
+        return lambda name, clock: PackedRedis.from_url(url(name), clock)
     return lambda name, clock: open_store(url(name), clock)
 
 
@@ -144,10 +148,13 @@ def packs_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def bench(make: Callable[[str, Clock | None], Store]) -> AsyncIterator[Bench]:
+async def bench(
+    request: pytest.FixtureRequest, make: Callable[[str, Clock | None], Store]
+) -> AsyncIterator[Bench]:
     """For each store: opened, empty, on a ManualClock."""
     clock = ManualClock()
     bench = Bench(lambda: make("jobs", clock), clock)
+    bench.spoil = SPOILS.get(request.node.callspec.params["server"])
     await bench.open()
     yield bench
     await bench.close()

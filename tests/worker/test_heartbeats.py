@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from holdfast import Context, JobCanceled, State
+from holdfast import Context, JobCanceled, State, StopReason
 from holdfast.errors import StoreUnavailable
 from holdfast.job import EventKind
 from holdfast.store import Claim
-from holdfast.worker.lease import Ending, Holding
+from holdfast.worker.lease import Holding
 from holdfast.worker.pool import Threads
 from holdfast.worker.run import Runner
 
@@ -117,7 +117,7 @@ async def test_a_run_that_was_ended_before_it_began_is_dropped(yard: Yard) -> No
     task: asyncio.Task[Any] = asyncio.create_task(runner.run(holding))
     holding.task = task
 
-    holding.end(Ending.LOST)
+    holding.end(StopReason.LEASE_LOST)
 
     assert await task is None
 

@@ -71,7 +71,7 @@ async def test_a_thread_is_told_of_the_deadline(yard: Yard) -> None:
     @yard.app.job()
     def work(ctx: Context) -> None:
         loop.call_soon_threadsafe(started.set)
-        while not ctx.canceled:
+        while ctx.stopping is None:
             told.wait(0.005)
         told.set()
 

@@ -16,7 +16,7 @@ from holdfast.cli.common import (
     work,
 )
 from holdfast.cli.show import clean, print_json
-from holdfast.store import Finding, Level
+from holdfast.finding import Finding, Level
 
 _SIGNS = {Level.OK: "✓ ok     ", Level.WARNING: "! warning", Level.BAD: "✗ bad    "}
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast import operate
+from holdfast import listings
 from holdfast.clock import SECOND, Micros, seconds
 from holdfast.dashboard.host import Viewer
 from holdfast.dashboard.samples import SPAN_S, Level, Samples
@@ -25,6 +25,8 @@ BACKFILL = 20_000
 WIDEN = 4
 PAGES_MAX = 10
 """Pages of events that a look reads; past them it estimates and goes on at the end."""
+TALLIES_MAX = 5000
+"""Queues that a look counts; what it shows of more is of these alone."""
 CHANGED_MAX = 200
 """Jobs that a look names as changed; past them it only says that there are more."""
 
@@ -85,11 +87,7 @@ class Feed:
 
     async def _look(self) -> Snapshot:
         news, more = await self._news()
-        tallies = [
-            one
-            for one in await operate.queues(self._store, self._tenant)
-            if self._queues is None or one.queue in self._queues
-        ]
+        tallies = await self._tallies()
         counts: dict[State, int] = {}
         for tally in tallies:
             for state, count in tally.counts.items():
@@ -111,6 +109,19 @@ class Feed:
         waiting, running = snapshot.count("enqueued"), snapshot.count("processing")
         self._samples.stands(snapshot.now, Level(waiting, running, snapshot.oldest_s))
         return snapshot
+
+    async def _tallies(self) -> list[Tally]:
+        """The queues that may be seen, TALLIES_MAX at most."""
+        found: list[Tally] = []
+        if self._queues is not None:
+            for queue in sorted(set(self._queues)):
+                found += await self._store.count(self._tenant, part=queue, limit=PAGE_MAX)
+        else:
+            async for tally in listings.tallies(self._store, self._tenant):
+                found.append(tally)
+                if len(found) >= TALLIES_MAX:
+                    break
+        return found[:TALLIES_MAX]
 
     async def _news(self) -> tuple[list[Event], bool]:
         """What was stored since the last look, and whether some of it was passed over."""
@@ -178,11 +189,9 @@ async def _between(
 
 async def workers(store: Store, tenant: str | None, queues: tuple[str, ...] | None) -> list[Worker]:
     """Those that are present and serve what may be seen, by name."""
-    found = []
-    for one in await roster(store, tenant):
-        note = one.note
-        if queues is None or note.queues is None or set(queues) & set(note.queues):
-            found.append(one)
+    tenants = None if tenant is None else (tenant,)
+    present = await roster(store, tenant, own=tenant is not None)
+    found = [one for one in present if one.note.serves_any(tenants, queues)]
     return sorted(found, key=lambda one: one.name)
 
 

@@ -12,8 +12,8 @@ from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from holdfast.job import State
+from holdfast.listings import tallies
 from holdfast.load import load
-from holdfast.scopes import tallies
 
 if TYPE_CHECKING:
     from holdfast.service.service import Service

@@ -24,6 +24,7 @@ from holdfast.errors import (
     StoreReadOnly,
     StoreUnavailable,
     StoreUnsupported,
+    TenantFull,
     WaitTimeout,
 )
 from holdfast.service.rights import Forbidden, Unauthenticated
@@ -99,6 +100,7 @@ STATUS: tuple[tuple[type[HoldfastError], int], ...] = (
     (CodecError, 422),
     (ConfigError, 422),
     (QueueFull, 429),
+    (TenantFull, 409),
     (TooManyRequests, 429),
     (StoreUnsupported, 501),
     (StoreReadOnly, 503),

@@ -94,7 +94,14 @@ def _scopes() -> Iterator[Route]:
     yield line(
         "load", "GET /v1/load", READ, scopes.load, query=scopes.LoadQuery, answer=scopes.LoadOut
     )
-    yield line("scopes", "GET /v1/scopes", READ, scopes.every, answer=wire.ScopesOut)
+    yield line(
+        "scopes",
+        "GET /v1/scopes",
+        READ,
+        scopes.every,
+        query=scopes.Listing,
+        answer=wire.ScopesOut,
+    )
     for name, where in (("tenant", "tenant"), ("part", "{kind}/{name}")):
         path = f"/v1/scopes/{where}"
         yield line(f"{name}_scope", f"GET {path}", READ, scopes.get, answer=wire.ScopeOut)
@@ -112,7 +119,14 @@ def _scopes() -> Iterator[Route]:
         yield line(
             f"resume_{name}", f"POST {path}/resume", OPERATE, scopes.resume, answer=wire.ScopeOut
         )
-        yield line(f"{name}_slots", f"GET {path}/slots", READ, scopes.slots, answer=wire.SlotsOut)
+        yield line(
+            f"{name}_slots",
+            f"GET {path}/slots",
+            READ,
+            scopes.slots,
+            query=scopes.Listing,
+            answer=wire.SlotsOut,
+        )
         yield line(
             f"push_{name}_slot", f"PUT {path}/slots/{{slot}}", WORK, scopes.push_slot,
             body=wire.SlotIn, answer=wire.SlotOut,
@@ -155,7 +169,10 @@ def _system() -> Iterator[Route]:
         return _route("service", name, where, right, handler, answer=answer, tenant=False)
 
     yield line("tenants", "GET /v1/tenants", ADMIN, system.tenants, system.TenantsOut)
-    yield line("workers", "GET /v1/workers", ADMIN, system.workers, system.WorkersOut)
+    yield _route(
+        "service", "workers", "GET /v1/workers", ADMIN, system.workers,
+        query=scopes.Listing, answer=system.WorkersOut, tenant=False,
+    )  # fmt: skip
     yield line("metrics", "GET /metrics", READ, system.metrics, None)
     yield line("alive", "GET /healthz", None, system.alive, system.HealthOut)
     yield line("ready", "GET /readyz", None, system.ready, system.ReadyOut)

@@ -13,12 +13,13 @@ from holdfast.coalesce import Coalescer
 from holdfast.codec import Codecs
 from holdfast.config import Config
 from holdfast.enqueue import Enqueuer
-from holdfast.job import NewJob
+from holdfast.job import NewJob, again
 from holdfast.lifecycle import Transition
 from holdfast.limits import BATCH_MAX
 from holdfast.service.deadlines import Deadlines
 from holdfast.service.metrics import Metrics
 from holdfast.service.poll import Pollers
+from holdfast.service.presences import Presences
 from holdfast.service.problems import Overloaded
 from holdfast.service.rates import Rates
 from holdfast.service.rights import Caller
@@ -26,6 +27,7 @@ from holdfast.service.settings import Limits
 from holdfast.store import Acked, Enqueued, Extended, Extension, Store
 from holdfast.tenant import Tenant
 from holdfast.typed import Registry
+from holdfast.types import Types
 
 PENDING_MAX = 10_000
 """Single calls that may wait for a batch."""
@@ -55,10 +57,11 @@ class Service:
         self.limits = (limits or Limits()).checked()
         self.config = config or Config()
         self.codecs = Codecs()
+        self.types = Types(store)
         self.pollers = Pollers(store)
         self.metrics = Metrics()
         self.enqueues: Coalescer[NewJob, Enqueued] = Coalescer(
-            store.enqueue, batch_max=BATCH_MAX, pending_max=PENDING_MAX
+            store.enqueue, batch_max=BATCH_MAX, pending_max=PENDING_MAX, again=again
         )
         self.acks: Coalescer[Transition, Acked] = Coalescer(
             store.ack, batch_max=BATCH_MAX, pending_max=PENDING_MAX
@@ -72,6 +75,9 @@ class Service:
         self.deadlines = Deadlines()
         own_max = store.capabilities.payload_max or self.config.payload_max
         self.payload_max = min(self.config.payload_max, own_max)
+        self.presences = Presences()
+        self.claims: dict[str, object] = {}
+        """The last call of each claim that is under way, by nonce: a repeated one is the second."""
         self._waiting = 0
         self.streams = 0
         """Readers that follow events now."""

@@ -7,6 +7,8 @@ import msgspec
 from holdfast.errors import ConfigError
 
 MIB = 1024 * 1024
+LENGTH_S_MAX = 24 * 3600.0
+RATE_MAX = 1e6
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -44,6 +46,13 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         ):
             if getattr(self, name) < 1:
                 raise ConfigError(field=name, why="must be at least 1")
-        if self.rate_per_s is not None and self.rate_per_s <= 0:
-            raise ConfigError(field="rate_per_s", why="must be more than 0")
+        for name, least, most in (
+            ("head_s", 0.001, LENGTH_S_MAX),
+            ("request_s", 0.001, LENGTH_S_MAX),
+            ("wait_s", 0.0, LENGTH_S_MAX),
+            ("rate_per_s", 1e-6, RATE_MAX),
+        ):
+            value = getattr(self, name)
+            if value is not None and not least <= value <= most:  # NaN fits no bounds.
+                raise ConfigError(field=name, why=f"is {value:g}, must be {least:g} to {most:g}")
         return self

@@ -49,7 +49,9 @@ async def _facts(call: Call, after: int, job_id: str | None) -> AsyncIterator[An
         while not (service.closing or caller.over) and await standing.holds():
             page = await service.store.events(call.tenant, after, PAGE_MAX, job_id)
             if page.lost:
-                yield ServerSentEvent(event="gap", id=str(page.cursor), data="{}")
+                # Before the page: who is cut off here comes again for it.
+                start = page.events[0].cursor - 1 if page.events else page.cursor
+                yield ServerSentEvent(event="gap", id=str(start), data="{}")
             for event in page.events:
                 if caller.may_queue(event.queue):
                     data = _encode(event_out(event)).decode()

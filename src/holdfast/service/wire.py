@@ -10,7 +10,6 @@ from typing import Annotated
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from holdfast.codec import JSON
 from holdfast.job import EventKind, Reason, State
 from holdfast.limits import (
     BATCH_MAX,
@@ -26,6 +25,7 @@ from holdfast.limits import (
     QUEUE_MAX,
     TAG_MAX,
     TAGS_MAX,
+    TOKEN_MAX,
     TYPE_MAX,
     WORKER_MAX,
 )
@@ -47,7 +47,7 @@ TypeName = Annotated[str, Meta(min_length=1, max_length=TYPE_MAX)]
 QueueName = Annotated[str, Meta(min_length=1, max_length=QUEUE_MAX)]
 GroupName = Annotated[str, Meta(min_length=1, max_length=GROUP_MAX)]
 JobId = Annotated[str, Meta(min_length=1, max_length=ID_MAX)]
-Token = Annotated[str, Meta(min_length=1, max_length=256)]
+Token = Annotated[str, Meta(min_length=1, max_length=TOKEN_MAX)]
 Seconds = Annotated[float, Meta(ge=0)]
 
 
@@ -88,10 +88,15 @@ class NewJobsIn(Strict):
 
 
 class EnqueuedOut(Out):
-    """`created` is false when the id or the key led to an earlier job."""
+    """`created` is false when the id or the key led to an earlier job.
+
+    `type_known` is false when no app has published the type: the job has default rules, and waits
+    for a worker that knows it.
+    """
 
     id: str
     created: bool
+    type_known: bool
     error: Problem | None = None
 
 
@@ -117,10 +122,11 @@ class JobOut(Out):
     created_at: datetime
     updated_at: datetime
     run_at: datetime
+    codec: str
     payload: Raw | None = None
     """Left out of lists, and where it is bytes."""
     payload_base64: str | None = None
-    codec: str = JSON
+    """Where it is no JSON; `codec` says what it is."""
     version: int = 1
     key: str | None = None
     group: str | None = None
@@ -153,6 +159,8 @@ class ResultOut(Out):
     done: bool
     result: Raw | None = None
     result_base64: str | None = None
+    """Where it is no JSON; `codec` says what it is."""
+    codec: str | None = None
     reason: Reason | None = None
     error: str | None = None
 
@@ -300,6 +308,8 @@ class ScopeOut(Out):
 
 class ScopesOut(Out):
     scopes: Sequence[ScopeOut]
+    cursor: str | None = None
+    """Pass it as `after` for the next page; not there at the end."""
 
 
 class GroupRulesIn(Strict):
@@ -353,6 +363,7 @@ class SlotOut(Out):
 
 class SlotsOut(Out):
     slots: Sequence[SlotOut]
+    cursor: str | None = None
 
 
 class DoneOut(Out):

@@ -14,9 +14,9 @@ from tests.chaos.test_kill import until_ended
 from tests.servers.foundationdb import FoundationCluster
 from tests.stores.conftest import named_cluster
 
+from holdfast.finding import Level
 from holdfast.job import EventKind
 from holdfast.operate import audit, examine
-from holdfast.store import Level
 
 ROOT = Path(__file__).parent.parent.parent.parent
 BOUND_S = 120

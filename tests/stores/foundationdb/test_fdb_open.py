@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import ConfigError, MissingExtra, SchemaTooNew, StoreUnavailable
+from holdfast.finding import Level
 from holdfast.operate import examine
-from holdfast.store import Level
 from holdfast.stores import open_store
 from holdfast.stores.foundationdb.layout import FORMAT, Keys, Space
 from holdfast.stores.foundationdb.options import CLUSTER_FILE, Options, parse

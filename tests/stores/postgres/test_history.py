@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.clock import SECOND, Micros
+from holdfast.finding import Level
 from holdfast.job import Completed, Failed, State
 from holdfast.scope import ScopeKind
-from holdfast.store import Enqueued, Level, Pruned, Ref, Tally
+from holdfast.store import Enqueued, Pruned, Ref, Tally
 from holdfast.stores.postgres import upkeep
 from holdfast.stores.postgres.doctor import examine
 from holdfast.testing import ManualClock

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.errors import ConfigError, SchemaTooNew, StoreReadOnly, StoreUnavailable
-from holdfast.store import Claim, Level, Watch
+from holdfast.finding import Level
+from holdfast.store import Claim, Watch
 from holdfast.stores.postgres.doctor import examine
 from holdfast.stores.postgres.layout import SCHEMA_VERSION
 from holdfast.stores.postgres.migrate import migrations

@@ -12,12 +12,13 @@ from tests.stores.remote.conftest import Opened, Tokens
 
 from holdfast import App, Context, operate
 from holdfast.errors import PayloadTooLarge, SchemaTooNew, StoreUnavailable
+from holdfast.finding import Level
 from holdfast.job import Completed, EventKind, Lease, State
 from holdfast.lifecycle import decide
 from holdfast.service.rights import Caller, Right
 from holdfast.service.run import listen
 from holdfast.service.settings import Limits
-from holdfast.store import Claim, Level, Watch
+from holdfast.store import Claim, Watch
 from holdfast.stores import open_store
 from holdfast.stores.remote import wire
 from holdfast.stores.remote.client import Sent

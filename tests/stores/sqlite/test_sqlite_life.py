@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import ConfigError, HoldfastError, SchemaTooNew, StoreCorrupt, StoreUnavailable
-from holdfast.store import Level, Watch
+from holdfast.finding import Level
+from holdfast.store import Watch
 from holdfast.stores.sqlite.doctor import examine
 from holdfast.stores.sqlite.layout import SCHEMA_VERSION
 from holdfast.stores.sqlite.options import Options, parse

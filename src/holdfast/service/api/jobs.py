@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, ClassVar
 
@@ -12,13 +13,13 @@ from msgspec import UNSET, Meta
 
 from holdfast import operate
 from holdfast.clock import instant
-from holdfast.codec import BYTES, JSON
+from holdfast.codec import BYTES, JSON, json_fault
 from holdfast.enqueue import plan_with
 from holdfast.errors import InvalidInput, JobNotFound, NotChangeable, PayloadTooLarge
 from holdfast.explain import explain as explain_job
 from holdfast.explain import unnamed
 from holdfast.job import TERMINAL, Envelope, JobRecord, NewJob, Reason, State, check_name
-from holdfast.limits import GROUP_MAX, PAGE_MAX, QUEUE_MAX, TAG_MAX, TYPE_MAX
+from holdfast.limits import GROUP_MAX, KEY_MAX, PAGE_MAX, QUEUE_MAX, TAG_MAX, TYPE_MAX
 from holdfast.service.call import Call
 from holdfast.service.endpoint import Status
 from holdfast.service.problems import problem
@@ -39,6 +40,8 @@ from holdfast.service.wire import (
     Strict,
 )
 from holdfast.store import Act, Change, Enqueued, Find, Ref, Selection, Watch
+from holdfast.typed import JobType
+from holdfast.types import foreign_type
 
 IDEMPOTENCY_HEADER = b"idempotency-key"
 _QUEUE_ONLY = frozenset({"queue"})
@@ -51,32 +54,38 @@ NAP_S = 5.0
 
 async def enqueue(call: Call) -> Status:
     """Keeps a job: 201 when it was made, 200 when the id or the key led to an earlier one."""
-    job = planned(call, call.body, call.header(IDEMPOTENCY_HEADER))
+    known = await call.service.types.known([call.body.type])
+    job = planned(call, call.body, known, call.header(IDEMPOTENCY_HEADER))
     result = await call.service.enqueues.submit(job)
     if result.error is not None:
         raise result.error
-    return Status(201 if result.created else 200, EnqueuedOut(id=result.id, created=result.created))
+    return Status(201 if result.created else 200, _told(result, call.body.type in known))
 
 
 async def enqueue_many(call: Call) -> EnqueuedManyOut:
     """Keeps up to 1,000 jobs. Each has its own answer; what is wrong with the call refuses all."""
     key = call.header(IDEMPOTENCY_HEADER)
+    known = await call.service.types.known([one.type for one in call.body.jobs])
     jobs = [
-        planned(call, one, None if key is None else f"{key}/{number}", f"jobs[{number}].")
+        planned(call, one, known, None if key is None else f"{key}/{number}", f"jobs[{number}].")
         for number, one in enumerate(call.body.jobs)
     ]
-    return EnqueuedManyOut(jobs=[_told(one) for one in await call.service.store.enqueue(jobs)])
+    results = await call.service.store.enqueue(jobs)
+    told = [_told(one, job.envelope.type in known) for one, job in zip(results, jobs, strict=True)]
+    return EnqueuedManyOut(jobs=told)
 
 
-def _told(result: Enqueued) -> EnqueuedOut:
+def _told(result: Enqueued, known: bool) -> EnqueuedOut:
     error = None if result.error is None else problem(result.error)
-    return EnqueuedOut(id=result.id, created=result.created, error=error)
+    return EnqueuedOut(id=result.id, created=result.created, type_known=known, error=error)
 
 
-def planned(call: Call, job: NewJobIn, key: str | None, where: str = "") -> NewJob:
-    """The job as the store will get it, checked."""
+def planned(
+    call: Call, job: NewJobIn, known: Mapping[str, JobType], key: str | None, where: str = ""
+) -> NewJob:
+    """The job as the store will get it, checked; where it says nothing, its type decides."""
     try:
-        job_type = operate.foreign_type(job.type)
+        job_type = known.get(job.type) or foreign_type(job.type)
         call.caller.check_type(job.type)
         options = given(job, "type", "payload", "payload_base64")
         if key is not None:
@@ -92,6 +101,7 @@ def planned(call: Call, job: NewJobIn, key: str | None, where: str = "") -> NewJ
                 queue=check_name("queue", queue, QUEUE_MAX),
                 envelope=_sealed(call, job),
                 rules=job_type.rules,
+                priority=job_type.priority,
                 fresh=True,
             )
         return plan_with(call.tenant, job_type, _sealed(call, job), options)  # type: ignore[arg-type]
@@ -111,6 +121,8 @@ def _sealed(call: Call, job: NewJobIn) -> Envelope:
     most = call.service.payload_max
     if len(body) > most:
         raise PayloadTooLarge(field="payload", size=len(body), max=most)
+    if codec == JSON and (fault := json_fault(body)) is not None:
+        raise InvalidInput(field="payload", why=fault)
     return Envelope(job.type, codec, 1, body)
 
 
@@ -143,7 +155,7 @@ class Filter(Strict):
             for name in getattr(self, field):
                 check_name(field, name, max(TAG_MAX, QUEUE_MAX))
         if self.key is not None:
-            check_name("key", self.key, 512)
+            check_name("key", self.key, KEY_MAX)
         return Selection(
             tenant=call.tenant,
             ids=self.id,

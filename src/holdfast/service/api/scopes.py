@@ -9,9 +9,10 @@ from msgspec import UNSET, Meta
 from holdfast import operate
 from holdfast.errors import InvalidInput
 from holdfast.job import check_name
-from holdfast.limits import GROUP_MAX, ID_MAX, PAGE_MAX
+from holdfast.limits import GROUP_MAX, ID_MAX, NAME_MAX, PAGE_MAX
+from holdfast.listings import each_configured
 from holdfast.scope import ScopeKind
-from holdfast.scopes import ALIVE, GroupHandle, ScopeHandle, ScopeState, Slot, configured
+from holdfast.scopes import ALIVE, GroupHandle, ScopeHandle, ScopeState, Slot
 from holdfast.service.api.bounds import counted
 from holdfast.service.api.jobs import cursor
 from holdfast.service.call import Call
@@ -83,14 +84,27 @@ def _tally(tally: Tally) -> TallyOut:
 # -- settings --------------------------------------------------------------------------------------
 
 
+class Listing(Strict):
+    LISTS: ClassVar[frozenset[str]] = frozenset()
+    after: str | None = None
+    """The cursor of the page before."""
+    limit: Annotated[int, Meta(ge=1, le=PAGE_MAX)] = PAGE_MAX
+
+    def start(self) -> str:
+        return "" if self.after is None else check_name("after", self.after, NAME_MAX)
+
+
 async def every(call: Call) -> ScopesOut:
-    """Every scope of the tenant that has settings."""
-    found = await configured(call.service.store, call.tenant)
-    return ScopesOut(
-        scopes=[
-            _state(state) for scope, state in sorted(found.items()) if call.caller.may_look(scope)
-        ]
-    )
+    """The scopes of the tenant that have settings."""
+    query: Listing = call.query
+    found: list[ScopeState] = []
+    async for state in each_configured(call.service.store, call.tenant, query.start()):
+        if not call.caller.may_look(state.scope):
+            continue
+        if len(found) == query.limit:
+            return ScopesOut(scopes=[*map(_state, found)], cursor=found[-1].scope.name)
+        found.append(state)
+    return ScopesOut(scopes=[*map(_state, found)])
 
 
 async def get(call: Call) -> ScopeOut:
@@ -147,7 +161,10 @@ def _own(call: Call) -> ScopeHandle:
 
 async def slots(call: Call) -> SlotsOut:
     """The places that outsiders hold now."""
-    return SlotsOut(slots=[_slot(one) for one in await _own(call).slots()])
+    query: Listing = call.query
+    found = await _own(call).slot_page(query.start(), query.limit)
+    more = found[-1].id if len(found) == query.limit else None
+    return SlotsOut(slots=[_slot(one) for one in found], cursor=more)
 
 
 async def push_slot(call: Call) -> SlotOut:

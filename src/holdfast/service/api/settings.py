@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from holdfast.ceiling import allowed
 from holdfast.errors import StaleSetting
+from holdfast.limits import PAGE_MAX, SCOPES_MAX
 from holdfast.scope import NO_SETTINGS, decode, encode, scope_of
 from holdfast.scopes import ScopeHandle
 from holdfast.service.api import bounds
@@ -17,28 +18,36 @@ from holdfast.stores.remote import wire
 @verb(wire.SETTINGS)
 async def settings(call: Call, asked: wire.Under) -> list[Setting]:
     """Settings under a prefix."""
-    return await _listed(call, asked.under)
+    return await _listed(call, asked)
 
 
-async def _listed(call: Call, under: str) -> list[Setting]:
-    found = await call.service.store.settings(under=bounds.settings_under(call, under))
+async def _listed(call: Call, asked: wire.Under) -> list[Setting]:
+    """A page of settings, without those of scopes that a token for some queues may not see."""
+    under, after = bounds.settings_under(call, asked.under), bounds.after(asked.after)
+    store = call.service.store
     if call.caller.queues is None:
-        return found
-    return [one for one in found if bounds.seen_setting(call, one.name)]
+        return await store.settings(under=under, after=after, limit=asked.limit)
+    found: list[Setting] = []
+    for _ in range(SCOPES_MAX // PAGE_MAX):
+        page = await store.settings(under=under, after=after, limit=PAGE_MAX)
+        found += [one for one in page if bounds.seen_setting(call, one.name)]
+        if len(page) < PAGE_MAX or len(found) >= asked.limit:
+            break
+        after = page[-1].name
+    return found[: asked.limit]
 
 
 @verb(wire.PUT)
 async def put(call: Call, asked: wire.Puts) -> list[Setting]:
     """Sets names, all or none."""
-    puts = [bounds.put(call, one) for one in asked.puts]
-    if asked.under is not None:
+    puts, by = [bounds.put(call, one) for one in asked.puts], bounds.signed(call, asked.by)
+    listed = asked.listed
+    if listed is not None:
         bounds.need(call, Right.READ)
-        bounds.settings_under(call, asked.under)
+        bounds.settings_under(call, listed.under)
     puts = [await _allowed(call, one) for one in puts]
-    if call.caller.queues is None:
-        return await call.service.store.settings(puts, under=asked.under)
-    done = await call.service.store.settings(puts)
-    return done if asked.under is None else await _listed(call, asked.under)
+    done = await call.service.store.settings(puts, by=by)
+    return done if listed is None else await _listed(call, listed)
 
 
 async def _allowed(call: Call, one: Put) -> Put:

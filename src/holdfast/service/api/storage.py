@@ -121,18 +121,29 @@ def _too_large(call: Call, job: NewJob) -> PayloadTooLarge | None:
 
 @verb(wire.CLAIM)
 async def claim(call: Call, wish: Claim) -> list[Lease]:
-    """Leases jobs. What was claimed for a caller that has left goes back at once."""
-    taking = asyncio.ensure_future(call.service.store.claim(bounds.claim(call, wish)))
+    """Leases jobs. What was claimed for a caller that has left goes back at once, unless it asks
+    again meanwhile: then the second answer has the leases.
+    """
+    wish = bounds.claim(call, wish)
+    claims = call.service.claims
+    claims[wish.nonce] = call
     try:
-        leases = await asyncio.shield(taking)
-    except asyncio.CancelledError:
-        await _give_back(call, await taking, 0)
-        raise
-    if not leases:
-        return leases
-    if await call.request.is_disconnected():
-        await _give_back(call, leases, 0)
-        return []
+        taking = asyncio.ensure_future(call.service.store.claim(wish))
+        try:
+            leases = await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            leases = await taking
+            if claims.get(wish.nonce) is call:
+                await _give_back(call, leases, 0)
+            raise
+        leases = [lease for lease in leases if bounds.may_hold(wish, lease)]
+        if leases and await call.request.is_disconnected():
+            if claims.get(wish.nonce) is call:
+                await _give_back(call, leases, 0)
+            return []
+    finally:
+        if claims.get(wish.nonce) is call:
+            del claims[wish.nonce]
     mine = [lease for lease in leases if call.caller.may_type(lease.job.type)]
     if len(mine) < len(leases):
         others = [lease for lease in leases if not call.caller.may_type(lease.job.type)]
@@ -161,6 +172,7 @@ async def extend(call: Call, extensions: list[Extension]) -> list[Extended]:
 async def ack(call: Call, changes: list[Transition]) -> list[Acked]:
     """Settles leases, by their tokens."""
     changes = [bounds.transition(call, one, upkeep=False) for one in changes]
+    await bounds.results(call, changes)
     if len(changes) == 1:
         answers = [await call.service.acks.submit(changes[0])]
     else:
@@ -172,6 +184,7 @@ async def ack(call: Call, changes: list[Transition]) -> list[Acked]:
 async def lapse(call: Call, changes: list[Transition]) -> list[Acked]:
     """Settles what lapsed: upkeep's ack."""
     changes = [bounds.transition(call, one, upkeep=True) for one in changes]
+    await bounds.results(call, changes)
     return await call.service.store.ack(changes)
 
 
@@ -179,13 +192,13 @@ async def lapse(call: Call, changes: list[Transition]) -> list[Acked]:
 
 
 @verb(wire.CANCEL)
-async def cancel(call: Call, refs: list[Ref]) -> list[Canceled]:
+async def cancel(call: Call, asked: wire.Refs) -> list[Canceled]:
     """Cancels what is not finished."""
-    refs = [bounds.ref(call, one) for one in refs]
+    refs, by = [bounds.ref(call, one) for one in asked.refs], bounds.signed(call, asked.by)
     if call.caller.queues is None:
-        return await call.service.store.cancel(refs)
+        return await call.service.store.cancel(refs, by=by)
     mine = await seen(call, refs)
-    answers = iter(await call.service.store.cancel([one for one in refs if one in mine]))
+    answers = iter(await call.service.store.cancel([one for one in refs if one in mine], by=by))
     return [
         next(answers) if one in mine else Canceled(one.id, False, JobNotFound(id=one.id))
         for one in refs
@@ -198,7 +211,8 @@ async def change(call: Call, asked: Change) -> wire.Done:
     bounds.cursor(asked.after)
     bounds.step(asked)
     select = bounds.selection(call, asked.select)
-    done = await call.service.store.change(msgspec.structs.replace(asked, select=select))
+    by = bounds.signed(call, asked.by)
+    done = await call.service.store.change(msgspec.structs.replace(asked, select=select, by=by))
     return wire.Done.of(done)
 
 
@@ -233,12 +247,18 @@ async def find(call: Call, asked: Find) -> Page:
 
 @verb(wire.COUNT)
 async def count(call: Call, asked: wire.Counting) -> list[Tally]:
-    """Counts per queue, group or tenant."""
+    """Counts per queue, group or tenant; a token for some queues sees those."""
     bounds.counted(call, asked.by)
-    tallies = await _count(call, asked, recount=False)
-    if asked.by is not ScopeKind.QUEUE:
-        return tallies
-    return [tally for tally in tallies if call.caller.may_queue(tally.queue)]
+    queues = call.caller.queues
+    if asked.by is not ScopeKind.QUEUE or queues is None:
+        return await _count(call, asked, recount=False)
+    if asked.part is not None:
+        queues = tuple(queue for queue in queues if queue == asked.part)
+    # One by one: a page of all queues may hold none of these.
+    found: list[Tally] = []
+    for queue in set(queues):
+        found += await _count(call, msgspec.structs.replace(asked, part=queue), recount=False)
+    return sorted(found, key=lambda tally: (tally.tenant, tally.queue))[: asked.limit]
 
 
 @verb(wire.RECOUNT)

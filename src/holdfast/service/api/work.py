@@ -6,10 +6,11 @@ import random
 import secrets
 from collections.abc import Sequence
 
+import msgspec
 from msgspec import UNSET
 
 from holdfast.clock import micros, moment
-from holdfast.codec import BYTES, JSON, OBJECT, Codecs
+from holdfast.codec import BYTES, JSON, OBJECT, Codecs, json_fault
 from holdfast.errors import InvalidInput, JobNotFound, PayloadTooLarge
 from holdfast.job import (
     Completed,
@@ -25,6 +26,7 @@ from holdfast.job import (
     State,
     check_name,
     check_seconds,
+    check_token,
 )
 from holdfast.lifecycle import Transition, completion, decide
 from holdfast.limits import ID_MAX, WORKER_MAX
@@ -105,6 +107,7 @@ async def ack(call: Call) -> AcksOut:
     answers: list[Acked | None] = []
     for number, one in enumerate(asked):
         check_name("id", one.id, ID_MAX)
+        check_token(f"acks[{number}].token", one.token)
         answers.append(None)
         if not _needs_job(one) and one.outcome is OutcomeName.COMPLETE:  # Nearly all of them.
             changes.append(completion(call.tenant, one.id, one.token))
@@ -189,11 +192,16 @@ def _result(call: Call, one: AckIn, job: JobRecord, where: str) -> object:
     if len(body) > call.service.config.result_max:
         most = call.service.config.result_max
         raise PayloadTooLarge(field=f"{where}result", size=len(body), max=most)
+    if one.result is not UNSET and (fault := json_fault(body)) is not None:
+        raise InvalidInput(field=f"{where}result", why=fault)
     codec = job.envelope.codec
     if codec in (JSON, BYTES):
         return body
-    value = _codecs.get(JSON).decode(body, object)
-    return value if codec == OBJECT else _codecs.get(codec).encode(value)
+    try:
+        value = _codecs.get(JSON).decode(body, object)
+        return value if codec == OBJECT else _codecs.get(codec).encode(value)
+    except (msgspec.MsgspecError, OverflowError) as error:  # A number that is too large for it.
+        raise InvalidInput(field=f"{where}result", why=str(error)) from None
 
 
 async def extend(call: Call) -> ExtendsOut:
@@ -202,11 +210,11 @@ async def extend(call: Call) -> ExtendsOut:
         Extension(
             tenant=call.tenant,
             id=check_name("id", one.id, ID_MAX),
-            token=one.token,
+            token=check_token(f"leases[{number}].token", one.token),
             lease_us=micros(one.lease),
             progress=one.progress,
         )
-        for one in call.body.leases
+        for number, one in enumerate(call.body.leases)
     ]
     if len(extensions) == 1:
         found = [await call.service.extends.submit(extensions[0])]

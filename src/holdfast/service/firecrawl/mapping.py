@@ -20,10 +20,27 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from holdfast.clock import Micros
-from holdfast.codec import BYTES, JSON
+from holdfast.codec import BYTES, JSON, json_fault
 from holdfast.errors import InvalidInput
-from holdfast.job import TERMINAL, Envelope, JobRecord, Lease, NewJob, Rules, check_name
-from holdfast.limits import DELAY_S_MAX, GROUP_MAX, ID_MAX, NAME_MAX, TENANT_MAX, WORKER_MAX
+from holdfast.job import (
+    TERMINAL,
+    Envelope,
+    JobRecord,
+    Lease,
+    NewJob,
+    Rules,
+    check_name,
+    check_token,
+)
+from holdfast.limits import (
+    DELAY_S_MAX,
+    GROUP_MAX,
+    HOLD_S_MAX,
+    ID_MAX,
+    NAME_MAX,
+    TENANT_MAX,
+    WORKER_MAX,
+)
 from holdfast.redact import Redacted
 from holdfast.scope import Scope, ScopeKind
 from holdfast.service.call import decoded
@@ -39,6 +56,7 @@ CLAIMS = "firecrawl/claim/"
 JOB_MAX = 256
 """Characters of a job's id, escaped: two of them, a team and a crawl still fit a name."""
 TIMEOUT_MS_MAX = int(DELAY_S_MAX * 1000)
+MARKER_MS_MAX = int(HOLD_S_MAX * 1000)
 
 # -- names -----------------------------------------------------------------------------------------
 
@@ -95,7 +113,7 @@ def ttl_us(timeout_ms: float | None, crawl: str | None) -> Micros | None:
 
 def marker_us(timeout_ms: int) -> Micros:
     """How long a marker stands; 0 takes it away, for its end is not in the future."""
-    return max(0, min(timeout_ms, TIMEOUT_MS_MAX)) * 1000
+    return max(0, min(timeout_ms, MARKER_MS_MAX)) * 1000
 
 
 def native_priority(priority: int) -> int:
@@ -135,17 +153,25 @@ def read_push(body: bytes) -> tuple[PushIn, bytes]:
     reads: its backslash is put aside while the rest is read, and put back into the data.
     """
     mask = secrets.token_hex(16).encode()
-    masked = _ESCAPES.sub(lambda one: mask + one[0][1:] if one[1] else one[0], body)
+    masked = _masked(body, mask)
+    push: PushIn = decoded(_push, masked)
+    if (fault := json_fault(bytes(push.job.data))) is not None:
+        raise InvalidInput(field="job.data", why=fault)
     if len(masked) == len(body):
-        push: PushIn = decoded(_push, body)
         return push, bytes(push.job.data)
-    push = decoded(_push, masked)
     for field in ("teamId", "crawlId", "job.id", "job.listenChannelId"):
         holder, _, name = field.rpartition(".")
         value = getattr(push.job if holder else push, name)
         if isinstance(value, str) and mask.decode() in value:
             raise InvalidInput(field=field, why="has half of a surrogate pair")
     return push, bytes(push.job.data).replace(mask, b"\\")
+
+
+def _masked(text: bytes, mask: bytes = b"") -> bytes:
+    """The text with every backslash before half of a surrogate pair put aside."""
+    if b"\\u" not in text:
+        return text
+    return _ESCAPES.sub(lambda one: mask + one[0][1:] if one[1] else one[0], text)
 
 
 class _Head(msgspec.Struct, frozen=True):
@@ -212,7 +238,10 @@ def _parts(job: JobRecord) -> tuple[_Head, bytes] | None:
         head = _head.decode(body[:cut] + b"}")
     except msgspec.DecodeError:
         return None
-    return None if known(job_name, head.id) is None else (head, body[start:end])
+    data = body[start:end]
+    if known(job_name, head.id) is None or json_fault(_masked(data)) is not None:
+        return None
+    return head, data
 
 
 def job_id(job: JobRecord) -> str | None:
@@ -276,12 +305,18 @@ def key_text(key: Key) -> str:
 def key_of(text: str) -> Key:
     try:
         key = _key.decode(base64.b64decode(text, validate=True))
-        for field, most in (("tenant", TENANT_MAX), ("id", ID_MAX), ("token", NAME_MAX)):
-            check_name(field, getattr(key, field), most)
+        check_name("tenant", key.tenant, TENANT_MAX)
+        check_name("id", key.id, ID_MAX)
+        check_name("token", key.token, NAME_MAX)
         job_name(key.job)
     except (binascii.Error, ValueError, msgspec.MsgspecError, InvalidInput):
         raise BadKey(why="is not one that a pop has given") from None
     return key
+
+
+def token_name(token: str) -> str:
+    """The token, if a lease can have it."""
+    return check_token("queueKey", token)
 
 
 def claim_hold(key: Key) -> str:

@@ -37,6 +37,8 @@ STRANGERS_MAX = 100
 """Jobs that a pop puts aside because somebody else put them into the queue."""
 OVERDUE_POP = Overdue(claims=False, step=20, steps=1)
 """What a pop that found nothing removes of the jobs past their time."""
+RELEASED_MAX = 1000
+"""Claims of one id that a release gives back."""
 JOBS_DEFAULT, JOBS_MAX = 10_000, 100_000
 DONE = SuccessOut(success=True)
 
@@ -127,6 +129,8 @@ async def complete(ask: Ask) -> SuccessOut:
     key = mapping.key_of(body.queueKey)
     if ask.caller.tenant not in (None, key.tenant):
         return SuccessOut(success=False)  # Another tenant's job is not found.
+    if mapping.known(mapping.token_name, key.token) is None:
+        return SuccessOut(success=False)
     claimed = Claimed(key.tenant, key.id, key.token)
     acked = await ask.service.acks.submit(_transition(claimed, State.COMPLETED))
     done = acked.error is None
@@ -164,7 +168,7 @@ async def release(ask: Ask) -> SuccessOut:
         return DONE
     under, own = mapping.claims_under(body.jobId, None), ask.caller.tenant
     narrow = under if own is None else mapping.claims_under(body.jobId, own)
-    holds = await ask.wire.store.hold(under=narrow)
+    holds = [hold async for hold in ask.wire.each_hold(narrow, RELEASED_MAX)]
     for hold in holds:
         token = await ask.wire.nonces.token(hold.note)
         claimed = mapping.claim_of(hold.name, under, token)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 
 import msgspec
 from starlette.requests import Request
@@ -13,7 +13,7 @@ from holdfast.clock import Micros, micros
 from holdfast.coalesce import Coalescer
 from holdfast.errors import ConfigError
 from holdfast.job import Rules
-from holdfast.limits import ATTEMPTS_MAX, BATCH_MAX, DELAY_S_MAX, LEASE_S_MAX
+from holdfast.limits import ATTEMPTS_MAX, BATCH_MAX, DELAY_S_MAX, LEASE_S_MAX, PAGE_MAX
 from holdfast.scope import Scope, ScopeKind
 from holdfast.service.auth.bearer import KEY_HEADER
 from holdfast.service.auth.nobody import check_local
@@ -30,6 +30,8 @@ RENEW_S = 3600.0
 """How often a process says again that a team has jobs of a crawl."""
 REMEMBERED_MAX = 50_000
 """Crawls and markers that a process remembers."""
+TEAMS_MAX = 10_000
+"""Teams of one crawl that are looked for."""
 OWNER = "firecrawl"
 """Of all holds that any process of the wire may renew."""
 
@@ -119,7 +121,19 @@ class Wire:
     async def crawl_teams(self, crawl: str) -> list[str]:
         """The teams that are known to have jobs of the crawl; a hint."""
         under = mapping.crawl_scope(crawl).slot(mapping.TEAMS)
-        return [hold.name.removeprefix(under) for hold in await self.store.hold(under=under)]
+        return [hold.name.removeprefix(under) async for hold in self.each_hold(under, TEAMS_MAX)]
+
+    async def each_hold(self, under: str, most: int) -> AsyncIterator[Hold]:
+        """The first held names under a prefix, read a page at a time."""
+        after, more = "", True
+        while more and most > 0:
+            limit = min(most, PAGE_MAX)
+            page = await self.store.hold(under=under, after=after, limit=limit)
+            for hold in page:
+                yield hold
+            most -= len(page)
+            more = len(page) == limit
+            after = page[-1].name if page else after
 
     async def crawl_tallies(self, crawl: str, tenant: str | None) -> list[Tally]:
         """The crawl's counts: in one team, or in each that has jobs of it.

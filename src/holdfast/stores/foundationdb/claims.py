@@ -14,10 +14,11 @@ from holdfast.stores.foundationdb.layout import (
     Space,
     whole,
 )
+from holdfast.stores.foundationdb.lines import open_lines
 from holdfast.stores.foundationdb.rows import Row, lease_of
 from holdfast.stores.foundationdb.rules import Known
 from holdfast.stores.foundationdb.step import Step
-from holdfast.stores.foundationdb.turns import open_lines
+from holdfast.stores.foundationdb.turns import Turns
 
 REPAIRED = (Space.DUE, Space.HELD, Space.REOPEN, Space.TTL)
 """The indexes by instants that a claim looks at first."""
@@ -146,8 +147,8 @@ async def soonest(step: Step, known: Known, watch: Watch) -> float:
         row = await step.row(watch.job.tenant, watch.job.id)
         return WAIT_S_MAX if row is not None and row.alive else 0.0
     instants = []
-    lines, _ = await open_lines(step, (watch.tenants, watch.queues))
-    async for _, rooms, ready in places.survey(step, known, list(lines)):
+    lines = await open_lines(step, Turns(), (watch.tenants, watch.queues))
+    async for _, rooms, ready in places.survey(step, known, lines):
         if all(room.left() > 0 for room in rooms):
             if ready:
                 return 0.0

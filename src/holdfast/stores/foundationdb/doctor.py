@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.errors import HoldfastError
-from holdfast.store import Finding, Level, Store
+from holdfast.finding import Finding, Level
+from holdfast.store import Store
 from holdfast.stores.foundationdb import binding
 from holdfast.stores.foundationdb.faults import code_of, ours
 from holdfast.stores.foundationdb.layout import FORMAT

@@ -1,4 +1,4 @@
-"""Which jobs a claim takes from the memory store: repair first, then the lines in turn."""
+"""Which jobs a claim takes from the memory store: repair first, then tenants and lines in turn."""
 
 from __future__ import annotations
 
@@ -59,41 +59,83 @@ def _rescue(tables: Tables, now: Micros) -> int:
 
 
 def take(tables: Tables, claim: Claim, now: Micros) -> list[Lease]:
-    """Leases from the lines the claim names, in turn, each tenant by its weight."""
+    """Leases from the lines the claim names: tenants take turns by weight, and so do the lines of
+    each.
+    """
     leases: list[Lease] = []
-    dry: set[Line] = set()
-    """Lines that have nothing more for this claim."""
+    dry: set[str] = set()
+    """Tenants that have nothing more for this claim."""
     while len(leases) < claim.limit:
-        # More lines than jobs wanted cannot be served anyway.
+        # More tenants than jobs wanted cannot be served anyway.
         most = claim.limit - len(leases) + len(dry)
-        found = tables.lines.open(claim.tenants, claim.queues, most)
-        lines = [line for line in found if line not in dry]
-        if not lines:
+        found = tables.lines.tenants(claim.tenants, claim.queues, most)
+        tenants = [tenant for tenant in found if tenant not in dry]
+        if not tenants:
             break
-        _round(tables, claim, lines, leases, dry)
+        _round(tables, claim, tenants, leases, dry)
     return leases
 
 
 def _round(
-    tables: Tables, claim: Claim, lines: list[Line], leases: list[Lease], dry: set[Line]
+    tables: Tables, claim: Claim, tenants: list[str], leases: list[Lease], dry: set[str]
 ) -> None:
-    """Gives each of the lines its turn, until the claim is full."""
-    now = tables.now
-    weights = [tables.gates.of(tenant_scope(tenant)).weight for tenant, _ in lines]
+    """Gives each of the tenants its turn, until the claim is full."""
+    weights = [tables.gates.of(tenant_scope(tenant)).weight for tenant in tenants]
     times = rounds(claim.limit - len(leases), weights)
-    for line, weight in zip(lines, weights, strict=True):
+    for tenant, weight in zip(tenants, weights, strict=True):
         room = claim.limit - len(leases)
         if room == 0:
             return
-        allowed = tables.lines.allowance(line, weight * times)
-        wanted = min(allowed, room, tables.gates.line_room(*line, now))
-        taken = _take_line(tables, line, claim, wanted) if wanted else []
+        allowed = tables.lines.allowance(tenant, weight * times)
+        wanted = min(allowed, room)
+        taken = _take_tenant(tables, tenant, claim, wanted)
         leases += taken
-        if len(taken) < wanted or wanted == 0:
-            dry.add(line)
+        if len(taken) < wanted:
+            dry.add(tenant)
         full = len(taken) == room and len(taken) < allowed
-        tables.lines.done(line, allowed - len(taken) if full else 0)
-        tables.refresh(line)
+        tables.lines.done(tenant, allowed - len(taken) if full else 0)
+
+
+def _take_tenant(tables: Tables, tenant: str, claim: Claim, wanted: int) -> list[Lease]:
+    """Up to so many jobs of a tenant, from its lines in turn."""
+    leases: list[Lease] = []
+    dry: set[str] = set()
+    while len(leases) < wanted:
+        room = wanted - len(leases)
+        found = tables.lines.of_turn(tenant, claim.queues, room + len(dry))
+        queues = [queue for queue in found if queue not in dry]
+        if not queues:
+            break
+        share = rounds(room, [1] * len(queues))
+        for queue in queues:
+            if len(leases) == wanted:
+                break
+            most = min(share, wanted - len(leases))
+            line = (tenant, queue)
+            asked = min(most, tables.gates.line_room(*line, tables.now))
+            taken = _take_line(tables, line, claim, asked) if asked else []
+            leases += taken
+            if len(taken) < most:
+                dry.add(queue)
+            tables.lines.visited(line)
+            tables.refresh(line)
+    return leases
+
+
+def again(tables: Tables, claim: Claim) -> list[Lease] | None:
+    """The leases of a claim that is repeated, as far as they still hold; None if it is new."""
+    names = tables.claims.known(claim.nonce, tables.now)
+    if names is None:
+        return None
+    leases = []
+    for name in names:
+        row = tables.rows.get(name)
+        if row is None or row.state is not State.PROCESSING or row.lease_until is None:
+            continue
+        token = f"{claim.nonce}.{row.seq}"
+        if row.token == token and row.lease_until > tables.now:
+            leases.append(Lease(row.record(tables.now), token, row.lease_until))
+    return leases
 
 
 def _take_line(tables: Tables, line: Line, claim: Claim, room: int) -> list[Lease]:

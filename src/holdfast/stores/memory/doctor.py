@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.store import Finding, Level, Store
+from holdfast.finding import Finding, Level
+from holdfast.store import Store
 
 
 async def examine(store: Store) -> list[Finding]:

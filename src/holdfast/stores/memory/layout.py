@@ -3,6 +3,7 @@
     rows    (tenant, id) -> Row                    every job
     order   [seq, ...]                             first-enqueue order, for pages
     lines   (tenant, queue) -> (-priority, seq)      ready jobs; see lines.py
+    claims  nonce -> jobs                          claims of the last minute; see repeats.py
     groups  Scope -> Group                         jobs of groups wait there; see groups.py
     gates   limits, rates, pauses, slots           see gates.py
     reopen  heap(instant, Scope)                   when a rate or a slot lets a scope go on
@@ -35,6 +36,7 @@ from holdfast.stores.memory.groups import Group
 from holdfast.stores.memory.keys import Keys
 from holdfast.stores.memory.lines import Entry, Lines
 from holdfast.stores.memory.log import Log
+from holdfast.stores.memory.repeats import Claims
 from holdfast.stores.memory.rows import Row, alive
 
 NONE: Counter[State] = Counter()
@@ -51,10 +53,13 @@ class Tables(Ages, Keys, Log):
         """The instant of the step that is under way."""
         self.order: list[int] = []
         self.lines = Lines()
+        self.claims = Claims()
         self.groups: dict[Scope, Group] = {}
         self.gates = Gates(self.running)
         self.counts: dict[Line, Counter[State]] = {}
         self.tenants: dict[str, Counter[State]] = {}
+        self.queues: Counter[str] = Counter()
+        self.named_groups: Counter[str] = Counter()
         self.bytes: Counter[str] = Counter()
         self.reopen: list[tuple[Micros, Scope]] = []
         self._reopening: dict[Scope, Micros] = {}
@@ -108,7 +113,7 @@ class Tables(Ages, Keys, Log):
             heapq.heappush(self.leases, (row.lease_until, row.seq, row.stamp))
         elif state in TERMINAL:
             assert row.finished_at is not None
-            heapq.heappush(self.finished, (self.keep_until(row), row.seq, row.stamp))
+            heapq.heappush(self.finished, (row.keep_until, row.seq, row.stamp))
         else:
             heapq.heappush(self.due, (row.run_at, row.seq, row.stamp))
             self.lines.woken.add(row.line)  # It may be due before what a sleeper waits for.
@@ -157,6 +162,8 @@ class Tables(Ages, Keys, Log):
         self.tenants = {name: counts for name, counts in self.tenants.items() if +counts}
         self.groups = {scope: group for scope, group in self.groups.items() if +group.counts}
         self.ages = {line: ages for line, ages in self.ages.items() if line in self.counts}
+        self.queues = Counter(tenant for tenant, _ in self.counts)
+        self.named_groups = Counter(scope.tenant for scope in self.groups)
 
     def leave(self, row: Row) -> None:
         """Takes a job out of its line that is past its time to live: upkeep will fail it."""
@@ -191,12 +198,14 @@ class Tables(Ages, Keys, Log):
         line, tenant, scope = row.line, row.new.tenant, row.group
         if line not in self.counts:
             self.counts[line] = Counter()
+            self.queues[tenant] += 1
         if tenant not in self.tenants:
             self.tenants[tenant] = Counter()
         if scope is None:
             return self.counts[line], self.tenants[tenant]
         if scope not in self.groups:
             self.groups[scope] = Group()
+            self.named_groups[tenant] += 1
         return self.counts[line], self.tenants[tenant], self.groups[scope].counts
 
     def counted(self, scope: Scope) -> Counter[State]:
@@ -209,7 +218,6 @@ class Tables(Ages, Keys, Log):
         return NONE if group is None else group.counts
 
     def running(self, scope: Scope) -> int:
-        """How many jobs of a scope are held."""
         return self.counted(scope)[State.PROCESSING]
 
     def holders(self, scope: Scope, most: int) -> list[str]:
@@ -237,7 +245,6 @@ class Tables(Ages, Keys, Log):
         return sum(abs(after.get(line, 0) - before.get(line, 0)) for line in before | after)
 
     def alive(self, tenant: str) -> int:
-        """The tenant's jobs that have not ended."""
         return alive(self.tenants.get(tenant, NONE))
 
     # -- gates -----------------------------------------------------------------------------------
@@ -376,15 +383,8 @@ class Tables(Ages, Keys, Log):
                 self._line_up(scope, row)
         self.grant_all(scope)
 
-    def keep_until(self, row: Row) -> Micros:
-        rules = row.new.rules
-        keep = rules.keep_failed_us if row.state is State.FAILED else rules.keep_us
-        return (row.finished_at or 0) + keep
-
     def current(self, entry: Entry) -> Row | None:
-        """The row an entry of `lines`, `due`, `leases`, `spent` or `finished` points to; None if
-        stale.
-        """
+        """The row that an entry of a line or a heap points to; None if it is stale."""
         row = self.by_seq.get(entry[1])
         return row if row is not None and row.stamp == entry[2] else None
 

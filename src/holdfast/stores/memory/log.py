@@ -19,6 +19,8 @@ class Log:
         self.events: deque[Event] = deque()
         self.events_floor = 0
         self.cursor = 0
+        self.by: str | None = None
+        """Who wanted the step that is under way."""
 
     def note(
         self,
@@ -42,6 +44,7 @@ class Log:
                 row.fence,
                 until,
                 note,
+                self.by,
             )
         )
         ended = kind in ENDS and (kind is not EventKind.DELETED or row.state not in TERMINAL)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import heapq
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
+from holdfast import limits
 from holdfast.clock import Micros
-from holdfast.errors import StaleSetting
+from holdfast.errors import StaleSetting, TenantFull
 from holdfast.job import Event, EventKind
 from holdfast.scope import PREFIX, decode, scope_of, slot_scope_of
 from holdfast.store import Hold, Put, Setting, Take
@@ -19,11 +22,14 @@ class Names:
         self._versions: dict[str, int] = {}
         """Of every name that ever had a value, so that none is used twice."""
         self._holds: dict[str, Hold] = {}
+        self._scopes: Counter[str] = Counter()
+        """How many scopes of each tenant ever had settings."""
 
     # -- settings --------------------------------------------------------------------------------
 
     def put(self, puts: Sequence[Put]) -> list[Setting]:
         """Applies all of them, or none."""
+        new: Counter[str] = Counter()
         for put in puts:
             found = self._settings.get(put.name)
             version = found.version if found is not None else 0
@@ -31,9 +37,15 @@ class Names:
                 raise StaleSetting(
                     field="version", name=put.name, version=version, expected=put.version
                 )
-            scope_of(put.name)  # Refused before anything is changed.
+            scope = scope_of(put.name)
+            if scope is not None and put.name not in self._versions:
+                new[scope.tenant] += 1
             if put.value is not None and put.name.startswith(PREFIX):
                 decode(put.name, put.value)
+        for tenant, more in new.items():
+            if self._scopes[tenant] + more > limits.SETTINGS_MAX:
+                raise TenantFull(tenant=tenant, what="scopes", max=limits.SETTINGS_MAX)
+        self._scopes += new
         for put in puts:
             self._put(put)
         return [self._settings[put.name] for put in puts if put.name in self._settings]
@@ -67,13 +79,30 @@ class Names:
                 0,
                 None,
                 text,
+                tables.by,
             )
         )
 
-    def settings(self, under: str) -> list[Setting]:
-        return [self._settings[name] for name in sorted(self._settings) if name.startswith(under)]
+    def settings(self, under: str, after: str, limit: int) -> list[Setting]:
+        return [self._settings[name] for name in _page(self._settings, under, after, limit)]
 
     # -- holds -----------------------------------------------------------------------------------
+
+    def check_room(self, takes: Sequence[Take]) -> None:
+        """TenantFull if the takes would give a tenant more slots than it may have."""
+        new: Counter[str] = Counter()
+        for one in takes:
+            scope = slot_scope_of(one.name)  # Refused before anything is changed.
+            if scope is not None and one.length_us > 0 and one.name not in self._holds:
+                new[scope.tenant] += 1
+        for tenant, more in new.items():
+            if self._slots(tenant) + more > limits.SLOTS_MAX:
+                raise TenantFull(tenant=tenant, what="slots", max=limits.SLOTS_MAX)
+
+    def _slots(self, tenant: str) -> int:
+        gates, now = self._tables.gates, self._tables.now
+        scopes = [scope for scope in gates.slots if scope.tenant == tenant]
+        return sum(len(gates.live_slots(scope, now)) for scope in scopes)
 
     def take(self, one: Take) -> Hold:
         now = self._tables.now
@@ -103,14 +132,15 @@ class Names:
             tables.reopen_at(until, scope)
         tables.look(scope)
 
-    def holds(self, under: str) -> list[Hold]:
-        now = self._tables.now
-        return [
-            hold
-            for name, hold in sorted(self._holds.items())
-            if name.startswith(under) and hold.until > now
-        ]
+    def holds(self, under: str, after: str, limit: int) -> list[Hold]:
+        self.prune()
+        return [self._holds[name] for name in _page(self._holds, under, after, limit)]
 
     def prune(self) -> None:
         now = self._tables.now
         self._holds = {name: hold for name, hold in self._holds.items() if hold.until > now}
+
+
+def _page(names: Iterable[str], under: str, after: str, limit: int) -> list[str]:
+    """The first names under a prefix and after a name, in order."""
+    return heapq.nsmallest(limit, (one for one in names if one.startswith(under) and one > after))

@@ -12,6 +12,7 @@ from holdfast.lifecycle import seen
 from holdfast.redact import Redacted
 from holdfast.scope import Scope, ScopeKind
 from holdfast.stores.bell import Line
+from holdfast.stores.memory.bodies import fixed, own, size_of
 from holdfast.stores.memory.gates import group_scope
 from holdfast.stores.memory.lines import Entry
 
@@ -27,7 +28,9 @@ class Row(Redacted, msgspec.Struct, gc=False):
     line: Line
     group: Scope | None
     size: int
-    """Bytes of its payload; objects that are handed over have none."""
+    """Bytes of its payload."""
+    shared: bool
+    """Nobody can change its payload in place, so all runs may have the same."""
     priority: int
     created_at: Micros
     updated_at: Micros
@@ -56,6 +59,7 @@ class Row(Redacted, msgspec.Struct, gc=False):
     @classmethod
     def of(cls, new: NewJob, seq: int, now: Micros) -> Row:
         """A new job, at its enqueue."""
+        new = own(new)
         body = new.envelope.body
         run_at = new.run_at if new.run_at is not None else now + new.delay_us
         return cls(
@@ -63,7 +67,8 @@ class Row(Redacted, msgspec.Struct, gc=False):
             seq,
             (new.tenant, new.queue),
             None if new.group is None else group_scope(new.tenant, new.group),
-            len(body) if isinstance(body, bytes) else 0,
+            size_of(body),
+            fixed(body),
             new.priority,
             now,
             now,
@@ -81,6 +86,13 @@ class Row(Redacted, msgspec.Struct, gc=False):
     def max_attempts(self) -> int:
         return self.new.rules.max_attempts
 
+    @property
+    def keep_until(self) -> Micros:
+        """When the record of an ended job may go."""
+        rules = self.new.rules
+        keep = rules.keep_failed_us if self.state is State.FAILED else rules.keep_us
+        return (self.finished_at or 0) + keep
+
     def inside(self, scope: Scope) -> bool:
         """Whether it belongs to the scope."""
         tenant, queue = self.line
@@ -96,7 +108,7 @@ class Row(Redacted, msgspec.Struct, gc=False):
             new.tenant,
             new.id,
             new.queue,
-            new.envelope,
+            new.envelope if self.shared else own(new).envelope,
             new.rules,
             self.priority,
             new.key,

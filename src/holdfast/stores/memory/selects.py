@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.clock import Micros
+from holdfast.job import State
 from holdfast.limits import BATCH_MAX, SELECT_MAX, within
 from holdfast.store import Find, Selection
 from holdfast.stores.memory.rows import Row
@@ -34,6 +35,15 @@ def selects(select: Selection, row: Row, now: Micros) -> bool:
         and (select.key is None or new.key == select.key)
         and (select.created_from is None or row.created_at >= select.created_from)
         and (select.created_before is None or row.created_at < select.created_before)
+        and (select.failed_from is None or _failed_at(row) >= select.failed_from)
+        and (select.failed_before is None or 0 <= _failed_at(row) < select.failed_before)
         and all(tag in new.tags for tag in select.tags)
         and (not select.states or row.record(now).state in select.states)
     )
+
+
+def _failed_at(row: Row) -> Micros:
+    """When the job failed for good; -1 unless it did."""
+    if row.state is not State.FAILED or row.finished_at is None:
+        return -1
+    return row.finished_at

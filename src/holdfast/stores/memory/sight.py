@@ -114,8 +114,8 @@ def explain(tables: Tables, row: Row) -> Explanation:
         if rules.ordered:
             gates += _order_gates(tables, row, row.group)
         gates += _scope_gates(tables, row.group, rules)
-    ring = tables.lines.rings.get(row.new.queue, ())
-    return gate.explanation(gates, None if gates else _ahead(tables, row), len(ring))
+    tenants = tables.lines.waiting(row.new.queue)
+    return gate.explanation(gates, None if gates else _ahead(tables, row), tenants)
 
 
 def _scope_gates(tables: Tables, scope: Scope, rules: ScopeSettings | GroupGate) -> Iterable[Gate]:

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 import msgspec
 
 from holdfast.clock import SECOND, Clock, Micros, SystemClock, seconds
-from holdfast.errors import ConfigError, IdConflict, JobNotFound, QueueFull, StoreUnavailable
-from holdfast.job import TERMINAL, EventKind, Lease, NewJob, State, replay_id
+from holdfast.errors import NOT_OPEN, ConfigError, IdConflict, JobNotFound, StoreUnavailable
+from holdfast.job import TERMINAL, By, EventKind, Lease, NewJob, State, replay_id
 from holdfast.lifecycle import Transition, apply, refusal, why
 from holdfast.limits import (
     BATCH_MAX,
@@ -26,7 +26,7 @@ from holdfast.limits import (
     WAIT_S_MAX,
     within,
 )
-from holdfast.scope import Explanation, ScopeKind, slot_scope_of
+from holdfast.scope import Explanation, ScopeKind
 from holdfast.store import (
     Acked,
     Act,
@@ -53,16 +53,13 @@ from holdfast.store import (
 )
 from holdfast.stores.bell import Bell
 from holdfast.stores.memory import sight
-from holdfast.stores.memory.claims import promote, repair, take
-from holdfast.stores.memory.gates import tenant_scope
+from holdfast.stores.memory.caps import full
+from holdfast.stores.memory.claims import again, promote, repair, take
 from holdfast.stores.memory.keys import key_of
 from holdfast.stores.memory.layout import Tables
 from holdfast.stores.memory.names import Names
 from holdfast.stores.memory.rows import Row
 from holdfast.stores.memory.selects import bounded, selects
-
-RETRY_AFTER_S = 1.0
-"""When a full tenant may try again."""
 
 
 class MemoryStore:
@@ -126,39 +123,26 @@ class MemoryStore:
         key = key_of(job)
         if key is not None and (holder := tables.held_key(key, now)) is not None:
             return Enqueued(holder, False)
-        if (full := self._full(job)) is not None:
-            return Enqueued(job.id, False, full)
+        if (over := full(tables, job)) is not None:
+            return Enqueued(job.id, False, over)
         row = tables.insert(job, now)
         tables.take_key(row, now)
         tables.note(EventKind.ENQUEUED, row, now, row.run_at if row.run_at > now else None)
         return Enqueued(job.id, True)
 
-    def _full(self, job: NewJob) -> QueueFull | None:
-        """Why the tenant may not have this job waiting too; None when it may."""
-        tables, tenant = self._tables, job.tenant
-        if not tables.gates.settings:
-            return None
-        rules = tables.gates.of(tenant_scope(tenant))
-        body = job.envelope.body
-        size = len(body) if isinstance(body, bytes) else 0
-        for what, has, more, most in (
-            ("jobs", tables.alive(tenant), 1, rules.max_queued),
-            ("bytes", tables.bytes[tenant], size, rules.max_bytes),
-        ):
-            if most is not None and has + more > most:
-                return QueueFull(
-                    tenant=tenant, what=what, queued=has, max=most, retry_after_s=RETRY_AFTER_S
-                )
-        return None
-
     async def claim(self, claim: Claim) -> list[Lease]:
         within("limit", claim.limit, CLAIM_MAX)
         within("exclude_groups", len(claim.exclude_groups), EXCLUDE_MAX)
         with self._step() as now:
+            known = again(self._tables, claim)
+            if known is not None:
+                return known
             for _ in range(REPAIR_PASSES_MAX):
                 if repair(self._tables, now) < REPAIR_MAX:
                     break
-            return take(self._tables, claim, now)
+            leases = take(self._tables, claim, now)
+            self._tables.claims.remember(claim.nonce, leases, now)
+            return leases
 
     async def extend(self, extensions: Sequence[Extension]) -> list[Extended]:
         within("extensions", len(extensions), BATCH_MAX)
@@ -227,16 +211,16 @@ class MemoryStore:
         """Ends a job: its key is free, its record stays for its keeping, or goes at once."""
         row.finished_at = now
         self._tables.release_key(row, now)
-        if self._tables.keep_until(row) <= now:
+        if row.keep_until <= now:
             self._tables.remove(row, now)
         else:
             self._tables.place(row)
 
     # -- will ------------------------------------------------------------------------------------
 
-    async def cancel(self, refs: Sequence[Ref]) -> list[Canceled]:
+    async def cancel(self, refs: Sequence[Ref], *, by: By | None = None) -> list[Canceled]:
         within("refs", len(refs), BATCH_MAX)
-        with self._step() as now:
+        with self._step(by) as now:
             canceled = [self._cancel(ref, now) for ref in refs]
         self._bell.ring(ended=refs)
         return canceled
@@ -258,7 +242,7 @@ class MemoryStore:
         select = bounded(change.select)
         done: dict[Ref, str] = {}
         cursor: int | None = change.after
-        with self._step() as now:
+        with self._step(change.by) as now:
             for row in self._tables.pages(change.after, newest_first=False):
                 if len(done) >= change.limit:
                     break
@@ -428,22 +412,36 @@ class MemoryStore:
     # -- names -----------------------------------------------------------------------------------
 
     async def settings(
-        self, puts: Sequence[Put] = (), *, under: str | None = None
+        self,
+        puts: Sequence[Put] = (),
+        *,
+        under: str | None = None,
+        after: str = "",
+        limit: int = PAGE_MAX,
+        by: By | None = None,
     ) -> list[Setting]:
         within("puts", len(puts), BATCH_MAX)
+        within("limit", limit, PAGE_MAX)
         puts = [put.checked() for put in puts]
-        with self._step():
+        with self._step(by):
             done = self._names.put(puts)
-            return done if under is None else self._names.settings(under)
+            return done if under is None else self._names.settings(under, after, limit)
 
-    async def hold(self, takes: Sequence[Take] = (), *, under: str | None = None) -> list[Hold]:
+    async def hold(
+        self,
+        takes: Sequence[Take] = (),
+        *,
+        under: str | None = None,
+        after: str = "",
+        limit: int = PAGE_MAX,
+    ) -> list[Hold]:
         within("takes", len(takes), BATCH_MAX)
+        within("limit", limit, PAGE_MAX)
         takes = [one.checked() for one in takes]
-        for one in takes:
-            slot_scope_of(one.name)  # Refused before anything is changed.
         with self._step():
+            self._names.check_room(takes)
             holds = [self._names.take(one) for one in takes]
-            return holds if under is None else self._names.holds(under)
+            return holds if under is None else self._names.holds(under, after, limit)
 
     # -- wait ------------------------------------------------------------------------------------
 
@@ -469,12 +467,13 @@ class MemoryStore:
     # -- inside ----------------------------------------------------------------------------------
 
     @contextmanager
-    def _step(self) -> Iterator[Micros]:
-        """One atomic step at one instant of the clock."""
+    def _step(self, by: By | None = None) -> Iterator[Micros]:
+        """One atomic step at one instant of the clock; its events name who wanted it."""
         if not self._open:
-            raise StoreUnavailable(store="memory://", why="it is not open")
+            raise StoreUnavailable(store="memory://", why=NOT_OPEN)
         with self._lock:
             now = self._tables.now = self._clock.now()
+            self._tables.by = None if by is None else by.checked().words
             yield now
             woken, self._tables.lines.woken = self._tables.lines.woken, set()
         if woken:

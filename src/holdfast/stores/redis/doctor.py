@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from holdfast.store import Finding, Level, Store
+from holdfast.finding import Finding, Level
+from holdfast.store import Store
 from holdfast.stores.redis.layout import FORMAT
 from holdfast.stores.redis.opening import Server, look
 from holdfast.stores.redis.store import RedisStore

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.clock import Clock, Micros, seconds
-from holdfast.errors import StoreUnavailable
+from holdfast.errors import NOT_OPEN, StoreUnavailable
 from holdfast.job import Lease, NewJob
 from holdfast.lifecycle import Transition
 from holdfast.limits import (
@@ -284,7 +284,7 @@ class RedisStore:
     def _mine(self) -> Shards:
         """The shards, if the store is open and opened by this very process."""
         if self._shards is None:
-            raise StoreUnavailable(store=self.options.name, why="it is not open")
+            raise StoreUnavailable(store=self.options.name, why=NOT_OPEN)
         if self._owner != os.getpid():
             why = "it was opened before a fork; open it again in the child process"
             raise StoreUnavailable(store=self.options.name, why=why)

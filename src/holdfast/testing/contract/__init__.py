@@ -11,6 +11,7 @@
     async def bench(tmp_path):
         clock = ManualClock()
         bench = Bench(lambda: MyStore(tmp_path, clock), clock)     # the same place each time
+        bench.spoil = make_a_stored_record_unreadable              # async (store, ref); optional
         await bench.open()
         yield bench
         await bench.close()
@@ -36,6 +37,7 @@ TOPICS = (
     "enqueue",
     "idempotency",
     "claim",
+    "repeats",
     "order",
     "attempts",
     "extend",
@@ -43,6 +45,7 @@ TOPICS = (
     "refusals",
     "cancel",
     "change",
+    "signed",
     "upkeep",
     "keeping",
     "find",
@@ -62,6 +65,8 @@ TOPICS = (
     "pause",
     "fairness",
     "caps",
+    "shares",
+    "unreadable",
     "explain",
     "wait",
     "tenants",

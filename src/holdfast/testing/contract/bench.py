@@ -5,7 +5,7 @@ A joining project makes one per test: see `holdfast.testing.contract`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -43,6 +43,8 @@ class Bench:
         self._claims = 0
         self.clock = clock
         self.store = make()
+        self.spoil: Callable[[Store, Ref], Awaitable[None]] | None = None
+        """Makes the stored record of a job unreadable; None where records are not encoded."""
 
     # -- life ------------------------------------------------------------------------------------
 
@@ -62,6 +64,12 @@ class Bench:
         """Skips the test, visibly, on a store that does not declare this capability."""
         if not getattr(self.store.capabilities, capability):
             pytest.skip(f"{type(self.store).__name__} declares {capability}=False")
+
+    async def make_unreadable(self, ref: Ref) -> None:
+        """Damages a stored record; skips the test, visibly, where the store encodes none."""
+        if self.spoil is None:
+            pytest.skip(f"no way is given to damage a record of {type(self.store).__name__}")
+        await self.spoil(self.store, ref)
 
     # -- journey ---------------------------------------------------------------------------------
 

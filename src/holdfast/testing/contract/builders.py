@@ -47,7 +47,7 @@ def job(
     **options: Any,
 ) -> NewJob:
     """A job ready at once; the options are those of NewJob."""
-    envelope = Envelope(type=type, codec="json", version=1, body=body)
+    envelope = Envelope(type=type, codec="bytes", version=1, body=body)
     return NewJob(tenant=tenant, id=id, queue=queue, envelope=envelope, rules=rules, **options)
 
 
@@ -95,4 +95,4 @@ SCOPES = (tenant_of(), queue_of(), group_of())
 """One of each kind; a job of CRAWL in MAIL of ACME is inside all three."""
 
 _FIND = ("after", "limit", "newest_first")
-_CHANGE = ("after", "limit", "priority", "delay_us", "run_at")
+_CHANGE = ("after", "limit", "priority", "delay_us", "run_at", "by")

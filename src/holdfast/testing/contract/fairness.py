@@ -245,3 +245,110 @@ async def test_a_large_claim_is_shared_by_many_lines(bench: Bench) -> None:
     assert len(first) >= 8
     assert max(first.values()) <= 6
     assert not first.keys() & second.keys()
+
+
+# -- tenants first, then their queues --------------------------------------------------------------
+
+
+async def spread(bench: Bench, tenant: str, queues: int, each: int = 1) -> None:
+    """Jobs of a tenant in many queues."""
+    bench.needs("scopes")
+    jobs = [
+        job(f"q{queue:03}-{n}", tenant=tenant, queue=f"q{queue:03}")
+        for queue in range(queues)
+        for n in range(each)
+    ]
+    for start in range(0, len(jobs), 500):
+        await bench.add(*jobs[start : start + 500])
+
+
+@pytest.mark.parametrize("size", [1, 3, 10, 60])
+async def test_many_queues_give_a_tenant_no_more_than_one(bench: Bench, size: int) -> None:
+    """P19: of 120 jobs, a tenant with 150 queues has as many as one with a single queue."""
+    await spread(bench, ACME, 150, 2)
+    await fill(bench, GLOBEX, 200)
+
+    leases: list[Lease] = []
+    while len(leases) < 120:
+        leases += await bench.claim(size)
+
+    assert abs(shares(leases)[GLOBEX] - shares(leases)[ACME]) <= size + 1
+
+
+@pytest.mark.parametrize("size", [1, 7, 40])
+async def test_long_queues_give_a_tenant_no_more_than_one(bench: Bench, size: int) -> None:
+    """P19: nor do many queues with many jobs each."""
+    await spread(bench, ACME, 20, 40)
+    await fill(bench, GLOBEX, 200)
+    await fill(bench, INITECH, 200)
+
+    leases: list[Lease] = []
+    while len(leases) < 150:
+        leases += await bench.claim(size)
+
+    got = shares(leases)
+    assert max(got.values()) - min(got[each] for each in THREE) <= size + 1
+
+
+@pytest.mark.parametrize("size", [1, 4, 30])
+async def test_shares_follow_the_weights_over_queues(bench: Bench, size: int) -> None:
+    """P19: a weight is a tenant's, however its jobs are spread."""
+    await bench.configure(tenant_of(GLOBEX), weight=3)
+    await spread(bench, ACME, 50, 4)
+    await fill(bench, GLOBEX, 200)
+
+    leases: list[Lease] = []
+    while len(leases) < 160:
+        leases += await bench.claim(size)
+
+    assert abs(shares(leases)[ACME] - 40) <= size + 4
+
+
+@pytest.mark.parametrize("size", [1, 5])
+async def test_listed_queues_are_shared_by_tenant(bench: Bench, size: int) -> None:
+    """P19: who has jobs in all the queues that a worker serves has no more than who is in one."""
+    queues = tuple(f"q{n:03}" for n in range(5))
+    await spread(bench, ACME, 5, 40)
+    await spread(bench, INITECH, 5, 40)
+    await bench.add(*(job(f"one{n:03}", tenant=GLOBEX, queue="q004") for n in range(60)))
+
+    leases: list[Lease] = []
+    while len(leases) < 90:
+        leases += await bench.claim(size, queues=queues)
+
+    got = shares(leases)
+    assert max(got.values()) - min(got[each] for each in THREE) <= size + 1
+
+
+async def test_the_queues_of_a_tenant_take_turns(bench: Bench) -> None:
+    """P9: a tenant's share goes over its queues, the one served longest ago first."""
+    await fill(bench, ACME, 60, MAIL)
+    await fill(bench, ACME, 60, AUDIO)
+    await fill(bench, GLOBEX, 60, MAIL)
+
+    leases = [await bench.one() for _ in range(40)]
+
+    acme = Counter(lease.job.queue for lease in leases if lease.job.tenant == ACME)
+    assert acme == {MAIL: 10, AUDIO: 10}
+
+
+async def test_large_claims_reach_every_queue_of_a_tenant(bench: Bench) -> None:
+    """P9: one long queue does not keep the others from its tenant's share."""
+    await fill(bench, ACME, 300, MAIL)
+    await fill(bench, ACME, 5, AUDIO)
+
+    leases = await bench.claim(40)
+
+    assert Counter(lease.job.queue for lease in leases)[AUDIO] == 5
+
+
+async def test_a_queue_at_its_limit_leaves_the_share_to_its_tenants_others(bench: Bench) -> None:
+    """P13, P19: what one queue may not take, another of the same tenant takes in that turn."""
+    await bench.configure(queue_of(MAIL), max_running=1)
+    await fill(bench, ACME, 20, MAIL)
+    await fill(bench, ACME, 20, AUDIO)
+    await fill(bench, GLOBEX, 40, MAIL)
+
+    leases = await bench.claim(20)
+
+    assert abs(shares(leases)[ACME] - 10) <= 1

@@ -10,6 +10,7 @@ from holdfast.clock import SECOND
 from holdfast.errors import InvalidInput
 from holdfast.job import Completed, Failed, Reason, State
 from holdfast.limits import BATCH_MAX, PAGE_MAX, SELECT_MAX
+from holdfast.store import Act
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.builders import (
     ACME,
@@ -17,6 +18,8 @@ from holdfast.testing.contract.builders import (
     GLOBEX,
     HOUR,
     MAIL,
+    by_id,
+    changing,
     finding,
     ids,
     rules,
@@ -124,6 +127,36 @@ async def test_creation_narrows_from_and_before(bench: Bench) -> None:
     assert await found(bench, created_from=at) == ["b", "c"]
     assert await found(bench, created_before=at) == ["a"]
     assert await found(bench, created_from=at, created_before=at + 1) == ["b"]
+
+
+async def test_a_find_narrows_by_the_time_of_failure(bench: Bench) -> None:
+    """P8: failed_from is included, failed_before is not, and only failed jobs have such a time."""
+    times = []
+    for id in ("a", "b", "c"):
+        lease = await bench.held(id)
+        bench.clock.advance(10)
+        times.append(bench.clock.now())
+        await bench.end(lease, Failed("no", retryable=False))
+    await bench.end(await bench.held("fine"), Completed())
+    await bench.put("waits")
+
+    assert await found(bench, failed_from=times[1]) == ["b", "c"]
+    assert await found(bench, failed_before=times[1]) == ["a"]
+    assert await found(bench, failed_from=times[1], failed_before=times[2]) == ["b"]
+    assert await found(bench, failed_from=0) == ["a", "b", "c"]
+    assert await found(bench, failed_before=times[2] + 1) == ["a", "b", "c"]
+
+
+async def test_a_change_narrows_by_the_time_of_failure(bench: Bench) -> None:
+    """P6: a replay of what failed since noon replays nothing else."""
+    for id in ("a", "b"):
+        await bench.end(await bench.held(id), Failed("no", retryable=False))
+        bench.clock.advance(10)
+    late = (await bench.get("b")).finished_at
+
+    changed = await bench.store.change(changing(Act.REPLAY, failed_from=late))
+
+    assert list(by_id(changed)) == ["b"]
 
 
 async def pages(bench: Bench, limit: int, **options: Any) -> list[list[str]]:
