@@ -62,7 +62,7 @@ async def explain(store: Store, ref: Ref, *, own: bool = False) -> Explained:
     found = await store.explain(ref)
     gates = found.gates
     if not any(gate.kind in (GateKind.ENDED, GateKind.RUNNING) for gate in gates):
-        nobody = nobody_for(job, await roster(store, ref.tenant if own else None))
+        nobody = nobody_for(job, await roster(store, ref.tenant, own=own))
         if nobody is not None:
             gates = (*gates, Gate(kind=GateKind.NO_WORKER, words=nobody))
     untils = [gate.until for gate in gates if gate.until is not None]

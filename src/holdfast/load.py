@@ -84,8 +84,8 @@ async def load(
     groups = await _all(store, names, ScopeKind.GROUP) if _grouped(settings) else []
     runnable, oldest = _runnable(found, groups, settings)
     # One tenant is not told of the workers that others brought.
-    alone = next(iter(names)) if own and names is not None and len(names) == 1 else None
-    present = await roster(store, alone)
+    alone = next(iter(names)) if names is not None and len(names) == 1 else None
+    present = await roster(store, alone, own=own)
     workers = [one for one in present if one.note.serves_any(names, lines)]
     running = sum(_running(tally) for tally in found) if own else _busy(workers)
     slots = sum(one.note.concurrency for one in workers)

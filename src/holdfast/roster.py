@@ -121,22 +121,27 @@ async def holds(
             start = page[-1].name if page else start
 
 
-async def roster(store: Store, tenant: str | None = None) -> list[Worker]:
-    """The workers that are present, ROSTER_MAX of them at most, as everybody may see them or as a
-    tenant may. Those that speak another version's language are left out.
+async def roster(store: Store, tenant: str | None = None, *, own: bool = False) -> list[Worker]:
+    """The workers that are present, ROSTER_MAX of them at most: of all tenants, or without other
+    tenants' own. Those that speak another version's language are left out.
+
+    `own` is for the tenant's eyes: only those that serve it, and as it may see them.
     """
-    found = [worker_of(one, tenant) async for one in holds(store, tenant)]
-    return [one for one in found if one is not None]
+    found = [worker_of(one) async for one in holds(store, tenant)]
+    known = [one for one in found if one is not None]
+    if not own or tenant is None:
+        return known
+    notes = ((one, one.note.seen_by(tenant)) for one in known)
+    return [Worker(one.name, one.until, note) for one, note in notes if note is not None]
 
 
-def worker_of(hold: Hold, tenant: str | None = None) -> Worker | None:
-    """None when its note cannot be read, or it does not serve the tenant that looks."""
+def worker_of(hold: Hold) -> Worker | None:
+    """None when its note cannot be read."""
     try:
         note = decoder.decode(hold.note)
     except msgspec.MsgspecError:
         return None
-    seen = note if tenant is None else note.seen_by(tenant)
-    return None if seen is None else Worker(hold.owner, hold.until, seen)
+    return Worker(hold.owner, hold.until, note)
 
 
 def nobody_for(job: JobRecord, workers: list[Worker]) -> str | None:

@@ -190,7 +190,8 @@ async def _between(
 async def workers(store: Store, tenant: str | None, queues: tuple[str, ...] | None) -> list[Worker]:
     """Those that are present and serve what may be seen, by name."""
     tenants = None if tenant is None else (tenant,)
-    found = [one for one in await roster(store, tenant) if one.note.serves_any(tenants, queues)]
+    present = await roster(store, tenant, own=tenant is not None)
+    found = [one for one in present if one.note.serves_any(tenants, queues)]
     return sorted(found, key=lambda one: one.name)
 
 
