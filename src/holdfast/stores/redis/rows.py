@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.clock import Micros
 from holdfast.errors import InvalidInput
-from holdfast.job import Envelope, Event, EventKind, JobRecord, NewJob, Reason, Rules, State
+from holdfast.job import By, Envelope, Event, EventKind, JobRecord, NewJob, Reason, Rules, State
 from holdfast.lifecycle import seen
 
 STATES = (
@@ -211,8 +211,14 @@ def text_at(row: bytes, at: int) -> tuple[str, int]:
     return row[at + 2 : end].decode(), end
 
 
+def words(by: By | None) -> str | None:
+    """Who acts and why, as facts keep it."""
+    return None if by is None else by.words
+
+
 def event(cursor: int, at: int, fact: list[Any]) -> Event:
     kind, tenant, id, queue, type, attempt, fence, until, note, _ = fact
+    note, by = note if isinstance(note, list) else (note, None)
     return Event(
         cursor,
         at,
@@ -225,6 +231,7 @@ def event(cursor: int, at: int, fact: list[Any]) -> Event:
         fence,
         until or None,
         None if note is False else note,
+        by,
     )
 
 

@@ -24,7 +24,7 @@ from holdfast.store import (
     Selection,
     Tally,
 )
-from holdfast.stores.redis.rows import REASON_CODES, STATE_CODES, STATES, record
+from holdfast.stores.redis.rows import REASON_CODES, STATE_CODES, STATES, exact, record, words
 from holdfast.stores.redis.shards import Shards, together
 
 KIND_CODES = {ScopeKind.TENANT: "t", ScopeKind.QUEUE: "q", ScopeKind.GROUP: "g"}
@@ -55,8 +55,10 @@ def chosen(select: Selection) -> tuple[Any, ...]:
         select.tags or None,
         [REASON_CODES[reason] for reason in select.reasons] or None,
         select.key,
-        select.created_from,
-        select.created_before,
+        exact("created_from", select.created_from),
+        exact("created_before", select.created_before),
+        exact("failed_from", select.failed_from),
+        exact("failed_before", select.failed_before),
     )
 
 
@@ -130,7 +132,8 @@ async def _step(
         change.limit,
         change.priority,
         change.delay_us,
-        change.run_at,
+        exact("run_at", change.run_at),
+        words(change.by),
     )
     reached, *names = await shards.call("change", shard, args, now)
     pairs = zip(names[::2], names[1::2], strict=True)
@@ -146,7 +149,7 @@ async def _replay(
     told, reached, _ = await shards.call("find", shard, args, now)
     jobs = [record(one, 0) for one in told]
     items = [(f"{job.seq:016}", replay_id(job.tenant, job.id)) for job in jobs]
-    answers = await shards.call("replay", shard, items, now) if items else []
+    answers = await shards.call("replay", shard, (items, words(change.by)), now) if items else []
     done = {
         Ref(job.tenant, job.id): new
         for job, (_, new), answer in zip(jobs, items, answers, strict=True)

@@ -83,6 +83,21 @@ function counts.add(tenant, queue, from, to, number, bytes)
   end
 end
 
+local scopes_of = {} -- By kind and tenant: how many it has, with those that this call lets in.
+
+-- Whether a tenant that may have so many queues or groups may have jobs in this one: always, if it is
+-- known. Those without jobs count until they are pruned.
+function counts.admit(kind, tenant, part, most)
+  local record = counts.of(kind, tenant, part)
+  if not record.new or record.admitted then return true end
+  local name = kind .. tenant
+  local number = scopes_of[name] or call('ZLEXCOUNT', key('scopes:' .. kind),
+    '[' .. tenant .. '\0', '(' .. tenant .. '\1')
+  record.admitted = number < most
+  scopes_of[name] = record.admitted and number + 1 or number
+  return record.admitted
+end
+
 -- Makes a scope known although it has no jobs, for it has slots.
 function counts.list(kind, tenant, part)
   local record = counts.of(kind, tenant, part)

@@ -33,10 +33,13 @@ local function single()
   local of_queue, of_tenant = 'q\0' .. line, 't\0' .. tenant .. '\0'
   local known = call('HMGET', key('counts'), of_queue, of_tenant)
   if not (known[1] and known[2]) then return nil end
-  -- A name that was made for this very call has no history.
-  local is_new = ARGS[3] and not CONTROL[7]
-  if EVENTS and not is_new and call('ZSCORE', TAILS, name) then return nil end
-  if not is_new and heads.packs > 0 then return nil end -- It may be in a pack.
+  if EVENTS and call('ZSCORE', TAILS, name) then return nil end
+  if heads.packs > 0 then -- It may be in a pack.
+    local stem = string.sub(name, 1, #name - #id + STEM_SIZE)
+    if call('ZRANGEBYLEX', key('spans'), '[' .. stem, '(' .. name .. '\1', 'LIMIT', '0', '1')[1] then
+      return nil
+    end
+  end
   local number = core.next('seq')
   local seq = wide(number)
   if call('HSETNX', NAMES, name, seq) == 0 then return nil end
