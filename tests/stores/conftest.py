@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,10 +14,12 @@ from tests.servers.foundationdb import Absent, FoundationCluster
 from tests.servers.kinds import KINDS, PACKED, Missing
 from tests.servers.service import Host
 from tests.stores.packed import PackedRedis, PackedSqlite, one_is_a_pack
+from tests.stores.redis.spoil import spoil as redis_spoil
 
 from holdfast.clock import Clock
-from holdfast.store import Store
+from holdfast.store import Ref, Store
 from holdfast.stores import open_store
+from holdfast.stores.redis.store import RedisStore
 from holdfast.testing import ManualClock
 from holdfast.testing.contract.bench import Bench
 
@@ -148,6 +150,14 @@ async def bench(make: Callable[[str, Clock | None], Store]) -> AsyncIterator[Ben
     """For each store: opened, empty, on a ManualClock."""
     clock = ManualClock()
     bench = Bench(lambda: make("jobs", clock), clock)
+    bench.spoil = spoiler(bench.store)
     await bench.open()
     yield bench
     await bench.close()
+
+
+def spoiler(store: Store) -> Callable[[Store, Ref], Awaitable[None]] | None:
+    """What damages the record of a job in this store; None where records are not encoded."""
+    if isinstance(store, RedisStore):
+        return redis_spoil
+    return None

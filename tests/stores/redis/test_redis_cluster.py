@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
@@ -33,8 +34,12 @@ def own_cluster() -> Iterator[Cluster]:
         yield cluster
 
 
+_nonces = itertools.count()
+
+
 def claim(limit: int, tenants: tuple[str, ...] | None = (ACME,)) -> Claim:
-    return Claim(worker="w", nonce="n", limit=limit, lease_us=60 * SECOND, tenants=tenants)
+    nonce = f"n{next(_nonces)}"
+    return Claim(worker="w", nonce=nonce, limit=limit, lease_us=60 * SECOND, tenants=tenants)
 
 
 async def test_events_of_many_shards_come_once_each(cluster: Cluster, opened: Open) -> None:

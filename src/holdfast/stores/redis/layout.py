@@ -116,7 +116,7 @@ jobs in one step.
 
 from __future__ import annotations
 
-FORMAT = 2
+FORMAT = 3
 """Of the keys and their values; a store of a newer one is not touched."""
 
 PACK_MAX = 128

@@ -10,9 +10,20 @@ from typing import Any
 import msgspec
 
 from holdfast.clock import Micros
-from holdfast.errors import InvalidInput
-from holdfast.job import By, Envelope, Event, EventKind, JobRecord, NewJob, Reason, Rules, State
-from holdfast.lifecycle import seen
+from holdfast.errors import HoldfastError, InvalidInput
+from holdfast.job import (
+    By,
+    Envelope,
+    Event,
+    EventKind,
+    JobRecord,
+    Lease,
+    NewJob,
+    Reason,
+    Rules,
+    State,
+)
+from holdfast.lifecycle import Transition, seen
 
 STATES = (
     State.WAITING,
@@ -136,18 +147,59 @@ def leased(answer: list[Any]) -> list[Sequence[Any]]:
     return told
 
 
+class Unreadable(msgspec.Struct, frozen=True):
+    """A leased job whose record cannot be read."""
+
+    tenant: str
+    id: str
+    token: str
+    why: str
+
+    def failed(self) -> Transition:
+        """What becomes of it."""
+        return Transition(
+            tenant=self.tenant,
+            id=self.id,
+            token=self.token,
+            to=State.FAILED,
+            reason=Reason.DECODE,
+            error=f"its stored record cannot be read: {self.why}",
+        )
+
+
+BROKEN = (msgspec.MsgspecError, HoldfastError, ValueError, TypeError, LookupError, RecursionError)
+"""What reading damaged bytes may raise."""
+
+
 def record(told: Sequence[Any], now: Micros) -> JobRecord:
-    """The job of a row as told, as a reader sees it now."""
+    """The job of a row as told, as a reader sees it now. Where its rules, its tags or its payload
+    cannot be read, it is shown without them.
+    """
     return _read(told, now)[0]
 
 
-def token(told: Sequence[Any], now: Micros) -> tuple[JobRecord, str]:
-    """The same with the token of its lease."""
-    job, nonce = _read(told, now)
-    return job, f"{nonce}.{job.seq}"
+def lease(told: Sequence[Any]) -> Lease | Unreadable:
+    """The same with the token and the deadline of its lease."""
+    job, nonce, why = _read(told, 0)
+    secret = f"{nonce}.{job.seq}"
+    if why is not None:
+        return Unreadable(job.tenant, job.id, secret, why)
+    assert job.lease_until is not None
+    return Lease(job, secret, job.lease_until)
 
 
-def _read(told: Sequence[Any], now: Micros) -> tuple[JobRecord, str]:
+_NOTHING = (None, None), "json", 1, Rules(), b"null"
+
+
+def _contents(tail: bytes, body: bytes) -> tuple[Any, str, int, Rules, bytes | None]:
+    """What scripts do not look into: tags and origin, and what is in the body."""
+    codec, version, rules, payload = unpack(body)
+    tags, origin = unpack(tail) if tail else (None, None)
+    return (tags, origin), codec, version, rules_of(rules), payload
+
+
+def _read(told: Sequence[Any], now: Micros) -> tuple[JobRecord, str, str | None]:
+    """The job, the nonce of its lease, and why not all of it could be read."""
     row: bytes = told[1]
     (
         state, _, reason, attempt, fence, lapses, misses, priority, created, updated, run_at,
@@ -163,8 +215,12 @@ def _read(told: Sequence[Any], now: Micros) -> tuple[JobRecord, str]:
     type, at = text_at(row, at)
     group, at = text_at(row, at)
     key, at = text_at(row, at)
-    tags, origin = unpack(row[at:]) if at < len(row) else (None, None)
-    codec, version, rules, body = unpack(told[2])
+    why = None
+    try:
+        (tags, origin), codec, version, rules, body = _contents(row[at:], told[2])
+    except BROKEN as broken:
+        (tags, origin), codec, version, rules, body = _NOTHING
+        why = str(broken) or repr(broken)
     error, result, progress, replayed = told[3:7] if len(told) > 3 else (None, None, None, None)
     kind, run_at = STATES[state - 1], int(run_at)
     held = state == _PROCESSING
@@ -173,7 +229,7 @@ def _read(told: Sequence[Any], now: Micros) -> tuple[JobRecord, str]:
         id,
         queue,
         Envelope(type, codec, version, body),
-        rules_of(rules),
+        rules,
         int(priority),
         key or None,
         group or None,
@@ -198,7 +254,7 @@ def _read(told: Sequence[Any], now: Micros) -> tuple[JobRecord, str]:
         _text(progress),
         _text(replayed),
     )
-    return job, nonce
+    return job, nonce, why
 
 
 _PROCESSING = STATE_CODES[State.PROCESSING]

@@ -144,8 +144,10 @@ class RedisStore:
             return []
         if len(concerned) == 1:
             answer = await shards.call("claim", concerned[0], claims.wish(claim), now)
-            return claims.leases(answer, claim, shards.number)
-        return await claims.Claiming(shards, claim, concerned, now).leases()
+            found = claims.taken(answer, claim, shards.number)
+        else:
+            found = await claims.Claiming(shards, claim, concerned, now).taken()
+        return await claims.readable(shards, found, now)
 
     async def extend(self, extensions: Sequence[Extension]) -> list[Extended]:
         within("extensions", len(extensions), BATCH_MAX)

@@ -61,7 +61,10 @@ function counts.move(row, from, to)
   end
   if group then add(counts.of('g', tenant, group), from, to) end
   if ruled(tenant) then
-    if from == PROCESSING or to == PROCESSING then lines.touch_tenant(tenant) end
+    if from == PROCESSING or to == PROCESSING then
+      lines.touch(tenant, queue)
+      lines.touch_tenant(tenant)
+    end
     if group and lived and to ~= PROCESSING then groups.touch(tenant, group) end
   end
 end
