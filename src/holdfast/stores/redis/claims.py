@@ -26,7 +26,7 @@ from holdfast.job import Lease
 from holdfast.scope import rounds
 from holdfast.store import Claim
 from holdfast.stores.redis import journey, packs
-from holdfast.stores.redis.rows import Unreadable, lease, leased
+from holdfast.stores.redis.rows import Unreadable, exact, lease, leased
 from holdfast.stores.redis.shards import Shards, together
 
 ROUNDS_MAX = 20
@@ -57,7 +57,7 @@ def wish(claim: Claim) -> tuple[Any, ...]:
         claim.worker,
         claim.nonce,
         claim.limit,
-        claim.lease_us,
+        exact("lease_us", claim.lease_us),
         None if claim.tenants is None else tuple(set(claim.tenants)),
         None if claim.queues is None else tuple(set(claim.queues)),
         claim.exclude_groups or None,

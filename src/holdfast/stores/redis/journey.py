@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -13,13 +14,13 @@ from holdfast.errors import REFUSALS, IdConflict, JobNotFound, QueueFull, Tenant
 from holdfast.job import By, NewJob, Reason, State
 from holdfast.lifecycle import Transition
 from holdfast.store import Acked, Canceled, Enqueued, Extended, Extension, Ref
-from holdfast.stores.redis import packs
+from holdfast.stores.redis import fit, packs
 from holdfast.stores.redis.packs import Parcel
 from holdfast.stores.redis.rows import (
+    EXACT_MAX,
     REASON_CODES,
     STATE_CODES,
     STATES,
-    exact,
     new_row,
     plain,
     raw,
@@ -33,11 +34,24 @@ RETRY_AFTER_S = 1.0
 CALL_BYTES_MAX = 4 * 1024 * 1024
 """Payloads of one call: a script holds up the server while it copies them."""
 
+TOKEN_MAX = 1024
+"""Letters of what is no token of ours that the scripts are told."""
+_SEQUENCE = re.compile("[1-9][0-9]{0,15}")
+
 CREATED = 1
 KNOWN, CONFLICT, FULL, TOO_MANY = 0, 2, 3, 4
 
 
 async def enqueue(shards: Shards, jobs: Sequence[NewJob], now: Micros | None) -> list[Enqueued]:
+    return await fit.each(
+        jobs,
+        fit.of_job,
+        lambda some: _enqueue(shards, some, now),
+        lambda job, why: Enqueued(job.id, False, why),
+    )
+
+
+async def _enqueue(shards: Shards, jobs: Sequence[NewJob], now: Micros | None) -> list[Enqueued]:
     if len(jobs) == 1 < packs.PACK_MIN:
         return [await _enqueue_one(shards, jobs[0], now)]
     spread = shards.spread(jobs, (job.tenant for job in jobs))
@@ -147,6 +161,17 @@ def _enqueued(job: NewJob, answer: Any) -> Enqueued:
 
 
 async def ack(shards: Shards, transitions: Sequence[Transition], now: Micros | None) -> list[Acked]:
+    return await fit.each(
+        transitions,
+        fit.of_transition,
+        lambda some: _ack(shards, some, now),
+        lambda change, why: Acked(change.id, error=why),
+    )
+
+
+async def _ack(
+    shards: Shards, transitions: Sequence[Transition], now: Micros | None
+) -> list[Acked]:
     # Completions go first, which only a job that is named twice would notice.
     once = len({change.id for change in transitions}) == len(transitions)
     found: list[Any] = [None] * len(transitions)
@@ -197,7 +222,7 @@ def _change(change: Transition, seq: str | None, nonce: str | None) -> tuple[Any
         raw(change.result),
         STATE_CODES[change.to],
         change.delay_us,
-        exact("run_at", change.run_at),
+        change.run_at,
         change.give_back,
         change.miss,
         change.lapsed,
@@ -210,10 +235,11 @@ def _token(token: str | None) -> tuple[str | None, str | None, bool]:
     """The job's sequence, the claim's nonce, and whether it was leased in a piece. No sequence,
     where it is none of our tokens.
     """
-    nonce, _, digits = (token or "").rpartition(".")
-    if digits.isdecimal() and digits.isascii() and digits[0] != "0":
+    text = plain(token) or ""
+    nonce, _, digits = text.rpartition(".")
+    if _SEQUENCE.fullmatch(digits) and int(digits) < EXACT_MAX:
         return digits.zfill(16), nonce, nonce.endswith(packs.PIECED)
-    return None, token, False
+    return None, None if token is None else text[:TOKEN_MAX], False
 
 
 def _acked(change: Transition, answer: Any) -> Acked:
@@ -223,6 +249,17 @@ def _acked(change: Transition, answer: Any) -> Acked:
 
 
 async def extend(
+    shards: Shards, extensions: Sequence[Extension], now: Micros | None
+) -> list[Extended]:
+    return await fit.each(
+        extensions,
+        fit.of_extension,
+        lambda some: _extend(shards, some, now),
+        lambda one, why: Extended(one.id, error=why),
+    )
+
+
+async def _extend(
     shards: Shards, extensions: Sequence[Extension], now: Micros | None
 ) -> list[Extended]:
     items = [
@@ -245,6 +282,17 @@ def _extended(one: Extension, answer: Any) -> Extended:
 
 
 async def cancel(
+    shards: Shards, refs: Sequence[Ref], by: By | None, now: Micros | None
+) -> list[Canceled]:
+    return await fit.each(
+        refs,
+        fit.of_ref,
+        lambda some: _cancel(shards, some, by, now),
+        lambda ref, why: Canceled(ref.id, False, why),
+    )
+
+
+async def _cancel(
     shards: Shards, refs: Sequence[Ref], by: By | None, now: Micros | None
 ) -> list[Canceled]:
     items = [(ref.tenant, ref.id) for ref in refs]

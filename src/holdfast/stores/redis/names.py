@@ -14,7 +14,7 @@ from holdfast.errors import InvalidInput, StaleSetting, TenantFull
 from holdfast.job import By
 from holdfast.scope import PREFIX, SLOTS, Scope, decode, scope_of, slot_scope_of
 from holdfast.store import Hold, Put, Setting, Take
-from holdfast.stores.redis.rows import raw, words
+from holdfast.stores.redis.rows import exact, raw, words
 from holdfast.stores.redis.shards import Shards, together
 from holdfast.stores.redis.sight import KIND_CODES
 
@@ -50,7 +50,7 @@ async def put(
         raise InvalidInput(field="puts", why=why)
     for shard in spread:
         items = [
-            (one.name, raw(one.value), one.version, *_scope(scope))
+            (one.name, raw(one.value), exact("version", one.version), *_scope(scope))
             for one, scope in zip(puts, scopes, strict=True)
         ]
         args = (items, None, limits.SETTINGS_MAX, words(by))

@@ -35,6 +35,7 @@ _PARTS: dict[str, tuple[str, ...]] = {
     "find": (*_BASE, "walk"),
     "history": _BASE,
     "hold": _BASE,
+    "migrate": _BASE,
     "peek": (*_BASE, "repair"),
     "prune": _BASE,
     "recount": _BASE,

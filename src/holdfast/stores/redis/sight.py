@@ -66,6 +66,7 @@ def chosen(select: Selection) -> tuple[Any, ...]:
 
 
 async def find(shards: Shards, find: Find, now: Micros | None) -> Page:
+    exact("after", find.after)
     if find.limit == 0:
         return Page([], find.after)
     concerned = _concerned(shards, find.select)
@@ -103,6 +104,7 @@ def _concerned(shards: Shards, select: Selection) -> list[int]:
 async def change(shards: Shards, change: Change, now: Micros | None) -> Changed:
     """One step, in one shard; the cursor says in which the next one goes on."""
     concerned = _concerned(shards, change.select)
+    within("after", change.after, 1 << 63)
     place, after = change.after >> SHARD_BITS, change.after & ((1 << SHARD_BITS) - 1)
     done: dict[Ref, str] = {}
     while place < len(concerned):
@@ -130,8 +132,8 @@ async def _step(
         change.act.value,
         change.after,
         change.limit,
-        change.priority,
-        change.delay_us,
+        exact("priority", change.priority),
+        exact("delay_us", change.delay_us),
         exact("run_at", change.run_at),
         words(change.by),
     )

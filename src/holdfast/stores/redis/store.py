@@ -98,7 +98,7 @@ class RedisStore:
             servers = await opening.look(links)
             for server in servers:
                 opening.check(server, self.options)
-            number = await opening.agree(links)
+            number = await opening.agree(links, migrate=self.options.migrate == "auto")
         except BaseException:
             await links.close()
             raise
@@ -122,7 +122,7 @@ class RedisStore:
     async def migrate(self) -> int:
         links = Links(self.options)
         try:
-            await opening.agree(links)
+            await opening.agree(links, migrate=True)
         finally:
             await links.close()
         return FORMAT
