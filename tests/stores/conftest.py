@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,10 +15,11 @@ from tests.servers.kinds import KINDS, PACKED, Missing
 from tests.servers.service import Host
 from tests.stores.foundationdb.spoil import spoil as spoil_foundationdb
 from tests.stores.packed import PackedRedis, one_is_a_pack
+from tests.stores.redis.spoil import spoil as spoil_redis
 from tests.stores.sqlite.spoil import spoil as spoil_sqlite
 
 from holdfast.clock import Clock
-from holdfast.store import Store
+from holdfast.store import Ref, Store
 from holdfast.stores import open_store
 from holdfast.testing import ManualClock
 from holdfast.testing.contract.bench import Bench
@@ -36,7 +37,12 @@ STORES = [
 ]
 
 
-SPOILS = {"sqlite": spoil_sqlite, "foundationdb": spoil_foundationdb}
+SPOILS: dict[str, Callable[[Store, Ref], Awaitable[None]]] = {
+    "sqlite": spoil_sqlite,
+    "foundationdb": spoil_foundationdb,
+    "redis": spoil_redis,
+    "cluster": spoil_redis,
+}
 """How a stored record is made unreadable, where records are encoded."""
 
 
@@ -154,7 +160,8 @@ async def bench(
     """For each store: opened, empty, on a ManualClock."""
     clock = ManualClock()
     bench = Bench(lambda: make("jobs", clock), clock)
-    bench.spoil = SPOILS.get(request.node.callspec.params["server"])
+    kind = request.node.callspec.params["server"].removesuffix(PACKED)
+    bench.spoil = SPOILS.get(kind)
     await bench.open()
     yield bench
     await bench.close()
