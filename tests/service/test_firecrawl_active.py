@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from urllib.parse import quote
 
 import pytest
-from tests.service.firecrawl import CLAIM_S, Bench, benched
+from tests.service.firecrawl import CLAIM_S, STORES, Bench, benched
 
 from holdfast.errors import StoreUnavailable
 from holdfast.limits import HOLD_S_MAX
@@ -18,9 +18,9 @@ from holdfast.store import Find, Selection
 MINUTE = 60_000
 
 
-@pytest.fixture
-async def bench() -> AsyncIterator[Bench]:
-    async with benched() as found:
+@pytest.fixture(params=STORES)
+async def bench(request: pytest.FixtureRequest) -> AsyncIterator[Bench]:
+    async with benched(kind=request.param) as found:
         yield found
 
 

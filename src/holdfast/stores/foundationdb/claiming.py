@@ -20,8 +20,8 @@ from holdfast.stores.foundationdb.lines import tidy
 from holdfast.stores.foundationdb.rules import Known
 from holdfast.stores.foundationdb.runner import Ahead, Work
 from holdfast.stores.foundationdb.step import Step
-from holdfast.stores.foundationdb.taking import Manner, Stranger, Taking, announce, ask
-from holdfast.stores.foundationdb.turns import PATIENCE_S, Turns
+from holdfast.stores.foundationdb.taking import Manner, Stranger, Taking, ask
+from holdfast.stores.foundationdb.turns import PATIENCE_S, Turns, announce
 
 T = TypeVar("T")
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from holdfast.clock import SECOND, Micros, seconds
-from holdfast.job import EventKind, State
+from holdfast.job import EventKind, Reason, State
+from holdfast.lifecycle import clip, why
 from holdfast.limits import REPAIR_MAX, WAIT_S_MAX
 from holdfast.store import Watch
 from holdfast.stores.foundationdb import gates, places
-from holdfast.stores.foundationdb.journey import stand
+from holdfast.stores.foundationdb.journey import finish, stand
 from holdfast.stores.foundationdb.layout import (
     Space,
     whole,
 )
 from holdfast.stores.foundationdb.lines import open_lines
-from holdfast.stores.foundationdb.rows import Row, lease_of
+from holdfast.stores.foundationdb.rows import Row, lease_of, plain
 from holdfast.stores.foundationdb.rules import Known
 from holdfast.stores.foundationdb.step import Step
 from holdfast.stores.foundationdb.turns import Turns
@@ -134,6 +135,14 @@ def retire(step: Step, row: Row) -> None:
     """Takes a job out of its line that is past its time to live: upkeep will fail it."""
     row.late, row.gate, row.granted = True, 0, False
     step.save(row)
+
+
+async def fail_unreadable(step: Step, row: Row, fault: str) -> None:
+    """Fails a job that nobody could run: by itself, before it costs anybody an attempt."""
+    row.state, row.reason, row.error = State.FAILED, Reason.DECODE, plain(clip(fault))
+    row.updated_at = step.now
+    await finish(step, row)
+    step.note(EventKind.FAILED, row, note=why(row))
 
 
 # -- what a sleeper waits for ----------------------------------------------------------------------

@@ -238,7 +238,7 @@ async def _extend(step: Step, extension: Extension) -> Extended:
     assert row.lease_until is not None
     row.lease_until = max(row.lease_until, step.now + extension.lease_us)
     deadline = step.at.deadline(extension.lease_us)
-    if deadline > row.held_at:
+    if deadline > row.held_at or step.at.ahead(row.held_at, row.lease_us):
         row.held_at, row.lease_us = deadline, extension.lease_us
     row.updated_at = step.now
     if extension.progress is not None:

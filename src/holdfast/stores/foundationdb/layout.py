@@ -16,7 +16,7 @@ and must not read a counter that all others write. So facts are written to INBOX
 (8 bytes of version, 2 of batch order, which the cluster fills in, 2 of the place), and numbered
 later, by who reads or prunes (`log.number`): what a step sees at its version is complete up to it.
 
-    ALL  META     -> format, first version
+    ALL  META     -> format, first version    read by every step: another version of it stops
          QUEUES   queue tenant -> since     lines that may have ready jobs: claims that name queues
          LINES    tenant queue -> since     the same lines: claims that name tenants, or nothing
          TENANTS  tenant -> since           tenants that have such lines: claims that name nothing
@@ -111,8 +111,8 @@ from functools import lru_cache
 
 from holdfast.scope import Scope, ScopeKind
 
-FORMAT = 1
-"""Of the keys and their values; a store of a newer one is not touched."""
+FORMAT = 2
+"""Of the keys and their values; a store of another one is not touched."""
 
 INLINE_MAX = 1024
 """Bytes of a payload that is kept in the row of its job."""

@@ -72,6 +72,8 @@ class Step(Overlay):
         self.ended: list[Ref] = []
         self.groups: set[tuple[str, str]] = set()
         """(tenant, group): of limited ones whose room may have changed."""
+        self.format: bytes | None = None
+        """The key of the format that it has to find as it was."""
         self.named: set[Scope] = set()
         """Queues and groups that are known to have counters, or will have them."""
         self.by: str | None = None

@@ -14,14 +14,7 @@ from time import monotonic
 from typing import Any, TypeVar
 
 from holdfast.clock import Clock, Micros, micros
-from holdfast.errors import (
-    NOT_OPEN,
-    InvalidInput,
-    SchemaTooNew,
-    StoreError,
-    StoreUnavailable,
-    TenantFull,
-)
+from holdfast.errors import NOT_OPEN, InvalidInput, StoreError, StoreUnavailable, TenantFull
 from holdfast.job import By, Lease, NewJob
 from holdfast.lifecycle import Transition
 from holdfast.limits import (
@@ -66,6 +59,7 @@ from holdfast.stores.foundationdb import (
     explain,
     journey,
     log,
+    migrate,
     names,
     recounting,
     sight,
@@ -77,7 +71,7 @@ from holdfast.stores.foundationdb.binding import open_database, require
 from holdfast.stores.foundationdb.claiming import Claiming, mend
 from holdfast.stores.foundationdb.clock import Time
 from holdfast.stores.foundationdb.directory import Directories
-from holdfast.stores.foundationdb.layout import FORMAT, Keys, Space, number, whole
+from holdfast.stores.foundationdb.layout import Keys
 from holdfast.stores.foundationdb.options import Options, parse
 from holdfast.stores.foundationdb.rules import Known
 from holdfast.stores.foundationdb.runner import Ahead, Runner, Work
@@ -153,7 +147,11 @@ class FoundationStore:
         database = open_database(self.options) if self._database is None else self._database
         runner = Runner(database, self.options, self._time)
         runner.keys = Keys(await self._prefix(runner))
-        runner.first = await runner.write(self._format)
+        if self.options.migrate == "auto":
+            await migrate.migrate(runner)
+        place = self.options.name
+        runner.first = await runner.write(lambda step: migrate.open_format(step, place))
+        runner.check = migrate.check
         self._owner = os.getpid()
         self._bell = Bell()  # A new one: after a fork the old one's lock may be held for ever.
         self._doorbell = Doorbell(database, runner.keys, self._bell, self.options.timeout_s)
@@ -168,17 +166,6 @@ class FoundationStore:
             lambda transaction: Directories(transaction, options.name).create_or_open(options.path)
         )
 
-    async def _format(self, step: Step) -> int:
-        """Writes the format of an empty place, refuses a newer one; gives its first version."""
-        key = step.keys.all(Space.META)
-        found = await step.get(key)
-        if found is None:
-            found = bytes([FORMAT]) + whole(step.at.version)
-            step.put(key, found)
-        elif found[0] > FORMAT:
-            raise SchemaTooNew(store=self.options.name, found=found[0], known=FORMAT)
-        return number(found[1:])
-
     async def close(self) -> None:
         runner, self._runner = self._runner, None
         doorbell, self._doorbell = self._doorbell, None
@@ -191,12 +178,10 @@ class FoundationStore:
             await runner.write(partial(leave, turns=self._turns))
 
     async def migrate(self) -> int:
-        if self._runner is not None:
-            await self._runner.write(self._format)
-        else:
-            await self.open()
-            await self.close()
-        return FORMAT
+        database = open_database(self.options) if self._database is None else self._database
+        runner = Runner(database, self.options, self._time)
+        runner.keys = Keys(await self._prefix(runner))
+        return await migrate.migrate(runner)
 
     # -- journey ---------------------------------------------------------------------------------
 
@@ -222,8 +207,11 @@ class FoundationStore:
             why = f"is a {kind}; must be a Transaction of the package foundationdb"
             raise InvalidInput(field="using", why=why)
         ahead = partial(journey.ask_enqueue, jobs=jobs, believe=False)
-        step = await self._open().joined(connection, ahead)
-        answers = await journey.enqueue(step, self._known, jobs, believe=False)
+        runner = self._open()
+        step = await runner.joined(connection, ahead)
+        answers = await runner.checked(
+            step, lambda step: journey.enqueue(step, self._known, jobs, believe=False)
+        )
         await step.conclude()
         step.flush()
         return answers

@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from holdfast.clock import SECOND
+from holdfast.job import State
 from holdfast.scope import Scope, ScopeKind
 from holdfast.stores.foundationdb.layout import Space, after, number
 from holdfast.stores.foundationdb.overlay import Pair, count_of
 from holdfast.stores.foundationdb.repeats import until_of
+from holdfast.stores.foundationdb.rows import lease_of
 from holdfast.stores.foundationdb.shares import NAMED, key_of
 from holdfast.stores.foundationdb.step import Step
 from holdfast.stores.foundationdb.turns import is_gone
@@ -42,6 +44,8 @@ class Sweep:
                 step.drop_if(key, value)
             busy = busy or len(gone) >= SWEEP_STEP // 2
         busy = await _count_down(step, await self._some(step, Space.COUNTS)) or busy
+        for space in (Space.HELD, Space.SPENT):
+            await _bring_back(step, space, await self._some(step, space))
         gates = await self._some(step, Space.GATES)
         for key in await _idle(step, [key for key, _ in gates]):
             step.drop(key)
@@ -97,6 +101,21 @@ async def _count_down(step: Step, pairs: list[Pair]) -> bool:
                 step.drop(key)
             step.add(key_of(step, scope.tenant, NAMED[scope.kind]), -1)
     return len(zero) >= SWEEP_STEP // 2
+
+
+async def _bring_back(step: Step, space: Space, pairs: list[Pair]) -> None:
+    """Puts leases of before a restore where the wall clock will end them."""
+    names = [
+        step.keys.name_of(space, key)
+        for key, value in pairs
+        if step.at.ahead(step.keys.instant_of(space, key), lease_of(value)[1])
+    ]
+    for row in await step.rows(names):
+        held = row is not None and row.state is State.PROCESSING and row.lease_until is not None
+        if row is not None and held and step.at.ahead(row.held_at, row.lease_us):
+            assert row.lease_until is not None
+            row.held_at = step.at.place(row.lease_until)
+            step.save(row)
 
 
 async def _idle(step: Step, keys: list[bytes]) -> list[bytes]:

@@ -9,17 +9,15 @@ from enum import Enum, auto
 from functools import partial
 from heapq import nsmallest
 
-from holdfast.job import EventKind, Lease, Reason, State
-from holdfast.lifecycle import clip, why
+from holdfast.job import EventKind, Lease, State
 from holdfast.scope import Scope, ScopeKind, rounds
 from holdfast.store import Claim
 from holdfast.stores.bell import Line
 from holdfast.stores.foundationdb import gates, places
-from holdfast.stores.foundationdb.claims import retire
-from holdfast.stores.foundationdb.journey import finish
-from holdfast.stores.foundationdb.layout import INLINE_MAX, STEP_BYTES_MAX, Space, after, text
+from holdfast.stores.foundationdb.claims import fail_unreadable, retire
+from holdfast.stores.foundationdb.layout import INLINE_MAX, STEP_BYTES_MAX, after
 from holdfast.stores.foundationdb.lines import Lines
-from holdfast.stores.foundationdb.rows import Candidate, Row, candidate, plain
+from holdfast.stores.foundationdb.rows import Candidate, Row, candidate
 from holdfast.stores.foundationdb.rules import Known
 from holdfast.stores.foundationdb.step import Step
 from holdfast.stores.foundationdb.turns import (
@@ -323,7 +321,7 @@ class Taking:
             retire(step, row)
             return False
         if row.fault is not None:
-            await _unreadable(step, row, row.fault)
+            await fail_unreadable(step, row, row.fault)
             return False
         if row.group is None or not step.rules.gated(row.tenant, row.group, row.queue):
             return True
@@ -382,14 +380,6 @@ def ask(step: Step, claim: Claim, turns: Turns) -> None:
     Lines(step, turns, (claim.tenants, claim.queues)).ask()
 
 
-async def _unreadable(step: Step, row: Row, fault: str) -> None:
-    """Fails a job that nobody could run: by itself, before it costs anybody an attempt."""
-    row.state, row.reason, row.error = State.FAILED, Reason.DECODE, plain(clip(fault))
-    row.updated_at = step.now
-    await finish(step, row)
-    step.note(EventKind.FAILED, row, note=why(row))
-
-
 def _start(rooms: list[places.Room], share: places.Share) -> tuple[int, ...]:
     """Takes the places of one job, in parts of this claimer if it can; gives the parts."""
     parts = tuple(room.start(share) for room in rooms)
@@ -399,10 +389,3 @@ def _start(rooms: list[places.Room], share: places.Share) -> tuple[int, ...]:
 def _window(wanted: int, claimers: int) -> int:
     """How many entries of a line to read, so that each of its claimers finds its own."""
     return min(WINDOW_MAX, max(WINDOW_MIN, 2 * wanted * claimers))
-
-
-async def announce(step: Step, turns: Turns, line: Line) -> int:
-    """Leaves the store's name at a line before it first claims from it; gives the version."""
-    prefix = step.keys.all(Space.CLAIMERS, text(line[0]), text(line[1]))
-    step.stamp(prefix + text(turns.name))
-    return step.at.version

@@ -28,6 +28,7 @@ from typing import Any
 
 from holdfast.clock import SECOND
 from holdfast.stores.bell import Line
+from holdfast.stores.foundationdb.clock import RESTORED
 from holdfast.stores.foundationdb.layout import Space, text, texts
 from holdfast.stores.foundationdb.rows import Candidate
 from holdfast.stores.foundationdb.step import Step
@@ -189,7 +190,8 @@ class Turns:
             found = [
                 each
                 for each in candidates
-                if each.stamp not in self._taken and self._gone.get(each.stamp, 0) <= version
+                if each.stamp not in self._taken
+                and not version < self._gone.get(each.stamp, 0) <= version + RESTORED
             ][:most]
             self._taken.update(each.stamp for each in found)
             return found
@@ -256,9 +258,16 @@ def shared(
     return others.pop(me, []), others
 
 
+def _is_there(stamp: bytes, version: int) -> bool:
+    """Whether who left this stamp at a line was there lately; not before a restore."""
+    left = int.from_bytes(stamp[:8], "big")
+    return version - PRESENT < left <= version + RESTORED
+
+
 def is_gone(stamp: bytes, version: int) -> bool:
     """Whether who left this stamp at a line has not been there for long."""
-    return int.from_bytes(stamp[:8], "big") + 6 * PRESENT < version
+    left = int.from_bytes(stamp[:8], "big")
+    return left + 6 * PRESENT < version or left > version + RESTORED
 
 
 def _claimers_key(step: Step, line: Line) -> bytes:
@@ -274,9 +283,7 @@ async def present(step: Step, turns: Turns, line: Line) -> list[str]:
     prefix = _claimers_key(step, line)
     pairs = await step.under(prefix, CLAIMERS_MAX, snapshot=True)
     found = {
-        texts(key[len(prefix) :], 1)[0]
-        for key, value in pairs
-        if int.from_bytes(value[:8], "big") + PRESENT > step.at.version
+        texts(key[len(prefix) :], 1)[0] for key, value in pairs if _is_there(value, step.at.version)
     }
     turns.crowded(line, len(found | {turns.name}))
     return sorted(found | {turns.name})
@@ -298,3 +305,10 @@ async def leave(step: Step, turns: Turns) -> None:
     """Takes the store's name away from the lines: it will not claim there any more."""
     for tenant, queue in turns.known():
         step.drop(step.keys.all(Space.CLAIMERS, text(tenant), text(queue), text(turns.name)))
+
+
+async def announce(step: Step, turns: Turns, line: Line) -> int:
+    """Leaves the store's name at a line before it first claims from it; gives the version."""
+    prefix = step.keys.all(Space.CLAIMERS, text(line[0]), text(line[1]))
+    step.stamp(prefix + text(turns.name))
+    return step.at.version
