@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from datetime import datetime
+from functools import partial
 from typing import Annotated, ClassVar
 
 import uuid_utils
@@ -17,6 +18,7 @@ from holdfast.enqueue import plan_with
 from holdfast.errors import InvalidInput, JobNotFound, NotChangeable, PayloadTooLarge
 from holdfast.job import TERMINAL, Envelope, JobRecord, NewJob, Reason, State, check_name
 from holdfast.limits import GROUP_MAX, KEY_MAX, PAGE_MAX, QUEUE_MAX, TAG_MAX, TYPE_MAX
+from holdfast.service.aside import aside, size_of
 from holdfast.service.call import Call
 from holdfast.service.endpoint import Status
 from holdfast.service.problems import problem
@@ -59,10 +61,13 @@ async def enqueue(call: Call) -> Status:
 async def enqueue_many(call: Call) -> EnqueuedManyOut:
     """Keeps up to 1,000 jobs. Each has its own answer; what is wrong with the call refuses all."""
     key = call.header(IDEMPOTENCY_HEADER)
-    jobs = [
-        planned(call, one, None if key is None else f"{key}/{number}", f"jobs[{number}].")
-        for number, one in enumerate(call.body.jobs)
-    ]
+    jobs = await aside(
+        sum(len(bytes(one.payload)) for one in call.body.jobs if one.payload is not UNSET),
+        lambda: [
+            planned(call, one, None if key is None else f"{key}/{number}", f"jobs[{number}].")
+            for number, one in enumerate(call.body.jobs)
+        ],
+    )
     return EnqueuedManyOut(jobs=[_told(one) for one in await call.service.store.enqueue(jobs)])
 
 
@@ -195,7 +200,8 @@ def cursor(text: str) -> int:
 
 async def get(call: Call) -> JobOut:
     """One job, with its payload and its result."""
-    return job_out(await seen(call, call.job()))
+    job = await seen(call, call.job())
+    return await aside(size_of([job]), lambda: job_out(job))
 
 
 async def seen(call: Call, ref: Ref) -> JobRecord:
@@ -223,7 +229,8 @@ async def result(call: Call) -> ResultOut:
             left = end - time.monotonic()
             done = job.state in TERMINAL
             if done or left <= 0 or gone.done() or call.service.closing:
-                return result_out(job, done=done)
+                told = partial(result_out, job, done=done)
+                return await aside(size_of([job]), told)
             nap = asyncio.ensure_future(call.service.store.wait(Watch(job=ref), min(left, NAP_S)))
             await asyncio.wait({nap, gone}, return_when=asyncio.FIRST_COMPLETED)
             if not nap.done():

@@ -30,6 +30,7 @@ from holdfast.job import (
 )
 from holdfast.lifecycle import Transition, completion, decide
 from holdfast.limits import ID_MAX, WORKER_MAX
+from holdfast.service.aside import aside, size_of
 from holdfast.service.call import Call
 from holdfast.service.problems import problem
 from holdfast.service.render import lease_out, unbase64
@@ -73,7 +74,9 @@ async def claim(call: Call) -> LeasesOut:
             leases = await service.pollers.claim(wanted, wait_s, gone)
         finally:
             gone.cancel()
-    return LeasesOut(leases=[lease_out(one) for one in await _allowed(call, leases)])
+    mine = await _allowed(call, leases)
+    size = size_of(one.job for one in mine)
+    return LeasesOut(leases=await aside(size, lambda: [lease_out(one) for one in mine]))
 
 
 async def _allowed(call: Call, leases: list[Lease]) -> list[Lease]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from functools import partial
 from typing import Any
 
 import uuid_utils
@@ -13,6 +14,7 @@ from holdfast.lifecycle import Transition, decide
 from holdfast.limits import EXCLUDE_MAX
 from holdfast.scope import Scope, ScopeKind
 from holdfast.scopes import ALIVE
+from holdfast.service.aside import aside, size_of
 from holdfast.service.firecrawl import mapping
 from holdfast.service.firecrawl.endpoint import Ask
 from holdfast.service.firecrawl.mapping import QUEUE, TYPE, Claimed, Key
@@ -83,7 +85,7 @@ async def pop(ask: Ask) -> Any:
         if lease is None:
             await end_overdue(ask.wire, tenant, OVERDUE_POP)
             return None
-        found = mapping.popped(lease)
+        found = await aside(size_of([lease.job]), partial(mapping.popped, lease))
         if found is not None:
             return await _given(ask, lease, found, bare=body.workerId is None)
         await _refused(ask.wire, lease)
