@@ -14,7 +14,7 @@ from holdfast import roster
 from holdfast.audit import Audit, GroupOf
 from holdfast.check import check_name
 from holdfast.clock import Micros, micros
-from holdfast.codec import OBJECT, Codecs
+from holdfast.codec import JSON, OBJECT, Codecs, json_fault
 from holdfast.enqueue import Options, plan_with
 from holdfast.errors import HoldfastError, InvalidInput, JobNotFound, PayloadTooLarge
 from holdfast.explain import Explained
@@ -108,6 +108,8 @@ def payload_of(job: JobRecord, codecs: Codecs) -> object:
     try:
         if envelope.codec == OBJECT:
             return msgspec.to_builtins(envelope.body)
+        if envelope.codec == JSON and (fault := json_fault(envelope.body)) is not None:
+            return f"<unreadable: {fault}>"
         if envelope.codec == "pickle":
             return f"<{len(envelope.body)} bytes of pickle, not read>"
         return codecs.get(envelope.codec).decode(envelope.body, object)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
 import click
 
-from holdfast import operate
+from holdfast import operate, shown
 from holdfast.cli.common import Settings, common_options, json_option, opened, work
 from holdfast.cli.show import (
     ago,
@@ -89,9 +88,9 @@ def _lines(found: Timeline, whole: dict[str, object]) -> Iterator[str]:
     for name in _REST:
         if whole[name] is not None:
             yield _line(name, whole[name])
-    yield _block("payload", json.dumps(whole["payload"], indent=2, ensure_ascii=False, default=str))
+    yield _block("payload", shown.pretty(whole["payload"]))
     if job.result is not None:
-        yield _block("result", json.dumps(whole["result"], indent=2, ensure_ascii=False))
+        yield _block("result", shown.pretty(whole["result"]))
     if job.error is not None:
         yield _block("error", job.error)
 

@@ -6,6 +6,8 @@ import asyncio
 import time
 from collections.abc import Mapping
 from datetime import datetime
+from functools import partial
+from itertools import count
 from typing import Annotated, ClassVar
 
 import uuid_utils
@@ -21,6 +23,7 @@ from holdfast.explain import explain as explain_job
 from holdfast.explain import unnamed
 from holdfast.job import TERMINAL, Envelope, JobRecord, NewJob, Reason, State
 from holdfast.limits import GROUP_MAX, KEY_MAX, PAGE_MAX, QUEUE_MAX, TAG_MAX, TYPE_MAX
+from holdfast.service.aside import aside, size_of
 from holdfast.service.call import Call
 from holdfast.service.endpoint import Status
 from holdfast.service.problems import problem
@@ -67,10 +70,16 @@ async def enqueue_many(call: Call) -> EnqueuedManyOut:
     """Keeps up to 1,000 jobs. Each has its own answer; what is wrong with the call refuses all."""
     key = call.header(IDEMPOTENCY_HEADER)
     known = await call.service.types.known([one.type for one in call.body.jobs])
-    jobs = [
-        planned(call, one, known, None if key is None else f"{key}/{number}", f"jobs[{number}].")
-        for number, one in enumerate(call.body.jobs)
-    ]
+
+    def plan() -> list[NewJob]:
+        keys = ((None if key is None else f"{key}/{number}") for number in count())
+        return [
+            planned(call, one, known, own, f"jobs[{number}].")
+            for number, (one, own) in enumerate(zip(call.body.jobs, keys, strict=False))
+        ]
+
+    size = sum(len(bytes(one.payload)) for one in call.body.jobs if one.payload is not UNSET)
+    jobs = await aside(size, plan)
     results = await call.service.store.enqueue(jobs)
     told = [_told(one, job.envelope.type in known) for one, job in zip(results, jobs, strict=True)]
     return EnqueuedManyOut(jobs=told)
@@ -208,7 +217,8 @@ def cursor(text: str, field: str = "cursor") -> int:
 
 async def get(call: Call) -> JobOut:
     """One job, with its payload and its result."""
-    return job_out(await seen(call, call.job()))
+    job = await seen(call, call.job())
+    return await aside(size_of([job]), lambda: job_out(job))
 
 
 async def seen(call: Call, ref: Ref) -> JobRecord:
@@ -237,7 +247,8 @@ async def result(call: Call) -> ResultOut:
             left = end - time.monotonic()
             done = job.state in TERMINAL
             if done or left <= 0 or gone.done() or call.service.closing:
-                return result_out(job, done=done)
+                told = partial(result_out, job, done=done)
+                return await aside(size_of([job]), told)
             nap = asyncio.ensure_future(call.service.store.wait(Watch(job=ref), min(left, NAP_S)))
             await asyncio.wait({nap, gone}, return_when=asyncio.FIRST_COMPLETED)
             if not nap.done():

@@ -35,6 +35,7 @@ from holdfast.scope import Explanation, ScopeKind
 from holdfast.service.api import bounds
 from holdfast.service.api.hiding import hidden, seen
 from holdfast.service.api.verbs import encoded, encoded_lease, verb
+from holdfast.service.aside import aside
 from holdfast.service.call import Call
 from holdfast.service.rights import Unauthenticated
 from holdfast.store import (
@@ -103,7 +104,8 @@ def _capabilities(call: Call) -> Capabilities:
 @verb(wire.ENQUEUE)
 async def enqueue(call: Call, jobs: list[NewJob]) -> list[Enqueued]:
     """Keeps jobs; each has its own answer."""
-    jobs = [bounds.new_job(call, job) for job in jobs]
+    size = sum(len(job.envelope.body) for job in jobs if isinstance(job.envelope.body, bytes))
+    jobs = await aside(size, lambda: [bounds.new_job(call, job) for job in jobs])
     if len(jobs) == 1 and (large := _too_large(call, jobs[0])) is None:
         return [await call.service.enqueues.submit(jobs[0])]  # Travels with those of other callers.
     refused = {n: large for n, job in enumerate(jobs) if (large := _too_large(call, job))}

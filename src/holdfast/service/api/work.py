@@ -29,6 +29,7 @@ from holdfast.job import (
 from holdfast.lifecycle import Transition, completion, decide
 from holdfast.limits import ID_MAX, WORKER_MAX
 from holdfast.service.api.hiding import hidden
+from holdfast.service.aside import aside, size_of
 from holdfast.service.call import Call
 from holdfast.service.problems import problem
 from holdfast.service.render import lease_out, unbase64
@@ -78,7 +79,9 @@ async def claim(call: Call) -> LeasesOut:
         except Unauthenticated:
             await _give_back(call, leases, 0)
             raise
-    return LeasesOut(leases=[lease_out(one) for one in await _allowed(call, leases)])
+    mine = await _allowed(call, leases)
+    size = size_of(one.job for one in mine)
+    return LeasesOut(leases=await aside(size, lambda: [lease_out(one) for one in mine]))
 
 
 async def _allowed(call: Call, leases: list[Lease]) -> list[Lease]:

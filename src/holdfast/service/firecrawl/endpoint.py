@@ -7,6 +7,7 @@ The team is in the path or in the body, so whether the caller may act for it is 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from holdfast.errors import HoldfastError
+from holdfast.service.aside import aside
 from holdfast.service.call import Call, decoded
 from holdfast.service.endpoint import JSON_MEDIA, NOBODY, read
 from holdfast.service.firecrawl import mapping
@@ -106,7 +108,8 @@ class Endpoint:
             _allow(line, caller)
             ask = Ask(wire, request, caller)
             if line.body is not None:
-                ask.body = line.body(await _body(request, wire.settings.body_max))
+                body = await _body(request, wire.settings.body_max)
+                ask.body = await aside(len(body), partial(line.body, body))
             if line.right is Right.READ:
                 async with wire.service.reads.lane(caller):
                     found = await line.handler(ask)

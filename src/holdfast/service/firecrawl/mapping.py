@@ -230,10 +230,7 @@ def _parts(job: JobRecord) -> tuple[_Head, bytes] | None:
         head = _head.decode(body[:cut] + b"}")
     except msgspec.DecodeError:
         return None
-    data = body[start:end]
-    if known(job_name, head.id) is None or json_fault(_masked(data)) is not None:
-        return None
-    return head, data
+    return None if known(job_name, head.id) is None else (head, body[start:end])
 
 
 def job_id(job: JobRecord) -> str | None:
@@ -244,8 +241,8 @@ def job_id(job: JobRecord) -> str | None:
 
 def job_out(job: JobRecord) -> JobOut | None:
     parts = _parts(job)
-    if parts is None:
-        return None
+    if parts is None or json_fault(_masked(parts[1])) is not None:
+        return None  # Somebody else wrote it, and the answer with it.
     head, data = parts
     return JobOut(
         id=head.id,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import uuid_utils
@@ -12,6 +13,7 @@ from holdfast.lifecycle import Transition, decide
 from holdfast.limits import EXCLUDE_MAX
 from holdfast.scope import Scope, ScopeKind
 from holdfast.scopes import ALIVE
+from holdfast.service.aside import aside, size_of
 from holdfast.service.firecrawl import mapping
 from holdfast.service.firecrawl.claims import note_of
 from holdfast.service.firecrawl.endpoint import Ask
@@ -95,7 +97,7 @@ async def pop(ask: Ask) -> Any:
         if lease is None:
             await end_overdue(ask.wire, tenant, OVERDUE_POP)
             return None
-        found = mapping.popped(lease)
+        found = await aside(size_of([lease.job]), partial(mapping.popped, lease))
         if found is not None:
             note = None if body.workerId is None else note_of(salt, nonce, lease.token)
             return await _given(ask, lease, found, note)
