@@ -70,6 +70,7 @@ from holdfast.stores.sqlite import (
 )
 from holdfast.stores.sqlite.connection import open_reader, open_writer, patiently
 from holdfast.stores.sqlite.faults import ours
+from holdfast.stores.sqlite.forks import check_fork, forget, remember
 from holdfast.stores.sqlite.lane import Call, Lane
 from holdfast.stores.sqlite.layout import SCHEMA_VERSION
 from holdfast.stores.sqlite.options import Options, parse
@@ -130,7 +131,7 @@ class SqliteStore:
     async def open(self) -> None:
         if self._writer is not None and self._owner == os.getpid():
             return
-        _check_fork(self._path)
+        check_fork(self._path)
         options = self.options
         writer = Writer(options, self._clock, self._committed)
         self._owner = os.getpid()
@@ -149,7 +150,7 @@ class SqliteStore:
         except BaseException:
             await self.close()
             raise
-        _open.add(self)
+        remember(self, self._path)
 
     async def close(self) -> None:
         lanes = (self._writer, self._pages, self._peeks)
@@ -157,7 +158,7 @@ class SqliteStore:
         poster, self._poster = self._poster, None
         if self._owner != os.getpid():
             return  # After a fork the threads and the connections are the parent's.
-        _open.discard(self)
+        forget(self)
         if poster is not None:
             poster.close()
         for lane in lanes:
@@ -167,7 +168,7 @@ class SqliteStore:
         self._bell.ring_all()
 
     async def migrate(self) -> int:
-        _check_fork(self._path)
+        check_fork(self._path)
 
         def connect() -> sqlite3.Connection:
             return open_writer(self.options)
@@ -403,28 +404,6 @@ class SqliteStore:
 
     def _committed(self, transaction: Transaction) -> None:
         self._doorbell.ring(transaction.lines, transaction.ended)
-
-
-_open: set[SqliteStore] = set()
-"""Those that are open. In a forked child the parent's stay here, and none of it is collected: a
-connection must not be closed by a process that did not open it.
-"""
-
-
-def _check_fork(path: str) -> None:
-    """Refuses a file that was open when this process was forked.
-
-    SQLite takes the parent's locks for this process's own and sets none: the parent, when it
-    closes, would delete the log with what was written here.
-    """
-    place = os.path.realpath(path)
-    for store in _open:
-        if store._owner != os.getpid() and os.path.realpath(store._path) == place:
-            why = (
-                "it was open when this process was forked; close it before the fork"
-                " (app.sync.close()), or open it only in the child"
-            )
-            raise StoreUnavailable(store=path, why=why)
 
 
 def _snapshot(connection: sqlite3.Connection, act: Callable[[sqlite3.Connection], T]) -> T:
