@@ -12,7 +12,7 @@ import msgspec
 from holdfast import load as _load
 from holdfast import roster
 from holdfast.audit import Audit, GroupOf
-from holdfast.check import check_name
+from holdfast.check import check_name, check_whole
 from holdfast.clock import Micros, micros
 from holdfast.codec import JSON, OBJECT, Codecs, json_fault
 from holdfast.enqueue import Options, plan_with
@@ -20,8 +20,8 @@ from holdfast.errors import HoldfastError, InvalidInput, JobNotFound, PayloadToo
 from holdfast.explain import Explained
 from holdfast.explain import explain as explain_job
 from holdfast.finding import Finding, Level
-from holdfast.job import TERMINAL, Envelope, Event, JobRecord, NewJob, State
-from holdfast.limits import PAGE_MAX, PAYLOAD_MAX, TENANT_MAX
+from holdfast.job import TERMINAL, By, Envelope, Event, JobRecord, NewJob, State
+from holdfast.limits import PAGE_MAX, PAYLOAD_MAX, PRIORITY_MAX, PRIORITY_MIN, TENANT_MAX
 from holdfast.listings import configured, tallies
 from holdfast.plural import many
 from holdfast.scope import Scope, ScopeKind
@@ -34,6 +34,7 @@ from holdfast.scopes import (
 )
 from holdfast.store import Act, Change, Find, Hold, Ref, Selection, Store, Tally
 from holdfast.stores import open_store
+from holdfast.tenant import change_one
 from holdfast.types import Types, foreign_type
 
 STEP = 200
@@ -148,23 +149,37 @@ def _possible(job: JobRecord, act: Act) -> bool:
     return job.state is not State.PROCESSING
 
 
-async def replay(store: Store, select: Selection) -> AsyncIterator[int]:
+async def replay(store: Store, select: Selection, by: By | None = None) -> AsyncIterator[int]:
     """Replays what is selected, once per job; yields how many so far, after each bounded step."""
-    async for done in _steps(store, select, Act.REPLAY):
+    async for done in _steps(store, select, Act.REPLAY, by):
         yield done
 
 
-async def purge(store: Store, select: Selection) -> AsyncIterator[int]:
+async def purge(store: Store, select: Selection, by: By | None = None) -> AsyncIterator[int]:
     """Deletes what is selected and nobody holds; yields how many so far, after each step."""
-    async for done in _steps(store, select, Act.DELETE):
+    async for done in _steps(store, select, Act.DELETE, by):
         yield done
 
 
-async def _steps(store: Store, select: Selection, act: Act) -> AsyncIterator[int]:
+async def reprioritise(store: Store, ref: Ref, priority: int, by: By | None = None) -> None:
+    """Changes the priority of a job that waits; NotChangeable when it runs or has ended."""
+    check_whole("priority", priority, PRIORITY_MIN, PRIORITY_MAX)
+    await change_one(store, ref, Act.REPRIORITISE, priority=priority, by=by)
+
+
+async def reschedule(
+    store: Store, ref: Ref, *, delay_us: Micros = 0, run_at: Micros | None = None, by: By | None
+) -> None:
+    """Changes when a job that waits may run; an instant wins over a delay."""
+    await change_one(store, ref, Act.RESCHEDULE, delay_us=delay_us, run_at=run_at, by=by)
+
+
+async def _steps(store: Store, select: Selection, act: Act, by: By | None) -> AsyncIterator[int]:
     after: int | None = 0
     total = 0
     while after is not None:
-        changed = await store.change(Change(select=select, act=act, after=after, limit=STEP))
+        step = Change(select=select, act=act, after=after, limit=STEP, by=by)
+        changed = await store.change(step)
         total += len(changed.done)
         after = changed.cursor
         yield total

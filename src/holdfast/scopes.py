@@ -17,7 +17,7 @@ from holdfast.ceiling import allowed
 from holdfast.check import check_name, check_seconds
 from holdfast.clock import Micros, micros
 from holdfast.errors import InvalidInput, StaleSetting, StoreUnsupported, did_you_mean
-from holdfast.job import TERMINAL, State
+from holdfast.job import TERMINAL, By, State
 from holdfast.limits import HOLD_S_MAX, ID_MAX, NOTE_MAX, PAGE_MAX, within
 from holdfast.scope import (
     NO_SETTINGS,
@@ -86,13 +86,15 @@ class ScopeHandle:
                 return ScopeState(self.scope, decode(name, setting.value), setting.version)
         return ScopeState(self.scope, NO_SETTINGS, 0)
 
-    async def set(self, *, expect: int | None = None, **changes: Unpack[Limits]) -> ScopeState:
+    async def set(
+        self, *, expect: int | None = None, by: By | None = None, **changes: Unpack[Limits]
+    ) -> ScopeState:
         """Changes the named fields. StaleSetting if `expect` is given and no longer the version,
         InvalidInput above a ceiling, PlatformOnly for what the tenant may not change.
         """
         if not changes:
             raise InvalidInput(field="set", why=f"say what: {', '.join(Limits.__annotations__)}")
-        return await self._change(expect, lambda before: amended(before, dict(changes)))
+        return await self._change(expect, lambda before: amended(before, dict(changes)), by)
 
     async def pause(self, reason: str, author: str) -> ScopeState:
         """Nothing of the scope is claimed until `resume`; what runs may end."""
@@ -100,21 +102,28 @@ class ScopeHandle:
         ScopeSettings(paused=pause).checked(self.scope.kind)
         await self.exists()
         return await self._change(
-            None, lambda before: msgspec.structs.replace(before, paused=pause)
+            None,
+            lambda before: msgspec.structs.replace(before, paused=pause),
+            By(author, reason),
         )
 
-    async def resume(self, author: str) -> ScopeState:
+    async def resume(self, author: str, reason: str = "") -> ScopeState:
         """Ends a pause; changes nothing when there is none."""
         ScopeSettings(paused=Pause("resume", author)).checked(self.scope.kind)
         await self.exists()
         after = await self._change(
-            None, lambda before: msgspec.structs.replace(before, paused=None)
+            None,
+            lambda before: msgspec.structs.replace(before, paused=None),
+            By(author, reason).checked(),
         )
         logger.info("%s: resumed by %s", words(self.scope), author)
         return after
 
     async def _change(
-        self, expect: int | None, change: Callable[[ScopeSettings], ScopeSettings]
+        self,
+        expect: int | None,
+        change: Callable[[ScopeSettings], ScopeSettings],
+        by: By | None = None,
     ) -> ScopeState:
         supported(self._store)
         name = self.scope.name
@@ -130,7 +139,7 @@ class ScopeHandle:
                 return found
             value = None if wanted == NO_SETTINGS else encode(wanted)
             try:
-                done = await self._store.settings([Put(name, value, found.version)])
+                done = await self._store.settings([Put(name, value, found.version)], by=by)
             except StaleSetting:
                 if expect is not None or left == 0:
                     raise
@@ -231,7 +240,7 @@ class GroupHandle(ScopeHandle):
         counts = (await self.counts()).counts
         return sum(number for state, number in counts.items() if state in ALIVE)
 
-    async def cancel(self) -> AsyncIterator[Canceling]:
+    async def cancel(self, *, by: By | None = None) -> AsyncIterator[Canceling]:
         """Cancels all its jobs that have not ended, in bounded steps; tells how far it is."""
         total = await self.count_alive()
         done, after = 0, None
@@ -239,7 +248,7 @@ class GroupHandle(ScopeHandle):
             page = await self.jobs(states=ALIVE, after=after, limit=STEP)
             refs = [Ref(job.tenant, job.id) for job in page.jobs]
             if refs:
-                done += sum(one.canceled for one in await self._store.cancel(refs))
+                done += sum(one.canceled for one in await self._store.cancel(refs, by=by))
             yield Canceling(done, max(done, total))
             if page.cursor is None:
                 return

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import CancelledError, Future
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Protocol, TypeVar, Unpack, overload
 from weakref import WeakSet
@@ -24,7 +25,7 @@ from holdfast.check import check_seconds
 from holdfast.enqueue import EnqueuedMany, Options
 from holdfast.errors import InvalidInput, StoreUnavailable, WaitTimeout
 from holdfast.explain import Explained
-from holdfast.job import JobRecord
+from holdfast.job import By, JobRecord
 from holdfast.scope import Scope
 from holdfast.scopes import Canceling, GroupHandle, ScopeHandle, ScopeState, Slot
 from holdfast.store import Enqueued, Page, Tally
@@ -234,8 +235,8 @@ class SyncTenant:
     ) -> EnqueuedMany:
         return self._call(self._tenant.enqueue_many(jobs, on_batch=on_batch, **options))
 
-    def cancel(self, job_id: str) -> bool:
-        return self._call(self._tenant.cancel(job_id))
+    def cancel(self, job_id: str, *, by: By | None = None) -> bool:
+        return self._call(self._tenant.cancel(job_id, by=by))
 
     def get(self, job_id: str) -> JobRecord:
         return self._call(self._tenant.get(job_id))
@@ -255,8 +256,21 @@ class SyncTenant:
         except TimeoutError:
             raise WaitTimeout(id=job_id, timeout_s=timeout) from None
 
-    def replay(self, job_id: str) -> str:
-        return self._call(self._tenant.replay(job_id))
+    def reprioritise(self, job_id: str, priority: int, *, by: By | None = None) -> None:
+        self._call(self._tenant.reprioritise(job_id, priority, by=by))
+
+    def reschedule(
+        self,
+        job_id: str,
+        *,
+        delay: float | None = None,
+        run_at: datetime | None = None,
+        by: By | None = None,
+    ) -> None:
+        self._call(self._tenant.reschedule(job_id, delay=delay, run_at=run_at, by=by))
+
+    def replay(self, job_id: str, *, by: By | None = None) -> str:
+        return self._call(self._tenant.replay(job_id, by=by))
 
     def counts(self) -> list[Tally]:
         return self._call(self._tenant.counts())
@@ -288,14 +302,16 @@ class SyncScope:
     def get(self) -> ScopeState:
         return self._call(self._handle.get())
 
-    def set(self, *, expect: int | None = None, **changes: Unpack[Limits]) -> ScopeState:
-        return self._call(self._handle.set(expect=expect, **changes))
+    def set(
+        self, *, expect: int | None = None, by: By | None = None, **changes: Unpack[Limits]
+    ) -> ScopeState:
+        return self._call(self._handle.set(expect=expect, by=by, **changes))
 
     def pause(self, reason: str, author: str) -> ScopeState:
         return self._call(self._handle.pause(reason, author))
 
-    def resume(self, author: str) -> ScopeState:
-        return self._call(self._handle.resume(author))
+    def resume(self, author: str, reason: str = "") -> ScopeState:
+        return self._call(self._handle.resume(author, reason))
 
     def counts(self) -> Tally:
         return self._call(self._handle.counts())
@@ -324,9 +340,9 @@ class SyncGroup(SyncScope):
     def jobs(self, **filters: Any) -> Page:
         return self._call(self._handle.jobs(**filters))
 
-    def cancel(self) -> Iterator[Canceling]:
+    def cancel(self, *, by: By | None = None) -> Iterator[Canceling]:
         """A step at a time, as the caller asks for them."""
-        steps = self._handle.cancel()
+        steps = self._handle.cancel(by=by)
         while (step := self._call(_next(steps))) is not None:
             yield step
 

@@ -106,6 +106,8 @@ def _slot(p: Pick) -> dict[str, Any]:
 
 
 JSON_BODIES: dict[str, Make] = {
+    "reprioritise": lambda p: {"priority": 1},
+    "reschedule": lambda p: {"delay": 1},
     "enqueue": _job,
     "enqueue_many": lambda p: {"jobs": [_job(p), _job(p)]},
     "claim": _claim,

@@ -16,8 +16,9 @@ from holdfast.cli.filters import filters, narrows
 from holdfast.cli.job import print_timeline
 from holdfast.cli.jobs import print_jobs
 from holdfast.cli.show import job_data, print_json, progress
+from holdfast.cli.signing import signed
 from holdfast.errors import JobNotFound
-from holdfast.job import State
+from holdfast.job import By, State
 from holdfast.limits import BATCH_MAX, PAGE_MAX, within
 from holdfast.operate import Timeline
 from holdfast.plural import many
@@ -88,7 +89,7 @@ class _Deed:
     """What replay and purge have in common, and their words."""
 
     act: Act
-    steps: Callable[[Store, Selection], AsyncIterator[int]]
+    steps: Callable[[Store, Selection, By], AsyncIterator[int]]
     done: str
     asks: bool
 
@@ -104,6 +105,7 @@ class _Wish:
     everything: bool
     dry_run: bool
     as_json: bool
+    by: By
     yes: bool = True
 
 
@@ -113,6 +115,7 @@ def _deed_options(function: Callable[..., Any]) -> Callable[..., Any]:
         filters(states=False),
         click.option("--all", "everything", is_flag=True, help="All dead letters."),
         click.option("--dry-run", is_flag=True, help="Only say how many it would be."),
+        signed,
         json_option,
         common_options,
     )[::-1]:
@@ -186,7 +189,7 @@ async def _perform(settings: Settings, deed: _Deed, wish: _Wish, total: int) -> 
     done = 0
     async with opened(settings) as store:
         with progress(deed.done, total, quiet=settings.quiet) as so_far:
-            async for done in deed.steps(store, _dead(wish.select, wish.ids)):
+            async for done in deed.steps(store, _dead(wish.select, wish.ids), wish.by):
                 so_far(done)
     return done
 

@@ -11,7 +11,9 @@ from holdfast.amend import Limits
 from holdfast.cli.common import Settings, common_options, json_option, opened, work
 from holdfast.cli.scoping import one_of, scope_options, settings_words, state_data
 from holdfast.cli.show import counts_data, print_json
+from holdfast.cli.signing import signed
 from holdfast.cli.values import none_or_whole, yes_or_no
+from holdfast.job import By
 from holdfast.plural import many
 from holdfast.scopes import ScopeState, words
 from holdfast.store import Tally
@@ -70,10 +72,11 @@ _CEILING = "How high the tenant's own tokens may set it."
 @click.command("limit")
 @scope_options
 @_options
+@signed
 @json_option
 @common_options
 @click.pass_obj
-def command(settings: Settings, /, **given: Any) -> None:
+def command(settings: Settings, /, *, by: By, **given: Any) -> None:
     """Set limits of a tenant, or of a queue or a group of it; they hold at once.
 
     What is not named stays as it is; `none` takes a limit away. Without options it shows what is
@@ -85,7 +88,7 @@ def command(settings: Settings, /, **given: Any) -> None:
     changes = _changes(given)
     if show and changes:
         raise click.UsageError("--show changes nothing: leave the other options out")
-    state, tally = work(_apply(settings, where, changes, expect))
+    state, tally = work(_apply(settings, where, changes, expect, by))
     if as_json:
         slots = {} if tally is None else {"counts": counts_data(tally.counts), "slots": tally.slots}
         print_json({**state_data(state), **slots})
@@ -113,9 +116,9 @@ def _said(value: Any) -> Any:
 
 
 async def _apply(
-    settings: Settings, where: dict[str, Any], changes: Limits, expect: int | None
+    settings: Settings, where: dict[str, Any], changes: Limits, expect: int | None, by: By
 ) -> tuple[ScopeState, Tally | None]:
     async with opened(settings) as store:
         handle = operate.scope(store, **where)
-        state = await (handle.set(expect=expect, **changes) if changes else handle.get())
+        state = await (handle.set(expect=expect, by=by, **changes) if changes else handle.get())
         return state, await handle.counts() if store.capabilities.scopes else None

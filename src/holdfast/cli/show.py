@@ -82,6 +82,7 @@ def event_data(event: Event) -> Plain:
         "fence": event.fence,
         "until": instant_text(event.until),
         "note": event.note,
+        "by": event.by,
     }
 
 

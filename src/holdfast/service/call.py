@@ -12,7 +12,8 @@ from starlette.requests import Request
 
 from holdfast.check import check_name
 from holdfast.errors import InvalidInput, did_you_mean
-from holdfast.limits import GROUP_MAX, ID_MAX, QUEUE_MAX, TENANT_MAX
+from holdfast.job import By
+from holdfast.limits import GROUP_MAX, ID_MAX, QUEUE_MAX, REASON_MAX, TENANT_MAX
 from holdfast.scope import Scope, ScopeKind
 from holdfast.service.problems import BodyTooLarge, NotFound, NotJson
 from holdfast.service.rights import Caller, Forbidden
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from holdfast.service.service import Service
 
 TENANT_HEADER = b"holdfast-tenant"
+REASON_HEADER = b"holdfast-reason"
+"""Why an operator does something: kept in the event."""
 SLASH = "\x00"
 """Stands for an encoded slash in a path while it is routed; see `guard.readable`."""
 
@@ -80,6 +83,13 @@ class Call:
         if kind is ScopeKind.QUEUE:
             self.caller.check_queue(name)
         return Scope(self.tenant, kind, name).checked()
+
+    @property
+    def by(self) -> By:
+        """Who acts, by its token, and why, by its own word."""
+        name = "".join(char for char in self.caller.name if char.isprintable()).strip()
+        reason = (self.header(REASON_HEADER) or "").encode("latin-1").decode("utf-8", "replace")
+        return By(name[:REASON_MAX].strip() or "unnamed", reason).checked()
 
     def header(self, name: bytes) -> str | None:
         return header(self.request, name)

@@ -99,6 +99,7 @@ def event_out(event: Event) -> EventOut:
         fence=event.fence,
         until=when(event.until),
         note=event.note,
+        by=event.by,
     )
 
 

@@ -65,6 +65,14 @@ def _jobs() -> Iterator[Route]:
     yield line("timeline", "GET /v1/jobs/{id}/events", READ, jobs.timeline, answer=wire.EventsOut)
     yield line("cancel", "POST /v1/jobs/{id}/cancel", PRODUCE, jobs.cancel, answer=wire.CanceledOut)
     yield line("replay", "POST /v1/jobs/{id}/replay", OPERATE, jobs.replay, answer=wire.ReplayedOut)
+    yield line(
+        "reprioritise", "POST /v1/jobs/{id}/reprioritise", OPERATE, jobs.reprioritise,
+        body=wire.PriorityIn, answer=wire.JobOut,
+    )  # fmt: skip
+    yield line(
+        "reschedule", "POST /v1/jobs/{id}/reschedule", OPERATE, jobs.reschedule,
+        body=wire.TimeIn, answer=wire.JobOut,
+    )  # fmt: skip
     yield line("delete", "DELETE /v1/jobs/{id}", OPERATE, jobs.delete, answer=wire.DeletedOut)
 
 

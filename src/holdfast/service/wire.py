@@ -105,6 +105,17 @@ class EnqueuedManyOut(Out):
     """In the order of the call."""
 
 
+class PriorityIn(Strict):
+    priority: Annotated[int, Meta(ge=PRIORITY_MIN, le=PRIORITY_MAX)]
+
+
+class TimeIn(Strict):
+    """Either of them."""
+
+    delay: Seconds | UnsetType = UNSET
+    run_at: Annotated[datetime, Meta(tz=True)] | UnsetType = UNSET
+
+
 # -- jobs ------------------------------------------------------------------------------------------
 
 
@@ -309,6 +320,8 @@ class EventOut(Out):
     fence: int
     until: datetime | None = None
     note: str | None = None
+    by: str | None = None
+    """Which operator did it, and why."""
 
 
 class EventsOut(Out):

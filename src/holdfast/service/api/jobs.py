@@ -18,7 +18,7 @@ from holdfast.check import check_name
 from holdfast.clock import instant
 from holdfast.codec import BYTES, JSON, json_fault
 from holdfast.enqueue import plan_with
-from holdfast.errors import InvalidInput, JobNotFound, NotChangeable, PayloadTooLarge
+from holdfast.errors import InvalidInput, JobNotFound, PayloadTooLarge
 from holdfast.explain import explain as explain_job
 from holdfast.explain import unnamed
 from holdfast.job import TERMINAL, Envelope, JobRecord, NewJob, Reason, State
@@ -43,7 +43,8 @@ from holdfast.service.wire import (
     ResultOut,
     Strict,
 )
-from holdfast.store import Act, Change, Enqueued, Find, Ref, Selection, Watch
+from holdfast.store import Act, Enqueued, Find, Ref, Selection, Watch
+from holdfast.tenant import change_one
 from holdfast.typed import JobType
 from holdfast.types import foreign_type
 
@@ -155,6 +156,8 @@ class Filter(Strict):
     key: str | None = None
     created_from: Annotated[datetime, Meta(tz=True)] | None = None
     created_before: Annotated[datetime, Meta(tz=True)] | None = None
+    failed_from: Annotated[datetime, Meta(tz=True)] | None = None
+    failed_before: Annotated[datetime, Meta(tz=True)] | None = None
 
     def selection(self, call: Call) -> Selection:
         """Of the caller's tenant, and within its queues."""
@@ -176,9 +179,15 @@ class Filter(Strict):
             tags=self.tag,
             reasons=self.reason,
             key=self.key,
-            created_from=None if self.created_from is None else instant(self.created_from),
-            created_before=None if self.created_before is None else instant(self.created_before),
+            created_from=_instant(self.created_from),
+            created_before=_instant(self.created_before),
+            failed_from=_instant(self.failed_from),
+            failed_before=_instant(self.failed_before),
         )
+
+
+def _instant(at: datetime | None) -> int | None:
+    return None if at is None else instant(at)
 
 
 class Listing(Filter):
@@ -301,22 +310,37 @@ async def cancel(call: Call) -> CanceledOut:
     """Cancels a job: nothing else changes it from then on, and its running handler is told."""
     ref = call.job()
     await seen(call, ref)
-    return CanceledOut(id=ref.id, canceled=await call.view.cancel(ref.id))
+    return CanceledOut(id=ref.id, canceled=await call.view.cancel(ref.id, by=call.by))
 
 
 async def replay(call: Call) -> ReplayedOut:
     """A new job like the finished one; the same one when it was replayed before."""
     ref = call.job()
     await seen(call, ref)
-    return ReplayedOut(id=ref.id, replayed_as=await call.view.replay(ref.id))
+    return ReplayedOut(id=ref.id, replayed_as=await call.view.replay(ref.id, by=call.by))
+
+
+async def reprioritise(call: Call) -> JobOut:
+    """Changes the priority of a job that waits."""
+    ref = call.job()
+    await seen(call, ref)
+    await call.view.reprioritise(ref.id, call.body.priority, by=call.by)
+    return await get(call)
+
+
+async def reschedule(call: Call) -> JobOut:
+    """Changes when a job that waits may run: after a delay, 0 being now, or at an instant."""
+    ref, body = call.job(), call.body
+    await seen(call, ref)
+    delay = None if body.delay is UNSET else body.delay
+    run_at = None if body.run_at is UNSET else body.run_at
+    await call.view.reschedule(ref.id, delay=delay, run_at=run_at, by=call.by)
+    return await get(call)
 
 
 async def delete(call: Call) -> DeletedOut:
     """Takes away a job that nobody holds."""
     ref = call.job()
-    job = await seen(call, ref)
-    select = Selection(tenant=ref.tenant, ids=(ref.id,))
-    changed = await call.service.store.change(Change(select=select, act=Act.DELETE, limit=1))
-    if ref not in changed.done:
-        raise NotChangeable(id=ref.id, state=job.state.value)
+    await seen(call, ref)
+    await change_one(call.service.store, ref, Act.DELETE, by=call.by)
     return DeletedOut(deleted=True)

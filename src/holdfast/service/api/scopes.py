@@ -121,7 +121,7 @@ async def change(call: Call) -> ScopeOut:
     if not changes:
         raise InvalidInput(field="body", why="names nothing to change")
     expect = None if body.expect is UNSET else body.expect
-    return _state(await handle.set(expect=expect, **changes))
+    return _state(await handle.set(expect=expect, by=call.by, **changes))
 
 
 async def pause(call: Call) -> ScopeOut:
@@ -132,7 +132,7 @@ async def pause(call: Call) -> ScopeOut:
 
 async def resume(call: Call) -> ScopeOut:
     """Ends a pause; changes nothing when there is none."""
-    return _state(await _own(call).resume(call.caller.name))
+    return _state(await _own(call).resume(call.by.author, call.by.reason))
 
 
 def _state(state: ScopeState) -> ScopeOut:
@@ -214,7 +214,11 @@ async def cancel_group(call: Call) -> DoneOut:
         )
     )
     refs = [Ref(job.tenant, job.id) for job in page.jobs]
-    done = sum(one.canceled for one in await call.service.store.cancel(refs)) if refs else 0
+    done = (
+        sum(one.canceled for one in await call.service.store.cancel(refs, by=call.by))
+        if refs
+        else 0
+    )
     return DoneOut(done=done, cursor=None if page.cursor is None else str(page.cursor))
 
 

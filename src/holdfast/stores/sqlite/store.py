@@ -66,6 +66,7 @@ from holdfast.stores.sqlite import (
     will,
 )
 from holdfast.stores.sqlite.connection import open_writer
+from holdfast.stores.sqlite.forks import check_fork, forget, remember
 from holdfast.stores.sqlite.lane import Call, Lane
 from holdfast.stores.sqlite.layout import SCHEMA_VERSION
 from holdfast.stores.sqlite.options import Options, parse
@@ -118,7 +119,7 @@ class SqliteStore:
     async def open(self) -> None:
         if self._writer is not None and self._owner == os.getpid():
             return
-        _check_fork(self._path)
+        check_fork(self._path)
         options = self.options
         writer = Writer(options, self._clock, self._committed)
         self._owner = os.getpid()
@@ -134,14 +135,14 @@ class SqliteStore:
         except BaseException:
             await self.close()
             raise
-        _open.add(self)
+        remember(self, self._path)
 
     async def close(self) -> None:
         writer, self._writer = self._writer, None
         readers, self._readers = self._readers, None
         if self._owner != os.getpid():
             return  # After a fork the threads and the connections are the parent's.
-        _open.discard(self)
+        forget(self)
         if writer is not None:
             await writer.stop()
         if readers is not None:
@@ -150,7 +151,7 @@ class SqliteStore:
         self._bell.ring_all()
 
     async def migrate(self) -> int:
-        _check_fork(self._path)
+        check_fork(self._path)
 
         def connect() -> sqlite3.Connection:
             return open_writer(self.options, may_migrate=True)
@@ -337,28 +338,6 @@ class SqliteStore:
     def _committed(self, transaction: Transaction) -> None:
         lines = None if transaction.wakes_all else transaction.lines
         self._doorbell.ring(lines, transaction.ended)
-
-
-_open: set[SqliteStore] = set()
-"""Those that are open. In a forked child the parent's stay here, and none of it is collected: a
-connection must not be closed by a process that did not open it.
-"""
-
-
-def _check_fork(path: str) -> None:
-    """Refuses a file that was open when this process was forked.
-
-    SQLite takes the parent's locks for this process's own and sets none: the parent, when it
-    closes, would delete the log with what was written here.
-    """
-    place = os.path.realpath(path)
-    for store in _open:
-        if store._owner != os.getpid() and os.path.realpath(store._path) == place:
-            why = (
-                "it was open when this process was forked; close it before the fork"
-                " (app.sync.close()), or open it only in the child"
-            )
-            raise StoreUnavailable(store=path, why=why)
 
 
 def _searches(select: Selection) -> str | None:
