@@ -14,10 +14,12 @@ from tests.servers.foundationdb import Absent, FoundationCluster
 from tests.servers.kinds import KINDS, PACKED, Missing
 from tests.servers.service import Host
 from tests.stores.packed import PackedRedis, PackedSqlite, one_is_a_pack
+from tests.stores.postgres.spoil import spoil as spoil_postgres
 
 from holdfast.clock import Clock
 from holdfast.store import Store
 from holdfast.stores import open_store
+from holdfast.stores.postgres.store import PostgresStore
 from holdfast.testing import ManualClock
 from holdfast.testing.contract.bench import Bench
 
@@ -148,6 +150,8 @@ async def bench(make: Callable[[str, Clock | None], Store]) -> AsyncIterator[Ben
     """For each store: opened, empty, on a ManualClock."""
     clock = ManualClock()
     bench = Bench(lambda: make("jobs", clock), clock)
+    if isinstance(bench.store, PostgresStore):
+        bench.spoil = spoil_postgres
     await bench.open()
     yield bench
     await bench.close()
