@@ -1059,6 +1059,7 @@ DECLARE
     first integer;
     last integer;
     rest boolean;
+    opened boolean;
     dried bigint;
     taken bigint;
 BEGIN
@@ -1109,6 +1110,7 @@ BEGIN
         n := 0;
         taken := room;
         rest := cardinality(names) = room;
+        opened := false;
         low := 1;
         -- What each may take is planned by the counts, and picked after that, all at once; but what
         -- limits allow is known only when it is picked.
@@ -1242,7 +1244,14 @@ BEGIN
                 );
                 all_seqs := all_seqs || heads;
             EXCEPTION WHEN unique_violation THEN
-                PERFORM holdfast.open_packs(packs);  -- The next claim takes them from their rows.
+                -- They are taken from their rows in the next round.
+                PERFORM holdfast.open_packs(packs);
+                FOR i IN 1..cardinality(packs) LOOP
+                    gave[pack_visits[i] - visit] := gave[pack_visits[i] - visit] - numbers[i];
+                    asks[pack_visits[i] - visit] := asks[pack_visits[i] - visit] - numbers[i];
+                END LOOP;
+                rest := true;
+                opened := true;
             END;
         END IF;
         RETURN QUERY SELECT t.*, NULL::text[], NULL::bytea[] FROM holdfast.take(
@@ -1266,7 +1275,7 @@ BEGIN
             dry_queues || array_agg(queues[i] ORDER BY i), count(*)
         INTO dry_tenants, dry_queues, dried
         FROM generate_series(1, n) i WHERE gave[i] < asks[i];
-        EXIT WHEN NOT rest OR (room = taken AND dried = 0);
+        EXIT WHEN NOT rest OR (room = taken AND dried = 0 AND NOT opened);
         visit := visit + n;
     END LOOP;
     IF cardinality(all_seqs) > 0 THEN
@@ -1663,3 +1672,113 @@ BEGIN
     SELECT NULL, NULL, f.t, f.q FROM holdfast.tell_freed(done.tenants, channel, sender) f;
 END
 $$;
+
+-- == SQL users ==
+
+-- What jobs of a type get where an INSERT says nothing: as an app has published it, in the setting
+-- `type/<name>` (holdfast/types.py), or else the defaults. What is no type says nothing.
+CREATE FUNCTION holdfast.type_says(
+    job_type text, OUT queue text, OUT priority bigint, OUT rules jsonb, OUT max_attempts integer,
+    OUT keep_us bigint, OUT key_us bigint
+) LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    says jsonb;
+BEGIN
+    SELECT holdfast.as_json('json', s.value) INTO says FROM holdfast.settings s
+    WHERE s.name = 'type/' || job_type;
+    queue := coalesce(says ->> 'queue', 'default');
+    priority := coalesce((says ->> 'priority')::bigint, 0);
+    rules := coalesce(says -> 'rules', '{}');
+    max_attempts := coalesce((rules ->> 'max_attempts')::integer, 3);
+    keep_us := coalesce((rules ->> 'keep_us')::bigint, 86400000000);
+    key_us := (rules ->> 'key_us')::bigint;
+    IF jsonb_typeof(rules) <> 'object' OR max_attempts NOT BETWEEN 1 AND 1000 OR keep_us < 0
+        OR key_us < 0
+    THEN
+        RAISE check_violation;
+    END IF;
+EXCEPTION WHEN data_exception OR check_violation THEN
+    queue := 'default'; priority := 0; rules := '{}'; max_attempts := 3; keep_us := 86400000000;
+    key_us := NULL;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION holdfast.queue_jobs_insert() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    answer holdfast.answer;
+    says record;
+    attempts integer;
+BEGIN
+    -- The name of the setting in two parts, for the schema may have another name than the setting.
+    NEW.tenant := coalesce(NEW.tenant, nullif(current_setting('holdfast' || '.tenant', true), ''));
+    IF NEW.tenant IS NULL THEN
+        RAISE EXCEPTION 'queue_jobs.tenant: is not given, and the setting % has no value',
+            'holdfast' || '.tenant' USING ERRCODE = 'check_violation',
+            HINT = 'Name a tenant, or set one: ALTER ROLE ... SET holdfast' || '.tenant = ...';
+    END IF;
+    SELECT * INTO says FROM holdfast.type_says(NEW.job_type);
+    attempts := coalesce(NEW.max_attempts, says.max_attempts);
+    NEW.queue := coalesce(NEW.queue, says.queue);
+    NEW.id := coalesce(NEW.id, gen_random_uuid()::text);
+    NEW.priority := coalesce(NEW.priority, says.priority);
+    PERFORM holdfast.check_word('tenant', NEW.tenant, 128);
+    PERFORM holdfast.check_word('job_type', NEW.job_type, 128);
+    PERFORM holdfast.check_word('queue', NEW.queue, 128);
+    PERFORM holdfast.check_word('id', NEW.id, 128);
+    IF NEW.idempotency_key IS NOT NULL THEN
+        PERFORM holdfast.check_word('idempotency_key', NEW.idempotency_key, 512);
+    END IF;
+    IF NEW.group_name IS NOT NULL THEN
+        PERFORM holdfast.check_word('group_name', NEW.group_name, 256);
+    END IF;
+    IF NEW.payload IS NULL OR jsonb_typeof(NEW.payload) <> 'object' THEN
+        RAISE EXCEPTION 'queue_jobs.payload: must be a JSON object with the fields of the job type'
+            USING ERRCODE = 'check_violation';
+    END IF;
+    IF octet_length(NEW.payload::text) > 262144 THEN
+        RAISE EXCEPTION 'queue_jobs.payload: has % bytes, at most 262144',
+            octet_length(NEW.payload::text) USING ERRCODE = 'check_violation';
+    END IF;
+    IF attempts NOT BETWEEN 1 AND 1000 THEN
+        RAISE EXCEPTION 'queue_jobs.max_attempts: is %, must be 1 to 1000', attempts
+            USING ERRCODE = 'check_violation';
+    END IF;
+    IF NEW.priority NOT BETWEEN -2147483648 AND 2147483648 THEN
+        RAISE EXCEPTION 'queue_jobs.priority: is %, must be -2147483648 to 2147483648', NEW.priority
+            USING ERRCODE = 'check_violation';
+    END IF;
+    SELECT * INTO answer FROM holdfast.enqueue(
+        ARRAY[NEW.tenant], ARRAY[NEW.id], ARRAY[NEW.queue], ARRAY[NEW.job_type], ARRAY['json'],
+        ARRAY[1], ARRAY[convert_to(NEW.payload::text, 'UTF8')],
+        -- What equals a default of the stored format is left out of it.
+        ARRAY[(says.rules - 'max_attempts' || CASE attempts WHEN 3 THEN '{}'
+            ELSE jsonb_build_object('max_attempts', attempts) END)::text],
+        ARRAY[NEW.priority], NULL,
+        ARRAY[(extract(epoch FROM NEW.run_at) * 1000000)::bigint], NULL,
+        CASE WHEN NEW.idempotency_key IS NOT NULL THEN ARRAY[NEW.idempotency_key] END,
+        ARRAY[says.key_us], ARRAY[NEW.group_name], NULL, NULL, ARRAY[attempts],
+        ARRAY[says.keep_us], NULL, true,
+        'holdfast_' || TG_TABLE_SCHEMA, '*'
+    );
+    IF answer.why = 'conflict' THEN
+        RAISE EXCEPTION 'queue_jobs.id: % is a job of type % in queue %', NEW.id, answer.type,
+            answer.queue USING ERRCODE = 'unique_violation';
+    ELSIF answer.why = 'full' THEN
+        RAISE EXCEPTION 'queue_jobs.tenant: % is full: % of % % are queued', NEW.tenant, answer.has,
+            answer.most, answer.queue USING ERRCODE = 'configuration_limit_exceeded';
+    ELSIF answer.why = 'many' THEN
+        RAISE EXCEPTION 'queue_jobs.tenant: % has % %, the most that a tenant may have', NEW.tenant,
+            answer.most, answer.queue USING ERRCODE = 'configuration_limit_exceeded';
+    ELSIF answer.why = 'known' THEN
+        NEW.id := answer.id;
+    END IF;
+    RETURN NEW;
+END
+$$;
+
+-- What completed jobs gave, while their records are kept.
+CREATE VIEW holdfast.job_results AS
+SELECT h.tenant, h.id, h.queue, h.type AS job_type, holdfast.as_json(h.codec, h.result) AS result,
+    h.attempt AS attempts, holdfast.to_time(h.created_at) AS created_at,
+    holdfast.to_time(h.finished_at) AS finished_at
+FROM holdfast.history h WHERE h.state = 'completed';
