@@ -15,6 +15,7 @@ from tests.servers.kinds import KINDS, PACKED, Missing
 from tests.servers.service import Host
 from tests.stores.foundationdb.spoil import spoil as spoil_foundationdb
 from tests.stores.packed import PackedRedis, one_is_a_pack
+from tests.stores.postgres.spoil import spoil as spoil_postgres
 from tests.stores.redis.spoil import spoil as spoil_redis
 from tests.stores.sqlite.spoil import spoil as spoil_sqlite
 
@@ -42,6 +43,7 @@ SPOILS: dict[str, Callable[[Store, Ref], Awaitable[None]]] = {
     "foundationdb": spoil_foundationdb,
     "redis": spoil_redis,
     "cluster": spoil_redis,
+    **{kind: spoil_postgres for kind in KINDS if kind.startswith("postgres")},
 }
 """How a stored record is made unreadable, where records are encoded."""
 
