@@ -13,13 +13,12 @@ from holdfast import operate
 from holdfast.clock import Micros
 from holdfast.dashboard import filters, session, views
 from holdfast.dashboard.filters import Filters
-from holdfast.dashboard.host import Viewer
 from holdfast.dashboard.site import Ask, moved
 from holdfast.dashboard.words import link
 from holdfast.errors import InvalidInput, NotChangeable
 from holdfast.job import TERMINAL, JobRecord, State
 from holdfast.scopes import ScopeHandle
-from holdfast.store import Act, Change, Ref, Selection, Store
+from holdfast.store import Act, Change, Ref, Selection
 
 STEP = operate.STEP
 ACTS = {"replay": Act.REPLAY, "purge": Act.DELETE}
@@ -114,12 +113,12 @@ async def _job(ask: Ask) -> JobRecord:
 # -- dead letters ----------------------------------------------------------------------------------
 
 
-async def planned(store: Store, viewer: Viewer, chosen: Filters, act: str) -> Bulk:
+async def planned(ask: Ask, chosen: Filters, act: str) -> Bulk:
     """What a bulk act would do, before anybody does it."""
     _known(act)
-    before = views.now()
-    select = chosen.selection(viewer, before=before)
-    total, over = await views.preview(store, select, replay=act == "replay")
+    before = ask.host.clock.now()
+    select = chosen.selection(ask.viewer, before=before)
+    total, over = await views.preview(ask.host.store, select, replay=act == "replay")
     return Bulk(act=act, filters=chosen, before=before, total=total, over=over)
 
 

@@ -63,7 +63,7 @@ async def dead(ask: Ask) -> Response:
     store, bulk = ask.host.store, None
     if act := ask.params.get("act", ""):
         ask.viewer.check(ask.viewer.operates, "operate")
-        bulk = await acts.planned(store, ask.viewer, chosen, act)
+        bulk = await acts.planned(ask, chosen, act)
     found = await views.jobs(store, chosen.selection(ask.viewer), after, PAGE)
     return ask.page("dead.html", filters=chosen, found=found, after=after, bulk=bulk)
 

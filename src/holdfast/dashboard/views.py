@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -35,10 +34,6 @@ PREVIEW_MAX = 10_000
 PREVIEW_STEP = 1000
 
 Settings = dict[Scope, ScopeState]
-
-
-def now() -> Micros:
-    return time.time_ns() // 1000
 
 
 # -- queues ----------------------------------------------------------------------------------------

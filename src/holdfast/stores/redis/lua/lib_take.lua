@@ -184,9 +184,14 @@ end
 function take.again(claim)
   local text = call('GET', claim_key(claim.nonce))
   if not text or tonumber(string.sub(text, 1, SEQ_SIZE)) <= NOW then return false end
+  local tenants = claim.tenants and set_of(claim.tenants)
+  local queues = claim.queues and set_of(claim.queues)
   for at = SEQ_SIZE + 1, #text, SEQ_SIZE do
     local row = held(string.sub(text, at, at + SEQ_SIZE - 1))
-    if row and row.state == PROCESSING and row.lease > NOW and packs.leased_by(row, claim) then
+    -- Of the lines it names: who repeats another's claim must not be given its jobs.
+    if row and row.state == PROCESSING and row.lease > NOW and packs.leased_by(row, claim)
+      and (not tenants or tenants[row.tenant]) and (not queues or queues[row.queue])
+    then
       take.add(row)
     end
   end
