@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
 
 import msgspec
 from starlette.requests import Request
 
 from holdfast.clock import Micros, micros
 from holdfast.coalesce import Coalescer
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, TenantFull
 from holdfast.job import Rules
 from holdfast.limits import ATTEMPTS_MAX, BATCH_MAX, DELAY_S_MAX, LEASE_S_MAX, PAGE_MAX
 from holdfast.scope import Scope, ScopeKind
@@ -94,12 +95,15 @@ class Wire:
     # -- crawls ----------------------------------------------------------------------------------
 
     async def list_crawl(self, crawl: str, tenant: str) -> None:
-        """Says that the team has jobs of the crawl; before the first of them is stored."""
+        """Says that the team has jobs of the crawl; before the first of them is stored. All teams
+        share the list, and it is a hint: a full one refuses no job.
+        """
         now = time.monotonic()
         known = self._listed.pop((crawl, tenant), None)
         if known is None or now - known >= RENEW_S:
             known = now
-            await self.renew_crawl(crawl, (tenant,))
+            with suppress(TenantFull):
+                await self.renew_crawl(crawl, (tenant,))
         self._listed[crawl, tenant] = known
         if len(self._listed) > REMEMBERED_MAX:
             self._listed.popitem(last=False)
