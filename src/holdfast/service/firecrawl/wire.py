@@ -14,6 +14,7 @@ from holdfast.errors import ConfigError
 from holdfast.job import Rules
 from holdfast.limits import ATTEMPTS_MAX, BATCH_MAX, DELAY_S_MAX, LEASE_S_MAX
 from holdfast.scope import Scope, ScopeKind
+from holdfast.scopes import recount
 from holdfast.service.firecrawl import mapping
 from holdfast.service.service import PENDING_MAX, Service
 from holdfast.service.settings import MIB
@@ -25,6 +26,9 @@ RENEW_S = 3600.0
 """How often a process says again that a team has jobs of a crawl."""
 REMEMBERED_MAX = 50_000
 """Crawls and markers that a process remembers."""
+RECOUNT_S = 60.0
+"""How often a process counts everything anew for a reconcile; that takes time for each job."""
+CLOCK = "firecrawl/clock"
 OWNER = "firecrawl"
 """Of all holds that any process of the wire may renew."""
 
@@ -57,8 +61,24 @@ class Wire:
         self.holds: Coalescer[Take, Hold] = Coalescer(
             service.store.hold, batch_max=BATCH_MAX, pending_max=PENDING_MAX
         )
+        self.walked: OrderedDict[str | None, int] = OrderedDict()
+        """Where the searches for overdue jobs stopped, of a team or of all."""
+        self._recounted_at = float("-inf")
         self._listed: OrderedDict[tuple[str, str], float] = OrderedDict()
         self._markers: OrderedDict[str, tuple[Micros, str | None]] = OrderedDict()
+
+    async def now(self) -> Micros:
+        """By the store's clock."""
+        [hold] = await self.store.hold([Take(CLOCK, OWNER, 1)])
+        return hold.until - 1
+
+    async def recounted(self) -> int:
+        """What the store corrected by counting everything anew; nothing when it did so just now."""
+        now = time.monotonic()
+        if now - self._recounted_at < RECOUNT_S:
+            return 0
+        self._recounted_at = now
+        return await recount(self.store)
 
     # -- crawls ----------------------------------------------------------------------------------
 
