@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from starlette.requests import Request
+from tests.servers.engines import Engines
 from tests.service.asgi import Answer, Client
 
 from holdfast.service.app import application
@@ -18,6 +19,8 @@ from holdfast.service.service import Auth, Service
 from holdfast.stores import open_store
 from holdfast.testing import ManualClock
 
+KINDS = ("memory", "foundationdb")
+"""Stores that the wire is tried over: the reference, and the one it was first made for."""
 CLAIM_S = 300.0
 JSON_MEDIA = "application/json"
 
@@ -92,10 +95,11 @@ def badge(name: str, tenant: str | None, *rights: Right, **more: Any) -> Caller:
 
 @asynccontextmanager
 async def benched(
-    auth: Auth | None = None, settings: Settings | None = None
+    auth: Auth | None = None, settings: Settings | None = None, kind: str = "memory"
 ) -> AsyncIterator[Bench]:
     clock = ManualClock()
-    service = Service(open_store("memory://", clock), auth or NoAuth())
+    made = open_store("memory://", clock) if kind == "memory" else Engines().store("jobs", clock)
+    service = Service(made, auth or NoAuth())
     await service.store.open()
     try:
         yield Bench(service, clock, settings or Settings(claim_s=CLAIM_S))

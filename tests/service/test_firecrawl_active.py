@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import msgspec
 import pytest
-from tests.service.firecrawl import CLAIM_S, Badges, Bench, badge, benched
+from tests.service.firecrawl import CLAIM_S, KINDS, Badges, Bench, badge, benched
 
 from holdfast.errors import StoreUnavailable
 from holdfast.job import State
@@ -27,9 +27,9 @@ from holdfast.testing.contract import builders
 MINUTE = 60_000
 
 
-@pytest.fixture
-async def bench() -> AsyncIterator[Bench]:
-    async with benched() as found:
+@pytest.fixture(params=KINDS)
+async def bench(request: pytest.FixtureRequest) -> AsyncIterator[Bench]:
+    async with benched(kind=request.param) as found:
         yield found
 
 
@@ -266,15 +266,16 @@ async def test_reconcile_under_load_corrects_nothing(
         assert [await bench.correction(what) for _ in range(3)] == [0, 0, 0]
 
 
-async def test_reconcile_tells_what_the_store_corrected(bench: Bench) -> None:
+async def test_reconcile_tells_what_the_store_corrected() -> None:
     """Once: then it is mended."""
-    await bench.push("j")
-    damaged = cast(MemoryStore, bench.store)._tables.counts["team", mapping.QUEUE]
-    damaged[State.PROCESSING] += 3
+    async with benched() as bench:
+        await bench.push("j")
+        damaged = cast(MemoryStore, bench.store)._tables.counts["team", mapping.QUEUE]
+        damaged[State.PROCESSING] += 3
 
-    assert await bench.correction("team/queue/team") == 3
-    assert await bench.count("/queue/count/team/team") == 1
-    assert await bench.correction("team/queue/team") == 0
+        assert await bench.correction("team/queue/team") == 3
+        assert await bench.count("/queue/count/team/team") == 1
+        assert await bench.correction("team/queue/team") == 0
 
 
 async def test_reconcile_counts_everything_at_most_once_a_minute(
