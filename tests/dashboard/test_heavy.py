@@ -103,14 +103,14 @@ async def test_a_claim_of_many_heavy_payloads_stalls_nobody(
 ) -> None:
     """Each is looked at before it goes out; all of them together take a while."""
     one = heavy("as deep as is let in")
-    await open_service.store.enqueue([msgspec.structs.replace(one, id=f"j{n}") for n in range(50)])
+    await open_service.store.enqueue([msgspec.structs.replace(one, id=f"j{n}") for n in range(150)])
 
     stall = Stall()
-    answer = await visitor.post("/v1/claim", {"limit": 50})
+    answer = await visitor.post("/v1/claim", {"limit": 150})
 
     stalled_s = stall.stop()
 
-    assert answer.body.count(b'"token":') == 50
+    assert answer.body.count(b'"token":') == 150
     assert stalled_s < STALL_S
 
 
