@@ -16,6 +16,7 @@ from holdfast.errors import ConfigError, TenantFull
 from holdfast.job import Rules
 from holdfast.limits import ATTEMPTS_MAX, BATCH_MAX, DELAY_S_MAX, LEASE_S_MAX, PAGE_MAX
 from holdfast.scope import Scope, ScopeKind
+from holdfast.scopes import recount
 from holdfast.service.auth.bearer import KEY_HEADER
 from holdfast.service.auth.nobody import check_local
 from holdfast.service.firecrawl import mapping
@@ -33,6 +34,9 @@ REMEMBERED_MAX = 50_000
 """Crawls and markers that a process remembers."""
 TEAMS_MAX = 10_000
 """Teams of one crawl that are looked for."""
+RECOUNT_S = 60.0
+"""How often a process counts everything anew for a reconcile; that takes time for each job."""
+CLOCK = "firecrawl/clock"
 OWNER = "firecrawl"
 """Of all holds that any process of the wire may renew."""
 
@@ -81,6 +85,9 @@ class Wire:
             service.store.hold, batch_max=BATCH_MAX, pending_max=PENDING_MAX
         )
         self.nonces = Nonces(service.store)
+        self.walked: OrderedDict[str | None, int] = OrderedDict()
+        """Where the searches for overdue jobs stopped, of a team or of all."""
+        self._recounted_at = float("-inf")
         self._listed: OrderedDict[tuple[str, str], float] = OrderedDict()
         self._markers: OrderedDict[str, tuple[Micros, str | None]] = OrderedDict()
 
@@ -91,6 +98,19 @@ class Wire:
         if self.settings.local_only:
             check_local(request)
         return self.service.admitted(request, ANYBODY)
+
+    async def now(self) -> Micros:
+        """By the store's clock."""
+        [hold] = await self.store.hold([Take(CLOCK, OWNER, 1)])
+        return hold.until - 1
+
+    async def recounted(self) -> int:
+        """What the store corrected by counting everything anew; nothing when it did so just now."""
+        now = time.monotonic()
+        if now - self._recounted_at < RECOUNT_S:
+            return 0
+        self._recounted_at = now
+        return await recount(self.store)
 
     # -- crawls ----------------------------------------------------------------------------------
 
