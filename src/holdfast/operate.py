@@ -29,7 +29,14 @@ from holdfast.job import (
     check_name,
     check_whole,
 )
-from holdfast.limits import PAGE_MAX, PAYLOAD_MAX, PRIORITY_MAX, PRIORITY_MIN, TENANT_MAX
+from holdfast.limits import (
+    PAGE_MAX,
+    PAYLOAD_MAX,
+    PRIORITY_MAX,
+    PRIORITY_MIN,
+    REASON_MAX,
+    TENANT_MAX,
+)
 from holdfast.plural import many
 from holdfast.roster import PREFIX, Worker, roster
 from holdfast.scope import Scope, ScopeKind
@@ -176,6 +183,12 @@ async def reschedule(
 ) -> None:
     """Changes when a job that waits may run; an instant wins over a delay."""
     await change_one(store, ref, Act.RESCHEDULE, delay_us=delay_us, run_at=run_at, by=by)
+
+
+def author(name: str) -> str:
+    """The name of somebody who signed in, such that it can sign an act."""
+    plain = "".join(char for char in name if char.isprintable()).strip()
+    return plain[:REASON_MAX].strip() or "unnamed"
 
 
 async def _steps(store: Store, select: Selection, act: Act, by: By | None) -> AsyncIterator[int]:
