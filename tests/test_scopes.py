@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 import pytest
@@ -42,7 +43,7 @@ def add(app: App, a: int = 1) -> Any:
 
 
 async def claimed(app: App, limit: int = 100) -> list[str]:
-    claim = Claim(worker="w", nonce="n", limit=limit, lease_us=60 * SECOND)
+    claim = Claim(worker="w", nonce=token_hex(4), limit=limit, lease_us=60 * SECOND)
     return [lease.job.id for lease in await app.store.claim(claim)]
 
 
@@ -128,11 +129,11 @@ async def test_a_change_without_a_version_tries_again(
     put = app.store.settings
     raced: list[bool] = []
 
-    async def racing(puts: Any = (), *, under: str | None = None) -> list[Setting]:
+    async def racing(puts: Any = (), **more: Any) -> list[Setting]:
         if puts and not raced:
             raced.append(True)
             await other.set(weight=9)
-        return await put(puts, under=under)
+        return await put(puts, **more)
 
     monkeypatch.setattr(app.store, "settings", racing)
     after = await acme.set(max_running=4)
@@ -144,12 +145,12 @@ async def test_it_does_not_try_for_ever(app: App, monkeypatch: pytest.MonkeyPatc
     """A store that always says stale is heard."""
     put, tries = app.store.settings, 0
 
-    async def stale(puts: list[Put] | tuple[()] = (), *, under: str | None = None) -> list[Setting]:
+    async def stale(puts: list[Put] | tuple[()] = (), **more: Any) -> list[Setting]:
         nonlocal tries
         if puts:
             tries += 1
             raise StaleSetting(field="version", name=puts[0].name, version=2, expected=1)
-        return await put(puts, under=under)
+        return await put(puts, **more)
 
     monkeypatch.setattr(app.store, "settings", stale)
     with pytest.raises(StaleSetting):
