@@ -26,7 +26,7 @@ REFERENCE = DOCS / "reference"
 PAGES = sorted(DOCS.rglob("*.md"))
 """The pages that users read."""
 LINKED = [
-    *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")),
+    *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md")),
     *PAGES,
 ]
 """Where links are followed. ARCHITECTURE.md and the like need no programs that run."""

@@ -2,7 +2,7 @@
 
 from holdfast.app import App
 from holdfast.config import Config
-from holdfast.context import Context, Fail, Retry, Snooze
+from holdfast.context import Context, Fail, Retry, Snooze, StopReason
 from holdfast.enqueue import EnqueuedMany
 from holdfast.errors import (
     HoldfastError,
@@ -44,6 +44,7 @@ __all__ = [
     "RetryPolicy",
     "Snooze",
     "State",
+    "StopReason",
     "StoreError",
     "Tenant",
     "WaitTimeout",

@@ -9,14 +9,15 @@ from functools import cached_property, partial
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
 
-from holdfast.clock import Clock, micros
+from holdfast.check import check_name, check_whole
+from holdfast.clock import Clock, SystemClock, micros
 from holdfast.codec import OBJECT, Codec, Codecs, Upgrade
 from holdfast.config import Config
 from holdfast.context import Context
 from holdfast.enqueue import Enqueuer, Options, amend, checked
 from holdfast.errors import ConfigError, StoreUnavailable
 from holdfast.events import Announcer, Subscriber
-from holdfast.job import JobRecord, Rules, State, check_name, check_whole
+from holdfast.job import JobRecord, Rules, State
 from holdfast.limits import (
     ATTEMPTS_MAX,
     PRIORITY_MAX,
@@ -295,6 +296,7 @@ def _style(name: str, source: Any, cpu: bool) -> Style:
 
 
 def _unstored(tenant: str, job_type: JobType, job: Job, codecs: Codecs) -> JobRecord:
+    now = SystemClock().now()  # Each run is a job of its own, and so has its own effect key.
     return JobRecord(
         tenant=check_name("tenant", tenant, TENANT_MAX),
         id="now",
@@ -312,7 +314,7 @@ def _unstored(tenant: str, job_type: JobType, job: Job, codecs: Codecs) -> JobRe
         fence=1,
         lapses=0,
         misses=0,
-        created_at=0,
-        updated_at=0,
-        run_at=0,
+        created_at=now,
+        updated_at=now,
+        run_at=now,
     )

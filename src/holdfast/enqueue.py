@@ -10,20 +10,13 @@ from typing import Any, Protocol, TypedDict, Unpack, cast
 import msgspec
 import uuid_utils
 
+from holdfast.check import check_name, check_seconds, check_whole
 from holdfast.clock import instant, micros
 from holdfast.coalesce import Coalescer
 from holdfast.codec import OBJECT, Codecs
 from holdfast.config import Config
 from holdfast.errors import InvalidInput, PayloadTooLarge, StoreUnsupported, did_you_mean
-from holdfast.job import (
-    Envelope,
-    NewJob,
-    Rules,
-    check_name,
-    check_new,
-    check_seconds,
-    check_whole,
-)
+from holdfast.job import Envelope, NewJob, Rules, again, check_new
 from holdfast.limits import ATTEMPTS_MAX, BATCH_MAX, QUEUE_MAX
 from holdfast.retry import RetryPolicy, policy
 from holdfast.store import Enqueued, Store
@@ -104,7 +97,9 @@ class Enqueuer:
         self._config = config
         own_max = store.capabilities.payload_max
         self._payload_max = min(config.payload_max, own_max or config.payload_max)
-        self._coalescer = Coalescer(store.enqueue, batch_max=BATCH_MAX, pending_max=PENDING_MAX)
+        self._coalescer = Coalescer(
+            store.enqueue, batch_max=BATCH_MAX, pending_max=PENDING_MAX, again=again
+        )
 
     async def enqueue(self, tenant: str, job: AnyJob[Any], options: Options) -> Enqueued:
         """Raises what was wrong with the job; otherwise the answer says created or existing."""

@@ -10,25 +10,17 @@ from collections.abc import AsyncIterator, Sequence
 import msgspec
 
 from holdfast import load as _load
+from holdfast import roster
 from holdfast.audit import Audit, GroupOf
+from holdfast.check import check_name, check_whole
 from holdfast.clock import Micros, micros
-from holdfast.codec import OBJECT, Codecs
+from holdfast.codec import JSON, OBJECT, Codecs, json_fault
 from holdfast.enqueue import Options, plan_with
 from holdfast.errors import HoldfastError, InvalidInput, JobNotFound, PayloadTooLarge
 from holdfast.explain import Explained
 from holdfast.explain import explain as explain_job
 from holdfast.finding import Finding, Level
-from holdfast.job import (
-    TERMINAL,
-    By,
-    Envelope,
-    Event,
-    JobRecord,
-    NewJob,
-    State,
-    check_name,
-    check_whole,
-)
+from holdfast.job import TERMINAL, By, Envelope, Event, JobRecord, NewJob, State
 from holdfast.limits import (
     PAGE_MAX,
     PAYLOAD_MAX,
@@ -37,17 +29,15 @@ from holdfast.limits import (
     REASON_MAX,
     TENANT_MAX,
 )
+from holdfast.listings import configured, tallies
 from holdfast.plural import many
-from holdfast.roster import PREFIX, Worker, roster
 from holdfast.scope import Scope, ScopeKind
 from holdfast.scopes import (
     GroupHandle,
     ScopeHandle,
     ScopeState,
-    configured,
     handle,
     recount,
-    tallies,
 )
 from holdfast.store import Act, Change, Find, Hold, Ref, Selection, Store, Tally
 from holdfast.stores import open_store
@@ -110,10 +100,14 @@ async def one_job(store: Store, job_id: str, tenant: str | None = None) -> JobRe
     return page.jobs[0]
 
 
-async def explain(store: Store, job_id: str, tenant: str | None = None) -> Explained:
-    """Why the job does not run now; without a tenant every tenant is searched."""
+async def explain(
+    store: Store, job_id: str, tenant: str | None = None, *, own: bool = False
+) -> Explained:
+    """Why the job does not run now; without a tenant every tenant is searched. `own` leaves out
+    what is not for the tenant's eyes.
+    """
     job = await one_job(store, job_id, tenant)
-    return await explain_job(store, Ref(job.tenant, job.id))
+    return await explain_job(store, Ref(job.tenant, job.id), own=own)
 
 
 def payload_of(job: JobRecord, codecs: Codecs) -> object:
@@ -122,6 +116,8 @@ def payload_of(job: JobRecord, codecs: Codecs) -> object:
     try:
         if envelope.codec == OBJECT:
             return msgspec.to_builtins(envelope.body)
+        if envelope.codec == JSON and (fault := json_fault(envelope.body)) is not None:
+            return f"<unreadable: {fault}>"
         if envelope.codec == "pickle":
             return f"<{len(envelope.body)} bytes of pickle, not read>"
         return codecs.get(envelope.codec).decode(envelope.body, object)
@@ -230,10 +226,15 @@ async def scopes(store: Store, tenant: str | None = None) -> dict[Scope, ScopeSt
 
 
 def scope(
-    store: Store, tenant: str, *, queue: str | None = None, group: str | None = None
+    store: Store,
+    tenant: str,
+    *,
+    queue: str | None = None,
+    group: str | None = None,
+    platform: bool = True,
 ) -> ScopeHandle:
     """The handle of a tenant, or of a queue or a group of it: get, set, pause, resume, slots."""
-    return handle(store, tenant, queue=queue, group=group)
+    return handle(store, tenant, queue=queue, group=group, platform=platform)
 
 
 def group(store: Store, tenant: str, name: str) -> GroupHandle:
@@ -258,13 +259,13 @@ async def audit(store: Store, group_of: GroupOf = lambda tenant, job_id: None) -
 
 
 async def workers(store: Store) -> list[Hold]:
-    """The workers that are present; their notes say what they do."""
-    return await store.hold(under=PREFIX)
+    """The workers that are present, ROSTER_MAX at most; their notes say what they do."""
+    return [hold async for hold in roster.holds(store)]
 
 
 async def upkeep_leader(store: Store) -> Hold | None:
     """Who does the upkeep now; the note says how well it keeps up."""
-    holds = await store.hold(under="upkeep")
+    holds = await store.hold(under="upkeep", limit=1)  # The shortest of its names comes first.
     return next((hold for hold in holds if hold.name == "upkeep"), None)
 
 
@@ -304,7 +305,7 @@ async def _general_findings(store: Store) -> list[Finding]:
     else:
         found.append(Finding(Level.OK, "upkeep", "no job is left past its deadline"))
     counted = await queues(store)
-    found.append(_worked(counted, await roster(store)))
+    found.append(_worked(counted, await roster.roster(store)))
     dead = sum(tally.counts.get(State.FAILED, 0) for tally in counted)
     if dead:
         words = f"{many(dead, 'job')} failed for good: see `holdfast dead list`"
@@ -312,7 +313,7 @@ async def _general_findings(store: Store) -> list[Finding]:
     return found
 
 
-def _worked(counted: list[Tally], present: list[Worker]) -> Finding:
+def _worked(counted: list[Tally], present: list[roster.Worker]) -> Finding:
     """Whether somebody is there for the jobs that are ready."""
     ready = [tally for tally in counted if tally.counts.get(State.ENQUEUED, 0)]
     waiting = sum(tally.counts[State.ENQUEUED] for tally in ready)

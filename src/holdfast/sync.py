@@ -20,12 +20,14 @@ from weakref import WeakSet
 
 import msgspec
 
+from holdfast.amend import Limits
+from holdfast.check import check_seconds
 from holdfast.enqueue import EnqueuedMany, Options
 from holdfast.errors import InvalidInput, StoreUnavailable, WaitTimeout
 from holdfast.explain import Explained
-from holdfast.job import By, JobRecord, check_seconds
+from holdfast.job import By, JobRecord
 from holdfast.scope import Scope
-from holdfast.scopes import Canceling, GroupHandle, Limits, ScopeHandle, ScopeState, Slot
+from holdfast.scopes import Canceling, GroupHandle, ScopeHandle, ScopeState, Slot
 from holdfast.store import Enqueued, Page, Tally
 from holdfast.tenant import Tenant
 from holdfast.typed import AnyJob

@@ -10,6 +10,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, TypeVar, Unpack, overload
 
+from holdfast.check import check_seconds, check_whole
 from holdfast.clock import Micros, instant, micros
 from holdfast.codec import Codecs
 from holdfast.enqueue import EnqueuedMany, Enqueuer, Options, checked
@@ -25,19 +26,11 @@ from holdfast.errors import (
 )
 from holdfast.events import Gap, follow
 from holdfast.explain import Explained, explain
-from holdfast.job import (
-    TERMINAL,
-    By,
-    Event,
-    JobRecord,
-    Reason,
-    State,
-    check_seconds,
-    check_whole,
-)
+from holdfast.job import TERMINAL, By, Event, JobRecord, Reason, State
 from holdfast.limits import PRIORITY_MAX, PRIORITY_MIN, WAIT_S_MAX
+from holdfast.listings import tallies
 from holdfast.scope import Scope, ScopeKind
-from holdfast.scopes import GroupHandle, ScopeHandle, supported, tallies
+from holdfast.scopes import GroupHandle, ScopeHandle, supported
 from holdfast.store import (
     Act,
     Change,

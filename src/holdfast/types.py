@@ -22,9 +22,10 @@ from contextlib import suppress
 
 import msgspec
 
+from holdfast.check import check_name, check_whole
 from holdfast.codec import JSON
 from holdfast.errors import HoldfastError, StaleSetting
-from holdfast.job import Rules, check_name, check_rules, check_whole
+from holdfast.job import Rules, check_rules
 from holdfast.limits import (
     PRIORITY_MAX,
     PRIORITY_MIN,

@@ -160,7 +160,7 @@ def test_a_pause_is_visible_everywhere(desk: Desk) -> None:
     desk.run("pause", "acme", "--queue", "mail", "--reason", "provider", "--author", "bob")
     desk.run("pause", "acme", "--group", "g", "--reason", "broken", "--author", "eve")
 
-    assert paused["paused"] == {"reason": "invoice 17", "author": "ada"}
+    assert paused["paused"] == {"reason": "invoice 17", "author": "ada", "platform": True}
     assert "paused by ada: invoice 17" in desk.run("tenants").stdout
     assert "paused by bob: provider" in desk.run("queues").stdout
     assert "paused by eve: broken" in desk.run("groups", "acme").stdout

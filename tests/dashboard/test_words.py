@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast import shown
 from holdfast.clock import SECOND
 from holdfast.dashboard import words
 from holdfast.dashboard.charts import HEIGHT, Line, chart, strip
@@ -60,11 +61,11 @@ def test_a_name_comes_back_from_its_segment(names: list[str]) -> None:
 
 def test_a_payload_is_shown_whole_or_cut() -> None:
     """As JSON, as text, or as the bytes that it is."""
-    assert words.pretty({"a": [1]}) == '{\n  "a": [\n    1\n  ]\n}'
-    assert words.pretty("text") == '"text"'
-    assert words.pretty(b"text") == "text"
-    assert words.pretty(b"\xff\x00").startswith("2 bytes")
-    assert words.pretty("x" * 100_000).endswith("more characters")
+    assert shown.pretty({"a": [1]}) == '{\n  "a": [\n    1\n  ]\n}'
+    assert shown.pretty("text") == '"text"'
+    assert shown.pretty(b"text") == "text"
+    assert shown.pretty(b"\xff\x00").startswith("2 bytes")
+    assert shown.pretty("x" * 100_000).endswith("more characters")
 
 
 def test_a_line_is_broken_where_nothing_is_known() -> None:

@@ -68,7 +68,7 @@ class Postgres(Server):
         word = "".join(letter if letter.isalnum() else "_" for letter in name.lower())
         schema = f"hf_{next(self._numbers)}_{word}"[:60]
         self._schemas.append(schema)
-        return f"{self.url}?schema={schema}"
+        return f"{self.url}?migrate=auto&schema={schema}"
 
     def lend(self, name: str = "jobs") -> str:
         """As `fresh`, but an earlier test may have used the schema: it exists, as if just made."""
@@ -77,7 +77,7 @@ class Postgres(Server):
             url = self.fresh(name)
             schema = self._schemas.pop()
         else:
-            url = f"{self.url}?schema={schema}"
+            url = f"{self.url}?migrate=auto&schema={schema}"
         self._lent.append(schema)
         return url
 

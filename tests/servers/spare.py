@@ -95,7 +95,7 @@ class Spare:
         """What a new schema holds, by a store that makes one. Its moments are now each time."""
 
         async def open() -> None:
-            store = PostgresStore.from_url(f"{url}?schema={PATTERN}")
+            store = PostgresStore.from_url(f"{url}?schema={PATTERN}&migrate=auto")
             await store.open()
             await store.close()
 

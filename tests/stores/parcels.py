@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import uuid4
 
 import msgspec
 
@@ -29,8 +30,10 @@ def named(first: int, last: int) -> list[str]:
     return [name(number) for number in range(first, last)]
 
 
-async def claimed(store: Store, most: int, nonce: str = "n") -> list[Lease]:
-    return await store.claim(Claim(worker="w", nonce=nonce, limit=most, lease_us=LEASE))
+async def claimed(store: Store, most: int, nonce: str | None = None) -> list[Lease]:
+    return await store.claim(
+        Claim(worker="w", nonce=nonce or uuid4().hex, limit=most, lease_us=LEASE)
+    )
 
 
 def ids(leases: list[Lease]) -> list[str]:

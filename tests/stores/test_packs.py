@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import uuid4
+
 import pytest
 from tests.stores.parcels import GONE, check_counts, claimed, complete, fresh, ids, name, named
 
@@ -32,7 +34,7 @@ async def test_what_is_not_alike_is_not_packed_together(packed: Store) -> None:
     jobs = [*fresh(*named(0, 10)), *fresh(*named(10, 20), queue="other", priority=5)]
     await packed.enqueue(jobs)
     leases = await packed.claim(
-        Claim(worker="w", nonce="n", limit=20, lease_us=LEASE, queues=("other",))
+        Claim(worker="w", nonce=uuid4().hex, limit=20, lease_us=LEASE, queues=("other",))
     )
 
     assert ids(leases) == named(10, 20)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from holdfast import operate
+from holdfast.check import check_name
 from holdfast.cli.common import (
     EXIT_ERROR,
     EXIT_NOT_FOUND,
@@ -18,7 +19,7 @@ from holdfast.cli.common import (
 from holdfast.cli.show import print_json, progress
 from holdfast.cli.signing import signed
 from holdfast.errors import JobAlreadyTerminal, JobNotFound
-from holdfast.job import By, check_name
+from holdfast.job import By
 from holdfast.limits import BATCH_MAX, TENANT_MAX, within
 from holdfast.plural import many
 from holdfast.store import Canceled, Ref

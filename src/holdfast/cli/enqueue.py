@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from holdfast.app import App
+from holdfast.check import check_name
 from holdfast.cli.common import (
     Settings,
     chosen_app,
@@ -24,7 +25,7 @@ from holdfast.cli.show import print_json, progress
 from holdfast.cli.values import length, moment
 from holdfast.enqueue import EnqueuedMany, Options, checked
 from holdfast.errors import InvalidInput, InvalidPayload, JobTypeNotRegistered, did_you_mean
-from holdfast.job import NewJob, check_name
+from holdfast.job import NewJob
 from holdfast.limits import PAYLOAD_MAX, TENANT_MAX
 from holdfast.operate import plan_raw
 from holdfast.plural import many

@@ -8,8 +8,9 @@ from typing import Any, TypeVar
 
 import click
 
+from holdfast.check import check_name
 from holdfast.cli.values import past
-from holdfast.job import Reason, State, check_name
+from holdfast.job import Reason, State
 from holdfast.limits import QUEUE_MAX, SELECT_MAX, TENANT_MAX, TYPE_MAX, within
 from holdfast.store import Selection
 

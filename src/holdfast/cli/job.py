@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from datetime import datetime
 
 import click
 
-from holdfast import operate
+from holdfast import operate, shown
+from holdfast.check import check_seconds
 from holdfast.cli.common import Settings, common_options, json_option, opened, tell, work
 from holdfast.cli.show import (
     ago,
@@ -27,7 +27,7 @@ from holdfast.cli.why import explained_data, print_explained
 from holdfast.clock import instant, micros, seconds
 from holdfast.codec import Codecs
 from holdfast.explain import Explained
-from holdfast.job import By, Event, JobRecord, check_seconds
+from holdfast.job import By, Event, JobRecord
 from holdfast.operate import Timeline
 from holdfast.store import Ref
 
@@ -164,9 +164,9 @@ def _lines(found: Timeline, whole: dict[str, object]) -> Iterator[str]:
     for name in _REST:
         if whole[name] is not None:
             yield _line(name, whole[name])
-    yield _block("payload", json.dumps(whole["payload"], indent=2, ensure_ascii=False, default=str))
+    yield _block("payload", shown.pretty(whole["payload"]))
     if job.result is not None:
-        yield _block("result", json.dumps(whole["result"], indent=2, ensure_ascii=False))
+        yield _block("result", shown.pretty(whole["result"]))
     if job.error is not None:
         yield _block("error", job.error)
 

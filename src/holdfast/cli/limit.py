@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from holdfast import operate
+from holdfast.amend import Limits
 from holdfast.cli.common import Settings, common_options, json_option, opened, work
 from holdfast.cli.scoping import one_of, scope_options, settings_words, state_data
 from holdfast.cli.show import counts_data, print_json
@@ -14,7 +15,7 @@ from holdfast.cli.signing import signed
 from holdfast.cli.values import none_or_whole, yes_or_no
 from holdfast.job import By
 from holdfast.plural import many
-from holdfast.scopes import Limits, ScopeState, words
+from holdfast.scopes import ScopeState, words
 from holdfast.store import Tally
 
 _PLAIN = (
@@ -27,6 +28,11 @@ _PLAIN = (
     "ordered",
     "slots_count",
 )
+_OF_CEILING = {
+    "ceiling_running": "max_running",
+    "ceiling_rate": "rate",
+    "ceiling_burst": "burst",
+}
 _OF_GROUPS = {
     "group_max_running": "max_running",
     "group_rate": "rate",
@@ -49,6 +55,9 @@ def _options(function: Any) -> Any:
         click.option("--group-rate", metavar="N/UNIT|none", help=_GROUPS),
         click.option("--group-burst", type=int, metavar="N", help=_GROUPS),
         click.option("--group-ordered", type=yes_or_no, metavar="yes|no|none", help=_GROUPS),
+        click.option("--ceiling-running", type=none_or_whole, metavar="N|none", help=_CEILING),
+        click.option("--ceiling-rate", metavar="N/UNIT|none", help=_CEILING),
+        click.option("--ceiling-burst", type=int, metavar="N", help=_CEILING),
         click.option("--expect", type=int, metavar="VERSION", help="Refuse if it is another."),
         click.option("--show", is_flag=True, help="Only show what is set."),
     )[::-1]:
@@ -57,6 +66,7 @@ def _options(function: Any) -> Any:
 
 
 _GROUPS = "Of a queue: for each of its groups."
+_CEILING = "How high the tenant's own tokens may set it."
 
 
 @click.command("limit")
@@ -93,9 +103,9 @@ def _changes(given: dict[str, Any]) -> Limits:
     """What was said, as `set` takes it."""
     said = {name: _said(value) for name, value in given.items() if value is not None}
     changes: dict[str, Any] = {name: said[name] for name in _PLAIN if name in said}
-    groups = {field: said[name] for name, field in _OF_GROUPS.items() if name in said}
-    if groups:
-        changes["groups"] = groups
+    for part, names in (("groups", _OF_GROUPS), ("ceiling", _OF_CEILING)):
+        if rules := {field: said[name] for name, field in names.items() if name in said}:
+            changes[part] = rules
     limits: Limits = changes  # type: ignore[assignment]  # The names are those of the fields.
     return limits
 

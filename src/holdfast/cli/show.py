@@ -103,7 +103,7 @@ def clock_text(at: Micros) -> str:
 def _progress(text: str | None) -> Any:
     try:
         return None if text is None else json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
 
 
@@ -117,7 +117,11 @@ def _result(job: JobRecord, codecs: Codecs) -> Any:
 
 def print_json(value: object) -> None:
     """One document, or one line of JSON lines, on stdout."""
-    click.echo(json.dumps(value, ensure_ascii=False, default=str))
+    try:
+        text = json.dumps(value, ensure_ascii=False, default=str)
+    except (RecursionError, ValueError) as error:
+        raise click.ClickException(f"this cannot be written as JSON: {error}") from None
+    click.echo(text)
 
 
 # -- words for people ------------------------------------------------------------------------------

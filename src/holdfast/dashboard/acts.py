@@ -13,6 +13,7 @@ import msgspec
 from starlette.responses import Response
 
 from holdfast import operate
+from holdfast.check import check_seconds
 from holdfast.clock import Micros, micros
 from holdfast.dashboard import filters, session, views
 from holdfast.dashboard.filters import Filters
@@ -20,7 +21,8 @@ from holdfast.dashboard.host import Viewer
 from holdfast.dashboard.site import Ask, moved
 from holdfast.dashboard.words import link
 from holdfast.errors import InvalidInput, NotChangeable
-from holdfast.job import TERMINAL, By, JobRecord, State, check_seconds
+from holdfast.job import TERMINAL, By, JobRecord, State
+from holdfast.scopes import ScopeHandle
 from holdfast.store import Act, Change, Ref, Selection, Store
 
 STEP = operate.STEP
@@ -53,16 +55,19 @@ async def pause(ask: Ask) -> Response:
     reason = fields.get("reason", "").strip()
     if not reason:
         raise InvalidInput(field="reason", why="say why, so that others know")
-    handle = operate.scope(ask.host.store, tenant, queue=queue)
-    await handle.pause(reason, operate.author(ask.viewer.name))
+    await _handle(ask, tenant, queue).pause(reason, operate.author(ask.viewer.name))
     return moved(f"{link('queues', tenant, queue)}?did=paused")
 
 
 async def resume(ask: Ask) -> Response:
     by = _by(ask, await _operated(ask))
     tenant, queue = _line(ask)
-    await operate.scope(ask.host.store, tenant, queue=queue).resume(by.author, by.reason)
+    await _handle(ask, tenant, queue).resume(by.author, by.reason)
     return moved(f"{link('queues', tenant, queue)}?did=resumed")
+
+
+def _handle(ask: Ask, tenant: str, queue: str) -> ScopeHandle:
+    return operate.scope(ask.host.store, tenant, queue=queue, platform=ask.viewer.platform)
 
 
 async def _operated(ask: Ask) -> dict[str, str]:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from starlette.requests import Request
 
+from holdfast.check import check_name
 from holdfast.errors import InvalidInput, did_you_mean
-from holdfast.job import By, check_name
+from holdfast.job import By
 from holdfast.limits import GROUP_MAX, ID_MAX, QUEUE_MAX, TENANT_MAX
 from holdfast.operate import author
 from holdfast.scope import Scope, ScopeKind
-from holdfast.service.problems import NotFound, NotJson
+from holdfast.service.problems import BodyTooLarge, NotFound, NotJson
 from holdfast.service.rights import Caller, Forbidden
+from holdfast.service.standing import Standing
 from holdfast.store import Ref
 from holdfast.tenant import Tenant
 
@@ -91,9 +94,19 @@ class Call:
     def header(self, name: bytes) -> str | None:
         return header(self.request, name)
 
+    def standing(self) -> Standing:
+        """To ask, while the call lasts, whether its caller still may."""
+        return Standing(self.service, self.request, lambda caller: caller == self.caller)
+
     def gone(self) -> asyncio.Future[Any]:
         """Done when the client has left; cancel it when nobody asks any more."""
-        return asyncio.ensure_future(self.request.receive())
+        return asyncio.ensure_future(self._gone())
+
+    async def _gone(self) -> None:
+        """What is left of a body, and the empty one of a GET, comes before the hang-up."""
+        with suppress(BodyTooLarge):  # Told by nobody any more: as good as gone.
+            while (await self.request.receive())["type"] != "http.disconnect":
+                pass
 
 
 def header(request: Request, name: bytes) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import msgspec
 import pytest
@@ -29,7 +30,7 @@ def jobs(*ids: str, **options: Any) -> list[NewJob]:
 
 
 async def complete(store: PostgresStore, number: int) -> None:
-    leases = await store.claim(Claim(worker="w", nonce="n", limit=number, lease_us=LEASE))
+    leases = await store.claim(Claim(worker="w", nonce=uuid4().hex, limit=number, lease_us=LEASE))
     await store.ack([decide(Completed(), lease.job, lease.token, 0.0) for lease in leases])
 
 
@@ -81,7 +82,7 @@ async def test_jobs_stand_in_the_order_of_the_call(store: PostgresStore) -> None
 
     assert await store.enqueue(made) == [Enqueued(one.id, True) for one in made]
 
-    leases = await store.claim(Claim(worker="w", nonce="n", limit=9, lease_us=LEASE))
+    leases = await store.claim(Claim(worker="w", nonce=uuid4().hex, limit=9, lease_us=LEASE))
     assert [lease.job.id for lease in leases] == ["a", "b", "c"]
     assert [lease.job.envelope for lease in leases] == [one.envelope for one in made]
     await exact(store)
@@ -152,7 +153,7 @@ async def test_one_alone_is_kept_counted_and_recorded(store: PostgresStore) -> N
     events = (await store.events(ACME, 0, 99)).events
     assert [(one.kind.value, one.job_id) for one in events] == [("enqueued", "a")]
     await exact(store)
-    [lease] = await store.claim(Claim(worker="w", nonce="n", limit=9, lease_us=LEASE))
+    [lease] = await store.claim(Claim(worker="w", nonce=uuid4().hex, limit=9, lease_us=LEASE))
     assert (lease.job.id, lease.job.attempt, lease.job.envelope) == (
         "a", 1, alone("a")[0].envelope,
     )  # fmt: skip

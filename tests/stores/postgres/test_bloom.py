@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import pytest
 
@@ -39,7 +40,7 @@ async def add(store: PostgresStore, seen: Seen, *jobs: NewJob) -> list[Enqueued]
 
 
 async def complete(store: PostgresStore) -> None:
-    [lease] = await store.claim(Claim(worker="w", nonce="n", limit=1, lease_us=LEASE))
+    [lease] = await store.claim(Claim(worker="w", nonce=uuid4().hex, limit=1, lease_us=LEASE))
     [acked] = await store.ack([decide(Completed(), lease.job, lease.token, 0.0)])
     assert acked.state is State.COMPLETED
 

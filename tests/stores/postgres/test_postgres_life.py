@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import pytest
 
@@ -59,7 +60,7 @@ async def test_a_killed_connection_is_made_anew(store: PostgresStore, connect: C
         )
         [answer] = await store.enqueue([job("a")])
         assert answer.error is None
-    leases = await store.claim(Claim(worker="w", nonce="n", limit=5, lease_us=LEASE))
+    leases = await store.claim(Claim(worker="w", nonce=uuid4().hex, limit=5, lease_us=LEASE))
     assert [lease.job.id for lease in leases] == ["a"]
 
 
@@ -124,7 +125,7 @@ async def test_another_process_is_heard(url: str) -> None:
             sleeper = asyncio.create_task(here.wait(Watch(queues=(MAIL,)), 50.0))
             await there.enqueue([job("a")])
             await sleeper
-        leases = await here.claim(Claim(worker="w", nonce="n", limit=1, lease_us=LEASE))
+        leases = await here.claim(Claim(worker="w", nonce=uuid4().hex, limit=1, lease_us=LEASE))
         assert len(leases) == 1
     finally:
         await here.close()
@@ -138,7 +139,7 @@ async def test_it_works_without_session_state(url: str) -> None:
     await store.open()
     try:
         await store.enqueue([job("a")])
-        leases = await store.claim(Claim(worker="w", nonce="n", limit=1, lease_us=LEASE))
+        leases = await store.claim(Claim(worker="w", nonce=uuid4().hex, limit=1, lease_us=LEASE))
         assert len(leases) == 1
     finally:
         await store.close()
@@ -164,5 +165,5 @@ async def test_ids_of_transactions_that_start_over_lose_no_count(
     await store.close()
     await store.open()
 
-    leases = await store.claim(Claim(worker="w", nonce="n", limit=1, lease_us=LEASE))
+    leases = await store.claim(Claim(worker="w", nonce=uuid4().hex, limit=1, lease_us=LEASE))
     assert [lease.job.id for lease in leases] == ["a"]

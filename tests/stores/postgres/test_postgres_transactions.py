@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from holdfast.job import Completed, EventKind, State
 from holdfast.lifecycle import decide
@@ -35,7 +36,7 @@ async def enqueued_in_transaction(
 
 
 async def claim(store: PostgresStore, limit: int = 10) -> list[str]:
-    leases = await store.claim(Claim(worker="w", nonce="n", limit=limit, lease_us=LEASE))
+    leases = await store.claim(Claim(worker="w", nonce=uuid4().hex, limit=limit, lease_us=LEASE))
     return [lease.job.id for lease in leases]
 
 
@@ -43,7 +44,7 @@ async def test_an_open_enqueue_holds_up_nobody(store: PostgresStore, connect: Co
     """P15: others of the same tenant enqueue, claim, settle and count as if it were not there."""
     async with asyncio.timeout(BOUND_S), enqueued_in_transaction(store, connect, "open"):
         await store.enqueue([job("a"), job("b")])
-        leases = await store.claim(Claim(worker="w", nonce="n", limit=1, lease_us=LEASE))
+        leases = await store.claim(Claim(worker="w", nonce=uuid4().hex, limit=1, lease_us=LEASE))
         await store.ack([decide(Completed(), leases[0].job, leases[0].token, 0.0)])
         await store.cancel([Ref(ACME, "b")])
         [tally] = await store.count(ACME, by=ScopeKind.TENANT, recount=True)

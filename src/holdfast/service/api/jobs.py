@@ -6,18 +6,24 @@ import asyncio
 import time
 from collections.abc import Mapping
 from datetime import datetime
+from functools import partial
+from itertools import count
 from typing import Annotated, ClassVar
 
 import uuid_utils
 from msgspec import UNSET, Meta
 
 from holdfast import operate
+from holdfast.check import check_name
 from holdfast.clock import instant
-from holdfast.codec import BYTES, JSON
+from holdfast.codec import BYTES, JSON, json_fault
 from holdfast.enqueue import plan_with
 from holdfast.errors import InvalidInput, JobNotFound, PayloadTooLarge
-from holdfast.job import TERMINAL, Envelope, JobRecord, NewJob, Reason, State, check_name
-from holdfast.limits import GROUP_MAX, PAGE_MAX, QUEUE_MAX, TAG_MAX, TYPE_MAX
+from holdfast.explain import explain as explain_job
+from holdfast.explain import unnamed
+from holdfast.job import TERMINAL, Envelope, JobRecord, NewJob, Reason, State
+from holdfast.limits import GROUP_MAX, KEY_MAX, PAGE_MAX, QUEUE_MAX, TAG_MAX, TYPE_MAX
+from holdfast.service.aside import aside, size_of
 from holdfast.service.call import Call
 from holdfast.service.endpoint import Status
 from holdfast.service.problems import problem
@@ -65,10 +71,16 @@ async def enqueue_many(call: Call) -> EnqueuedManyOut:
     """Keeps up to 1,000 jobs. Each has its own answer; what is wrong with the call refuses all."""
     key = call.header(IDEMPOTENCY_HEADER)
     known = await call.service.types.known([one.type for one in call.body.jobs])
-    jobs = [
-        planned(call, one, known, None if key is None else f"{key}/{number}", f"jobs[{number}].")
-        for number, one in enumerate(call.body.jobs)
-    ]
+
+    def plan() -> list[NewJob]:
+        keys = ((None if key is None else f"{key}/{number}") for number in count())
+        return [
+            planned(call, one, known, own, f"jobs[{number}].")
+            for number, (one, own) in enumerate(zip(call.body.jobs, keys, strict=False))
+        ]
+
+    size = sum(len(bytes(one.payload)) for one in call.body.jobs if one.payload is not UNSET)
+    jobs = await aside(size, plan)
     results = await call.service.store.enqueue(jobs)
     told = [_told(one, job.envelope.type in known) for one, job in zip(results, jobs, strict=True)]
     return EnqueuedManyOut(jobs=told)
@@ -120,6 +132,8 @@ def _sealed(call: Call, job: NewJobIn) -> Envelope:
     most = call.service.payload_max
     if len(body) > most:
         raise PayloadTooLarge(field="payload", size=len(body), max=most)
+    if codec == JSON and (fault := json_fault(body)) is not None:
+        raise InvalidInput(field="payload", why=fault)
     return Envelope(job.type, codec, 1, body)
 
 
@@ -154,7 +168,7 @@ class Filter(Strict):
             for name in getattr(self, field):
                 check_name(field, name, max(TAG_MAX, QUEUE_MAX))
         if self.key is not None:
-            check_name("key", self.key, 512)
+            check_name("key", self.key, KEY_MAX)
         return Selection(
             tenant=call.tenant,
             ids=self.id,
@@ -203,16 +217,17 @@ async def listed(call: Call, select: Selection) -> JobsOut:
     )
 
 
-def cursor(text: str) -> int:
+def cursor(text: str, field: str = "cursor") -> int:
     """A cursor of ours, as it was handed out."""
     if not text.isascii() or not text.isdecimal() or len(text) > 19 or int(text) >= 2**63:
-        raise InvalidInput(field="cursor", why="is not one that this service gave")
+        raise InvalidInput(field=field, why="is not one that this service gave")
     return int(text)
 
 
 async def get(call: Call) -> JobOut:
     """One job, with its payload and its result."""
-    return job_out(await seen(call, call.job()))
+    job = await seen(call, call.job())
+    return await aside(size_of([job]), lambda: job_out(job))
 
 
 async def seen(call: Call, ref: Ref) -> JobRecord:
@@ -233,14 +248,16 @@ class Waiting(Strict):
 async def result(call: Call) -> ResultOut:
     """What came of the job, waited for as long as asked."""
     ref, end = call.job(), time.monotonic() + min(call.query.wait, call.service.limits.wait_s)
-    gone = call.gone()
+    gone, standing = call.gone(), call.standing()
     try:
         while True:
+            await standing.check()
             job = await seen(call, ref)
             left = end - time.monotonic()
             done = job.state in TERMINAL
             if done or left <= 0 or gone.done() or call.service.closing:
-                return result_out(job, done=done)
+                told = partial(result_out, job, done=done)
+                return await aside(size_of([job]), told)
             nap = asyncio.ensure_future(call.service.store.wait(Watch(job=ref), min(left, NAP_S)))
             await asyncio.wait({nap, gone}, return_when=asyncio.FIRST_COMPLETED)
             if not nap.done():
@@ -254,7 +271,8 @@ async def explain(call: Call) -> ExplainedOut:
     """Why a job does not run now: every gate that holds it, in words."""
     ref = call.job()
     await seen(call, ref)
-    found = await call.view.explain(ref.id)
+    own = call.caller.tenant is not None
+    found = await explain_job(call.service.store, ref, own=own)
     return ExplainedOut(
         id=found.id,
         state=found.state,
@@ -266,7 +284,7 @@ async def explain(call: Call) -> ExplainedOut:
                 until=when(gate.until),
                 holders=gate.holders,
             )
-            for gate in found.gates
+            for gate in (found.gates if call.caller.queues is None else unnamed(found.gates))
         ],
         ahead=found.ahead,
         tenants=found.tenants,

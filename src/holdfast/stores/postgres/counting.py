@@ -6,12 +6,14 @@ from typing import Any
 
 import msgspec
 
+from holdfast import limits
 from holdfast.clock import Micros
 from holdfast.job import State
 from holdfast.scope import ScopeKind
 from holdfast.store import Tally
 from holdfast.stores.postgres import statements as sql
 from holdfast.stores.postgres.step import Step
+from holdfast.stores.postgres.upkeep import FOLD_MAX
 from holdfast.stores.sql_rows import STATES
 
 Part = tuple[str, str]
@@ -107,4 +109,8 @@ class _Due:
 async def recount(step: Step) -> int:
     """Counts every job anew; returns by how many held jobs the counts were off."""
     await step.run(sql.LOCK_CLAIMS)
-    return int(await step.value(sql.RECOUNT))
+    await step.run(sql.FOLD, FOLD_MAX)
+    correction = int(await step.value(sql.RECOUNT))
+    await step.run(sql.COUNT_LINES)
+    await step.run(sql.CROWD, limits.QUEUES_MAX, limits.GROUPS_MAX)
+    return correction

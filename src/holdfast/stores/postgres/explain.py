@@ -48,7 +48,7 @@ async def explain(step: Step, ref: Ref) -> Explanation:
     if not gates:
         place = (row.queue, row.tenant, row.priority, row.seq, AHEAD_MAX)
         ahead = await step.value(sql.AHEAD, *place)
-    tenants = await step.value(sql.LINES_OF_QUEUE, row.queue)
+    tenants = await step.value(sql.TENANTS_OF_QUEUE, row.queue)
     return gate.explanation(gates, ahead, tenants)
 
 

@@ -7,12 +7,18 @@ import asyncpg
 from holdfast.errors import (
     HoldfastError,
     InvalidInput,
+    SchemaTooNew,
+    SchemaTooOld,
     StoreCorrupt,
     StoreError,
     StoreFull,
     StoreReadOnly,
     StoreUnavailable,
 )
+from holdfast.stores.postgres.layout import SCHEMA_VERSION
+
+OTHER_VERSION = "HFVER"
+"""SQLSTATE of a call that was written for another schema; the message is the schema's version."""
 
 # By SQLSTATE, or its class where all codes of a class mean the same to us.
 _KINDS: dict[str, tuple[type[StoreError], str]] = {
@@ -37,7 +43,7 @@ _KINDS: dict[str, tuple[type[StoreError], str]] = {
 
 # A value that PostgreSQL cannot hold: the caller's mistake, not the store's.
 _BAD_VALUES = (OverflowError, UnicodeEncodeError)
-_BAD_CODES = frozenset({"22000", "22003", "22021", "22P05"})
+_BAD_CODES = frozenset({"22000", "22003", "22021", "22P05", "54000"})
 
 # What the driver raises for a connection that has died, or dies under its hands.
 _UNREACHABLE = (OSError, asyncpg.InterfaceError, asyncpg.InternalClientError)
@@ -46,13 +52,23 @@ _UNREACHABLE = (OSError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 _AGAIN = frozenset({"40001", "40P01", "55P03"})
 
 
+def is_bad_value(error: BaseException) -> bool:
+    """PostgreSQL cannot hold what it was given: too long for an index, too large, no text."""
+    code = getattr(error, "sqlstate", None) or ""
+    return isinstance(error, _BAD_VALUES) or code in _BAD_CODES
+
+
 def ours(error: BaseException, place: str) -> BaseException:
     """The error as one of our tree; those that already are, or are bugs, come back as they are."""
     if isinstance(error, HoldfastError):
         return error
     code = getattr(error, "sqlstate", None) or ""
-    if isinstance(error, _BAD_VALUES) or code in _BAD_CODES:
+    if is_bad_value(error):
         return _caused(InvalidInput(field="value", why=f"cannot be stored: {error}"), error)
+    if code == OTHER_VERSION:
+        found = int(str(error))
+        other = SchemaTooNew if found > SCHEMA_VERSION else SchemaTooOld
+        return _caused(other(store=place, found=found, known=SCHEMA_VERSION), error)
     if isinstance(error, asyncpg.PostgresError):
         kind, why = _KINDS.get(code) or _KINDS.get(code[:2]) or (StoreError, "postgresql")
         return _caused(kind(store=place, why=f"{why} ({error})"), error)

@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 
-from holdfast.clock import Micros
-from holdfast.errors import HoldfastError, IdConflict, JobNotFound, QueueFull
+from holdfast.clock import Micros, micros
+from holdfast.errors import HoldfastError, IdConflict, JobNotFound, QueueFull, TenantFull
 from holdfast.job import TERMINAL, Lease, NewJob, State
 from holdfast.lifecycle import Transition, apply, refusal, why
-from holdfast.limits import REPAIR_MAX, REPAIR_PASSES_MAX
+from holdfast.limits import CLAIM_REPEAT_S, REPAIR_MAX, REPAIR_PASSES_MAX
 from holdfast.scope import LINES_PER_CLAIM
 from holdfast.store import Acked, Claim, Enqueued, Extended, Extension, Ref
 from holdfast.stores.bell import Line
@@ -20,7 +20,7 @@ from holdfast.stores.postgres import bloom, using
 from holdfast.stores.postgres import statements as sql
 from holdfast.stores.postgres.bloom import Seen
 from holdfast.stores.postgres.options import Options
-from holdfast.stores.postgres.rows import TAGS_BETWEEN, Row, leases, plain, seq_of
+from holdfast.stores.postgres.rows import TAGS_BETWEEN, Row, plain, read_leases, seq_of
 from holdfast.stores.postgres.step import Step
 from holdfast.stores.sql_rows import Columns, rules_text
 
@@ -96,12 +96,12 @@ async def enqueue(
     lines = {(job.tenant, job.queue) for job in jobs}
     tell = (step.given, step.events_on, channel, None if channel is None else hint(sender, lines))
     if alike(jobs):
-        fresh = jobs[0].fresh and not step.again
-        if fresh and len(jobs) == 1 and await _enqueue_one(step, jobs[0], tell):
+        if len(jobs) == 1 and await _enqueue_one(step, jobs[0], tell):
             step.lines |= lines
             return [Enqueued(jobs[0].id, True)]
         way = sql.ENQUEUE_PACK if packable(jobs) else sql.ENQUEUE_ALIKE
-        found = await step.rows(way, *_shared(jobs), *tell, fresh)
+        # Whoever says that an id is new, it is looked for: nothing else keeps it from coming twice.
+        found = await step.rows(way, *_shared(jobs), *tell, False)
     elif seen is not None and seen.none_of(jobs):
         found = await step.rows(bloom.ENQUEUE_FRESH, *_each(jobs), *tell)
     else:
@@ -194,6 +194,8 @@ def _not_made(job: NewJob, answer: Columns) -> Enqueued:
     error: HoldfastError | None = None
     if word == "conflict":
         error = IdConflict(field="id", id=job.id, type=type, queue=queue)
+    elif word == "many":
+        error = TenantFull(tenant=job.tenant, what=queue, max=most)
     elif word == "full":
         what, retry = queue, RETRY_AFTER_S
         error = QueueFull(tenant=job.tenant, what=what, queued=has, max=most, retry_after_s=retry)
@@ -205,8 +207,8 @@ def _not_made(job: NewJob, answer: Columns) -> Enqueued:
 
 async def claim(
     step: Step, claim: Claim, probe: bool, channel: str | None
-) -> tuple[list[Lease], bool]:
-    """The leases, and whether sleepers must look again."""
+) -> tuple[list[Lease], list[Transition], bool]:
+    """The leases, what becomes of jobs that cannot be read, and whether sleepers must look."""
     rows = await step.rows(
         sql.CLAIM,
         claim.worker,
@@ -223,11 +225,12 @@ async def claim(
         REPAIR_MAX,
         REPAIR_PASSES_MAX,
         LINES_PER_CLAIM,
+        micros(CLAIM_REPEAT_S),
     )
     taken = [row for row in rows if row[_SEQ] is not None]
     taken.sort(key=lambda row: (row[0], -row[_PRIORITY], row[_SEQ]))
     # All of a piece stands at one place of the order.
-    return [each for row in taken for each in leases(row, claim)], len(taken) < len(rows)
+    return *read_leases(taken, claim), len(taken) < len(rows)
 
 
 # -- extend ----------------------------------------------------------------------------------------
@@ -317,7 +320,7 @@ async def complete(
         sender,
     )
     assert found is not None
-    places, tenants, queues = found
+    places, tenants, queues, _ = found
     done = set(range(len(changes))) if places is None else {place - 1 for place in places}
     step.ended += [Ref(changes[place].tenant, changes[place].id) for place in done]
     if tenants is not None:

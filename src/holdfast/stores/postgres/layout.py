@@ -189,7 +189,7 @@ Limits: numbers are 64 bits, times whole microseconds; a text cannot hold a zero
 
 from __future__ import annotations
 
-SCHEMA_VERSION = 15
+SCHEMA_VERSION = 16
 """The number of the newest file in `migrations/`; the highest row of `schema_version`."""
 
 SERVER_VERSION_MIN = 13

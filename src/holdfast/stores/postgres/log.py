@@ -10,14 +10,15 @@ from typing import Any
 from holdfast.clock import Micros
 from holdfast.store import EventPage
 from holdfast.stores.postgres.rows import event
+from holdfast.stores.postgres.statements import EXPECT
 from holdfast.stores.postgres.step import Step
 
-HORIZON = "SELECT holdfast.horizon()"
+HORIZON = f"SELECT holdfast.horizon() WHERE {EXPECT.format('true')}"
 FLOOR = "SELECT events_floor FROM holdfast.heads"
 # As many rows as it takes for so many facts. Of the first row some may be known already.
 PAGE = (
     "SELECT f.cursor + u.place - 1, f.at, f.kind, f.tenant, u.id, f.queue, f.type, f.attempt,"
-    " f.fence, f.until, f.note FROM"
+    " f.fence, f.until, f.note, f.signed FROM"
     " (SELECT *, sum(number) OVER (ORDER BY cursor) - number AS before"
     " FROM (SELECT * FROM holdfast.events WHERE cursor > $1 - 128 AND cursor + number > $1 + 1"
     " AND cursor <= $2{where} ORDER BY cursor LIMIT $3) near) f"
@@ -27,7 +28,8 @@ PAGE = (
 # All jobs of a row begin alike, so few rows may have one, however long the log is.
 PAGE_OF_JOB = (
     "SELECT cursor + place - 1, at, kind, tenant, $4::text, queue, type, attempt, fence, until,"
-    " note FROM (SELECT *, 1 AS place FROM holdfast.events WHERE job_id = $4 AND ids IS NULL{where}"
+    " note, signed FROM (SELECT *, 1 AS place FROM holdfast.events"
+    " WHERE job_id = $4 AND ids IS NULL{where}"
     " UNION ALL SELECT *, array_position(ids, $4) FROM holdfast.events WHERE ids IS NOT NULL"
     " AND job_id BETWEEN holdfast.stem($4) AND $4 AND last_id >= $4{where}) f"
     " WHERE cursor <= $2 AND cursor + place > $1 + 1 ORDER BY 1 LIMIT $3"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from importlib import resources
 
-from holdfast.errors import SchemaTooNew, StoreUnsupported
+from holdfast.errors import SchemaTooNew, SchemaTooOld, StoreUnsupported
 from holdfast.stores.postgres.connection import Connection
+from holdfast.stores.postgres.faults import OTHER_VERSION
 from holdfast.stores.postgres.layout import SCHEMA_VERSION, SERVER_VERSION_MIN
 from holdfast.stores.postgres.options import Options
 
@@ -18,6 +19,19 @@ FOUND = (
 )
 SCHEMA_THERE = "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)"
 LOCK = "SELECT pg_advisory_xact_lock(hashtext($1), 1)"
+# By this each call asks whether the schema is the one that it was written for: a program that was
+# started before a migration stops then.
+EXPECT = """
+CREATE OR REPLACE FUNCTION holdfast.expect(known integer, given anyelement) RETURNS anyelement
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    IF known <> {version} THEN
+        RAISE SQLSTATE '{code}' USING MESSAGE = '{version}';
+    END IF;
+    RETURN given;
+END
+$$
+"""
 # After a dump was restored elsewhere, transaction ids start over: what was below the floor then
 # must be looked at now.
 LOWER_FLOOR = (
@@ -32,14 +46,16 @@ def named(sql: str, options: Options) -> str:
     return sql.replace("holdfast.", f'"{options.schema}".')
 
 
-async def prepare(connection: Connection, options: Options) -> int:
-    """The schema at the right version, made if need be; returns it."""
+async def prepare(connection: Connection, options: Options, migrate: bool) -> int:
+    """The schema at the right version, brought there if that is wanted; returns it."""
     version = connection.get_server_version()
     if version.major < SERVER_VERSION_MIN:
         feature = f"PostgreSQL {version.major}: {SERVER_VERSION_MIN} or newer is needed"
         raise StoreUnsupported(store=options.place, feature=feature)
     found = await _version(connection, options)
     if found < SCHEMA_VERSION:
+        if not migrate:
+            raise SchemaTooOld(store=options.place, found=found, known=SCHEMA_VERSION)
         found = await _migrate(connection, options)
     if found > SCHEMA_VERSION:
         raise SchemaTooNew(store=options.place, found=found, known=SCHEMA_VERSION)
@@ -71,6 +87,9 @@ async def _migrate(connection: Connection, options: Options) -> int:
                 await connection.execute(
                     named("INSERT INTO holdfast.schema_version VALUES ($1)", options), number
                 )
+        if found < SCHEMA_VERSION:
+            expect = EXPECT.format(version=SCHEMA_VERSION, code=OTHER_VERSION)
+            await connection.execute(named(expect, options))
         return max(found, SCHEMA_VERSION)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
-from holdfast.errors import StaleSetting
+from holdfast import limits
+from holdfast.errors import StaleSetting, TenantFull
 from holdfast.job import EventKind
 from holdfast.scope import (
     NO_RULES,
@@ -22,31 +24,37 @@ from holdfast.stores.postgres import statements as sql
 from holdfast.stores.postgres.step import Step
 
 
-async def put(step: Step, puts: Sequence[Put], under: str | None) -> list[Setting]:
+async def put(step: Step, puts: Sequence[Put]) -> list[Setting]:
     scopes = [scope_of(one.name) for one in puts]
     if any(scope is not None for scope in scopes):
         await step.run(sql.LOCK_CLAIMS)
     await step.run(sql.SETTINGS_LOCK)
     await step.begin()
     last: dict[str, int] = {}
-    for one in puts:
+    new: Counter[str] = Counter()
+    for one, scope in zip(puts, scopes, strict=True):
         found = await step.row(sql.SETTING, one.name)
         _, value, version = found if found is not None else (one.name, None, 0)
         last[one.name] = version
         seen = 0 if value is None else version
         if seen != one.version:
             raise StaleSetting(field="version", name=one.name, version=seen, expected=one.version)
-        if one.value is not None and scope_of(one.name) is not None:
-            decode(one.name, one.value)  # Refused before anything is changed.
+        if scope is not None:
+            new[scope.tenant] += found is None
+            if one.value is not None:
+                decode(one.name, one.value)  # Refused before anything is changed.
+    most = limits.SETTINGS_MAX
+    for name, more in (+new).items():
+        if await step.value(sql.SCOPES_OF, name, most) + more > most:
+            raise TenantFull(tenant=name, what="scopes", max=most)
     for one, scope in zip(puts, scopes, strict=True):
         last[one.name] += 1
         before = await step.row(sql.SETTING, one.name)
-        await step.run(sql.SETTING_PUT, one.name, one.value, last[one.name])
+        tenant = None if scope is None else scope.tenant
+        await step.run(sql.SETTING_PUT, one.name, one.value, last[one.name], tenant)
         if scope is not None:
             await _configure(step, scope, one, None if before is None else before[1])
     await step.flush()
-    if under is not None:
-        return await settings_under(step, under)
     rows = [await step.row(sql.SETTING, one.name) for one in puts]
     return [Setting(*row) for row in rows if row is not None and row[1] is not None]
 
@@ -102,23 +110,38 @@ async def _touch(step: Step, statement: str, scope: Scope) -> None:
     step.lines |= {(tenant, queue) for tenant, queue in found}
 
 
-async def settings_under(step: Step, under: str) -> list[Setting]:
-    return [Setting(*row) for row in await step.rows(sql.SETTINGS_UNDER, under)]
+async def settings_under(step: Step, under: str, after: str, limit: int) -> list[Setting]:
+    return [Setting(*row) for row in await step.rows(sql.SETTINGS_UNDER, under, after, limit)]
 
 
 # -- holds -----------------------------------------------------------------------------------------
 
 
-async def take(step: Step, takes: Sequence[Take], under: str | None) -> list[Hold]:
+async def take(step: Step, takes: Sequence[Take]) -> list[Hold]:
     scopes = {one.name: slot_scope_of(one.name) for one in takes}
     await step.begin()
+    await _check_room(step, takes, scopes)
     holds: dict[int, Hold] = {}
     # In the order of names, so that two calls never wait for each other.
     for place, one in sorted(enumerate(takes), key=lambda pair: pair[1].name):
         holds[place] = await _take(step, one, scopes[one.name])
-    if under is not None:
-        return await holds_under(step, under)
     return [holds[place] for place in range(len(takes))]
+
+
+async def _check_room(step: Step, takes: Sequence[Take], scopes: dict[str, Scope | None]) -> None:
+    """TenantFull if the takes would give a tenant more slots than it may have."""
+    taken = {one.name for one in takes if one.length_us > 0}
+    slots = {name: scope for name, scope in scopes.items() if scope is not None and name in taken}
+    if not slots:
+        return
+    for tenant in sorted({scope.tenant for scope in slots.values()}):
+        await step.run(sql.SLOTS_LOCK, tenant)
+    held = {row[0] for row in await step.rows(sql.HELD_NAMES, list(slots), step.now)}
+    new = Counter(scope.tenant for name, scope in slots.items() if name not in held)
+    most = limits.SLOTS_MAX
+    for tenant, more in new.items():
+        if await step.value(sql.SLOTS_OF, tenant, step.now, most) + more > most:
+            raise TenantFull(tenant=tenant, what="slots", max=most)
 
 
 async def _take(step: Step, one: Take, scope: Scope | None) -> Hold:
@@ -142,6 +165,7 @@ async def _take(step: Step, one: Take, scope: Scope | None) -> Hold:
     return answer
 
 
-async def holds_under(step: Step, under: str) -> list[Hold]:
+async def holds_under(step: Step, under: str, after: str, limit: int) -> list[Hold]:
     await step.begin()
-    return [Hold(*row) for row in await step.rows(sql.HOLDS_UNDER, under, step.now)]
+    found = await step.rows(sql.HOLDS_UNDER, under, after, limit, step.now)
+    return [Hold(*row) for row in found]

@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 import msgspec
 
 from holdfast.errors import ConfigError, did_you_mean
-from holdfast.stores.url import seconds_above_zero, switch
+from holdfast.stores.url import one_of, seconds_above_zero, switch
 
 CONNECTIONS_MAX = 1000
 
@@ -46,6 +46,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """How long one statement may take."""
     retry_s: float = 5.0
     """How long a lost connection is tried again before the call fails."""
+    migrate: str = "never"
+    """`auto`: who opens the store brings its schema to the version of this library."""
 
     @property
     def channel(self) -> str | None:
@@ -104,4 +106,5 @@ _READERS: dict[str, Callable[[str, str], Any]] = {
     "bloom": switch,
     "timeout_s": seconds_above_zero,
     "retry_s": seconds_above_zero,
+    "migrate": one_of("auto", "never"),
 }

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import msgspec
+
 from holdfast.clock import Micros
-from holdfast.job import TERMINAL, Envelope, Event, JobRecord, Lease, State
+from holdfast.job import TERMINAL, Envelope, Event, JobRecord, Lease, Reason, Rules, State
+from holdfast.lifecycle import Transition
 from holdfast.store import Claim
 from holdfast.stores import sql_rows
 from holdfast.stores.sql_rows import KINDS, STATES, Columns, rules_of
@@ -12,12 +17,48 @@ TAGS_BETWEEN = "\x1f"
 """Between the tags of a job on their way to the server; no name can hold it."""
 
 
+_RULES = 7  # Its place in `statements.LIVE`.
+_NO_RULES = sql_rows.rules_text(Rules())
+
+
 def record(row: Columns, now: Micros) -> JobRecord:
-    """The job of a row with the columns of `statements.LIVE` or `DONE`."""
-    return sql_rows.record(row, now, tuple)
+    """The job of a row with the columns of `statements.LIVE` or `DONE`; with default rules where
+    they cannot be read, which a claim will find out.
+    """
+    try:
+        return sql_rows.record(row, now, tuple)
+    except (msgspec.MsgspecError, ValueError, ArithmeticError):
+        return sql_rows.record((*row[:_RULES], _NO_RULES, *row[_RULES + 1 :]), now, tuple)
 
 
-def leases(row: Columns, claim: Claim) -> list[Lease]:
+def read_leases(rows: Sequence[Columns], claim: Claim) -> tuple[list[Lease], list[Transition]]:
+    """What the rows of a claim give; and what becomes of jobs whose rows cannot be read."""
+    read: list[Lease] = []
+    unreadable: list[Transition] = []
+    for row in rows:
+        try:
+            read += _leases(row, claim)
+        except (msgspec.MsgspecError, ValueError, ArithmeticError) as error:
+            unreadable += _unreadable(row, claim, f"the stored rules cannot be read: {error}")
+    return read, unreadable
+
+
+def _unreadable(row: Columns, claim: Claim, why: str) -> list[Transition]:
+    tenant, seq, ids = row[1], row[14], row[26]
+    return [
+        Transition(
+            tenant=tenant,
+            id=id,
+            token=f"{claim.nonce}.{place}",
+            to=State.FAILED,
+            reason=Reason.DECODE,
+            error=why,
+        )
+        for place, id in enumerate([row[2]] if ids is None else ids, seq)
+    ]
+
+
+def _leases(row: Columns, claim: Claim) -> list[Lease]:
     """What a row of `holdfast.leased` gives: a job, or a piece."""
     (
         _, tenant, id, queue, type, codec, version, payload, rules, priority, key, group, tags,
@@ -38,13 +79,14 @@ def leases(row: Columns, claim: Claim) -> list[Lease]:
             )
             for seq, (id, payload) in enumerate(zip(ids, payloads, strict=True), seq)
         ]  # fmt: skip
-    job = record(
+    job = sql_rows.record(
         (
             tenant, id, queue, type, codec, version, payload, rules, priority, key, group, tags,
             origin, seq, "processing", attempt, fence, lapses, misses, created_at, updated_at,
             run_at, expires_at, lease_until, claim.worker, None, reason, error, None, None, None,
         ),
         updated_at,
+        tuple,
     )  # fmt: skip
     return [Lease(job, f"{claim.nonce}.{seq}", lease_until)]
 
@@ -64,6 +106,13 @@ class Row(sql_rows.Row):
     def lived(self) -> bool:
         """It had not ended when it was read."""
         return STATES.get(self.was) not in TERMINAL
+
+    def keep_until(self) -> Micros:
+        try:
+            return super().keep_until()
+        except (msgspec.MsgspecError, ValueError, ArithmeticError):
+            self.rules = _NO_RULES
+            return super().keep_until()
 
 
 def event(row: Columns) -> Event:

@@ -78,6 +78,10 @@ def where(select: Selection, now: int) -> tuple[str, list[Any]]:
         narrow("created_at >= {}::bigint", select.created_from)
     if select.created_before is not None:
         narrow("created_at < {}::bigint", select.created_before)
+    if select.failed_from is not None:
+        narrow(f"{_FAILED_AT} >= {{}}::bigint", select.failed_from)
+    if select.failed_before is not None:
+        narrow(f"{_FAILED_AT} < {{}}::bigint", select.failed_before)
     if select.tags:
         narrow("tags @> {}::text[]", list(select.tags))
     if select.states:
@@ -89,11 +93,17 @@ _KEPT = ((State.ENQUEUED, "holdfast.packed"), (State.PROCESSING, "holdfast.held"
 """The states of jobs in packs and in pieces, and what reads them."""
 
 
+# A living job has no such column, nor has it failed.
+_FAILED_AT = "CASE WHEN state = 'failed' THEN updated_at END"
+
+
 def may_be(select: Selection, state: State) -> bool:
     """Whether a selection may mean jobs of this state that have nothing special, as those in packs
     and in pieces.
     """
     if select.groups or select.tags or select.reasons or select.key is not None:
+        return False
+    if select.failed_from is not None or select.failed_before is not None:
         return False
     return not select.states or state in select.states
 

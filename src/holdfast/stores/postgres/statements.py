@@ -1,9 +1,14 @@
 """The statements that Python sends by itself; the busy verbs are functions of `migrations/`.
 
-`holdfast.` stands for the schema that the store's URL names.
+`holdfast.` stands for the schema that the store's URL names. Each verb has a statement that names
+the version it was written for, by `expect`, which gives what it is given or stops the transaction.
 """
 
 from __future__ import annotations
+
+from holdfast.stores.postgres.layout import SCHEMA_VERSION
+
+EXPECT = f"holdfast.expect({SCHEMA_VERSION}, {{}})"
 
 # What `rows.record` reads, in its order.
 _RECORD = (
@@ -44,33 +49,37 @@ STATE_COLUMNS = (
     "waiting", "scheduled", "enqueued", "processing", "retrying", "completed", "failed", "canceled",
 )  # fmt: skip
 
-NOW = "SELECT holdfast.instant($1)"
-LOCK_CLAIMS = "SELECT holdfast.lock_claims()"
+NOW = f"SELECT holdfast.instant({EXPECT.format('$1::bigint')})"
+LOCK_CLAIMS = f"SELECT holdfast.lock_claims() WHERE {EXPECT.format('true')}"
 REPAIR = "SELECT holdfast.repair($1, $2, $3, $4)"
 FOLD = "SELECT holdfast.fold($1)"
 NOTIFY = "SELECT pg_notify($1, $2)"
+TELL_ENDED = "SELECT holdfast.tell_ended($1, $2, $3, $4)"
 
 # -- the busy verbs --------------------------------------------------------------------------------
 
-ENQUEUE = (
-    "SELECT ord, why, id, queue, type, has, most FROM holdfast.enqueue($1, $2, $3, $4, $5, $6, $7,"
-    " $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23)"
+
+def _busy(call: str, number: int, instant: int) -> str:
+    """A call with so many values, one of which is the caller's instant."""
+    values = [f"${n}" for n in range(1, number + 1)]
+    values[instant - 1] = EXPECT.format(f"${instant}::bigint")
+    return f"{call}({', '.join(values)})"
+
+
+_ANSWER = "SELECT ord, why, id, queue, type, has, most FROM "
+ENQUEUE = _busy(f"{_ANSWER}holdfast.enqueue", 23, 20)
+ENQUEUE_ALIKE = _busy(f"{_ANSWER}holdfast.enqueue_alike", 16, 12)
+ENQUEUE_PACK = _busy(f"{_ANSWER}holdfast.enqueue_pack", 16, 12)
+ENQUEUE_ONE = _busy("SELECT holdfast.enqueue_one", 15, 12)
+CLAIM = _busy("SELECT * FROM holdfast.claim", 15, 8)
+COMPLETE = _busy(
+    "SELECT places, tenants, queues, holdfast.tell_ended($3, $4, $8, $9) FROM holdfast.complete",
+    9,
+    6,
 )
-ENQUEUE_ALIKE = (
-    "SELECT ord, why, id, queue, type, has, most FROM holdfast.enqueue_alike($1, $2, $3, $4, $5,"
-    " $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)"
-)
-ENQUEUE_PACK = ENQUEUE_ALIKE.replace("enqueue_alike", "enqueue_pack")
-ENQUEUE_ONE = (
-    "SELECT holdfast.enqueue_one($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)"
-)
-CLAIM = "SELECT * FROM holdfast.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)"
-COMPLETE = (
-    "SELECT places, tenants, queues FROM holdfast.complete($1, $2, $3, $4, $5, $6, $7, $8, $9)"
-)
-EXTEND = "SELECT ord, until FROM holdfast.extend($1, $2, $3, $4, $5, $6, $7, $8)"
-CANCEL = "SELECT ord, state, tenant, queue FROM holdfast.cancel($1, $2, $3, $4, $5, $6)"
-SOONEST = "SELECT holdfast.soonest($1, $2, $3)"
+EXTEND = _busy("SELECT ord, until FROM holdfast.extend", 8, 7)
+CANCEL = _busy("SELECT ord, state, tenant, queue FROM holdfast.cancel", 7, 3)
+SOONEST = _busy("SELECT holdfast.soonest", 3, 3)
 
 # -- acts that the rules decide --------------------------------------------------------------------
 
@@ -132,9 +141,10 @@ DELTAS = (
 )
 ANNOUNCE = "SELECT holdfast.announce()"
 EVENTS_INSERT = (
-    "INSERT INTO holdfast.events SELECT nextval('holdfast.cursors'), $1::bigint, u.* FROM"
-    " unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::integer[],"
-    " $8::integer[], $9::bigint[], $10::text[]) u"
+    "INSERT INTO holdfast.events (cursor, at, kind, tenant, job_id, queue, type, attempt, fence,"
+    " until, note, signed) SELECT nextval('holdfast.cursors'), $1::bigint, u.*, $2::text FROM"
+    " unnest($3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::integer[],"
+    " $9::integer[], $10::bigint[], $11::text[]) u"
 )
 DRAINED = "SELECT holdfast.tell_drained($1, $2, $3, $4, $5, $6, $7, $8)"
 FREED = "SELECT tenant, queue FROM holdfast.freed($1)"
@@ -264,10 +274,18 @@ PRUNE_HOLDS = (
     " FROM gone g JOIN holdfast.ruled r ON r.tenant = g.tenant"
 )
 PRUNE_COUNTS = (
-    "DELETE FROM holdfast.counts WHERE (kind, tenant, part) IN (SELECT kind, tenant, part"
-    " FROM holdfast.counts WHERE waiting = 0 AND scheduled = 0 AND enqueued = 0 AND processing = 0"
-    " AND retrying = 0 AND completed = 0 AND failed = 0 AND canceled = 0 LIMIT $1)"
+    "WITH gone AS (DELETE FROM holdfast.counts WHERE (kind, tenant, part) IN (SELECT kind, tenant,"
+    " part FROM holdfast.counts WHERE waiting = 0 AND scheduled = 0 AND enqueued = 0"
+    " AND processing = 0 AND retrying = 0 AND completed = 0 AND failed = 0 AND canceled = 0"
+    " LIMIT $1) RETURNING kind, tenant)"
+    " UPDATE holdfast.counts c SET queues = c.queues - g.queues, groups = c.groups - g.groups"
+    " FROM (SELECT tenant, count(*) FILTER (WHERE kind = 'queue') AS queues,"
+    " count(*) FILTER (WHERE kind = 'group') AS groups FROM gone GROUP BY tenant) g"
+    " WHERE c.kind = 'tenant' AND c.tenant = g.tenant AND c.part = ''"
 )
+FORGET_CLAIMS = "SELECT holdfast.forget_claims($1)"
+CROWD = "SELECT holdfast.find_crowded($1, $2)"
+COUNT_LINES = "SELECT holdfast.count_lines()"
 PRUNE_BUCKETS = (
     "DELETE FROM holdfast.buckets WHERE (kind, tenant, part) IN"
     " (SELECT kind, tenant, part FROM holdfast.buckets WHERE full_at <= $1 LIMIT $2)"
@@ -279,7 +297,9 @@ RECOUNT = "SELECT holdfast.recount()"
 ENDED = (
     "SELECT NOT EXISTS (SELECT FROM holdfast.jobs WHERE tenant = $1 AND id = $2)"
     " AND holdfast.pack_of($1, $2) IS NULL AND holdfast.held_as($1, $2) IS NULL"
+    f" WHERE {EXPECT.format('true')}"
 )
+WAIT_FOR = "SELECT holdfast.wait_for($1, $2, $3)"
 WORKER = "SELECT worker FROM holdfast.jobs WHERE seq = $1"
 OLDEST = (
     "SELECT least("
@@ -316,7 +336,7 @@ HEAD = (
     "SELECT seq, id FROM holdfast.jobs WHERE group_name IS NOT NULL AND tenant = $1"
     " AND group_name = $2 ORDER BY seq LIMIT 1"
 )
-LINES_OF_QUEUE = "SELECT count(*) FROM holdfast.lines(NULL, ARRAY[$1::text], 1000000, '{}', '{}')"
+TENANTS_OF_QUEUE = "SELECT holdfast.waiting($1)"
 BUCKET = "SELECT full_at FROM holdfast.buckets WHERE kind = $1 AND tenant = $2 AND part = $3"
 SLOTS = (
     "SELECT count(*) FROM holdfast.holds"
@@ -331,13 +351,21 @@ SLOT_NAMES = (
 
 SETTING = "SELECT name, value, version FROM holdfast.settings WHERE name = $1"
 SETTING_PUT = (
-    "INSERT INTO holdfast.settings (name, value, version) VALUES ($1, $2, $3) ON CONFLICT (name)"
+    "INSERT INTO holdfast.settings (name, value, version, tenant) VALUES ($1, $2, $3, $4)"
+    " ON CONFLICT (name)"
     " DO UPDATE SET value = excluded.value, version = excluded.version"
 )
-SETTINGS_UNDER = (
-    "SELECT name, value, version FROM holdfast.settings WHERE value IS NOT NULL"
-    " AND name >= $1 AND starts_with(name, $1) ORDER BY name"
+# No name that starts with the text comes after this one.
+_LAST = "$1::text || repeat(chr(1114111), 4)"
+_PAGE = (
+    f"name >= {EXPECT.format('$1::text')} AND name > $2 AND name <= {_LAST}"
+    " AND starts_with(name, $1)"
 )
+SETTINGS_UNDER = (
+    f"SELECT name, value, version FROM holdfast.settings WHERE {_PAGE} AND value IS NOT NULL"
+    " ORDER BY name LIMIT $3"
+)
+SCOPES_OF = "SELECT count(*) FROM (SELECT FROM holdfast.settings WHERE tenant = $1 LIMIT $2) scopes"
 SETTINGS_LOCK = "SELECT pg_advisory_xact_lock(hashtext('holdfast.settings'), 0)"
 SCOPE = "SELECT value FROM holdfast.settings WHERE name = $1"
 SCOPE_DROP = "DELETE FROM holdfast.scopes WHERE kind = $1 AND tenant = $2 AND part = $3"
@@ -369,6 +397,13 @@ HOLD_TAKE = (
 HOLD_DROP = "DELETE FROM holdfast.holds WHERE name = $1 AND (until <= $3 OR owner = $2)"
 HOLD = "SELECT name, owner, until, note FROM holdfast.holds WHERE name = $1"
 HOLDS_UNDER = (
-    "SELECT name, owner, until, note FROM holdfast.holds"
-    " WHERE name >= $1 AND starts_with(name, $1) AND until > $2 ORDER BY name"
+    f"SELECT name, owner, until, note FROM holdfast.holds WHERE {_PAGE} AND until > $4"
+    " ORDER BY name LIMIT $3"
 )
+# One at a time for each tenant, so that two calls do not both take its last places.
+SLOTS_LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('holdfast.slots/' || $1, 0))"
+SLOTS_OF = (
+    "SELECT count(*) FROM (SELECT FROM holdfast.holds WHERE kind IN ('tenant', 'queue', 'group')"
+    " AND tenant = $1 AND until > $2 LIMIT $3) slots"
+)
+HELD_NAMES = "SELECT name FROM holdfast.holds WHERE name = ANY ($1) AND until > $2"

@@ -78,6 +78,8 @@ class Step:
         self.events_on = events
         self.again = again
         """An earlier try of the same call may have been done, unheard."""
+        self.by: str | None = None
+        """Who wanted it, and why, for its events."""
         self.lines: set[Line] = set()
         """Where work may have come up."""
         self.ended: list[Ref] = []
@@ -245,7 +247,7 @@ class Step:
             await self.run(sql.DELTAS, *columns(deltas))
         if self._events:
             await self.run(sql.ANNOUNCE)
-            await self.run(sql.EVENTS_INSERT, self.now, *columns(self._events))
+            await self.run(sql.EVENTS_INSERT, self.now, self.by, *columns(self._events))
         grouped = [row for row in self._ended_rows if row.group is not None]
         if grouped and self.events_on:
             ends = [(r.tenant, r.group, r.id, r.queue, r.type, r.attempt, r.fence) for r in grouped]

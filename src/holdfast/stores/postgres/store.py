@@ -15,8 +15,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from holdfast.clock import SECOND, Clock, Micros, SystemClock
-from holdfast.errors import NOT_OPEN, StoreUnavailable
-from holdfast.job import Lease, NewJob, State
+from holdfast.errors import NOT_OPEN, InvalidInput, StoreUnavailable
+from holdfast.job import By, Lease, NewJob, State
 from holdfast.lifecycle import Transition
 from holdfast.limits import (
     BATCH_MAX,
@@ -69,7 +69,6 @@ from holdfast.stores.postgres import statements as sql
 from holdfast.stores.postgres.bloom import Seen
 from holdfast.stores.postgres.connection import Lanes
 from holdfast.stores.postgres.faults import is_beaten, is_lost, ours
-from holdfast.stores.postgres.layout import SCHEMA_VERSION
 from holdfast.stores.postgres.migrate import prepare
 from holdfast.stores.postgres.options import Options, parse
 from holdfast.stores.postgres.step import Step
@@ -79,6 +78,8 @@ T = TypeVar("T")
 
 POLL_S = 1.0
 """How long a sleeper sleeps at most where other processes cannot wake it."""
+WAITER_S = 60.0
+"""For how long who ends a job tells those who wait for it, once they have looked."""
 PAUSE_S = 0.05
 """The first pause before a call is tried again; it grows, and is never the same twice."""
 PAUSE_S_MAX = 1.0
@@ -125,17 +126,23 @@ class PostgresStore:
     async def open(self) -> None:
         if self._lanes is not None and self._owner == os.getpid():
             return
+        self._renew()
+        try:
+            await self._prepare(self.options.migrate == "auto")
+            self._database = await self._call(lambda step: step.value(using.WHERE))
+        except BaseException:
+            await self.close()
+            raise
+
+    def _renew(self) -> None:
         self._owner = os.getpid()
         self._bell = Bell()  # A new one: after a fork the old one's lock may be held for ever.
         self._doorbell = Doorbell(self.options, self._bell)
         self._seen = Seen() if self.options.bloom else None  # Its lock, too.
         self._lanes = Lanes(self.options)
-        try:
-            await self._call(lambda step: prepare(step.connection, self.options))
-            self._database = await self._call(lambda step: step.value(using.WHERE))
-        except BaseException:
-            await self.close()
-            raise
+
+    async def _prepare(self, migrate: bool) -> int:
+        return await self._call(lambda step: prepare(step.connection, self.options, migrate))
 
     async def close(self) -> None:
         lanes, self._lanes = self._lanes, None
@@ -147,10 +154,12 @@ class PostgresStore:
 
     async def migrate(self) -> int:
         if self._lanes is not None and self._owner == os.getpid():
-            return await self._call(lambda step: prepare(step.connection, self.options))
-        await self.open()
-        await self.close()
-        return SCHEMA_VERSION
+            return await self._prepare(migrate=True)
+        self._renew()
+        try:
+            return await self._prepare(migrate=True)
+        finally:
+            await self.close()
 
     # -- journey ---------------------------------------------------------------------------------
 
@@ -159,9 +168,17 @@ class PostgresStore:
         if not jobs:
             return []
         bell, seen = self._doorbell, self._seen
-        return await self._call(
-            lambda step: journey.enqueue(step, jobs, bell.channel, bell.sender, seen)
-        )
+        try:
+            return await self._call(
+                lambda step: journey.enqueue(step, jobs, bell.channel, bell.sender, seen)
+            )
+        except InvalidInput as error:
+            # A value that the server cannot hold fails the whole statement: what it stands in is
+            # found by halves, so that each job fails by itself.
+            if len(jobs) == 1:
+                return [Enqueued(jobs[0].id, False, error)]
+        half = len(jobs) // 2
+        return [*await self.enqueue(jobs[:half]), *await self.enqueue(jobs[half:])]
 
     async def enqueue_using(self, connection: Any, jobs: Sequence[NewJob]) -> list[Enqueued]:
         within("jobs", len(jobs), BATCH_MAX)
@@ -173,8 +190,12 @@ class PostgresStore:
         within("limit", claim.limit, CLAIM_MAX)
         within("exclude_groups", len(claim.exclude_groups), EXCLUDE_MAX)
         probe, channel = not self._busy, self._doorbell.channel
-        leases, rings = await self._call(lambda step: journey.claim(step, claim, probe, channel))
-        self._busy = bool(leases)
+        leases, unreadable, rings = await self._call(
+            lambda step: journey.claim(step, claim, probe, channel)
+        )
+        self._busy = bool(leases or unreadable)
+        if unreadable:
+            await self._transact(lambda step: journey.settle(step, unreadable))
         if rings:
             self._bell.ring_all()
         return leases
@@ -204,16 +225,19 @@ class PostgresStore:
 
     # -- will ------------------------------------------------------------------------------------
 
-    async def cancel(self, refs: Sequence[Ref]) -> list[Canceled]:
+    async def cancel(self, refs: Sequence[Ref], *, by: By | None = None) -> list[Canceled]:
         within("refs", len(refs), BATCH_MAX)
         bell = self._doorbell
-        return await self._call(lambda step: will.cancel(step, refs, bell.channel, bell.sender))
+        return await self._call(
+            lambda step: will.cancel(step, refs, bell.channel, bell.sender), _words(by)
+        )
 
     async def change(self, change: Change) -> Changed:
         within("limit", change.limit, CHANGE_MAX)
         sight.bounded(change.select)
+        signed = _words(change.by)
         await self._call(lambda step: will.open_packs(step, change))
-        return await self._transact(lambda step: will.change(step, change))
+        return await self._transact(lambda step: will.change(step, change), signed)
 
     # -- upkeep ----------------------------------------------------------------------------------
 
@@ -259,26 +283,42 @@ class PostgresStore:
     # -- names -----------------------------------------------------------------------------------
 
     async def settings(
-        self, puts: Sequence[Put] = (), *, under: str | None = None
+        self,
+        puts: Sequence[Put] = (),
+        *,
+        under: str | None = None,
+        after: str = "",
+        limit: int = PAGE_MAX,
+        by: By | None = None,
     ) -> list[Setting]:
         within("puts", len(puts), BATCH_MAX)
+        within("limit", limit, PAGE_MAX)
         puts = [put.checked() for put in puts]
-        if not puts:
-            text = under
-            if text is None:
-                return []
-            return await self._call(lambda step: names.settings_under(step, text))
-        return await self._transact(lambda step: names.put(step, puts, under))
+        signed = _words(by)
+        done: list[Setting] = []
+        if puts:
+            done = await self._transact(lambda step: names.put(step, puts), signed)
+        if under is None:
+            return done
+        return await self._call(lambda step: names.settings_under(step, under, after, limit))
 
-    async def hold(self, takes: Sequence[Take] = (), *, under: str | None = None) -> list[Hold]:
+    async def hold(
+        self,
+        takes: Sequence[Take] = (),
+        *,
+        under: str | None = None,
+        after: str = "",
+        limit: int = PAGE_MAX,
+    ) -> list[Hold]:
         within("takes", len(takes), BATCH_MAX)
+        within("limit", limit, PAGE_MAX)
         takes = [one.checked() for one in takes]
-        if not takes:
-            text = under
-            if text is None:
-                return []
-            return await self._call(lambda step: names.holds_under(step, text))
-        return await self._transact(lambda step: names.take(step, takes, under))
+        done: list[Hold] = []
+        if takes:
+            done = await self._transact(lambda step: names.take(step, takes))
+        if under is None:
+            return done
+        return await self._call(lambda step: names.holds_under(step, under, after, limit))
 
     # -- wait ------------------------------------------------------------------------------------
 
@@ -304,6 +344,8 @@ class PostgresStore:
         if watch.news:
             return WAIT_S_MAX
         if watch.job is not None:
+            if self._doorbell.hears:
+                await step.run(sql.WAIT_FOR, watch.job.tenant, watch.job.id, WAITER_S)
             ended = await step.value(sql.ENDED, watch.job.tenant, watch.job.id)
             return 0.0 if ended else WAIT_S_MAX
         delay = await step.value(sql.SOONEST, watch.tenants, watch.queues, step.given)
@@ -320,7 +362,7 @@ class PostgresStore:
             raise StoreUnavailable(store=self._place, why=why)
         return self._lanes
 
-    async def _transact(self, act: Callable[[Step], Awaitable[T]]) -> T:
+    async def _transact(self, act: Callable[[Step], Awaitable[T]], by: str | None = None) -> T:
         """An act of several statements, all of them or none."""
 
         async def whole(step: Step) -> T:
@@ -329,21 +371,24 @@ class PostgresStore:
                 await self._tell(step)
                 return answer
 
-        return await self._call(whole)
+        return await self._call(whole, by)
 
     async def _tell(self, step: Step) -> None:
         channel = self._doorbell.channel
         if channel is not None and step.lines:
             text = journey.hint(self._doorbell.sender, step.lines)
             await step.value(sql.NOTIFY, channel, text)
+        if channel is not None and step.ended:
+            tenants, ids = [ref.tenant for ref in step.ended], [ref.id for ref in step.ended]
+            await step.run(sql.TELL_ENDED, tenants, ids, channel, self._doorbell.sender)
 
-    async def _call(self, act: Callable[[Step], Awaitable[T]]) -> T:
+    async def _call(self, act: Callable[[Step], Awaitable[T]], by: str | None = None) -> T:
         """An act on a connection, repeated while the server cannot be reached, for a while."""
         deadline = time.monotonic() + self.options.retry_s
         pause_s, beaten, again = PAUSE_S, 0, False
         while True:
             try:
-                return await self._once(act, again)
+                return await self._once(act, again, by)
             except BaseException as error:
                 beaten += is_beaten(error)
                 again = time.monotonic() < deadline if is_lost(error) else is_beaten(error)
@@ -356,12 +401,18 @@ class PostgresStore:
             await asyncio.sleep(pause_s * (0.5 + random.random()))
             pause_s = min(PAUSE_S_MAX, pause_s * 2)
 
-    async def _once(self, act: Callable[[Step], Awaitable[T]], again: bool) -> T:
+    async def _once(self, act: Callable[[Step], Awaitable[T]], again: bool, by: str | None) -> T:
         lane = await self._mine().lane()
         async with lane.borrow() as connection:
             now = None if self._clock is None else self._clock.now()
             step = Step(connection, self.options.schema, now, self.options.events, again)
+            step.by = by
             answer = await act(step)
         if step.lines or step.ended:
             self._bell.ring(step.lines, step.ended)
         return answer
+
+
+def _words(by: By | None) -> str | None:
+    """Who acts, as events keep it."""
+    return None if by is None else by.checked().words

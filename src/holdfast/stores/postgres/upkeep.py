@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from holdfast import limits
 from holdfast.clock import SECOND, Micros
 from holdfast.store import Lapsed, Pruned
 from holdfast.stores.postgres import log
@@ -56,6 +57,8 @@ async def prune(step: Step, limit: int, events_keep_us: Micros) -> Pruned:
     await step.run(sql.LOCK_CLAIMS)
     await step.run(sql.FOLD, FOLD_MAX)
     await step.run(sql.PRUNE_COUNTS, limit)
+    await step.run(sql.CROWD, limits.QUEUES_MAX, limits.GROUPS_MAX)
+    await step.run(sql.FORGET_CLAIMS, now)
     await step.run(sql.PRUNE_BUCKETS, now, limit)
     return Pruned(jobs, events, more=max(jobs, keys, events) >= limit)
 

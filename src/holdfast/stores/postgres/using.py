@@ -19,13 +19,15 @@ import msgspec
 from holdfast.errors import InvalidInput
 from holdfast.job import NewJob
 from holdfast.stores.postgres.rows import TAGS_BETWEEN
+from holdfast.stores.postgres.statements import EXPECT
 from holdfast.stores.sql_rows import rules_text
 
 Rows = Sequence[Sequence[Any]]
 
 _CALL = (
-    "SELECT ord, why, id, queue, type, has, most FROM holdfast.enqueue_json(CAST({} AS jsonb),"
-    " CAST({} AS bigint), CAST({} AS boolean), CAST({} AS text), CAST({} AS text))"
+    "SELECT ord, why, id, queue, type, has, most FROM holdfast.enqueue_json(CAST({} AS jsonb), "
+    + EXPECT.format("CAST({} AS bigint)")
+    + ", CAST({} AS boolean), CAST({} AS text), CAST({} AS text))"
 )
 _NAMES = ("jobs", "given_now", "events", "channel", "hint")
 

@@ -13,12 +13,19 @@ from typing import Any
 import asyncpg
 import msgspec
 
+from holdfast.store import Ref
 from holdfast.stores.bell import Bell, Line
 from holdfast.stores.postgres.connection import CLOSE_S, Connection, connect
 from holdfast.stores.postgres.options import Options
 
-Told = tuple[str, list[Line]]
-"""Who tells, and where work may have come up."""
+
+class Told(msgspec.Struct, array_like=True, frozen=True):
+    """Who tells, where work may have come up, and which jobs may have ended."""
+
+    sender: str
+    lines: list[Line]
+    ended: list[tuple[str, str]] = []
+
 
 AGAIN_S = 5.0
 """How long to wait before a listener that was cut off tries again."""
@@ -102,12 +109,12 @@ class Doorbell:
 
     def _heard(self, _connection: Any, _pid: int, _channel: str, payload: object) -> None:
         try:
-            sender, lines = msgspec.json.decode(str(payload), type=Told)
+            told = msgspec.json.decode(str(payload), type=Told)
         except msgspec.MsgspecError:
             self._bell.ring_all()
             return
-        if sender != self.sender:
-            self._bell.ring(lines)
+        if told.sender != self.sender:
+            self._bell.ring(told.lines, [Ref(tenant, id) for tenant, id in told.ended])
 
 
 def _set(event: asyncio.Event, _connection: Any) -> None:

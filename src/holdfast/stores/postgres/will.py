@@ -48,6 +48,7 @@ async def _cancel(
         step.events_on,
         channel,
         sender,
+        step.by,
     )
     answers: dict[int, Canceled] = {}
     for ord, state, tenant, queue in found:
@@ -143,6 +144,7 @@ async def _delete(step: Step, rows: list[Row], done: dict[Ref, str]) -> None:
     await step.run(sql.REMOVE, living)
     await step.run(sql.FORGET, [row.seq for row in rows if not row.lived])
     await step.release_keys(rows)
+    step.ended += [Ref(row.tenant, row.id) for row in rows if row.lived]
 
 
 class _Replays:
