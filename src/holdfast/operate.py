@@ -21,7 +21,14 @@ from holdfast.explain import Explained
 from holdfast.explain import explain as explain_job
 from holdfast.finding import Finding, Level
 from holdfast.job import TERMINAL, By, Envelope, Event, JobRecord, NewJob, Reason, State
-from holdfast.limits import PAGE_MAX, PAYLOAD_MAX, PRIORITY_MAX, PRIORITY_MIN, TENANT_MAX
+from holdfast.limits import (
+    PAGE_MAX,
+    PAYLOAD_MAX,
+    PRIORITY_MAX,
+    PRIORITY_MIN,
+    REASON_MAX,
+    TENANT_MAX,
+)
 from holdfast.listings import configured, tallies
 from holdfast.plural import many
 from holdfast.scope import Scope, ScopeKind
@@ -174,6 +181,12 @@ async def reschedule(
 ) -> None:
     """Changes when a job that waits may run; an instant wins over a delay."""
     await change_one(store, ref, Act.RESCHEDULE, delay_us=delay_us, run_at=run_at, by=by)
+
+
+def author(name: str) -> str:
+    """The name of somebody who signed in, such that it can sign an act."""
+    plain = "".join(char for char in name if char.isprintable()).strip()
+    return plain[:REASON_MAX].strip() or "unnamed"
 
 
 async def _steps(store: Store, select: Selection, act: Act, by: By | None) -> AsyncIterator[int]:

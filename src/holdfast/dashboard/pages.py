@@ -182,6 +182,8 @@ POSTS = {
     f"{BASE}/queues/{{tenant}}/{{queue}}/resume": acts.resume,
     f"{BASE}/jobs/{{tenant}}/{{id}}/cancel": acts.cancel,
     f"{BASE}/jobs/{{tenant}}/{{id}}/replay": acts.replay,
+    f"{BASE}/jobs/{{tenant}}/{{id}}/reprioritise": acts.reprioritise,
+    f"{BASE}/jobs/{{tenant}}/{{id}}/reschedule": acts.reschedule,
     f"{BASE}/dead/{{act}}": acts.bulk,
 }
 

@@ -21,6 +21,7 @@ UNKNOWN = 401
 """The status of who has not said who it is."""
 
 DID = {
+    "changed": "The job was changed.",
     "canceled": "The job is canceled.",
     "ended": "The job had already ended; nothing was changed.",
     "replayed": "The job was replayed: this is the new one.",

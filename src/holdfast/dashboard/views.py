@@ -166,6 +166,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     until: Micros | None
     until_words: str
     note: str | None
+    by: str | None = None
     times: int = 1
 
 
@@ -190,6 +191,11 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def alive(self) -> bool:
         return self.job.state not in TERMINAL
+
+    @property
+    def changeable(self) -> bool:
+        """Whether it waits."""
+        return self.alive and self.job.state is not State.PROCESSING
 
 
 _UNTIL = {
@@ -261,6 +267,7 @@ def timeline(events: Sequence[Event]) -> list[Entry]:
                 until=event.until if event.kind in _UNTIL else None,
                 until_words=_UNTIL.get(event.kind, ""),
                 note=event.note,
+                by=event.by,
             )
         )
     return found
