@@ -82,8 +82,12 @@ def _echo(number: int) -> None:
     echo_s, ours = median(found["echo"]), median(found["enqueue"])
     print(
         f"single enqueues, {CONNECTIONS} connections, memory: {ours:,.0f}/s,"
-        f" bare echo {echo_s:,.0f}/s: {ours / echo_s:.2f} of it (target 0.60)"
+        f" bare echo {echo_s:,.0f}/s: {verdict(ours / echo_s, 0.6)}"
     )
+
+
+def verdict(ratio: float, target: float) -> str:
+    return f"{ratio:.2f} of it (target {target:.2f}: {'met' if ratio >= target else 'missed'})"
 
 
 @contextlib.contextmanager
@@ -123,7 +127,7 @@ def _batch(store: str, number: int = 20_000) -> None:
     for what, mine, library in zip(("enqueue", "claim + ack"), over, direct, strict=True):
         print(
             f"{what} in batches of {BATCH}, {store}: {mine:,.0f} jobs/s over HTTP,"
-            f" library {library:,.0f}/s: {mine / library:.2f} of it (target 0.50)"
+            f" library {library:,.0f}/s: {verdict(mine / library, 0.5)}"
         )
 
 

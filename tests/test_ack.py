@@ -162,6 +162,23 @@ async def test_a_poison_outcome_fails_alone(desk: Desk, caplog: pytest.LogCaptur
     assert [record.message for record in caplog.records] == ["job poison: outcome cannot be stored"]
 
 
+async def test_an_outcome_that_the_store_fails_at_keeps_nobody_waiting(desk: Desk) -> None:
+    """P19: it alone is sent again until its lease has ended; the others are settled meanwhile."""
+    await desk.put("poison", "a", "b", "c")
+    desk.faults.fail_if(
+        "ack",
+        lambda changes: any(change.id == "poison" for change in changes),
+        StoreError(store="tests", why="the row is too large"),
+    )
+
+    for lease in await desk.claim(4):
+        desk.settle(lease, Completed(1), until_s=0.5)
+    await desk.acker.idle()
+
+    assert [desk.answers[id].state for id in "abc"] == [State.COMPLETED] * 3
+    assert isinstance(desk.answers["poison"].error, StoreError)
+
+
 async def test_an_outcome_that_the_rules_cannot_read_fails_alone(desk: Desk) -> None:
     """Neither the batch nor the acker ends with it."""
     await desk.put("a", "broken")

@@ -246,11 +246,13 @@ async def test_the_context_tells_who_and_what_and_logs_in_its_name(
     clock = ManualClock()
     app = App("memory://", clock=clock)
     seen: list[tuple[Any, ...]] = []
+    fences: list[int] = []
 
     @app.job(max_attempts=2)
     async def work(ctx: Context) -> None:
         ctx.logger.warning("at work")
-        seen.append((ctx.tenant, ctx.job_id, ctx.attempt, ctx.max_attempts, ctx.fence))
+        seen.append((ctx.tenant, ctx.job_id, ctx.attempt, ctx.max_attempts, ctx.job.fence))
+        fences.append(ctx.fence)
         seen.append((ctx.effect_key,))
         raise ValueError
 
@@ -266,8 +268,20 @@ async def test_the_context_tells_who_and_what_and_logs_in_its_name(
     assert other.id == made.id
     assert seen[0:4:2] == [("acme", made.id, 1, 2, 1), ("acme", made.id, 2, 2, 2)]
     assert seen[1] == seen[3] != seen[5]
+    assert fences[1] == fences[0] + 1
     assert caplog.records[0].message == f"[acme/{made.id}] at work"
     assert caplog.records[0].tenant == "acme"  # type: ignore[attr-defined]
+
+
+async def test_two_runs_without_a_store_have_two_effect_keys() -> None:
+    """P4: the second must not be taken for a repetition of the first."""
+    app = App("memory://")
+
+    @app.job()
+    async def work(ctx: Context) -> str:
+        return ctx.effect_key
+
+    assert await app.run_now(work()) != await app.run_now(work())
 
 
 @pytest.mark.parametrize("length", [2000])

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from holdfast.coalesce import Coalescer
+from holdfast.errors import StoreError, StoreUnavailable
 
 
 class Sender:
@@ -16,12 +17,15 @@ class Sender:
         self.batches: list[list[int]] = []
         self.gate = asyncio.Event()
         self.gate.set()
+        self.away = False
 
     async def send(self, items: list[int]) -> list[int]:
         self.batches.append(items)
         await self.gate.wait()
+        if self.away:
+            raise StoreUnavailable(store="tests", why="away")
         if -1 in items:
-            raise ValueError("minus one")
+            raise StoreError(store="tests", why="minus one")
         return [item * item for item in items]
 
     def coalescer(self, batch_max: int = 100, pending_max: int = 1000) -> Coalescer[int, int]:
@@ -132,17 +136,74 @@ async def test_past_the_bound_callers_wait_for_room() -> None:
         assert await asyncio.gather(*calls) == [n * n for n in range(20)]
 
 
-async def test_a_failed_batch_fails_its_own_callers_only() -> None:
-    """The next batch is a new chance."""
+async def test_a_store_that_is_away_fails_the_batch_at_once() -> None:
+    """Nothing is sent again; the next batch is a new chance."""
+    sender = Sender()
+    sender.away = True
+    coalescer = sender.coalescer()
+
+    answers = await asyncio.gather(coalescer.submit(1), coalescer.submit(2), return_exceptions=True)
+    sender.away = False
+
+    assert [type(answer) for answer in answers] == [StoreUnavailable, StoreUnavailable]
+    assert sender.batches == [[1, 2]]
+    assert await coalescer.submit(2) == 4
+
+
+async def test_one_bad_item_fails_alone() -> None:
+    """P19: those who travelled with it are answered, after few calls more."""
     sender = Sender()
     coalescer = sender.coalescer()
 
-    answers = await asyncio.gather(
-        coalescer.submit(-1), coalescer.submit(2), return_exceptions=True
-    )
+    calls = [coalescer.push(-1 if n == 70 else n) for n in range(100)]
+    answers = await asyncio.gather(*calls, return_exceptions=True)
 
-    assert [type(answer) for answer in answers] == [ValueError, ValueError]
-    assert await coalescer.submit(2) == 4
+    assert [n for n, one in enumerate(answers) if isinstance(one, StoreError)] == [70]
+    assert [one for one in answers if isinstance(one, int)] == [
+        n * n for n in range(100) if n != 70
+    ]
+    assert len(sender.batches) <= 20
+
+
+async def test_bad_items_alone_are_a_bounded_number_of_calls() -> None:
+    """P15: less than two for each of them."""
+    sender = Sender()
+    coalescer = sender.coalescer()
+
+    answers = await asyncio.gather(*(coalescer.push(-1) for _ in range(64)), return_exceptions=True)
+
+    assert {type(one) for one in answers} == {StoreError}
+    assert len(sender.batches) < 128
+    assert await coalescer.submit(3) == 9
+
+
+async def test_a_store_that_goes_away_meanwhile_ends_the_repeats() -> None:
+    """Each caller is told so."""
+    sender = Sender()
+    coalescer = sender.coalescer()
+
+    async def send(items: list[int]) -> list[int]:
+        try:
+            return await Sender.send(sender, items)
+        finally:
+            sender.away = True
+
+    coalescer._send = send
+    answers = await asyncio.gather(*map(coalescer.push, (1, -1, 2)), return_exceptions=True)
+
+    assert {type(one) for one in answers} == {StoreUnavailable}
+    assert len(sender.batches) == 3
+
+
+async def test_an_item_is_sent_again_as_its_repeat() -> None:
+    """What was true of the first call only is not said of the second."""
+    sender = Sender()
+    coalescer = Coalescer(sender.send, batch_max=9, pending_max=9, again=lambda item: item + 100)
+
+    first, bad = coalescer.push(1), coalescer.push(-1)
+
+    assert await first == 101 * 101
+    assert await bad == 99 * 99
 
 
 async def test_a_caller_that_gives_up_does_not_disturb_the_others() -> None:

@@ -14,9 +14,11 @@ import pytest
 
 from holdfast import errors, limits
 from holdfast.config import Config
+from holdfast.enqueue import CHUNK_MAX
 from holdfast.errors import HoldfastError
 from holdfast.job import EventKind, Reason, State
 from holdfast.store import Capabilities, Store
+from holdfast.stores import STORES
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -24,7 +26,7 @@ REFERENCE = DOCS / "reference"
 PAGES = sorted(DOCS.rglob("*.md"))
 """The pages that users read."""
 LINKED = [
-    *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")),
+    *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md")),
     *PAGES,
 ]
 """Where links are followed. ARCHITECTURE.md and the like need no programs that run."""
@@ -277,3 +279,39 @@ def test_the_command_page_names_every_command_and_option() -> None:
 
     assert {name for name in commands if f"holdfast {name}" not in text} == set()
     assert {option for option in options if not re.search(rf"{option}\b", text)} == set()
+
+
+@pytest.mark.parametrize("page", [DOCS / "guides/jobs.md", REFERENCE / "limits.md"], ids=_named)
+def test_the_batches_of_enqueue_many_are_as_large_as_it_is_said(page: Path) -> None:
+    """By the number that the code has."""
+    [said] = re.findall(r"batches of up to (\d+) jobs", page.read_text("utf-8"))
+
+    assert int(said) == CHUNK_MAX
+
+
+def test_every_scheme_of_a_store_is_named() -> None:
+    """On the page of stores, to which the error for a wrong one leads."""
+    page = (REFERENCE / "stores.md").read_text("utf-8")
+    [row] = [line for line in _prose(REFERENCE / "errors.md") if "`UNKNOWN_STORE`" in line]
+
+    assert {scheme for scheme in STORES if f"`{scheme}://" not in page} == set()
+    assert "(stores.md#urls)" in row
+
+
+def test_nobody_is_told_that_the_short_run_is_every_test() -> None:
+    """Slow tests need --all."""
+    lines = [line for page in LINKED for line in page.read_text("utf-8").splitlines()]
+    said = [line for line in lines if "every check and test" in line]
+
+    assert said
+    assert all("./scripts/test --all" in line for line in said)
+
+
+def test_a_ratio_of_http_that_misses_its_target_is_said_to() -> None:
+    """The words beside the figures are the figures' own."""
+    rows = [line.strip("| ").split(" | ") for line in _prose(DOCS / "performance.md")]
+    http = [row for row in rows if row[-1] in ("met", "missed") and "/s" in row[1]]
+
+    assert len(http) == 5
+    for *_, ratio, target, verdict in http:
+        assert verdict == ("met" if float(ratio) >= float(target) else "missed")

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast.check import check_name, check_seconds, check_whole
 from holdfast.errors import InvalidInput
 from holdfast.job import (
     TERMINAL,
@@ -17,10 +18,7 @@ from holdfast.job import (
     NewJob,
     Rules,
     State,
-    check_name,
     check_new,
-    check_seconds,
-    check_whole,
     replay_id,
 )
 from holdfast.limits import (

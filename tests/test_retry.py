@@ -142,6 +142,30 @@ def test_a_bad_policy_names_its_field(options: dict[str, Any], field: str) -> No
     assert caught.value.facts["field"] == field
 
 
+@pytest.mark.parametrize("kind", Backoff)
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, -1.0, 1e300])
+@pytest.mark.parametrize("field", ["base_s", "factor", "cap_s", "delays_s"])
+def test_every_field_is_finite_and_in_bounds_in_every_kind(
+    kind: Backoff, value: float, field: str
+) -> None:
+    """P19: also where the kind does not read it, for each is stored, and must be read again."""
+    options: dict[str, Any] = {"delays_s": (1.0,), field: value}
+    if field == "delays_s":
+        options[field] = (1.0, value)
+
+    with pytest.raises(ConfigError) as caught:
+        policy(RetryPolicy(kind=kind, **options))
+
+    assert caught.value.facts["field"] == f"retry.{field}"
+
+
+@pytest.mark.parametrize("kind", Backoff)
+def test_delays_are_bounded_in_number_in_every_kind(kind: Backoff) -> None:
+    """P15: a list that nobody reads is stored all the same."""
+    with pytest.raises(ConfigError, match="delays_s"):
+        policy(RetryPolicy(kind=kind, delays_s=(1.0,) * (DELAYS_MAX + 1)))
+
+
 def test_an_unknown_preset_is_refused_with_a_hint() -> None:
     """P15: a misspelled name is met with the right one."""
     with pytest.raises(ConfigError) as caught:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import secrets
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ from holdfast import App, Context, InvalidInput, State
 from holdfast.clock import SECOND
 from holdfast.errors import QueueFull, StaleSetting, StoreUnsupported
 from holdfast.job import EventKind
+from holdfast.listings import configured
 from holdfast.scope import NO_SETTINGS, GroupRules, Pause, Rate, Scope, ScopeKind
-from holdfast.scopes import STEP, configured, handle, rate_text
+from holdfast.scopes import STEP, handle, rate_text
 from holdfast.store import Claim, Put, Setting
 from holdfast.stores import open_store
 from holdfast.testing import ManualClock
@@ -42,7 +44,7 @@ def add(app: App, a: int = 1) -> Any:
 
 
 async def claimed(app: App, limit: int = 100) -> list[str]:
-    claim = Claim(worker="w", nonce="n", limit=limit, lease_us=60 * SECOND)
+    claim = Claim(worker="w", nonce=secrets.token_hex(8), limit=limit, lease_us=60 * SECOND)
     return [lease.job.id for lease in await app.store.claim(claim)]
 
 
@@ -125,14 +127,13 @@ async def test_a_change_without_a_version_tries_again(
 ) -> None:
     """Another's change in between stays; ours is made on top of it."""
     acme, other = app.tenant("acme").scope(), app.tenant("acme").scope()
-    put = app.store.settings
-    raced: list[bool] = []
+    put, raced = app.store.settings, list[bool]()
 
-    async def racing(puts: Any = (), *, under: str | None = None) -> list[Setting]:
+    async def racing(puts: Any = (), **listed: Any) -> list[Setting]:
         if puts and not raced:
             raced.append(True)
             await other.set(weight=9)
-        return await put(puts, under=under)
+        return await put(puts, **listed)
 
     monkeypatch.setattr(app.store, "settings", racing)
     after = await acme.set(max_running=4)
@@ -144,12 +145,12 @@ async def test_it_does_not_try_for_ever(app: App, monkeypatch: pytest.MonkeyPatc
     """A store that always says stale is heard."""
     put, tries = app.store.settings, 0
 
-    async def stale(puts: list[Put] | tuple[()] = (), *, under: str | None = None) -> list[Setting]:
+    async def stale(puts: Sequence[Put] = (), **listed: Any) -> list[Setting]:
         nonlocal tries
         if puts:
             tries += 1
             raise StaleSetting(field="version", name=puts[0].name, version=2, expected=1)
-        return await put(puts, under=under)
+        return await put(puts, **listed)
 
     monkeypatch.setattr(app.store, "settings", stale)
     with pytest.raises(StaleSetting):
@@ -254,7 +255,7 @@ async def test_a_pause_stops_claims_and_says_why(app: App) -> None:
     await acme.scope().resume("ada")
     second = await claimed(app)
 
-    assert paused.settings.paused == Pause("invoice 17 is overdue", "ada")
+    assert paused.settings.paused == Pause("invoice 17 is overdue", "ada", platform=True)
     assert (first, second) == ([other.id], [mine.id])
     assert (await acme.scope().resume("ada")).settings == NO_SETTINGS
 

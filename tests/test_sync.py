@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import App, Context, InvalidInput, JobNotFound, State
+from holdfast import App, Context, InvalidInput, JobNotFound, State, WaitTimeout
 from holdfast.errors import StoreUnavailable
 from holdfast.stores import open_store
 from holdfast.testing import Faults, drain
@@ -209,3 +209,42 @@ def test_scopes_are_set_and_read_without_await() -> None:
     assert (held, number, groups, steps) == (["s"], 1, ["g"], [3])
     assert [gate.kind.value for gate in why.gates] == ["no_worker"]
     assert counts == {State.CANCELED: 3}
+
+
+def test_a_wait_keeps_its_time_out_when_the_loop_is_blocked(bench: tuple[App, Any]) -> None:
+    """Whatever else runs on the bridge's loop."""
+    app, add = bench
+    acme = app.sync.tenant("acme")
+    id = acme.enqueue(add(a=1)).id
+    blocked, done = Event(), Event()
+
+    async def block() -> None:
+        blocked.set()
+        done.wait(10)
+
+    with ThreadPoolExecutor(1) as pool:
+        blocking = pool.submit(app.sync.call, block())
+        blocked.wait(5)
+        try:
+            with pytest.raises(WaitTimeout):
+                acme.wait(id, timeout=0.01)
+            still_blocked = not blocking.done()
+        finally:
+            done.set()
+
+    assert still_blocked
+
+
+def test_a_call_that_exits_does_not_end_the_bridge(bench: tuple[App, Any]) -> None:
+    """SystemExit reaches its caller; the loop goes on, for those who wait for other answers."""
+    app, add = bench
+
+    async def leave() -> None:
+        raise SystemExit(3)
+
+    with ThreadPoolExecutor(1) as pool, pytest.raises(SystemExit):
+        pool.submit(app.sync.call, leave()).result(timeout=5)
+    with ThreadPoolExecutor(1) as pool:
+        made = pool.submit(app.sync.tenant("acme").enqueue, add(a=1)).result(timeout=5)
+
+    assert made.created

@@ -288,7 +288,7 @@ async def test_an_unknown_option_is_refused_with_the_nearest_name(app: App, send
         with pytest.raises(InvalidInput, match="Did you mean 'delay'"):
             await acme.enqueue(send("a").with_options(dellay=1))
     with pytest.raises(InvalidInput, match="Did you mean 'timeout'"):
-        app.job(timout=1)(Order)  # type: ignore[call-arg]
+        app.job(timout=1)(Order)  # type: ignore[call-overload]
 
 
 async def test_a_job_of_another_app_is_unknown_here(app: App, send: Any) -> None:

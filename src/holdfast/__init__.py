@@ -2,7 +2,7 @@
 
 from holdfast.app import App
 from holdfast.config import Config
-from holdfast.context import Context, Fail, Retry, Snooze
+from holdfast.context import Context, Fail, Retry, Snooze, StopReason
 from holdfast.enqueue import EnqueuedMany
 from holdfast.errors import (
     HoldfastError,
@@ -15,7 +15,7 @@ from holdfast.errors import (
     StoreError,
     WaitTimeout,
 )
-from holdfast.job import Event, JobRecord, Reason, State
+from holdfast.job import By, Event, JobRecord, Reason, State
 from holdfast.retry import RetryPolicy
 from holdfast.store import Enqueued
 from holdfast.tenant import Tenant
@@ -23,6 +23,7 @@ from holdfast.typed import Job
 
 __all__ = [
     "App",
+    "By",
     "Config",
     "Context",
     "Enqueued",
@@ -43,6 +44,7 @@ __all__ = [
     "RetryPolicy",
     "Snooze",
     "State",
+    "StopReason",
     "StoreError",
     "Tenant",
     "WaitTimeout",

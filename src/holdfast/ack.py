@@ -16,14 +16,15 @@ from collections.abc import Callable
 
 import msgspec
 
-from holdfast.errors import HoldfastError, StoreError
+from holdfast.context import log_fields
+from holdfast.errors import HoldfastError, StoreError, away
 from holdfast.events import Announcer, Confirmed
 from holdfast.job import Lease, Outcome
 from holdfast.lifecycle import Transition, decide
 from holdfast.limits import BATCH_MAX
 from holdfast.store import Acked, Store
 
-logger = logging.getLogger("holdfast")
+logger = logging.getLogger("holdfast.worker")
 
 CALLS_MAX = 2
 """Full batches on their way at the same time. While one waits for the disk the next is put to work:
@@ -98,6 +99,9 @@ class Acker:
                 changes = changes or [self._decide(one) for one in batch]
                 answers = list(zip(batch, await self._store.ack(changes), strict=True))
             except StoreError as error:
+                if len(batch) > 1 and not away(error):
+                    await self._isolate(batch, error)
+                    return
                 await asyncio.sleep(pause * (0.5 + self._chance()))
                 pause = min(pause * 2, RETRY_MOST_S)
                 batch, changes = self._give_up_late(batch, changes or [], error)
@@ -122,18 +126,24 @@ class Acker:
             if one.until_s() > now:
                 kept.append((one, change))
             else:
-                logger.error("job %s: outcome not stored: %s", one.lease.job.id, error)
+                job = one.lease.job
+                words = "job %s: outcome not stored: %s"
+                logger.error(words, job.id, error, extra=log_fields(job))
                 one.done(Acked(one.lease.job.id, error=error))
         return [one for one, _ in kept], [change for _, change in kept]
 
     async def _isolate(self, batch: list[Settlement], error: Exception) -> None:
-        """A batch that cannot even be sent is split, so that one bad outcome fails alone."""
+        """A batch that cannot be taken is split, so that one bad outcome fails alone, and those
+        beside it do not wait until its lease has ended.
+        """
         if len(batch) > 1:
-            for one in batch:
-                await self._send([one])
+            middle = len(batch) // 2
+            await asyncio.gather(self._send(batch[:middle]), self._send(batch[middle:]))
             return
         [one] = batch
-        logger.exception("job %s: outcome cannot be stored", one.lease.job.id, exc_info=error)
+        job = one.lease.job
+        words = "job %s: outcome cannot be stored"
+        logger.error(words, job.id, exc_info=error, extra=log_fields(job))
         wrapped = (
             error if isinstance(error, HoldfastError) else StoreError(store="", why=str(error))
         )
@@ -141,7 +151,9 @@ class Acker:
 
     def _answered(self, one: Settlement, answer: Acked) -> None:
         if answer.error is not None:
-            logger.warning("job %s: outcome refused: %s", one.lease.job.id, answer.error)
+            job = one.lease.job
+            words = "job %s: outcome refused: %s"
+            logger.warning(words, job.id, answer.error, extra=log_fields(job))
         elif answer.state is not None and self._announcer.subscribers:
             self._announcer.announce(Confirmed(one.lease.job, one.outcome, answer.state))
         one.done(answer)

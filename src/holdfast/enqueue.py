@@ -10,24 +10,17 @@ from typing import Any, Protocol, TypedDict, Unpack, cast
 import msgspec
 import uuid_utils
 
+from holdfast.check import check_name, check_seconds, check_whole
 from holdfast.clock import instant, micros
 from holdfast.coalesce import Coalescer
 from holdfast.codec import OBJECT, Codecs
 from holdfast.config import Config
 from holdfast.errors import InvalidInput, PayloadTooLarge, StoreUnsupported, did_you_mean
-from holdfast.job import (
-    Envelope,
-    NewJob,
-    Rules,
-    check_name,
-    check_new,
-    check_seconds,
-    check_whole,
-)
+from holdfast.job import Envelope, NewJob, Rules, again, check_new
 from holdfast.limits import ATTEMPTS_MAX, BATCH_MAX, QUEUE_MAX
 from holdfast.retry import RetryPolicy, policy
 from holdfast.store import Enqueued, Store
-from holdfast.typed import Job, JobType, Planned, Registry
+from holdfast.typed import AnyJob, Job, JobType, Planned, Registry, the_job
 
 PENDING_MAX = 10_000
 """Single enqueues of one loop that may wait for a batch."""
@@ -104,14 +97,16 @@ class Enqueuer:
         self._config = config
         own_max = store.capabilities.payload_max
         self._payload_max = min(config.payload_max, own_max or config.payload_max)
-        self._coalescer = Coalescer(store.enqueue, batch_max=BATCH_MAX, pending_max=PENDING_MAX)
+        self._coalescer = Coalescer(
+            store.enqueue, batch_max=BATCH_MAX, pending_max=PENDING_MAX, again=again
+        )
 
-    async def enqueue(self, tenant: str, job: Job | Planned, options: Options) -> Enqueued:
+    async def enqueue(self, tenant: str, job: AnyJob[Any], options: Options) -> Enqueued:
         """Raises what was wrong with the job; otherwise the answer says created or existing."""
         return _checked(await self._coalescer.submit(self.plan(tenant, job, options)))
 
     async def enqueue_using(
-        self, connection: Any, tenant: str, job: Job | Planned, options: Options
+        self, connection: Any, tenant: str, job: AnyJob[Any], options: Options
     ) -> Enqueued:
         """The same in the caller's transaction: kept when it commits, gone when it does not."""
         if not self._store.capabilities.transactional_enqueue:
@@ -125,7 +120,7 @@ class Enqueuer:
     async def enqueue_many(
         self,
         tenant: str,
-        jobs: Iterable[Job | Planned],
+        jobs: Iterable[AnyJob[Any]],
         options: Options,
         on_batch: Callable[[list[Enqueued]], None] | None,
     ) -> EnqueuedMany:
@@ -152,14 +147,12 @@ class Enqueuer:
     async def _send(self, batch: list[NewJob]) -> list[Enqueued]:
         return await self._store.enqueue(batch)
 
-    def plan(self, tenant: str, job: Job | Planned, options: Options) -> NewJob:
+    def plan(self, tenant: str, job: AnyJob[Any], options: Options) -> NewJob:
         """The job as the store will get it, checked."""
         if isinstance(job, Planned):
             merged: dict[str, Any] = {**options, **job.options}
             options = _options(**merged)
-            job = job.job
-        if not isinstance(job, Job):
-            raise InvalidInput(field="job", why=f"must be a job, not {type(job).__name__}")
+        job = the_job(job)
         job_type = self._registry.of(job)
         sealed = self.seal(job_type, job)
         if not options:  # The common case: all is as the type says, and was checked there.
@@ -173,6 +166,11 @@ class Enqueuer:
                 fresh=True,
             )
         return plan_with(tenant, job_type, sealed, options)
+
+    def result_of(self, type: str) -> Any:
+        """What jobs of this type return, as far as this app knows."""
+        known = self._registry.named(type)
+        return Any if known is None else known.result
 
     def seal(self, job_type: JobType, job: Job) -> Envelope:
         """The job's envelope, within the payload limit."""

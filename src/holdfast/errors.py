@@ -11,6 +11,7 @@ HoldfastError
 │   ├── InvalidPayload         INVALID_PAYLOAD     arguments do not fit the job type
 │   ├── IdConflict             ID_CONFLICT         the id is another job's
 │   └── StaleSetting           STALE_SETTING       compare-and-set lost
+├── PlatformOnly               PLATFORM_ONLY       a tenant may not change this setting
 ├── QueueFull                  QUEUE_FULL          the tenant's cap on jobs or bytes is reached
 ├── TenantFull                 TENANT_FULL         the tenant has as many of these as it may have
 ├── CodecError                 CODEC
@@ -25,6 +26,8 @@ HoldfastError
 │   └── NotChangeable          NOT_CHANGEABLE      its state forbids the change
 ├── JobFailed                  JOB_FAILED          the job waited for has failed; carries its reason
 ├── WaitTimeout                WAIT_TIMEOUT
+├── WorkerShutdown             WORKER_SHUTDOWN     a run must stop: its worker stops
+├── Timeout                    JOB_TIMEOUT         a run must stop: its time is up
 └── StoreError                 STORE
     ├── StoreUnavailable       STORE_UNAVAILABLE   may be tried again
     ├── StoreReadOnly          STORE_READ_ONLY
@@ -128,10 +131,15 @@ class StaleSetting(InvalidInput):
     text = "setting {name!r} is at version {version}, not {expected}: read it again, then change it"
 
 
+class PlatformOnly(HoldfastError):
+    code = "PLATFORM_ONLY"
+    text = "{field}: {why}"
+
+
 class QueueFull(HoldfastError):
     code = "QUEUE_FULL"
     text = (
-        "tenant {tenant!r} has {queued} {what} waiting, at most {max} are allowed; "
+        "tenant {tenant!r} is full: {what} waiting {queued}, at most {max}; "
         "try again in {retry_after_s} s"
     )
 
@@ -201,6 +209,20 @@ class WaitTimeout(HoldfastError):
     text = "job {id!r} did not finish within {timeout_s} s"
 
 
+class WorkerShutdown(HoldfastError):
+    """Raised by `ctx.check()`: the job goes back and runs again elsewhere, at no cost."""
+
+    code = "WORKER_SHUTDOWN"
+    text = "job {id!r}: its worker stops; the job goes back to its queue"
+
+
+class Timeout(HoldfastError):
+    """Raised by `ctx.check()`: the attempt has failed."""
+
+    code = "JOB_TIMEOUT"
+    text = "job {id!r}: the run has used up its time"
+
+
 class StoreError(HoldfastError):
     code = "STORE"
     text = "store {store}: {why}"
@@ -208,6 +230,10 @@ class StoreError(HoldfastError):
 
 class StoreUnavailable(StoreError):
     code = "STORE_UNAVAILABLE"
+
+
+NOT_OPEN = "it is not open: use `async with app:`, or app.sync in blocking code"
+"""Why a store is unavailable that nobody opened."""
 
 
 class StoreReadOnly(StoreError):
@@ -243,6 +269,15 @@ class SchemaTooOld(StoreError):
 class StoreUnsupported(StoreError):
     code = "STORE_UNSUPPORTED"
     text = "store {store}: does not support {feature}"
+
+
+def away(error: BaseException) -> bool:
+    """Whether the store as a whole is to blame. Otherwise it may be one item of the call, and the
+    others can be sent again without it.
+    """
+    if isinstance(error, StoreError):
+        return type(error) is not StoreError
+    return isinstance(error, OSError) or not isinstance(error, Exception)
 
 
 REFUSALS: dict[str, type[Refused]] = {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from holdfast.clock import Micros, seconds
@@ -48,8 +50,10 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
         return not self.gates
 
 
-async def explain(store: Store, ref: Ref) -> Explained:
-    """JobNotFound as ever, also for another tenant's job."""
+async def explain(store: Store, ref: Ref, *, own: bool = False) -> Explained:
+    """JobNotFound as ever, also for another tenant's job. `own` is for the tenant's eyes: other
+    tenants and their workers are not counted.
+    """
     supported(store)
     page = await store.find(Find(select=Selection(tenant=ref.tenant, ids=(ref.id,)), limit=1))
     if not page.jobs:
@@ -58,7 +62,7 @@ async def explain(store: Store, ref: Ref) -> Explained:
     found = await store.explain(ref)
     gates = found.gates
     if not any(gate.kind in (GateKind.ENDED, GateKind.RUNNING) for gate in gates):
-        nobody = nobody_for(job, await roster(store))
+        nobody = nobody_for(job, await roster(store, ref.tenant, own=own))
         if nobody is not None:
             gates = (*gates, Gate(kind=GateKind.NO_WORKER, words=nobody))
     untils = [gate.until for gate in gates if gate.until is not None]
@@ -68,10 +72,26 @@ async def explain(store: Store, ref: Ref) -> Explained:
         state=job.state,
         gates=gates,
         ahead=found.ahead,
-        tenants=found.tenants,
+        tenants=None if own else found.tenants,
         not_before=max(untils, default=None),
         estimate_s=await _estimate(store, job, gates, found.ahead),
     )
+
+
+def unnamed(gates: Iterable[Gate]) -> tuple[Gate, ...]:
+    """Gates as somebody is told who may see some queues only. A tenant and a group reach over
+    queues: who stands in the way may be in another one.
+    """
+    return tuple(map(_unnamed, gates))
+
+
+def _unnamed(gate: Gate) -> Gate:
+    if gate.scope is None or gate.scope.kind is ScopeKind.QUEUE:
+        return gate
+    words = gate.words
+    if gate.kind is GateKind.ORDER:
+        words = f"group {gate.scope.part} is ordered, another job comes first"
+    return msgspec.structs.replace(gate, words=words, holders=())
 
 
 async def _estimate(

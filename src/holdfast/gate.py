@@ -9,6 +9,7 @@ import msgspec
 
 from holdfast.clock import Micros
 from holdfast.job import State
+from holdfast.plural import many
 from holdfast.scope import Explanation, Gate, GateKind, GroupGate, Scope, ScopeSettings
 
 
@@ -65,8 +66,8 @@ def scope_gates(scope: Scope, rules: ScopeSettings | GroupGate, usage: Usage) ->
         words = f"{name} is paused by {rules.paused.author}: {rules.paused.reason}"
         yield Gate(kind=GateKind.PAUSE, words=words, scope=scope)
     if rules.max_running is not None and usage.running + usage.slots >= rules.max_running:
-        words = f"{name} runs {usage.running} jobs"
-        words += f" and {usage.slots} slots are held" if usage.slots else ""
+        words = f"{name} runs {many(usage.running, 'job')}"
+        words += f", {many(usage.slots, 'slot')} held" if usage.slots else ""
         words += f", its limit is {rules.max_running}"
         yield Gate(kind=GateKind.LIMIT, words=words, scope=scope, holders=usage.holders())
     if usage.token_at is not None:

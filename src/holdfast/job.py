@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.check import check_name, check_whole
 from holdfast.clock import Micros
 from holdfast.errors import InvalidInput
 from holdfast.limits import (
@@ -17,13 +18,17 @@ from holdfast.limits import (
     DELAY_S_MAX,
     GROUP_MAX,
     ID_MAX,
+    INSTANT_MAX,
     KEY_MAX,
+    NAME_BYTES_MAX,
     PRIORITY_MAX,
     PRIORITY_MIN,
     REASON_MAX,
     TAG_MAX,
     TAGS_MAX,
+    VERSION_MAX,
 )
+from holdfast.redact import Redacted
 from holdfast.retry import PRESETS, RetryPolicy
 
 
@@ -129,10 +134,11 @@ class JobRecord(msgspec.Struct, frozen=True, gc=False):
     state: State
     attempt: int
     fence: int
+    """Leases so far. What a handler compares is `Lease.fence`."""
     lapses: int
     """Leases that ended by expiry: the mark of a job that may be killing its workers."""
     misses: int
-    """Releases because no worker knew the type."""
+    """Releases because a worker did not know the type, or the codec of the payload."""
     created_at: Micros
     updated_at: Micros
     run_at: Micros
@@ -156,7 +162,7 @@ class JobRecord(msgspec.Struct, frozen=True, gc=False):
         return self.rules.max_attempts
 
 
-class Lease(msgspec.Struct, frozen=True, gc=False):
+class Lease(Redacted, msgspec.Struct, frozen=True, gc=False):
     """What a claim gives: the job, and the right to settle it until a deadline."""
 
     job: JobRecord
@@ -165,10 +171,12 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def fence(self) -> int:
-        return self.job.fence
+        """See `fence_of`."""
+        return fence_of(self.job)
 
-    def __repr__(self) -> str:
-        return f"Lease(job={self.job.id!r}, fence={self.job.fence}, token=<redacted>)"
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """Short: a job may be large, and a worker holds many."""
+        return [("job", self.job.id), ("fence", self.fence), ("until", self.until)]
 
 
 class Completed(msgspec.Struct, frozen=True, gc=False):
@@ -193,7 +201,9 @@ class Released(msgspec.Struct, frozen=True):
 
     delay_us: Micros = 0
     miss: bool = False
-    """Because no handler knows the type."""
+    """Because this worker does not know the type, or the codec of the payload."""
+    reason: Reason = Reason.UNKNOWN_TYPE
+    """Of the dead letter that the last miss makes; DECODE for want of the codec."""
 
 
 class Snoozed(msgspec.Struct, frozen=True):
@@ -269,6 +279,21 @@ class By(msgspec.Struct, frozen=True):
         return self
 
 
+def fence_of(job: JobRecord) -> int:
+    """A number that grows with each lease of an id, also when the id is used again.
+
+    Each lease takes more than a microsecond, so a later record of the id begins above all leases of
+    the one before. It stays below 2**53, so that every language reads it exactly.
+    """
+    return job.created_at + job.fence
+
+
+def effect_key(job: JobRecord) -> str:
+    """The same for every attempt of this very record, and for no other, of this id or another."""
+    name = f"{len(job.tenant)}:{job.tenant}:{job.id}:{job.created_at}:{job.seq}"
+    return hashlib.sha256(name.encode()).hexdigest()
+
+
 def replay_id(tenant: str, origin: str) -> str:
     """The id of the one job that replays another: the same from every caller, so a repeated replay
     is one.
@@ -277,37 +302,17 @@ def replay_id(tenant: str, origin: str) -> str:
     return f"replay-{hashlib.sha256(name.encode()).hexdigest()[:32]}"
 
 
-def check_name(field: str, value: object, most: int) -> str:
-    """The value if it can name a thing: text, not empty, not overlong, printable, not padded."""
-    if not isinstance(value, str):
-        raise InvalidInput(field=field, why=f"must be text, not {type(value).__name__}")
-    if not value:
-        raise InvalidInput(field=field, why="must not be empty")
-    if len(value) > most:
-        raise InvalidInput(field=field, why=f"has {len(value)} characters, at most {most}")
-    if not value.isprintable() or value != value.strip():
-        raise InvalidInput(field=field, why="has control characters or spaces at its ends")
-    return value
+def again(job: NewJob) -> NewJob:
+    """The job as a second call may send it: the first may have made one of its id."""
+    return msgspec.structs.replace(job, fresh=False) if job.fresh else job
 
 
-def check_whole(field: str, value: object, least: int, most: int) -> int:
-    """The value if it is an integer within bounds."""
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise InvalidInput(field=field, why=f"must be a whole number, not {type(value).__name__}")
-    if not least <= value <= most:
-        raise InvalidInput(field=field, why=f"is {value}, must be {least} to {most}")
-    return value
-
-
-def check_seconds(
-    field: str, value: object, least: float = 0.0, most: float = DELAY_S_MAX
-) -> float:
-    """The value if it is a finite length of time within bounds."""
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        raise InvalidInput(field=field, why=f"must be seconds, not {type(value).__name__}")
-    if not least <= value <= most:  # also refuses NaN
-        raise InvalidInput(field=field, why=f"is {value} s, must be {least:g} to {most:g} s")
-    return float(value)
+def _check_key(job: NewJob, key: str) -> None:
+    """Refuses a key that is too long together with what it is unique in."""
+    size = sum(len(name.encode()) for name in (job.tenant, job.queue, job.envelope.type, key))
+    if size > NAME_BYTES_MAX:
+        why = f"has {size} bytes with its tenant, queue and type, at most {NAME_BYTES_MAX}"
+        raise InvalidInput(field="key", why=why)
 
 
 def check_new(job: NewJob) -> NewJob:
@@ -318,8 +323,11 @@ def check_new(job: NewJob) -> NewJob:
     check_name("id", job.id, ID_MAX)
     check_whole("priority", job.priority, PRIORITY_MIN, PRIORITY_MAX)
     check_whole("max_attempts", job.rules.max_attempts, 1, ATTEMPTS_MAX)
+    check_whole("version", job.envelope.version, 0, VERSION_MAX)
+    if job.run_at is not None and not 0 <= job.run_at <= INSTANT_MAX:
+        raise InvalidInput(field="run_at", why="must lie between the years 1970 and 2200")
     if job.key is not None:
-        check_name("key", job.key, KEY_MAX)
+        _check_key(job, check_name("key", job.key, KEY_MAX))
     if job.group is not None:
         check_name("group", job.group, GROUP_MAX)
     if job.tags:
@@ -328,3 +336,17 @@ def check_new(job: NewJob) -> NewJob:
         for tag in job.tags:
             check_name("tags", tag, TAG_MAX)
     return job
+
+
+def check_rules(rules: Rules) -> Rules:
+    """The rules if each number in them is legal: for those that came from outside."""
+    most = int(DELAY_S_MAX) * 1_000_000
+    check_whole("max_attempts", rules.max_attempts, 1, ATTEMPTS_MAX)
+    rules.retry.checked()
+    if rules.timeout_us is not None:
+        check_whole("timeout_us", rules.timeout_us, 1, most)
+    if rules.key_us is not None:
+        check_whole("key_us", rules.key_us, 0, most)
+    check_whole("keep_us", rules.keep_us, 0, most)
+    check_whole("keep_failed_us", rules.keep_failed_us, 0, most)
+    return rules

@@ -40,6 +40,7 @@ from holdfast.job import (
     State,
 )
 from holdfast.limits import ERROR_CHARS_MAX, MISSES_MAX
+from holdfast.redact import Redacted
 
 MOVES: dict[State, frozenset[State]] = {
     State.WAITING: frozenset({State.ENQUEUED, State.CANCELED, State.FAILED}),
@@ -62,7 +63,7 @@ MOVES: dict[State, frozenset[State]] = {
 }
 
 
-class Transition(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class Transition(Redacted, msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The change a store must make, if the lease still holds."""
 
     tenant: str
@@ -123,9 +124,11 @@ def decide(outcome: Outcome, job: JobRecord, token: str, chance: float) -> Trans
             return completion(tenant, id, token, result)
         case Failed():
             return _failed(outcome, job, token, chance)
-        case Released(miss=True) if job.misses + 1 >= MISSES_MAX:
-            error = f"no worker knew the type {job.type!r} in {MISSES_MAX} tries"
-            failed = Failed(error=error, reason=Reason.UNKNOWN_TYPE, retryable=False)
+        case Released(miss=True, reason=reason) if job.misses + 1 >= MISSES_MAX:
+            codec = reason is Reason.DECODE
+            what = f"codec {job.envelope.codec!r}" if codec else f"type {job.type!r}"
+            error = f"no worker knew the {what} in {MISSES_MAX} tries"
+            failed = Failed(error=error, reason=reason, retryable=False)
             return _failed(failed, job, token, chance)
         case Released(delay_us=delay, miss=miss):
             return _given_back(job, token, delay, miss)

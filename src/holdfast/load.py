@@ -15,11 +15,13 @@ from collections.abc import Iterable
 
 import msgspec
 
+from holdfast.check import check_whole
 from holdfast.clock import Micros, seconds
-from holdfast.job import State, check_whole
+from holdfast.job import State
+from holdfast.listings import configured, tallies
 from holdfast.roster import Worker, roster
 from holdfast.scope import NO_SETTINGS, Scope, ScopeKind, ScopeSettings, group_gate
-from holdfast.scopes import ScopeState, configured, tallies
+from holdfast.scopes import ScopeState
 from holdfast.store import Store, Tally
 
 WAITING_PER_SLOT = 10
@@ -41,7 +43,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     workers: int
     """Workers that are present and serve one of the lines."""
     running: int
-    """Their slots that are busy."""
+    """Their slots that are busy; of one's `own`, the jobs that run."""
     slots: int
     wanted: int
     """How many workers there should be."""
@@ -60,9 +62,14 @@ async def load(
     waiting_per_slot: int = WAITING_PER_SLOT,
     at_least: int = 0,
     at_most: int = WANTED_MAX,
+    own: bool = False,
     now: Micros | None = None,
 ) -> Load:
-    """What there is to do, who is there to do it, and how many there should be."""
+    """What there is to do, who is there to do it, and how many there should be.
+
+    `own` is for the eyes of the tenants named: `running` counts their jobs that run, not the busy
+    places of workers that serve others too.
+    """
     check_whole("waiting_per_slot", waiting_per_slot, 1, 1_000_000)
     check_whole("at_most", at_most, 1, WANTED_MAX)
     check_whole("at_least", at_least, 0, at_most)
@@ -73,11 +80,14 @@ async def load(
         for tally in await _all(store, names, ScopeKind.QUEUE)
         if lines is None or tally.queue in lines
     ]
-    settings = await configured(store)
+    settings = await _settings(store, names)
     groups = await _all(store, names, ScopeKind.GROUP) if _grouped(settings) else []
     runnable, oldest = _runnable(found, groups, settings)
-    workers = [one for one in await roster(store) if _serves(one, names, lines)]
-    running = sum(one.note.running for one in workers)
+    # One tenant is not told of the workers that others brought.
+    alone = next(iter(names)) if names is not None and len(names) == 1 else None
+    present = await roster(store, alone, own=own)
+    workers = [one for one in present if one.note.serves_any(names, lines)]
+    running = sum(_running(tally) for tally in found) if own else _busy(workers)
     slots = sum(one.note.concurrency for one in workers)
     each = slots / len(workers) if slots else SLOTS_PER_WORKER
     need = running + math.ceil(runnable / waiting_per_slot)
@@ -94,9 +104,24 @@ async def load(
     )
 
 
+def _busy(workers: list[Worker]) -> int:
+    return sum(one.note.running for one in workers)
+
+
+def _running(tally: Tally) -> int:
+    return tally.counts.get(State.PROCESSING, 0)
+
+
 async def _all(store: Store, tenants: set[str] | None, by: ScopeKind) -> list[Tally]:
     asked: list[str | None] = [None] if tenants is None else [*sorted(tenants)]
     return [tally for tenant in asked async for tally in tallies(store, tenant, by)]
+
+
+async def _settings(store: Store, tenants: set[str] | None) -> dict[Scope, ScopeState]:
+    if tenants is None:
+        return await configured(store)
+    found = [await configured(store, tenant) for tenant in sorted(tenants)]
+    return {scope: state for each in found for scope, state in each.items()}
 
 
 def _grouped(settings: dict[Scope, ScopeState]) -> bool:
@@ -104,13 +129,6 @@ def _grouped(settings: dict[Scope, ScopeState]) -> bool:
     return any(
         scope.kind is ScopeKind.GROUP or state.settings.groups is not None
         for scope, state in settings.items()
-    )
-
-
-def _serves(worker: Worker, tenants: set[str] | None, queues: set[str] | None) -> bool:
-    note = worker.note
-    return (tenants is None or note.tenants is None or not tenants.isdisjoint(note.tenants)) and (
-        queues is None or note.queues is None or not queues.isdisjoint(note.queues)
     )
 
 
@@ -141,7 +159,7 @@ def _runnable(
         rooms = [_room(line, of(Scope(tenant, ScopeKind.QUEUE, line.queue))) for line in mine]
         may = sum(min(_ready(line), room) for line, room in zip(mine, rooms, strict=True))
         unstuck = sum(map(_ready, mine)) - stuck.get(tenant, 0)
-        running = {State.PROCESSING: sum(one.counts.get(State.PROCESSING, 0) for one in mine)}
+        running = {State.PROCESSING: sum(map(_running, mine))}
         whole = _room(Tally(tenant, "", running), of(Scope(tenant)))
         part = max(0, min(may, unstuck, whole))
         total += part

@@ -6,40 +6,43 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import AsyncIterator, Sequence
-from functools import lru_cache
 
 import msgspec
 
 from holdfast import load as _load
+from holdfast import roster
 from holdfast.audit import Audit, GroupOf
+from holdfast.check import check_name, check_whole
 from holdfast.clock import Micros, micros
-from holdfast.codec import JSON, OBJECT, Codecs
+from holdfast.codec import JSON, OBJECT, Codecs, json_fault
 from holdfast.enqueue import Options, plan_with
 from holdfast.errors import HoldfastError, InvalidInput, JobNotFound, PayloadTooLarge
 from holdfast.explain import Explained
 from holdfast.explain import explain as explain_job
 from holdfast.finding import Finding, Level
-from holdfast.job import TERMINAL, Envelope, Event, JobRecord, NewJob, Rules, State, check_name
-from holdfast.limits import PAGE_MAX, PAYLOAD_MAX, TENANT_MAX, TYPE_MAX
-from holdfast.roster import PREFIX
+from holdfast.job import TERMINAL, By, Envelope, Event, JobRecord, NewJob, State
+from holdfast.limits import PAGE_MAX, PAYLOAD_MAX, PRIORITY_MAX, PRIORITY_MIN, TENANT_MAX
+from holdfast.listings import configured, tallies
+from holdfast.plural import many
 from holdfast.scope import Scope, ScopeKind
 from holdfast.scopes import (
     GroupHandle,
     ScopeHandle,
     ScopeState,
-    configured,
     handle,
     recount,
-    tallies,
 )
 from holdfast.store import Act, Change, Find, Hold, Ref, Selection, Store, Tally
 from holdfast.stores import open_store
-from holdfast.typed import Job, JobType, Style
+from holdfast.tenant import change_one
+from holdfast.types import Types, foreign_type
 
 STEP = 200
 """Jobs of one step of a replay or purge: small enough that claims go on in between."""
 TIMELINE_MAX = 10_000
 LAG_WARNING_S = 10.0
+UNSERVED_NAMED_MAX = 5
+"""Queues without a worker that the doctor names."""
 
 
 Load, load = _load.Load, _load.load
@@ -90,10 +93,14 @@ async def one_job(store: Store, job_id: str, tenant: str | None = None) -> JobRe
     return page.jobs[0]
 
 
-async def explain(store: Store, job_id: str, tenant: str | None = None) -> Explained:
-    """Why the job does not run now; without a tenant every tenant is searched."""
+async def explain(
+    store: Store, job_id: str, tenant: str | None = None, *, own: bool = False
+) -> Explained:
+    """Why the job does not run now; without a tenant every tenant is searched. `own` leaves out
+    what is not for the tenant's eyes.
+    """
     job = await one_job(store, job_id, tenant)
-    return await explain_job(store, Ref(job.tenant, job.id))
+    return await explain_job(store, Ref(job.tenant, job.id), own=own)
 
 
 def payload_of(job: JobRecord, codecs: Codecs) -> object:
@@ -102,6 +109,8 @@ def payload_of(job: JobRecord, codecs: Codecs) -> object:
     try:
         if envelope.codec == OBJECT:
             return msgspec.to_builtins(envelope.body)
+        if envelope.codec == JSON and (fault := json_fault(envelope.body)) is not None:
+            return f"<unreadable: {fault}>"
         if envelope.codec == "pickle":
             return f"<{len(envelope.body)} bytes of pickle, not read>"
         return codecs.get(envelope.codec).decode(envelope.body, object)
@@ -109,31 +118,18 @@ def payload_of(job: JobRecord, codecs: Codecs) -> object:
         return f"<unreadable: {error}>"
 
 
-def plan_raw(tenant: str, type: str, payload: dict[str, object], options: Options) -> NewJob:
-    """A job of a type whose code is not here: its payload as JSON, unchecked but for its size."""
+async def plan_raw(
+    types: Types, tenant: str, type: str, payload: dict[str, object], options: Options
+) -> NewJob:
+    """A job of a type whose code is not here: its payload as JSON, unchecked but for its size, with
+    what an app has published of the type.
+    """
     check_name("tenant", tenant, TENANT_MAX)
     body = msgspec.json.encode(payload)
     if len(body) > PAYLOAD_MAX:
         raise PayloadTooLarge(field="payload", size=len(body), max=PAYLOAD_MAX)
-    known = foreign_type(type)
+    known = (await types.known([type])).get(type) or foreign_type(type)
     return plan_with(tenant, known, Envelope(known.name, known.codec, known.version, body), options)
-
-
-@lru_cache(1000)
-def foreign_type(name: str) -> JobType:
-    """A type whose code is elsewhere: what its jobs get unless they say otherwise."""
-    return JobType(
-        name=check_name("type", name, TYPE_MAX),
-        kind=Job,
-        queue="default",
-        priority=0,
-        rules=Rules(),
-        style=Style.LOOP,
-        version=1,
-        upgrades={},
-        codec=JSON,
-        home="",
-    )
 
 
 async def preview(store: Store, select: Selection, act: Act) -> int:
@@ -153,23 +149,37 @@ def _possible(job: JobRecord, act: Act) -> bool:
     return job.state is not State.PROCESSING
 
 
-async def replay(store: Store, select: Selection) -> AsyncIterator[int]:
+async def replay(store: Store, select: Selection, by: By | None = None) -> AsyncIterator[int]:
     """Replays what is selected, once per job; yields how many so far, after each bounded step."""
-    async for done in _steps(store, select, Act.REPLAY):
+    async for done in _steps(store, select, Act.REPLAY, by):
         yield done
 
 
-async def purge(store: Store, select: Selection) -> AsyncIterator[int]:
+async def purge(store: Store, select: Selection, by: By | None = None) -> AsyncIterator[int]:
     """Deletes what is selected and nobody holds; yields how many so far, after each step."""
-    async for done in _steps(store, select, Act.DELETE):
+    async for done in _steps(store, select, Act.DELETE, by):
         yield done
 
 
-async def _steps(store: Store, select: Selection, act: Act) -> AsyncIterator[int]:
+async def reprioritise(store: Store, ref: Ref, priority: int, by: By | None = None) -> None:
+    """Changes the priority of a job that waits; NotChangeable when it runs or has ended."""
+    check_whole("priority", priority, PRIORITY_MIN, PRIORITY_MAX)
+    await change_one(store, ref, Act.REPRIORITISE, priority=priority, by=by)
+
+
+async def reschedule(
+    store: Store, ref: Ref, *, delay_us: Micros = 0, run_at: Micros | None = None, by: By | None
+) -> None:
+    """Changes when a job that waits may run; an instant wins over a delay."""
+    await change_one(store, ref, Act.RESCHEDULE, delay_us=delay_us, run_at=run_at, by=by)
+
+
+async def _steps(store: Store, select: Selection, act: Act, by: By | None) -> AsyncIterator[int]:
     after: int | None = 0
     total = 0
     while after is not None:
-        changed = await store.change(Change(select=select, act=act, after=after, limit=STEP))
+        step = Change(select=select, act=act, after=after, limit=STEP, by=by)
+        changed = await store.change(step)
         total += len(changed.done)
         after = changed.cursor
         yield total
@@ -203,10 +213,15 @@ async def scopes(store: Store, tenant: str | None = None) -> dict[Scope, ScopeSt
 
 
 def scope(
-    store: Store, tenant: str, *, queue: str | None = None, group: str | None = None
+    store: Store,
+    tenant: str,
+    *,
+    queue: str | None = None,
+    group: str | None = None,
+    platform: bool = True,
 ) -> ScopeHandle:
     """The handle of a tenant, or of a queue or a group of it: get, set, pause, resume, slots."""
-    return handle(store, tenant, queue=queue, group=group)
+    return handle(store, tenant, queue=queue, group=group, platform=platform)
 
 
 def group(store: Store, tenant: str, name: str) -> GroupHandle:
@@ -231,13 +246,13 @@ async def audit(store: Store, group_of: GroupOf = lambda tenant, job_id: None) -
 
 
 async def workers(store: Store) -> list[Hold]:
-    """The workers that are present; their notes say what they do."""
-    return await store.hold(under=PREFIX)
+    """The workers that are present, ROSTER_MAX at most; their notes say what they do."""
+    return [hold async for hold in roster.holds(store)]
 
 
 async def upkeep_leader(store: Store) -> Hold | None:
     """Who does the upkeep now; the note says how well it keeps up."""
-    holds = await store.hold(under="upkeep")
+    holds = await store.hold(under="upkeep", limit=1)  # The shortest of its names comes first.
     return next((hold for hold in holds if hold.name == "upkeep"), None)
 
 
@@ -277,16 +292,35 @@ async def _general_findings(store: Store) -> list[Finding]:
     else:
         found.append(Finding(Level.OK, "upkeep", "no job is left past its deadline"))
     counted = await queues(store)
-    waiting = sum(tally.counts.get(State.ENQUEUED, 0) for tally in counted)
-    present = await workers(store)
-    if waiting and not present:
-        words = f"{waiting} jobs wait and no worker is present: start one with `holdfast worker`"
-        found.append(Finding(Level.WARNING, "workers", words))
-    else:
-        words = f"{len(present)} present, {waiting} jobs waiting"
-        found.append(Finding(Level.OK, "workers", words))
+    found.append(_worked(counted, await roster.roster(store)))
     dead = sum(tally.counts.get(State.FAILED, 0) for tally in counted)
     if dead:
-        words = f"{dead} jobs failed for good: see `holdfast dead list`"
+        words = f"{many(dead, 'job')} failed for good: see `holdfast dead list`"
         found.append(Finding(Level.WARNING, "dead letters", words))
     return found
+
+
+def _worked(counted: list[Tally], present: list[roster.Worker]) -> Finding:
+    """Whether somebody is there for the jobs that are ready."""
+    ready = [tally for tally in counted if tally.counts.get(State.ENQUEUED, 0)]
+    waiting = sum(tally.counts[State.ENQUEUED] for tally in ready)
+    if waiting and not present:
+        words = f"{many(waiting, 'job')} waiting and no worker is present: start one with"
+        return Finding(Level.WARNING, "workers", f"{words} `holdfast worker`")
+    left = [
+        tally
+        for tally in ready
+        if not any(worker.note.serves(tally.tenant, tally.queue) for worker in present)
+    ]
+    if not left:
+        words = f"{many(len(present), 'worker')} present, {many(waiting, 'job')} waiting"
+        return Finding(Level.OK, "workers", words)
+    left.sort(key=lambda tally: -tally.counts[State.ENQUEUED])
+    named = ", ".join(
+        f"{tally.queue!r} of {tally.tenant!r} ({many(tally.counts[State.ENQUEUED], 'job')})"
+        for tally in left[:UNSERVED_NAMED_MAX]
+    )
+    more = len(left) - UNSERVED_NAMED_MAX
+    named += f" and {many(more, 'other queue')}" if more > 0 else ""
+    words = f"no worker serves {named}: start one with `holdfast worker --queues NAME`"
+    return Finding(Level.WARNING, "workers", words)

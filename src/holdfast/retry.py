@@ -83,15 +83,16 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         return policy
 
     def _check(self) -> None:
-        if self.kind is Backoff.LIST:
-            if not 1 <= len(self.delays_s) <= DELAYS_MAX:
-                raise ConfigError(field="retry.delays_s", why=f"needs 1 to {DELAYS_MAX} delays")
-            if not all(0 <= delay <= DELAY_S_MAX for delay in self.delays_s):
-                raise ConfigError(field="retry.delays_s", why="a delay is negative or too long")
-            return
+        """Every field, whether this kind reads it or not: all are stored. NaN fits no bounds."""
+        listed = self.kind is Backoff.LIST
+        if not listed <= len(self.delays_s) <= DELAYS_MAX:
+            why = f"needs {int(listed)} to {DELAYS_MAX} delays"
+            raise ConfigError(field="retry.delays_s", why=why)
+        if not all(0 <= delay <= DELAY_S_MAX for delay in self.delays_s):
+            raise ConfigError(field="retry.delays_s", why="a delay is negative or too long")
         if not 0 <= self.base_s <= DELAY_S_MAX:
             raise ConfigError(field="retry.base_s", why="must be 0 or more seconds")
-        if not self.base_s <= self.cap_s <= DELAY_S_MAX:
+        if not (0 if listed else self.base_s) <= self.cap_s <= DELAY_S_MAX:
             raise ConfigError(field="retry.cap_s", why="must not be less than base_s")
         if not 1 <= self.factor <= 1000:
             raise ConfigError(field="retry.factor", why="must be between 1 and 1000")

@@ -12,9 +12,9 @@ from enum import StrEnum
 
 import msgspec
 
+from holdfast.check import check_name, check_whole
 from holdfast.clock import SECOND, Micros
 from holdfast.errors import InvalidInput, did_you_mean
-from holdfast.job import check_name, check_whole
 from holdfast.limits import (
     GROUP_MAX,
     QUEUE_MAX,
@@ -128,6 +128,13 @@ class Rate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """How long a token takes to come, rounded up: never early."""
         return -(-self.per_us // self.count)
 
+    @property
+    def words(self) -> str:
+        """`100/s`, with the burst if it is another number."""
+        unit = next((unit for unit, per_us in _UNITS.items() if per_us == self.per_us), "?")
+        burst = "" if self.burst == self.count else f" burst {self.burst}"
+        return f"{self.count}/{unit}{burst}"
+
     def checked(self, field: str = "rate") -> Rate:
         """Itself, or InvalidInput naming what is out of bounds."""
         check_whole(field, self.count, 1, RUNNING_CAP_MAX)
@@ -137,16 +144,18 @@ class Rate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self
 
 
+_RATE = re.compile(r"\s*([0-9]{1,18})\s*/\s*([a-z]+)\s*")
+SHOWN_MAX = 50
+"""Characters of a wrong value that an error repeats."""
 _UNITS = {"s": SECOND, "m": 60 * SECOND, "h": 3600 * SECOND, "d": 24 * 3600 * SECOND}
 
 
 def rate(text: object, burst: int | None = None) -> Rate:
     """`100/s`, `60/m`, `1000/h`, `5/d`; the burst is the count unless given."""
-    found = re.fullmatch(r"\s*([0-9]+)\s*/\s*([a-z]+)\s*", text) if isinstance(text, str) else None
+    found = _RATE.fullmatch(text) if isinstance(text, str) else None
     if found is None or found[2] not in _UNITS:
-        raise InvalidInput(
-            field="rate", why=f"is {text!r}, must be a number and a unit: 100/s, 60/m"
-        )
+        why = f"is {repr(text)[:SHOWN_MAX]}, must be a number and a unit: 100/s, 60/m"
+        raise InvalidInput(field="rate", why=why)
     count = check_whole("rate", int(found[1]), 1, RUNNING_CAP_MAX)
     whole = check_whole("burst", count if burst is None else burst, 1, RUNNING_CAP_MAX)
     return Rate(count, _UNITS[found[2]], whole)
@@ -189,11 +198,25 @@ def rounds(room: int, weights: list[int]) -> int:
     return max(1, room // total, room * len(weights) // (total * LINES_PER_CLAIM))
 
 
-class Pause(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Pause(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """Why nothing of a scope is claimed, and who said so."""
 
     reason: str
     author: str
+    platform: bool = False
+    """The platform said so: the tenant cannot resume it."""
+
+
+class Ceiling(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """How high the platform lets a tenant set the limits of a scope. None is as high as it likes.
+
+    Stores do not look at it: see `ceiling.py`.
+    """
+
+    max_running: int | None = None
+    rate: Rate | None = None
 
 
 class GroupRules(
@@ -226,6 +249,8 @@ class ScopeSettings(
     """Of a group: one at a time, in the order of their first enqueue."""
     groups: GroupRules | None = None
     """Of a queue: what its groups have unless they say otherwise."""
+    ceiling: Ceiling | None = None
+    """Set by the platform: the other limits stay at or below it."""
 
     def checked(self, kind: ScopeKind) -> ScopeSettings:
         """Itself, or InvalidInput naming what is wrong or not of this kind of scope."""
@@ -235,11 +260,11 @@ class ScopeSettings(
                 check_whole(field, value, 1, most)
         if self.rate is not None:
             self.rate.checked()
-        if self.groups is not None:
-            if self.groups.max_running is not None:
-                check_whole("groups.max_running", self.groups.max_running, 1, RUNNING_CAP_MAX)
-            if self.groups.rate is not None:
-                self.groups.rate.checked("groups.rate")
+        for part, rules in (("groups", self.groups), ("ceiling", self.ceiling)):
+            if rules is not None and rules.max_running is not None:
+                check_whole(f"{part}.max_running", rules.max_running, 1, RUNNING_CAP_MAX)
+            if rules is not None and rules.rate is not None:
+                rules.rate.checked(f"{part}.rate")
         if self.paused is not None:
             check_name("reason", self.paused.reason, REASON_MAX)
             check_name("author", self.paused.author, REASON_MAX)

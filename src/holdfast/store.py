@@ -14,15 +14,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Protocol
+from typing import Generic, Protocol
 
 import msgspec
 
+from holdfast.check import check_name, check_whole
 from holdfast.clock import SECOND, Micros
 from holdfast.errors import HoldfastError
-from holdfast.job import By, Event, JobRecord, Lease, NewJob, Reason, State, check_name, check_whole
+from holdfast.job import By, Event, JobRecord, Lease, NewJob, Reason, State
 from holdfast.lifecycle import Transition
 from holdfast.limits import HOLD_S_MAX, NAME_MAX, NOTE_MAX, PAGE_MAX, SETTING_MAX, within
+from holdfast.redact import Redacted
+from holdfast.result import Result_co
 from holdfast.scope import Explanation, ScopeKind
 
 
@@ -48,19 +51,17 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """Limits, rates, pauses, order and caps of scopes are kept; False refuses to store them."""
 
 
-class Enqueued(msgspec.Struct, frozen=True, gc=False):
-    """The answer to one enqueue.
-
-    `created` is False when the id or the key led to an earlier job.
-    """
+class Enqueued(msgspec.Struct, Generic[Result_co], frozen=True, gc=False):
+    """The answer to one enqueue."""
 
     id: str
     created: bool
+    """False when the id or the key led to an earlier job."""
     error: HoldfastError | None = None
     """Refused; nothing was written for this item."""
 
 
-class Claim(msgspec.Struct, frozen=True, kw_only=True):
+class Claim(Redacted, msgspec.Struct, frozen=True, kw_only=True):
     """Who wants how many jobs, of whom, for how long."""
 
     worker: str
@@ -75,7 +76,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     exclude_groups: tuple[str, ...] = ()
 
 
-class Extension(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class Extension(Redacted, msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A heartbeat: the lease shall last for this long from now, never less than it does already."""
 
     tenant: str
@@ -165,7 +166,7 @@ class Changed(msgspec.Struct, frozen=True):
     """Where the next step goes on; None at the end."""
 
 
-class Lapsed(msgspec.Struct, frozen=True):
+class Lapsed(Redacted, msgspec.Struct, frozen=True):
     """A job past its deadline, for `lifecycle.lapse` to decide on."""
 
     job: JobRecord

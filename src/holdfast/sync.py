@@ -1,35 +1,50 @@
 """The one bridge for blocking code: the same calls without await, from any thread.
 
-A thread of its own runs an event loop; concurrent calls of many threads share batches there.
+A thread of its own runs an event loop; concurrent calls of many threads share batches there. The
+thread does not survive a fork: in the child the next call starts another one and opens the store
+again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
+from datetime import datetime
 from types import TracebackType
-from typing import Any, Protocol, TypeVar, Unpack
+from typing import Any, Protocol, TypeVar, Unpack, overload
+from weakref import WeakSet
 
+import msgspec
+
+from holdfast.amend import Limits
+from holdfast.check import check_seconds
 from holdfast.enqueue import EnqueuedMany, Options
-from holdfast.errors import InvalidInput, StoreUnavailable
+from holdfast.errors import InvalidInput, StoreUnavailable, WaitTimeout
 from holdfast.explain import Explained
-from holdfast.job import JobRecord
+from holdfast.job import By, JobRecord
 from holdfast.scope import Scope
-from holdfast.scopes import Canceling, GroupHandle, Limits, ScopeHandle, ScopeState, Slot
+from holdfast.scopes import Canceling, GroupHandle, ScopeHandle, ScopeState, Slot
 from holdfast.store import Enqueued, Page, Tally
 from holdfast.tenant import Tenant
-from holdfast.typed import Job, Planned
+from holdfast.typed import AnyJob
 
 T = TypeVar("T")
+
+LOOK_S = 1.0
+"""How often a caller that waits looks whether the bridge's thread still runs."""
+LATE_S = 1.0
+"""How much later than its time-out a wait may end when the bridge does not answer."""
 
 
 class Bridged(Protocol):
     """What the bridge needs of an App."""
 
     def tenant(self, name: str) -> Tenant: ...
-    async def run_now(self, job: Job | Planned, *, tenant: str = "now") -> Any: ...
+    async def run_now(self, job: AnyJob[T], *, tenant: str = "now") -> T: ...
     async def open(self) -> None: ...
     async def close(self) -> None: ...
 
@@ -42,29 +57,34 @@ class SyncApp:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        _bridges.add(self)
 
     def tenant(self, name: str) -> SyncTenant:
         return SyncTenant(self, self._app.tenant(name))
 
-    def run_now(self, job: Job | Planned, *, tenant: str = "now") -> Any:
+    def run_now(self, job: AnyJob[T], *, tenant: str = "now") -> T:
         return self.call(self._app.run_now(job, tenant=tenant))
 
-    def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Runs a coroutine on the bridge's loop and waits for it."""
-        if threading.current_thread() is self._thread:
-            work.close()
-            raise _own_loop()
+    def call(self, work: Coroutine[Any, Any, T], *, timeout_s: float | None = None) -> T:
+        """Runs a coroutine on the bridge's loop and waits for it; TimeoutError after `timeout_s`,
+        if given, whatever the loop does.
+        """
         try:
+            self._check_caller()
             # Under the lock, so that what is handed over comes before the winding up of `close`.
             with self._lock:
-                answer = asyncio.run_coroutine_threadsafe(work, self._opened())
+                loop, thread = self._opened()
+                answer = asyncio.run_coroutine_threadsafe(_kept_in(work), loop)
         except BaseException:
             work.close()
             raise
         try:
-            return answer.result()
+            result = _answered(answer, thread, timeout_s)
         except CancelledError:
             raise StoreUnavailable(store="app.sync", why="it was closed meanwhile") from None
+        if isinstance(result, _Exit):
+            raise result.error
+        return result
 
     def close(self) -> None:
         """Closes the store for this side and ends the thread. May be called twice."""
@@ -75,7 +95,7 @@ class SyncApp:
             self._loop = self._thread = None
         if loop is not None and thread is not None:
             try:
-                asyncio.run_coroutine_threadsafe(self._wind_up(), loop).result()
+                _answered(asyncio.run_coroutine_threadsafe(self._wind_up(), loop), thread)
             finally:
                 _end(loop, thread)
 
@@ -90,6 +110,7 @@ class SyncApp:
             await asyncio.gather(*waiting, return_exceptions=True)
 
     def __enter__(self) -> SyncApp:
+        self._check_caller()
         with self._lock:
             self._opened()
         return self
@@ -102,19 +123,81 @@ class SyncApp:
     ) -> None:
         self.close()
 
-    def _opened(self) -> asyncio.AbstractEventLoop:
-        """The running loop, made if need be. Called under the lock."""
-        if self._loop is None:
+    def _opened(self) -> tuple[asyncio.AbstractEventLoop, threading.Thread]:
+        """The running loop and its thread, made if need be. Called under the lock."""
+        if self._loop is None or self._thread is None:
             loop = asyncio.new_event_loop()
             thread = threading.Thread(target=loop.run_forever, name="holdfast-sync", daemon=True)
             thread.start()
             try:
-                asyncio.run_coroutine_threadsafe(self._app.open(), loop).result()
+                _answered(asyncio.run_coroutine_threadsafe(self._app.open(), loop), thread)
             except BaseException:
                 _end(loop, thread)
                 raise
             self._loop, self._thread = loop, thread
-        return self._loop
+        return self._loop, self._thread
+
+    def _check_caller(self) -> None:
+        """Refuses a caller that would stop an event loop, its own or the bridge's, by waiting."""
+        if threading.current_thread() is self._thread:
+            raise _own_loop()
+        if asyncio._get_running_loop() is not None:
+            why = (
+                "was called inside a coroutine and would stop its event loop: use"
+                " `await app.tenant(...)`, or asyncio.to_thread for blocking code"
+            )
+            raise InvalidInput(field="app.sync", why=why)
+
+    def _forked(self) -> None:
+        """In the child: forgets the parent's thread, and its lock, which may be held for ever."""
+        if self._loop is not None:
+            _parents.append(self._loop)
+        self._lock = threading.Lock()
+        self._loop = self._thread = None
+
+
+_bridges: WeakSet[SyncApp] = WeakSet()
+_parents: list[asyncio.AbstractEventLoop] = []
+"""Keeps a parent's loops from being collected in the child: their selector is shared with it."""
+
+
+def _after_fork() -> None:
+    for bridge in list(_bridges):
+        bridge._forked()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def _answered(answer: Future[T], thread: threading.Thread, timeout_s: float | None = None) -> T:
+    """The answer of a call to the loop of this thread; an error when none can come any more."""
+    end = None if timeout_s is None else time.monotonic() + timeout_s
+    while True:
+        left_s = LOOK_S if end is None else min(LOOK_S, end - time.monotonic())
+        try:
+            return answer.result(max(0.0, left_s))
+        except TimeoutError:
+            if answer.done():  # The call's own error, or it was answered just now.
+                return answer.result()
+        if not thread.is_alive():
+            raise StoreUnavailable(store="app.sync", why="its thread has ended; close it")
+        if end is not None and time.monotonic() >= end:
+            answer.cancel()
+            raise TimeoutError
+
+
+class _Exit(msgspec.Struct, frozen=True):
+    """What a call raised that would end the loop, for everybody who waits there."""
+
+    error: BaseException
+
+
+async def _kept_in(work: Coroutine[Any, Any, T]) -> T | _Exit:
+    try:
+        return await work
+    except (KeyboardInterrupt, SystemExit) as error:
+        return _Exit(error)
 
 
 def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
@@ -137,23 +220,23 @@ class SyncTenant:
         self.name = tenant.name
 
     def enqueue(
-        self, job: Job | Planned, *, using: Any = None, **options: Unpack[Options]
-    ) -> Enqueued:
+        self, job: AnyJob[T], *, using: Any = None, **options: Unpack[Options]
+    ) -> Enqueued[T]:
         work = self._tenant.enqueue(job, using=using, **options)
         # A connection belongs to the thread that uses it, so such a call does not cross over.
         return self._call(work) if using is None else _here(work)
 
     def enqueue_many(
         self,
-        jobs: Iterable[Job | Planned],
+        jobs: Iterable[AnyJob[Any]],
         *,
         on_batch: Callable[[list[Enqueued]], None] | None = None,
         **options: Unpack[Options],
     ) -> EnqueuedMany:
         return self._call(self._tenant.enqueue_many(jobs, on_batch=on_batch, **options))
 
-    def cancel(self, job_id: str) -> bool:
-        return self._call(self._tenant.cancel(job_id))
+    def cancel(self, job_id: str, *, by: By | None = None) -> bool:
+        return self._call(self._tenant.cancel(job_id, by=by))
 
     def get(self, job_id: str) -> JobRecord:
         return self._call(self._tenant.get(job_id))
@@ -161,11 +244,33 @@ class SyncTenant:
     def find(self, **filters: Any) -> Page:
         return self._call(self._tenant.find(**filters))
 
-    def wait(self, job_id: str, *, timeout: float = 30.0) -> Any:
-        return self._call(self._tenant.wait(job_id, timeout=timeout))
+    @overload
+    def wait(self, job: Enqueued[T], *, timeout: float = 30.0) -> T: ...
+    @overload
+    def wait(self, job: str, *, timeout: float = 30.0) -> Any: ...
+    def wait(self, job: Enqueued[T] | str, *, timeout: float = 30.0) -> Any:
+        job_id = job if isinstance(job, str) else job.id
+        most_s = check_seconds("timeout", timeout) + LATE_S
+        try:
+            return self._call(self._tenant.wait(job_id, timeout=timeout), timeout_s=most_s)
+        except TimeoutError:
+            raise WaitTimeout(id=job_id, timeout_s=timeout) from None
 
-    def replay(self, job_id: str) -> str:
-        return self._call(self._tenant.replay(job_id))
+    def reprioritise(self, job_id: str, priority: int, *, by: By | None = None) -> None:
+        self._call(self._tenant.reprioritise(job_id, priority, by=by))
+
+    def reschedule(
+        self,
+        job_id: str,
+        *,
+        delay: float | None = None,
+        run_at: datetime | None = None,
+        by: By | None = None,
+    ) -> None:
+        self._call(self._tenant.reschedule(job_id, delay=delay, run_at=run_at, by=by))
+
+    def replay(self, job_id: str, *, by: By | None = None) -> str:
+        return self._call(self._tenant.replay(job_id, by=by))
 
     def counts(self) -> list[Tally]:
         return self._call(self._tenant.counts())
@@ -197,14 +302,16 @@ class SyncScope:
     def get(self) -> ScopeState:
         return self._call(self._handle.get())
 
-    def set(self, *, expect: int | None = None, **changes: Unpack[Limits]) -> ScopeState:
-        return self._call(self._handle.set(expect=expect, **changes))
+    def set(
+        self, *, expect: int | None = None, by: By | None = None, **changes: Unpack[Limits]
+    ) -> ScopeState:
+        return self._call(self._handle.set(expect=expect, by=by, **changes))
 
     def pause(self, reason: str, author: str) -> ScopeState:
         return self._call(self._handle.pause(reason, author))
 
-    def resume(self, author: str) -> ScopeState:
-        return self._call(self._handle.resume(author))
+    def resume(self, author: str, reason: str = "") -> ScopeState:
+        return self._call(self._handle.resume(author, reason))
 
     def counts(self) -> Tally:
         return self._call(self._handle.counts())
@@ -233,9 +340,9 @@ class SyncGroup(SyncScope):
     def jobs(self, **filters: Any) -> Page:
         return self._call(self._handle.jobs(**filters))
 
-    def cancel(self) -> Iterator[Canceling]:
+    def cancel(self, *, by: By | None = None) -> Iterator[Canceling]:
         """A step at a time, as the caller asks for them."""
-        steps = self._handle.cancel()
+        steps = self._handle.cancel(by=by)
         while (step := self._call(_next(steps))) is not None:
             yield step
 

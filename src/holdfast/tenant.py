@@ -6,9 +6,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
+from datetime import datetime
 from enum import StrEnum
-from typing import Any, TypeVar, Unpack
+from typing import Any, TypeVar, Unpack, overload
 
+from holdfast.check import check_seconds, check_whole
+from holdfast.clock import Micros, instant, micros
 from holdfast.codec import Codecs
 from holdfast.enqueue import EnqueuedMany, Enqueuer, Options, checked
 from holdfast.errors import (
@@ -23,10 +26,11 @@ from holdfast.errors import (
 )
 from holdfast.events import Gap, follow
 from holdfast.explain import Explained, explain
-from holdfast.job import TERMINAL, Event, JobRecord, Reason, State, check_seconds
-from holdfast.limits import WAIT_S_MAX
+from holdfast.job import TERMINAL, By, Event, JobRecord, Reason, State
+from holdfast.limits import PRIORITY_MAX, PRIORITY_MIN, WAIT_S_MAX
+from holdfast.listings import tallies
 from holdfast.scope import Scope, ScopeKind
-from holdfast.scopes import GroupHandle, ScopeHandle, supported, tallies
+from holdfast.scopes import GroupHandle, ScopeHandle, supported
 from holdfast.store import (
     Act,
     Change,
@@ -39,9 +43,10 @@ from holdfast.store import (
     Tally,
     Watch,
 )
-from holdfast.typed import Job, Planned
+from holdfast.typed import AnyJob
 
 E = TypeVar("E", bound=StrEnum)
+R = TypeVar("R")
 
 WAIT_POLL_S = 5.0
 """How long `wait` trusts that a hint will come."""
@@ -60,8 +65,8 @@ class Tenant:
         self._codecs = codecs
 
     async def enqueue(
-        self, job: Job | Planned, *, using: Any = None, **options: Unpack[Options]
-    ) -> Enqueued:
+        self, job: AnyJob[R], *, using: Any = None, **options: Unpack[Options]
+    ) -> Enqueued[R]:
         """Keeps the job: when this returns, it will run. Safe to repeat with the same id or key.
 
         `using` is a connection of the caller's to the store's own database: the job is then part of
@@ -73,7 +78,7 @@ class Tenant:
 
     async def enqueue_many(
         self,
-        jobs: Iterable[Job | Planned],
+        jobs: Iterable[AnyJob[Any]],
         *,
         on_batch: Callable[[list[Enqueued]], None] | None = None,
         **options: Unpack[Options],
@@ -84,9 +89,12 @@ class Tenant:
         """
         return await self._enqueuer.enqueue_many(self.name, jobs, checked(options), on_batch)
 
-    async def cancel(self, job_id: str) -> bool:
-        """True when the job is canceled now; False when it had already ended otherwise."""
-        [result] = await self._store.cancel([Ref(self.name, job_id)])
+    async def cancel(self, job_id: str, *, by: By | None = None) -> bool:
+        """True when the job is canceled now; False when it had already ended otherwise.
+
+        `by` says who does it and why: kept in its event.
+        """
+        [result] = await self._store.cancel([Ref(self.name, job_id)], by=_signed(by))
         if result.error is not None:
             raise result.error
         return result.canceled
@@ -110,11 +118,15 @@ class Tenant:
         groups: Iterable[str] = (),
         reasons: Iterable[Reason | str] = (),
         key: str | None = None,
+        failed_from: datetime | None = None,
+        failed_before: datetime | None = None,
         after: int | None = None,
         limit: int = 100,
         newest_first: bool = True,
     ) -> Page:
-        """A page of this tenant's jobs; pass its cursor as `after` for the next."""
+        """A page of this tenant's jobs; pass its cursor as `after` for the next. `failed_from` and
+        `failed_before` give those that failed for good in that time.
+        """
         select = Selection(
             tenant=self.name,
             states=tuple(_member("states", State, state) for state in states),
@@ -124,17 +136,26 @@ class Tenant:
             groups=tuple(groups),
             reasons=tuple(_member("reasons", Reason, reason) for reason in reasons),
             key=key,
+            failed_from=_instant("failed_from", failed_from),
+            failed_before=_instant("failed_before", failed_before),
         )
         find = Find(select=select, after=after, limit=limit, newest_first=newest_first)
         return await self._store.find(find)
 
-    async def wait(self, job_id: str, *, timeout: float = 30.0) -> Any:
-        """The job's result once it completed; JobFailed, JobCanceled or WaitTimeout otherwise."""
+    @overload
+    async def wait(self, job: Enqueued[R], *, timeout: float = 30.0) -> R: ...
+    @overload
+    async def wait(self, job: str, *, timeout: float = 30.0) -> Any: ...
+    async def wait(self, job: Enqueued[R] | str, *, timeout: float = 30.0) -> Any:
+        """The result of a job, given as what `enqueue` answered or by its id, once it completed;
+        JobFailed, JobCanceled or WaitTimeout otherwise.
+        """
+        job_id = job if isinstance(job, str) else job.id
         end = time.monotonic() + check_seconds("timeout", timeout)
         while True:
-            job = await self.get(job_id)
-            if job.state in TERMINAL:
-                return self._result(job)
+            found = await self.get(job_id)
+            if found.state in TERMINAL:
+                return self._result(found)
             left = end - time.monotonic()
             if left <= 0:
                 raise WaitTimeout(id=job_id, timeout_s=timeout)
@@ -146,9 +167,35 @@ class Tenant:
             raise JobCanceled(id=job.id)
         if job.state is State.FAILED:
             raise JobFailed(id=job.id, reason=job.reason, error=job.error)
-        return self._codecs.unseal_result(job.envelope.codec, job.result)
+        kind = self._enqueuer.result_of(job.type)
+        return self._codecs.unseal_result(job.envelope.codec, job.result, kind)
 
-    async def replay(self, job_id: str) -> str:
+    async def reprioritise(self, job_id: str, priority: int, *, by: By | None = None) -> None:
+        """Changes the priority of a job that waits; NotChangeable when it runs or has ended."""
+        check_whole("priority", priority, PRIORITY_MIN, PRIORITY_MAX)
+        await change_one(
+            self._store, Ref(self.name, job_id), Act.REPRIORITISE, priority=priority, by=by
+        )
+
+    async def reschedule(
+        self,
+        job_id: str,
+        *,
+        delay: float | None = None,
+        run_at: datetime | None = None,
+        by: By | None = None,
+    ) -> None:
+        """Changes when a job that waits may run, for a retry too: after a delay (0 is now) or at an
+        instant. NotChangeable when it runs or has ended.
+        """
+        if (delay is None) == (run_at is None):
+            raise InvalidInput(field="delay", why="give either delay or run_at")
+        delay_us = 0 if delay is None else micros(check_seconds("delay", delay))
+        at = _instant("run_at", run_at)
+        ref = Ref(self.name, job_id)
+        await change_one(self._store, ref, Act.RESCHEDULE, delay_us=delay_us, run_at=at, by=by)
+
+    async def replay(self, job_id: str, *, by: By | None = None) -> str:
         """The id of a new job with the finished one's payload; the same id when it was replayed
         before.
         """
@@ -159,7 +206,8 @@ class Tenant:
             if job.replayed_as is not None:
                 return job.replayed_as
             select = Selection(tenant=self.name, ids=(job_id,))
-            changed = await self._store.change(Change(select=select, act=Act.REPLAY, limit=1))
+            replay = Change(select=select, act=Act.REPLAY, limit=1, by=_signed(by))
+            changed = await self._store.change(replay)
             ref = Ref(self.name, job_id)
             if ref in changed.done:
                 return changed.done[ref]
@@ -216,6 +264,35 @@ class Tenant:
     def events(self, after: int = 0, *, job_id: str | None = None) -> AsyncIterator[Event | Gap]:
         """This tenant's events after a cursor, then each new one; -1 starts at the present end."""
         return follow(self._store, self.name, after, job_id)
+
+
+async def change_one(store: Store, ref: Ref, act: Act, **change: Any) -> None:
+    """Reprioritises, reschedules or deletes a job that nobody holds; JobNotFound or NotChangeable
+    otherwise.
+    """
+    select = Selection(tenant=ref.tenant, ids=(ref.id,))
+    change["by"] = _signed(change.get("by"))
+    changed = await store.change(Change(select=select, act=act, limit=1, **change))
+    if ref in changed.done:
+        return
+    page = await store.find(Find(select=select, limit=1))
+    if not page.jobs:
+        raise JobNotFound(id=ref.id)
+    raise NotChangeable(id=ref.id, state=page.jobs[0].state.value)
+
+
+def _signed(by: By | None) -> By | None:
+    return None if by is None else by.checked()
+
+
+def _instant(field: str, at: datetime | None) -> Micros | None:
+    if at is None:
+        return None
+    if not isinstance(at, datetime):
+        raise InvalidInput(field=field, why=f"must be a datetime, not {type(at).__name__}")
+    if at.tzinfo is None or at.utcoffset() is None:
+        raise InvalidInput(field=field, why="has no time zone; say datetime(..., tzinfo=UTC)")
+    return instant(at)
 
 
 def _member(field: str, kind: type[E], word: str) -> E:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from enum import StrEnum
 from functools import cache
 from typing import (
+    TYPE_CHECKING,
     Any,
     Generic,
     ParamSpec,
+    TypeAlias,
     TypeVar,
     cast,
     dataclass_transform,
@@ -24,12 +26,14 @@ from holdfast.codec import Upgrade, from_plain, to_plain
 from holdfast.context import Context
 from holdfast.errors import (
     ConfigError,
+    InvalidInput,
     InvalidPayload,
     JobTypeAlreadyRegistered,
     JobTypeNotRegistered,
     did_you_mean,
 )
 from holdfast.job import Rules
+from holdfast.result import Result_co
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -47,18 +51,26 @@ class JobMeta(msgspec.StructMeta):
         config = {"frozen": True, "kw_only": True, **config}
         return super().__new__(mcls, name, bases, space, **config)
 
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        try:
-            if not args and kwargs.keys() == _names(cls) and not _nested(cls):
-                # Nothing is missing or too much: to check is to make it.
-                return msgspec.convert(kwargs, cls, dec_hook=from_plain)
-            job = super().__call__(*args, **kwargs)
-            fields = {name: getattr(job, name) for name in cls.__struct_fields__}
-            if _nested(cls):  # msgspec takes the insides of an instance on trust.
-                fields = msgspec.to_builtins(fields, enc_hook=to_plain)
-            return msgspec.convert(fields, cls, dec_hook=from_plain)
-        except (TypeError, ValueError) as error:  # msgspec's ValidationError is a ValueError.
-            raise InvalidPayload(field="payload", type=cls.__name__, why=str(error)) from error
+    if not TYPE_CHECKING:  # Checkers would take it for the signature of every job.
+
+        def __call__(cls, *args, **kwargs):
+            return _checked(cls, super().__call__, args, kwargs)
+
+
+def _checked(
+    kind: JobMeta, make: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    try:
+        if not args and kwargs.keys() == _names(kind) and not _nested(kind):
+            # Nothing is missing or too much: to check is to make it.
+            return msgspec.convert(kwargs, kind, dec_hook=from_plain)
+        job = make(*args, **kwargs)
+        fields = {name: getattr(job, name) for name in kind.__struct_fields__}
+        if _nested(kind):  # msgspec takes the insides of an instance on trust.
+            fields = msgspec.to_builtins(fields, enc_hook=to_plain)
+        return msgspec.convert(fields, kind, dec_hook=from_plain)
+    except (TypeError, ValueError) as error:  # msgspec's ValidationError is a ValueError.
+        raise InvalidPayload(field="payload", type=kind.__name__, why=str(error)) from error
 
 
 @cache
@@ -85,21 +97,48 @@ def _holds_objects(info: Any) -> bool:
 
 # Said again for type checkers, who do not see that `frozen` and `kw_only` are inherited.
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
-class Job(msgspec.Struct, metaclass=JobMeta, frozen=True, kw_only=True):
+class Job(msgspec.Struct, Generic[Result_co], metaclass=JobMeta, frozen=True, kw_only=True):
     """A job to be: its fields are the payload, its `run(ctx)` is the work. Register it with
-    `@app.job`.
+    `@app.job`. `Job[float]` tells type checkers what `run` gives.
     """
 
-    def with_options(self, **options: Any) -> Planned:
+    if TYPE_CHECKING:
+
+        def run(self, ctx: Context, /) -> Awaitable[Result_co] | Result_co: ...
+
+    def with_options(self, **options: Any) -> Planned[Result_co]:
         """The job with its own options, for `enqueue_many`."""
         return Planned(self, options)
 
 
-class Planned(msgspec.Struct, frozen=True):
+class Planned(msgspec.Struct, Generic[Result_co], frozen=True):
     """A job and how to enqueue it."""
 
-    job: Job
+    job: Job[Result_co]
     options: dict[str, Any]
+
+
+AnyJob: TypeAlias = Job[R] | Planned[R]
+"""What can be enqueued, and what comes of it."""
+
+
+def the_job(given: Job[Any] | Planned[Any]) -> Job[Any]:
+    """The job itself; InvalidInput where something else was given."""
+    if isinstance(given, Planned):
+        given = given.job
+    if isinstance(given, Job):
+        return given
+    made: object = given
+    if isinstance(made, JobFunction) or (inspect.isclass(made) and issubclass(made, Job)):
+        why = f"is a job type: call it, as in {made.__name__}(...), to make a job of it"
+    elif inspect.isfunction(made):
+        why = f"is a plain function: make {made.__name__} a job type with @app.job"
+    elif inspect.iscoroutine(made):
+        why = "is a coroutine, which runs here; decorate its function with @app.job"
+        made.close()
+    else:
+        why = f"must be a job, not {type(made).__name__}"
+    raise InvalidInput(field="job", why=why)
 
 
 class Style(StrEnum):
@@ -122,6 +161,8 @@ class JobType(msgspec.Struct, frozen=True, kw_only=True):
     version: int
     upgrades: Mapping[int, Upgrade]
     codec: str
+    result: Any = Any
+    """What the handler is annotated to return."""
     home: str
     """`module:qualified.name`, where a child process finds it again."""
 
@@ -139,10 +180,9 @@ class JobFunction(Generic[P, R]):
         self.__wrapped__ = function
         self._names = self.kind.__struct_fields__
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Job:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         if not args:
-            only: Job = self.kind(**kwargs)
-            return only
+            return self.kind(**kwargs)
         if len(args) > len(self._names):
             why = f"takes {len(self._names)} positional arguments, {len(args)} were given"
             raise InvalidPayload(field="payload", type=self.__name__, why=why)
@@ -152,8 +192,7 @@ class JobFunction(Generic[P, R]):
             raise InvalidPayload(
                 field="payload", type=self.__name__, why=f"{min(twice)!r} was given twice"
             )
-        job: Job = self.kind(**named, **kwargs)
-        return job
+        return self.kind(**named, **kwargs)
 
 
 _TAKEN = frozenset({"run", "self"})
@@ -185,12 +224,26 @@ def _kind_of(function: Callable[..., Any], name: str) -> type[Job]:
     return cast(type[Job], JobMeta(name, (Job,), space))
 
 
+def result_of(work: Callable[..., Any]) -> Any:
+    """What a handler is annotated to return; Any where nothing can be told."""
+    try:
+        return get_type_hints(work).get("return", Any)
+    except (NameError, TypeError):  # A name that is imported for type checkers only.
+        return Any
+
+
 class Registry:
     """The job types of an app, by name and by class."""
 
     def __init__(self) -> None:
         self._by_name: dict[str, JobType] = {}
         self._by_kind: dict[type[Job], JobType] = {}
+
+    def __iter__(self) -> Iterator[JobType]:
+        return iter(self._by_name.values())
+
+    def __len__(self) -> int:
+        return len(self._by_name)
 
     def add(self, job_type: JobType) -> None:
         taken = self._by_name.get(job_type.name)

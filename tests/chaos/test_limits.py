@@ -12,9 +12,9 @@ from tests.chaos.test_kill import until_ended
 
 from holdfast import Tenant
 from holdfast.job import EventKind, State
+from holdfast.listings import tallies
 from holdfast.operate import audit
 from holdfast.scope import ScopeKind
-from holdfast.scopes import tallies
 
 GROUPS = [f"g{number}" for number in range(5)]
 CHANGES = 1_500

@@ -46,7 +46,7 @@ def test_replay_makes_a_new_job_once(run: Any, shelf: Any) -> None:
     first = run("dead", "replay", "dead1")
     again = run("dead", "replay", "dead1")
 
-    assert first.stdout == "1 dead letters replayed\n"
+    assert first.stdout == "1 dead letter replayed\n"
     assert again.stdout == "0 dead letters replayed\n"
     [replay] = [job for job in shelf.all() if job.state is State.ENQUEUED]
     assert replay.origin == "dead1"
@@ -73,7 +73,7 @@ def test_a_dry_run_changes_nothing(run: Any, shelf: Any) -> None:
     purge = run("dead", "purge", "dead1", "--dry-run")
 
     assert replay.stdout == "2 dead letters would be replayed\n"
-    assert purge.stdout == "1 dead letters would be purged\n"
+    assert purge.stdout == "1 dead letter would be purged\n"
     assert [job.id for job in shelf.all()] == ["dead1", "dead2"]
 
 
@@ -82,7 +82,7 @@ def test_purge_deletes_for_good_and_only_dead_letters(run: Any, shelf: Any) -> N
     shelf.bury("dead1")
     shelf.add("alive")
 
-    assert run("dead", "purge", "--all", "--yes").stdout == "1 dead letters purged\n"
+    assert run("dead", "purge", "--all", "--yes").stdout == "1 dead letter purged\n"
     assert [job.id for job in shelf.all()] == ["alive"]
 
 
@@ -93,7 +93,7 @@ def test_purge_asks_before_it_deletes(run: Any, shelf: Any) -> None:
     result = run("dead", "purge", "--all")
 
     assert result.exit_code == 2
-    assert "1 dead letters would be deleted: say --yes" in result.stderr
+    assert "1 dead letter would be deleted: say --yes" in result.stderr
     assert shelf.get("dead1").state is State.FAILED
 
 
@@ -107,7 +107,7 @@ def test_purge_does_what_the_answer_says(
 
     result = run("dead", "purge", "--all", stdin=answer)
 
-    assert "Delete 1 dead letters for good?" in result.output
+    assert "Delete 1 dead letter for good?" in result.output
     assert result.exit_code == left
     assert len(shelf.all()) == left
 

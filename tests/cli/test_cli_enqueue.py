@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from datetime import datetime
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from holdfast import App, Context
 from holdfast.clock import instant
 from holdfast.job import State
 
@@ -22,9 +24,37 @@ def test_a_raw_payload_is_enqueued_without_the_code_of_its_type(run: Any, shelf:
     result = run("enqueue", "send", '{"to": "a@b.c"}', "--tenant", "acme")
 
     job = shelf.get(result.stdout.strip())
-    assert (result.exit_code, result.stderr) == (0, "")
+    assert (result.exit_code, "no app has published" in result.stderr) == (0, True)
     assert (job.type, job.envelope.codec, job.envelope.version) == ("send", "json", 1)
     assert payload(shelf, job.id) == {"to": "a@b.c"}
+
+
+def test_a_published_type_gives_its_queue_and_rules(run: Any, shelf: Any) -> None:
+    """What the command does not say, the app that knows the type has said."""
+    app = App(shelf.url)
+
+    @app.job(queue="mail", priority=3, max_attempts=7, timeout=30)
+    async def send(ctx: Context, to: str) -> None: ...
+
+    asyncio.run(opened_once(app))
+
+    plain = run("enqueue", "send", "{}", "--tenant", "acme", "--id", "one", "--json")
+    run("enqueue", "send", "--tenant", "acme", "--id", "two", "--queue", "q", "--max-attempts", "2")
+    run("enqueue", "send", "--tenant", "acme", "--lines", stdin="{}")
+    typo = run("enqueue", "sendd", "--tenant", "acme")
+
+    one, two, three = (shelf.get(id) for id in ("one", "two", shelf.all()[2].id))
+    assert (plain.stderr, json.loads(plain.stdout)["type_known"]) == ("", True)
+    assert (one.queue, one.priority, one.max_attempts) == ("mail", 3, 7)
+    assert one.rules.timeout_us == 30_000_000
+    assert (two.queue, two.priority, two.max_attempts) == ("q", 3, 2)
+    assert (three.queue, three.max_attempts) == ("mail", 7)
+    assert "Did you mean 'send'?" in typo.stderr
+
+
+async def opened_once(app: App) -> None:
+    async with app:
+        pass
 
 
 def test_a_payload_comes_from_stdin_a_file_or_nowhere(run: Any, shelf: Any, tmp_path: Path) -> None:
@@ -56,6 +86,7 @@ def test_every_option_reaches_the_job(run: Any, shelf: Any) -> None:
         "tenant": "acme",
         "queue": "mail",
         "type": "t",
+        "type_known": False,
     }
     assert (job.queue, job.key, job.priority, job.group) == ("mail", "k1", 7, "g1")
     assert (set(job.tags), job.max_attempts, job.state) == ({"red", "blue"}, 9, State.SCHEDULED)
@@ -142,7 +173,7 @@ def test_lines_enqueues_one_job_each(run: Any, shelf: Any) -> None:
 
     result = run("enqueue", "t", "--tenant", "acme", "--lines", "--tag", "bulk", stdin=lines)
 
-    assert result.stdout == "450 jobs enqueued, 0 were there already\n"
+    assert result.stdout == "450 jobs enqueued, there already: 0\n"
     [queue] = json.loads(run("queues", "--json").stdout)
     assert queue["counts"]["enqueued"] == 450
     assert shelf.all()[0].tags == ("bulk",)
@@ -154,7 +185,7 @@ def test_a_bad_line_is_named_by_its_number(run: Any) -> None:
 
     assert result.exit_code == 1
     assert "holdfast: line 3: is not JSON" in result.stderr
-    assert "0 jobs were enqueued before this" in result.stderr
+    assert "enqueued before this: 0 jobs" in result.stderr
 
 
 @pytest.mark.usefixtures("in_shop")

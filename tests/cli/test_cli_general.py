@@ -8,9 +8,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.cli.main import COMMANDS
+from holdfast.roster import Present
+from holdfast.store import Take
 
 
 def python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -142,6 +145,27 @@ def test_doctor_finds_a_sound_store_sound(run: Any, shelf: Any) -> None:
     assert {"SQLite", "journal", "durability", "integrity", "file", "wake-up"} <= whats
 
 
+def test_doctor_names_jobs_in_queues_that_nobody_serves(run: Any, shelf: Any) -> None:
+    """Workers are there, and yet these will never run."""
+    for number in range(3):
+        shelf.add(f"mail{number}", queue="mail")
+    shelf.add("other", queue="other", tenant="globex")
+    shelf.add("served", queue="served")
+    note = Present(
+        pid=1, tenants=None, queues=("served",), types=(), concurrency=1, running=0, held=0
+    )
+    take = Take("worker/w", "w", 60_000_000, msgspec.json.encode(note).decode())
+    alone = run("doctor", shelf.url).stdout
+    shelf.use(lambda store: store.hold([take]))
+
+    told = run("doctor", shelf.url).stdout
+
+    assert "5 jobs waiting and no worker is present" in alone
+    line = next(line for line in told.splitlines() if "workers:" in line)
+    assert "no worker serves 'mail' of 'acme' (3 jobs), 'other' of 'globex' (1 job)" in line
+    assert "'served'" not in told
+
+
 def test_doctor_warns_of_what_a_power_loss_may_take(run: Any, shelf: Any) -> None:
     """synchronous=normal is a choice; it should be a known one."""
     told = run("doctor", f"{shelf.url}?synchronous=normal").stdout
@@ -193,9 +217,11 @@ def test_help_loads_neither_stores_nor_tables() -> None:
     assert python(code).stdout.endswith("set()\n")
 
 
-@pytest.mark.parametrize(("package", "arguments"), [("click", ["--help"]), ("rich", ["jobs"])])
+@pytest.mark.parametrize(
+    ("package", "arguments"), [("click", ["--help"]), ("rich", ["jobs"]), ("rich", ["demo"])]
+)
 def test_a_missing_extra_is_named(shelf: Any, package: str, arguments: list[str]) -> None:
-    """One line that says what to install."""
+    """One line that says what to install, before anything is done."""
     shelf.add("one")
     code = (
         "import sys\n"
@@ -212,3 +238,4 @@ def test_a_missing_extra_is_named(shelf: Any, package: str, arguments: list[str]
         f"holdfast: the command line needs the package {package!r}:"
         " pip install 'holdfast[cli]' [MISSING_EXTRA]\n"
     )
+    assert result.stdout == ""

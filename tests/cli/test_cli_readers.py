@@ -6,10 +6,12 @@ import json
 import signal
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.job import Reason, State
 from holdfast.store import Take
+from holdfast.testing.contract import builders
 
 TOKEN_MARK = "secret"
 """The nonce of every claim made here: no output may contain it."""
@@ -326,3 +328,21 @@ def test_cancel_answers_for_each_job(run: Any, shelf: Any) -> None:
     assert mixed.stdout == "canceled two\n"
     assert "job 'nope': not found [JOB_NOT_FOUND]" in mixed.stderr
     assert shelf.get("two").state is State.CANCELED
+
+
+@pytest.mark.parametrize("depth", [100, 800])
+def test_a_deep_payload_is_shown_in_bounds(run: Any, shelf: Any, depth: int) -> None:
+    """Its indents would fill the screen, and the memory, for minutes."""
+    one = b"[" * depth + b"]" * depth
+    body = b"[" + b",".join([one] * (200_000 // len(one))) + b"]"
+    shelf.use(lambda store: store.enqueue([builders.job("deep", body=body)]))
+    as_json = builders.job("json", body=body)
+    sealed = msgspec.structs.replace(as_json.envelope, codec="json")
+    new = msgspec.structs.replace(as_json, envelope=sealed)
+    shelf.use(lambda store: store.enqueue([new]))
+
+    for id in ("deep", "json"):
+        shown, told = run("job", id), run("job", id, "--json")
+        assert (shown.exit_code, told.exit_code) == (0, 0)
+        assert len(shown.stdout) < 1_000_000
+        assert json.loads(told.stdout)["id"] == id

@@ -160,7 +160,7 @@ def test_a_pause_is_visible_everywhere(desk: Desk) -> None:
     desk.run("pause", "acme", "--queue", "mail", "--reason", "provider", "--author", "bob")
     desk.run("pause", "acme", "--group", "g", "--reason", "broken", "--author", "eve")
 
-    assert paused["paused"] == {"reason": "invoice 17", "author": "ada"}
+    assert paused["paused"] == {"reason": "invoice 17", "author": "ada", "platform": True}
     assert "paused by ada: invoice 17" in desk.run("tenants").stdout
     assert "paused by bob: provider" in desk.run("queues").stdout
     assert "paused by eve: broken" in desk.run("groups", "acme").stdout
@@ -238,7 +238,7 @@ def test_an_explanation_reads_well(desk: Desk) -> None:
 
     assert done.exit_code == 0
     assert "b is enqueued" in done.stdout
-    assert "limit      queue mail runs 1 jobs, its limit is 1" in done.stdout
+    assert "limit      queue mail runs 1 job, its limit is 1" in done.stdout
     assert "held by a" in done.stdout
     assert "no_worker  no worker is present" in done.stdout
 

@@ -210,3 +210,59 @@ async def test_the_keyboard_reaches_everything(
         await expect(page.locator("#jobs th").first).to_have_text("State")
 
         assert await page.evaluate("document.activeElement.textContent") == jobs["failed"]
+
+
+async def bury(api: Client, type: str) -> str:
+    """A dead letter of this type; its id."""
+    id = str((await api.post("/v1/jobs", {"type": type, "queue": type})).json["id"])
+    [lease] = (await api.post("/v1/claim", {"queues": [type]})).json["leases"]
+    ack = {"id": id, "token": lease["token"], "outcome": "fail", "retry": False}
+    await api.post("/v1/ack", {"acks": [ack]})
+    return id
+
+
+async def test_rows_do_not_move_under_the_mouse(browser: Browser, url: str, api: Client) -> None:
+    """A click on Replay hits the job that was aimed at; what is new shows when the mouse leaves."""
+    aimed = await bury(api, "aimed")
+    async with signed_in(browser, url, "operator") as page:
+        await page.goto(f"{url}/ui/dead")
+        await expect(page.locator("#live")).to_have_text("live")
+        button = page.get_by_role("button", name=re.compile("^Replay")).first
+        await button.hover()
+        before = await button.bounding_box()
+
+        async with page.expect_response(re.compile("/ui/dead$")):
+            await bury(api, "sudden")
+        await expect(page.locator("#live")).to_contain_text("held")
+        assert await button.bounding_box() == before
+        assert "sudden" not in await page.locator("#dead").inner_text()
+        await page.mouse.move(1, 1)
+        await expect(page.locator("#dead")).to_contain_text("sudden", timeout=LIVE_MS)
+
+        row = page.locator("#dead tr", has_text=aimed)
+        await row.get_by_role("button", name=re.compile("^Replay")).hover()
+        async with page.expect_response(re.compile("/ui/dead$")):
+            await bury(api, "another")
+        await page.mouse.down()
+        await page.mouse.up()
+        await expect(page.locator(".did")).to_contain_text("replayed")
+        await expect(page.locator("#facts")).to_contain_text(aimed)
+
+
+async def test_the_rest_of_the_overview_stays_live_under_the_mouse(
+    browser: Browser, url: str, api: Client
+) -> None:
+    """Only the table that is pointed at waits."""
+    await api.post("/v1/jobs", {"type": "mail", "queue": "first"})
+    async with signed_in(browser, url, "reader") as page:
+        await page.goto(f"{url}/")
+        await expect(page.locator("#live")).to_have_text("live")
+        await page.get_by_role("link", name="first").hover()
+
+        await api.post("/v1/jobs/batch", {"jobs": [{"type": "mail", "queue": "second"}] * 5})
+
+        shares = page.locator(".shares")
+        await expect(shares).to_contain_text(re.compile(r"enqueued\s*6"), timeout=LIVE_MS)
+        assert await page.get_by_role("link", name="second").count() == 0
+        await page.mouse.move(1, 1)
+        await expect(page.locator("#overview")).to_contain_text("second", timeout=LIVE_MS)

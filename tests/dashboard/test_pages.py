@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+from importlib.resources import files
+
 import pytest
-from tests.dashboard.visitor import Visit, Visitor, elements, tidy
+from tests.dashboard.visitor import Visit, Visitor, elements, seeded, tidy
 from tests.service.asgi import Client
 
+from holdfast.cli.main import COMMANDS
 from holdfast.clock import SECOND
 from holdfast.dashboard.words import link
-from holdfast.job import Failed
+from holdfast.job import Failed, State
 from holdfast.lifecycle import decide
 from holdfast.service.app import application
 from holdfast.service.pages import dashboard
@@ -113,6 +118,40 @@ async def test_a_job_shows_its_timeline_error_payload_and_result(
     assert failed.index("enqueued") < failed.index("leased") < failed.rindex("failed")
     assert "&#34;to&#34;: &#34;a&#34;" in completed
     assert "&#34;sent&#34;: &#34;&lt;i&gt;&#34;" in completed
+
+
+async def test_a_timeline_has_instants_and_lengths(visit: Visit, jobs: dict[str, str]) -> None:
+    """When each thing happened, readable without a mouse, and how long after the one before."""
+    text = tidy(await visit("reader").page(link("jobs", "acme", jobs["failed"])))
+
+    lines = text[text.index("Timeline") : text.index("Facts")]
+    assert len(re.findall(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} UTC", lines)) == 3
+    assert len(re.findall(r"\d+ ms later|\d\.\d\d s later", lines)) == 2
+
+
+async def test_every_state_is_in_the_jobs_by_state(visit: Visit, api: Client) -> None:
+    """Canceled jobs, too."""
+    id = (await api.post("/v1/jobs", {"type": "mail"})).json["id"]
+    await api.post(f"/v1/jobs/{id}/cancel")
+
+    text = await visit("reader").page("/")
+
+    seen = tidy(text)
+    shares = seen[seen.index("Jobs by state") :]
+    assert "canceled 1" in shares
+    assert {state.value for state in State} == set(re.findall(r"/ui/jobs\?state=(\w+)", text))
+
+
+async def test_pages_say_one_job_of_one(visit: Visit, api: Client) -> None:
+    """Not one jobs."""
+    await seeded(api)
+    id = (await api.post("/v1/jobs", {"type": "mail", "queue": "mail"})).json["id"]
+    await api.post("/v1/scopes/queue/mail", {"max_running": 1})
+    reader = visit("reader")
+    for path in (*PATHS[:-1], link("jobs", "acme", id), link("queues", "acme", "mail")):
+        text = tidy(await reader.page(path))
+        wrong = re.findall(r"(?<![\d.,/])\b1 (?:dead )?(?:jobs|workers|queues|letters)\b", text)
+        assert wrong == [], path
 
 
 async def test_a_job_that_waits_says_why(visit: Visit, api: Client, jobs: dict[str, str]) -> None:
@@ -243,3 +282,19 @@ async def test_without_authentication_nobody_signs_in(open_service: Service) -> 
 
     assert "Sign out" not in await visitor.page("/")
     assert (await visitor.get("/ui/login")).headers["location"] == "/"
+
+
+def test_commands_that_pages_name_are_commands() -> None:
+    """Whoever copies one from a page meets no usage error."""
+    named = [
+        shlex.split(command)
+        for page in (files("holdfast.dashboard") / "templates").iterdir()
+        for command in re.findall(r"<code>holdfast ([^<{]*)</code>", page.read_text("utf-8"))
+    ]
+
+    assert named
+    commands = {command.name: command for command in COMMANDS}
+    for name, *arguments in named:
+        command = commands[name]
+        if arguments:  # Else it is only named.
+            command.make_context(name, arguments).close()

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast import shown
 from holdfast.clock import SECOND
 from holdfast.dashboard import words
 from holdfast.dashboard.charts import HEIGHT, Line, chart, strip
@@ -60,11 +61,11 @@ def test_a_name_comes_back_from_its_segment(names: list[str]) -> None:
 
 def test_a_payload_is_shown_whole_or_cut() -> None:
     """As JSON, as text, or as the bytes that it is."""
-    assert words.pretty({"a": [1]}) == '{\n  "a": [\n    1\n  ]\n}'
-    assert words.pretty("text") == '"text"'
-    assert words.pretty(b"text") == "text"
-    assert words.pretty(b"\xff\x00").startswith("2 bytes")
-    assert words.pretty("x" * 100_000).endswith("more characters")
+    assert shown.pretty({"a": [1]}) == '{\n  "a": [\n    1\n  ]\n}'
+    assert shown.pretty("text") == '"text"'
+    assert shown.pretty(b"text") == "text"
+    assert shown.pretty(b"\xff\x00").startswith("2 bytes")
+    assert shown.pretty("x" * 100_000).endswith("more characters")
 
 
 def test_a_line_is_broken_where_nothing_is_known() -> None:
@@ -93,9 +94,14 @@ def test_heartbeats_in_a_row_are_one_line() -> None:
 
     entries = timeline(events)
 
-    assert [(one.kind, one.times, one.at) for one in entries] == [
-        ("leased", 1, 0), ("extended", 2, 2), ("completed", 1, 3),
+    assert [(one.kind, one.times, one.at, one.after_us) for one in entries] == [
+        ("leased", 1, 0, None), ("extended", 2, 2, 2), ("completed", 1, 3, 1),
     ]  # fmt: skip
+    assert [words.lasted(us) for us in (4000, 1_250_000, 200_000_000)] == [
+        "4 ms",
+        "1.25 s",
+        "3 min",
+    ]
 
 
 @pytest.mark.parametrize(

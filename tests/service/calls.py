@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from holdfast.job import Envelope, NewJob, Rules, State
+from holdfast.job import By, Envelope, NewJob, Rules, State
 from holdfast.lifecycle import Transition
 from holdfast.roster import PREFIX as WORKERS
 from holdfast.roster import Present
@@ -106,6 +106,8 @@ def _slot(p: Pick) -> dict[str, Any]:
 
 
 JSON_BODIES: dict[str, Make] = {
+    "reprioritise": lambda p: {"priority": 1},
+    "reschedule": lambda p: {"delay": 1},
     "enqueue": _job,
     "enqueue_many": lambda p: {"jobs": [_job(p), _job(p)]},
     "claim": _claim,
@@ -217,7 +219,9 @@ PACKED_BODIES: dict[str, Make] = {
     ],
     "store_ack": lambda p: [_settle(p), _settle(p)],
     "store_lapse": lambda p: [_settle(p)],
-    "store_cancel": lambda p: [Ref(p.tenant(), p.id()), Ref(p.tenant(), p.id())],
+    "store_cancel": lambda p: wire.Refs(
+        [Ref(p.tenant(), p.id()), Ref(p.tenant(), p.id())], p.of([None, By("ann", p.mark)])
+    ),
     "store_change": lambda p: Change(
         select=_select(p), act=p.of([Act.REPRIORITISE, Act.REPLAY, Act.DELETE]), priority=3
     ),
@@ -231,9 +235,11 @@ PACKED_BODIES: dict[str, Make] = {
     "store_explain": lambda p: Ref(p.tenant(), p.id()),
     "store_events": lambda p: wire.Reading(tenant=p.of([p.tenant(), None]), after=0, limit=1000),
     "store_settings": lambda p: wire.Under(p.of([p.scope().name, "", "scope/"])),
-    "store_put": lambda p: wire.Puts([_put(p)], p.of([None, None, p.scope().name, "scope/"])),
+    "store_put": lambda p: wire.Puts(
+        [_put(p)], p.of([None, None, wire.Under(p.scope().name), wire.Under("scope/")])
+    ),
     "store_holds": lambda p: wire.Under(_under(p)),
-    "store_hold": lambda p: wire.Takes([_take(p)], p.of([None, _under(p)])),
+    "store_hold": lambda p: wire.Takes([_take(p)], p.of([None, wire.Under(_under(p))])),
     "store_wait": lambda p: _sleep(p, tenants=p.of([(p.tenant(),), None])),
     "store_watch": lambda p: _sleep(p, job=Ref(p.tenant(), p.id())),
 }

@@ -1,4 +1,4 @@
-"""A service with the Firecrawl wire on a memory store whose clock the test moves."""
+"""A service with the Firecrawl wire on a store whose clock the test moves."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from starlette.requests import Request
+from tests.servers.engines import Engines
 from tests.service.asgi import Answer, Client
 
 from holdfast.service.app import application
@@ -19,6 +20,10 @@ from holdfast.stores import open_store
 from holdfast.testing import ManualClock
 
 CLAIM_S = 300.0
+STORES = ("memory", "foundationdb")
+"""What the tests of the wire run over: the reference, and the engine that Firecrawl's own wire was
+made for.
+"""
 JSON_MEDIA = "application/json"
 
 
@@ -92,10 +97,15 @@ def badge(name: str, tenant: str | None, *rights: Right, **more: Any) -> Caller:
 
 @asynccontextmanager
 async def benched(
-    auth: Auth | None = None, settings: Settings | None = None
+    auth: Auth | None = None, settings: Settings | None = None, kind: str = "memory"
 ) -> AsyncIterator[Bench]:
     clock = ManualClock()
-    service = Service(open_store("memory://", clock), auth or NoAuth())
+    store = (
+        Engines().store("wire", clock)
+        if kind == "foundationdb"
+        else open_store(f"{kind}://", clock)
+    )
+    service = Service(store, auth or NoAuth())
     await service.store.open()
     try:
         yield Bench(service, clock, settings or Settings(claim_s=CLAIM_S))

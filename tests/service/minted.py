@@ -16,7 +16,7 @@ from jwt.algorithms import get_default_algorithms
 from tests.service.asgi import Answer, Client
 
 from holdfast.service.app import application
-from holdfast.service.auth.claims import TENANT_PATTERN
+from holdfast.service.auth.claims import ALL_TENANTS, TENANT_CLAIMS, TENANT_PATTERN
 from holdfast.service.auth.jwks import Key, OneKey
 from holdfast.service.auth.settings import AuthSettings
 from holdfast.service.auth.tokens import TokenRules, Tokens
@@ -64,9 +64,11 @@ def jwk(algorithm: str, kid: str | None, number: int = 0, **more: Any) -> dict[s
 
 
 def claims(**more: Any) -> dict[str, Any]:
-    """Those of a good token; what is None is left out."""
+    """Those of a good token, for acme if none names another; what is None is left out."""
     now = time.time()
     usual = {"iss": ISSUER, "aud": AUDIENCE, "exp": now + 600, "sub": "acme", "scope": EVERY_RIGHT}
+    if more.keys().isdisjoint({*TENANT_CLAIMS, ALL_TENANTS}):
+        usual["tid"] = "acme"
     return {name: value for name, value in {**usual, **more}.items() if value is not None}
 
 

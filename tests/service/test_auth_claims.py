@@ -16,7 +16,7 @@ EVERY: dict[str, Any] = {ALL_TENANTS: True}
 
 def read(*pattern: str, **claims: Any) -> Caller:
     wanted = pattern[0] if pattern else TENANT_PATTERN
-    return caller_of({"sub": "acme", **claims}, re.compile(wanted))
+    return caller_of({"sub": "acme", **claims}, re.compile(wanted), sub_tenant=True)
 
 
 # -- tenant ----------------------------------------------------------------------------------------
@@ -30,9 +30,11 @@ def test_every_alias_names_the_tenant(claim: str) -> None:
     assert (found.tenant, found.name) == ("globex", "Some User <u@x.test>")
 
 
-def test_the_subject_is_the_tenant_where_nothing_else_is() -> None:
-    """Last of all."""
+def test_the_subject_is_the_tenant_where_nothing_else_is_and_the_service_was_told_so() -> None:
+    """P7: with an issuer of users each user would be a tenant, of whatever name it chose."""
     assert read().tenant == "acme"
+    with pytest.raises(Forbidden, match="names no tenant"):
+        caller_of({"sub": "acme", "scope": "read"}, re.compile(TENANT_PATTERN))
 
 
 def test_aliases_that_agree_are_one_tenant() -> None:
@@ -65,7 +67,7 @@ def test_what_is_not_a_tenants_name_is_refused(tenant: Any) -> None:
 def test_a_token_that_names_no_tenant_is_refused() -> None:
     """Neither by an alias nor by a subject."""
     with pytest.raises(Forbidden, match="sub"):
-        caller_of({"scope": "read"}, re.compile(TENANT_PATTERN))
+        caller_of({"scope": "read"}, re.compile(TENANT_PATTERN), sub_tenant=True)
 
 
 def test_the_pattern_of_tenants_can_be_another() -> None:
@@ -129,7 +131,8 @@ def test_admin_alone_stays_with_its_tenant() -> None:
         ({"rights": ["operate"]}, {"operate", "read"}),
         ({"scope": "produce", "rights": ["work"]}, {"produce", "work"}),
         ({"scope": "READ Admin holdfast:holdfast:admin holdfast: administrator"}, set()),
-        ({"scope": "admin"}, {right.value for right in Right}),
+        ({"scope": "admin"}, {right.value for right in Right} - {"platform"}),
+        ({"scope": "platform holdfast:platform work"}, {"work"}),
     ],
     ids=str,
 )

@@ -85,6 +85,17 @@ async def test_the_settings_make_the_mode(tmp_path: Path) -> None:
     assert (await asked(auth, mint("RS256"))).status == 200
 
 
+async def test_the_subject_names_the_tenant_only_where_the_settings_say_so(tmp_path: Path) -> None:
+    """P7: else a token that names none is refused."""
+    key = tmp_path / "key.pem"
+    key.write_bytes(pem("RS256"))
+    token = mint("RS256", tid=None)
+
+    for more, status in (({}, 403), ({"jwt_sub_tenant": True}, 200)):
+        auth = auth_of(AuthSettings.of(**{**JWT, "jwt_key": str(key), **more}))
+        assert (await asked(auth, token)).status == status
+
+
 # -- holdfast serve --------------------------------------------------------------------------------
 
 
@@ -211,6 +222,8 @@ def test_children_get_it_by_their_environment(started: list[Any], tmp_path: Path
         "--jwt-audience=one",
         "--jwt-audience=two",
         "--jwt-leeway=7",
+        "--jwt-sub-tenant",
+        "--firecrawl=open",
         env={"HOLDFAST_STORE": f"sqlite:///{tmp_path / 'x.db'}"},
     )
 
@@ -221,6 +234,8 @@ def test_children_get_it_by_their_environment(started: list[Any], tmp_path: Path
     assert context.params["jwks"] == url
     assert context.params["jwt_audience"] == ("one", "two")
     assert context.params["jwt_leeway"] == 7
+    assert context.params["jwt_sub_tenant"] is True
+    assert "--firecrawl=open" in command
 
 
 def test_every_option_has_a_variable() -> None:

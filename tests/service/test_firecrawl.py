@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import msgspec
 import pytest
-from tests.service.firecrawl import CLAIM_S, Bench, benched
+from tests.service.firecrawl import CLAIM_S, STORES, Bench, benched
 
 from holdfast.job import Envelope, NewJob, Rules
 from holdfast.lifecycle import lapse
@@ -19,9 +19,9 @@ TEAM = "/queue/count/team/team"
 CRAWL = "/queue/count/crawl/crawl"
 
 
-@pytest.fixture
-async def bench() -> AsyncIterator[Bench]:
-    async with benched() as found:
+@pytest.fixture(params=STORES)
+async def bench(request: pytest.FixtureRequest) -> AsyncIterator[Bench]:
+    async with benched(kind=request.param) as found:
         yield found
 
 

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
+from holdfast.check import check_name
 from holdfast.errors import InvalidInput
-from holdfast.job import Rules, State, check_name
+from holdfast.job import Rules, State
 from holdfast.limits import DELAY_S_MAX, NAME_MAX, PRIORITY_MAX, PRIORITY_MIN, TENANT_MAX
 from holdfast.service.firecrawl import mapping
 from holdfast.service.firecrawl.mapping import BadKey, Claimed, Key

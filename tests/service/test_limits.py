@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -71,9 +72,9 @@ async def test_readers_of_events_are_bounded_and_make_room_when_they_leave() -> 
     async with limited(streams=1) as (service, client):
         async with client.open("GET", "/v1/events/stream") as talk:
             await talk.start()
-            await until(lambda: service.streams == 1)
+            await until(lambda: service.streams.taken == 1)
             assert (await client.get("/v1/events/stream")).status == 503
-        await until(lambda: service.streams == 0)
+        await until(lambda: service.streams.taken == 0)
 
 
 @pytest.mark.parametrize("path", ["/v1/events/stream", "/ui/live"])
@@ -141,6 +142,22 @@ def test_impossible_limits_are_refused_by_name() -> None:
     """Where they are made."""
     with pytest.raises(ConfigError, match="waiting"):
         Limits(waiting=0).checked()
+
+
+@pytest.mark.parametrize("field", ["head_s", "request_s", "wait_s", "rate_per_s"])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -1.0])
+def test_lengths_and_rates_are_finite_and_in_bounds(field: str, value: float) -> None:
+    """A limit that is no number would be none."""
+    with pytest.raises(ConfigError, match=field):
+        Limits(**{field: value}).checked()  # type: ignore[arg-type]
+
+
+async def test_a_rate_of_very_many_digits_is_refused(client: Client) -> None:
+    """By its field; the answer does not repeat all of it."""
+    answer = await client.patch("/v1/scopes/queue/mail", {"rate": "9" * 5000 + "/s"})
+
+    assert (answer.status, answer.json["field"]) == (422, "rate")
+    assert len(answer.body) < 1000
 
 
 async def test_metrics_tell_requests_and_queues() -> None:

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from urllib.parse import quote
 
+import msgspec
 from tests.service.asgi import Client
+
+from holdfast.clock import SECOND
+from holdfast.roster import Present
+from holdfast.service.service import Service
+from holdfast.store import Take
 
 
 async def _enqueued(client: Client, **job: object) -> str:
@@ -40,7 +47,7 @@ async def test_a_key_gives_the_earlier_job(client: Client) -> None:
     again = await client.post("/v1/jobs", {"type": "mail", "key": "k1"})
 
     assert (first.status, again.status) == (201, 200)
-    assert again.json == {"id": first.json["id"], "created": False}
+    assert again.json == {"id": first.json["id"], "created": False, "type_known": False}
 
 
 async def test_a_batch_answers_for_each_job(client: Client) -> None:
@@ -96,6 +103,41 @@ async def test_a_long_poll_wakes_when_a_job_comes(client: Client) -> None:
         if (await client.get("/v1/queues")).json["scopes"] == []:
             await _enqueued(client)
     assert len(polling.result().json["leases"]) == 1
+
+
+async def test_a_wait_for_a_result_lasts_until_the_job_has_ended(
+    client: Client, service: Service
+) -> None:
+    """The empty body of a GET is no hang-up."""
+    id = await _enqueued(client)
+    [lease] = (await client.post("/v1/claim")).json["leases"]
+
+    waiting = asyncio.ensure_future(client.get(f"/v1/jobs/{id}/result?wait=30"))
+    async with asyncio.timeout(5):
+        while not service.waiters:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert not waiting.done()
+    ack = {"id": id, "token": lease["token"], "outcome": "complete", "result": 5}
+    await client.post("/v1/ack", {"acks": [ack]})
+
+    async with asyncio.timeout(5):
+        found = (await waiting).json
+    assert (found["done"], found["result"]) == (True, 5)
+
+
+async def test_a_wait_for_a_result_ends_when_its_caller_leaves(
+    client: Client, service: Service
+) -> None:
+    """Its place is free for others at once."""
+    id = await _enqueued(client)
+
+    async with client.open("GET", f"/v1/jobs/{id}/result?wait=30"), asyncio.timeout(5):
+        while not service.waiters:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+
+    assert service.waiters == 0
 
 
 async def test_of_many_that_wait_each_gets_one_job(client: Client) -> None:
@@ -174,3 +216,34 @@ async def test_bytes_travel_in_base64(client: Client) -> None:
     ack = {"id": id, "token": lease["token"], "outcome": "complete", "result_base64": "/w=="}
     await client.post("/v1/ack", {"acks": [ack]})
     assert (await client.get(f"/v1/jobs/{id}")).json["result_base64"] == "/w=="
+
+
+async def test_lists_of_scopes_slots_and_workers_come_in_pages(
+    client: Client, service: Service
+) -> None:
+    """P15: each answer is bounded, and its cursor leads to the next one."""
+    for number in range(5):
+        await client.patch(f"/v1/scopes/queue/q{number}", {"max_running": 2})
+        await client.put(f"/v1/scopes/queue/q/slots/s{number}", {"seconds": 60})
+    await service.store.hold([Take(f"worker/w{n}", f"w{n}", SECOND, NOTE) for n in range(5)])
+
+    for path, names, field in (
+        ("/v1/scopes", "scopes", "name"),
+        ("/v1/scopes/queue/q/slots", "slots", "id"),
+        ("/v1/workers", "workers", "name"),
+    ):
+        seen, after = [], ""
+        for _ in range(4):
+            page = (await client.get(f"{path}?limit=2{after}")).json
+            assert len(page[names]) <= 2
+            seen += [one[field] for one in page[names]]
+            if "cursor" not in page:
+                break
+            after = f"&after={quote(page['cursor'], safe='')}"
+        assert [name[-1] for name in seen] == ["0", "1", "2", "3", "4"], path
+        assert (await client.get(f"{path}?limit=1001")).status == 422
+
+
+NOTE = msgspec.json.encode(
+    Present(pid=1, tenants=None, queues=None, types=("send",), concurrency=1, running=0, held=0)
+).decode()

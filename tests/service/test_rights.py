@@ -260,6 +260,8 @@ async def test_a_job_of_another_queue_is_not_there(narrow: Client, act: str) -> 
 
     assert (answer.status, answer.json["code"]) == (404, "JOB_NOT_FOUND")
     assert (await narrow.delete("/v1/jobs/theirs")).status == 404
+    for changed, body in (("reprioritise", {"priority": 1}), ("reschedule", {"delay": 1})):
+        assert (await narrow.post(f"/v1/jobs/theirs/{changed}", body)).status == 404
 
 
 async def test_lists_leave_out_the_other_queues(narrow: Client) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,13 +13,15 @@ from tests.servers.foundationdb import KIND as FDB_CLUSTER
 from tests.servers.foundationdb import Absent, FoundationCluster
 from tests.servers.kinds import KINDS, PACKED, Missing
 from tests.servers.service import Host
-from tests.stores.packed import PackedRedis, PackedSqlite, one_is_a_pack
+from tests.stores.foundationdb.spoil import spoil as spoil_foundationdb
+from tests.stores.packed import PackedRedis, one_is_a_pack
 from tests.stores.postgres.spoil import spoil as spoil_postgres
+from tests.stores.redis.spoil import spoil as spoil_redis
+from tests.stores.sqlite.spoil import spoil as spoil_sqlite
 
 from holdfast.clock import Clock
-from holdfast.store import Store
+from holdfast.store import Ref, Store
 from holdfast.stores import open_store
-from holdfast.stores.postgres.store import PostgresStore
 from holdfast.testing import ManualClock
 from holdfast.testing.contract.bench import Bench
 
@@ -28,13 +30,22 @@ if TYPE_CHECKING:
 
     Place = Kind | FoundationCluster | Host | Engines | None
 
-SQLITE_PACKED = "sqlite" + PACKED
 STORES = [
-    *("memory", "sqlite", SQLITE_PACKED, "remote", "foundationdb", FDB_CLUSTER),
+    *("memory", "sqlite", "remote", "foundationdb", FDB_CLUSTER),
     *KINDS,
     *(kind + PACKED for kind in ("postgres15", "redis")),
     pytest.param("cluster" + PACKED, marks=pytest.mark.slow),
 ]
+
+
+SPOILS: dict[str, Callable[[Store, Ref], Awaitable[None]]] = {
+    "sqlite": spoil_sqlite,
+    "foundationdb": spoil_foundationdb,
+    "redis": spoil_redis,
+    "cluster": spoil_redis,
+    **{kind: spoil_postgres for kind in KINDS if kind.startswith("postgres")},
+}
+"""How a stored record is made unreadable, where records are encoded."""
 
 
 @pytest.fixture(scope="session")
@@ -48,7 +59,7 @@ def host() -> Iterator[Host]:
 @pytest.fixture(params=STORES)
 def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     """For each store: its shared server, if it has one."""
-    if request.param in ("memory", "sqlite", SQLITE_PACKED):
+    if request.param in ("memory", "sqlite"):
         yield None
     elif request.param == "foundationdb":
         yield Engines()
@@ -107,7 +118,7 @@ def url(request: pytest.FixtureRequest, server: Place, tmp_path: Path) -> Callab
     if isinstance(server, Host):
         return lambda name: server.place(name).url
     if server is None:
-        kind = request.node.callspec.params["server"].removesuffix(PACKED)
+        kind = request.node.callspec.params["server"]
         file = "" if kind == "memory" else f"/{tmp_path}/{{}}.db"
         return lambda name: f"{kind}://{file.format(name)}"
     return cache(server.lend)
@@ -134,8 +145,7 @@ def make(
     kind = request.node.callspec.params["server"]
     if kind.endswith(PACKED) and not kind.startswith("postgres"):
         request.getfixturevalue("packs_of_one")
-        store = PackedSqlite if kind == SQLITE_PACKED else PackedRedis
-        return lambda name, clock: store.from_url(url(name), clock)
+        return lambda name, clock: PackedRedis.from_url(url(name), clock)
     return lambda name, clock: open_store(url(name), clock)
 
 
@@ -146,12 +156,14 @@ def packs_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def bench(make: Callable[[str, Clock | None], Store]) -> AsyncIterator[Bench]:
+async def bench(
+    request: pytest.FixtureRequest, make: Callable[[str, Clock | None], Store]
+) -> AsyncIterator[Bench]:
     """For each store: opened, empty, on a ManualClock."""
     clock = ManualClock()
     bench = Bench(lambda: make("jobs", clock), clock)
-    if isinstance(bench.store, PostgresStore):
-        bench.spoil = spoil_postgres
+    kind = request.node.callspec.params["server"].removesuffix(PACKED)
+    bench.spoil = SPOILS.get(kind)
     await bench.open()
     yield bench
     await bench.close()

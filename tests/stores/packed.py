@@ -13,8 +13,6 @@ from holdfast.job import NewJob
 from holdfast.store import Enqueued
 from holdfast.stores.redis import layout, packs
 from holdfast.stores.redis.store import RedisStore
-from holdfast.stores.sqlite import packing
-from holdfast.stores.sqlite.store import SqliteStore
 
 BOUND_S = 60.0
 AGES_US = 100 * 365 * 24 * 3600 * 1_000_000
@@ -56,11 +54,6 @@ class Believing:
         raise NotImplementedError
 
 
-class PackedSqlite(Believing, SqliteStore):
-    def place(self) -> str:
-        return self.options.path
-
-
 class PackedRedis(Believing, RedisStore):
     def place(self) -> str:
         return f"{self.options.name} {self.options.prefix}"
@@ -68,7 +61,6 @@ class PackedRedis(Believing, RedisStore):
 
 def one_is_a_pack(monkeypatch: pytest.MonkeyPatch) -> None:
     """Even one job makes a pack, and a piece when it is claimed. Ids need not begin alike."""
-    for place in (packing, packs):
-        monkeypatch.setattr(place, "PACK_MIN", 1)
-        monkeypatch.setattr(place, "PIECE_KEEP_US_MAX", AGES_US)
+    monkeypatch.setattr(packs, "PACK_MIN", 1)
+    monkeypatch.setattr(packs, "PIECE_KEEP_US_MAX", AGES_US)
     monkeypatch.setattr(layout, "STEM_SIZE", 0)

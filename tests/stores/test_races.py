@@ -79,7 +79,7 @@ async def test_claimers_in_threads_lease_each_job_once(store: Store) -> None:
     leases = [lease for part in taken for lease in part]
     assert len(leases) == JOBS
     assert set(names(leases)) == jobs
-    assert {lease.fence for lease in leases} == {1}
+    assert {lease.job.fence for lease in leases} == {1}
     assert len({lease.token for lease in leases}) == JOBS
 
 
@@ -158,8 +158,8 @@ async def test_no_two_leases_of_a_job_are_valid_at_a_time(make: Make) -> None:
             by_job.setdefault(lease.job.id, []).append(lease)
         assert min(len(leases) for leases in by_job.values()) > 1
         for leases in by_job.values():
-            leases.sort(key=lambda lease: lease.fence)
-            assert [lease.fence for lease in leases] == list(range(1, len(leases) + 1))
+            leases.sort(key=lambda lease: lease.job.fence)
+            assert [lease.job.fence for lease in leases] == list(range(1, len(leases) + 1))
             for earlier, later in pairwise(leases):
                 assert later.until - 2 * SECOND >= earlier.until
     finally:

@@ -39,6 +39,20 @@ async def test_only_one_leads_at_a_time(faults: Faults) -> None:
     assert all(1.25 <= delay <= 2.1 for delay in delays)
 
 
+async def test_processes_of_one_name_do_not_both_lead(faults: Faults) -> None:
+    """In containers every process has pid 1, and often the same name: the store could not tell
+    them apart, and each would renew the other's hold.
+    """
+    a, b = Upkeep(faults.store, CONFIG, "service-1"), Upkeep(faults.store, CONFIG, "service-1")
+
+    await a.turn()
+    await b.turn()
+
+    assert (a.leading, b.leading) == (True, False)
+    await b._resign()
+    assert [hold.name for hold in await faults.store.hold(under=NAME)] == [NAME]
+
+
 async def test_a_leader_that_died_is_followed_when_its_hold_lapses(faults: Faults) -> None:
     """And stands back when it comes to life again."""
     clock = ManualClock()
@@ -82,7 +96,7 @@ async def test_a_stopped_leader_gives_the_name_back_at_once(faults: Faults) -> N
 
         assert not upkeep.leading
         held = await faults.store.hold(under=NAME)
-        assert [hold.owner for hold in held] == ([] if outage is None else ["a"])
+        assert [hold.owner[:2] for hold in held] == ([] if outage is None else ["a-"])
 
 
 def an_app(store: str | Store) -> App:
@@ -103,12 +117,13 @@ def an_app(store: str | Store) -> App:
 
 
 async def leader(app: App, *, other_than: str = "") -> str:
-    """Who does the upkeep, once there is somebody."""
+    """The name of who does the upkeep, once there is somebody."""
     async with asyncio.timeout(10):
         while True:
             held = await app.store.hold(under=NAME)
-            if held and held[0].owner != other_than:
-                return held[0].owner
+            name = held[0].owner.rpartition("-")[0] if held else ""
+            if name and name != other_than:
+                return name
             await app.store.wait(Watch(news=True), 0.02)
 
 

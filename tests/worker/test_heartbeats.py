@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from holdfast import Context, JobCanceled, State
+from holdfast import Context, JobCanceled, State, StopReason
 from holdfast.errors import StoreUnavailable
 from holdfast.job import EventKind
 from holdfast.store import Claim
-from holdfast.worker.lease import Ending, Holding
+from holdfast.worker.lease import Holding
 from holdfast.worker.pool import Threads
 from holdfast.worker.run import Runner
 
@@ -117,7 +117,7 @@ async def test_a_run_that_was_ended_before_it_began_is_dropped(yard: Yard) -> No
     task: asyncio.Task[Any] = asyncio.create_task(runner.run(holding))
     holding.task = task
 
-    holding.end(Ending.LOST)
+    holding.end(StopReason.LEASE_LOST)
 
     assert await task is None
 
@@ -132,7 +132,7 @@ async def test_heartbeats_go_on_while_a_handler_blocks_the_loop(make_yard: MakeY
     async def block(ctx: Context) -> str:
         thread.start()
         time.sleep(6 * beat_s)  # noqa: ASYNC251  The fault that is injected.
-        return f"fence {ctx.fence}"
+        return f"fence {ctx.job.fence}"
 
     def rival() -> None:
         claim = Claim(worker="rival", nonce="r", limit=1, lease_us=1_000_000)
@@ -159,7 +159,7 @@ async def test_a_lost_lease_ends_the_run_and_its_outcome_is_dropped(yard: Yard) 
 
     @yard.app.job()
     async def work(ctx: Context) -> None:
-        if ctx.fence > 1:
+        if ctx.job.fence > 1:
             return
         started.set()
         try:

@@ -10,11 +10,12 @@ import msgspec
 import pytest
 
 from holdfast import Context
+from holdfast.limits import NOTE_MAX
 from holdfast.operate import workers
 from holdfast.roster import Present
 from holdfast.worker import Worker
 from holdfast.worker.lease import Heartbeat
-from holdfast.worker.presence import Presence
+from holdfast.worker.presence import Presence, fitted
 
 if TYPE_CHECKING:
     from tests.worker.conftest import Yard
@@ -114,3 +115,38 @@ async def test_a_worker_without_heartbeats_drains(
         await worker.run()
 
     assert len(worker.holdings) == 0
+
+
+def test_a_note_fits_and_says_what_was_cut() -> None:
+    """P15: the longest lists lose names until the note is small enough; a cut list rules out
+    nothing.
+    """
+    names = tuple(f"{'q' * 100}{number}" for number in range(200))
+    whole = Present(
+        pid=1, tenants=("acme",), queues=names, types=names, concurrency=1, running=0, held=0,
+        why="w" * 5000,
+    )  # fmt: skip
+
+    said = fitted(whole)
+
+    note = msgspec.json.decode(said, type=Present)
+    assert len(said.encode()) <= NOTE_MAX
+    assert note.cut == ("queues", "types")
+    assert note.tenants == ("acme",)
+    assert note.queues
+    assert note.serves("acme", "elsewhere")
+    assert note.knows("any")
+    assert not note.serves("globex", "elsewhere")
+
+
+def test_a_note_that_fits_is_whole() -> None:
+    """Nothing is cut for nothing."""
+    whole = Present(
+        pid=1, tenants=None, queues=("mail",), types=("send",), concurrency=1, running=0, held=0
+    )
+
+    note = msgspec.json.decode(fitted(whole), type=Present)
+
+    assert note == whole
+    assert not note.serves("acme", "audio")
+    assert not note.knows("other")

@@ -116,7 +116,7 @@ async def test_snooze_costs_no_attempt(yard: Yard) -> None:
 
     @yard.app.job(max_attempts=1)
     async def work(ctx: Context) -> str:
-        if ctx.fence == 1:
+        if ctx.job.fence == 1:
             raise Snooze(60)
         return f"attempt {ctx.attempt}"
 

@@ -71,7 +71,7 @@ async def test_a_thread_is_told_of_the_deadline(yard: Yard) -> None:
     @yard.app.job()
     def work(ctx: Context) -> None:
         loop.call_soon_threadsafe(started.set)
-        while not ctx.canceled:
+        while ctx.stopping is None:
             told.wait(0.005)
         told.set()
 
@@ -205,9 +205,9 @@ async def test_rolling_over_a_job_many_times_costs_no_attempt(yard: Yard) -> Non
     async def work(ctx: Context) -> str:
         starts.append(ctx.attempt)
         started.set()
-        if ctx.fence <= 4:
+        if ctx.job.fence <= 4:
             await asyncio.Event().wait()
-        return f"fence {ctx.fence}"
+        return f"fence {ctx.job.fence}"
 
     id = await yard.put(work())
     for _ in range(4):

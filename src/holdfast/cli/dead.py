@@ -16,10 +16,12 @@ from holdfast.cli.filters import filters, narrows
 from holdfast.cli.job import print_timeline
 from holdfast.cli.jobs import print_jobs
 from holdfast.cli.show import job_data, print_json, progress
+from holdfast.cli.signing import signed
 from holdfast.errors import JobNotFound
-from holdfast.job import State
+from holdfast.job import By, State
 from holdfast.limits import BATCH_MAX, PAGE_MAX, within
 from holdfast.operate import Timeline
+from holdfast.plural import many
 from holdfast.store import Act, Find, Page, Selection, Store
 
 
@@ -87,7 +89,7 @@ class _Deed:
     """What replay and purge have in common, and their words."""
 
     act: Act
-    steps: Callable[[Store, Selection], AsyncIterator[int]]
+    steps: Callable[[Store, Selection, By], AsyncIterator[int]]
     done: str
     asks: bool
 
@@ -103,6 +105,7 @@ class _Wish:
     everything: bool
     dry_run: bool
     as_json: bool
+    by: By
     yes: bool = True
 
 
@@ -112,6 +115,7 @@ def _deed_options(function: Callable[..., Any]) -> Callable[..., Any]:
         filters(states=False),
         click.option("--all", "everything", is_flag=True, help="All dead letters."),
         click.option("--dry-run", is_flag=True, help="Only say how many it would be."),
+        signed,
         json_option,
         common_options,
     )[::-1]:
@@ -150,18 +154,18 @@ def _do(settings: Settings, deed: _Deed, wish: _Wish) -> None:
     if missing:
         raise Told(JobNotFound(id=", ".join(missing)))
     if wish.dry_run:
-        _told(f"{total} dead letters would be {deed.done}", wish, deed, total)
+        _told(f"{many(total, 'dead letter')} would be {deed.done}", wish, deed, total)
         return
     if deed.asks and not wish.yes and total:
         _ask(total)
     done = work(_perform(settings, deed, wish, total))
-    _told(f"{done} dead letters {deed.done}", wish, deed, done)
+    _told(f"{many(done, 'dead letter')} {deed.done}", wish, deed, done)
 
 
 def _ask(total: int) -> None:
     if not somebody_there():
-        raise click.UsageError(f"{total} dead letters would be deleted: say --yes")
-    click.confirm(f"Delete {total} dead letters for good?", abort=True, err=True)
+        raise click.UsageError(f"{many(total, 'dead letter')} would be deleted: say --yes")
+    click.confirm(f"Delete {many(total, 'dead letter')} for good?", abort=True, err=True)
 
 
 def somebody_there() -> bool:
@@ -185,7 +189,7 @@ async def _perform(settings: Settings, deed: _Deed, wish: _Wish, total: int) -> 
     done = 0
     async with opened(settings) as store:
         with progress(deed.done, total, quiet=settings.quiet) as so_far:
-            async for done in deed.steps(store, _dead(wish.select, wish.ids)):
+            async for done in deed.steps(store, _dead(wish.select, wish.ids), wish.by):
                 so_far(done)
     return done
 

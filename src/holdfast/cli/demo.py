@@ -45,11 +45,12 @@ def command(ctx: click.Context, jobs: int, keep: bool) -> None:
     from holdfast.cli.show import console
 
     settings: Settings = ctx.obj
+    screen = console()  # Now: whoever lacks its package hears of it before the play, not after.
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # Both ways out clean up.
     with staged(settings, keep) as stage:
         with workers(stage):
             verdict, cast = work(_play(stage, jobs, settings.quiet))
-        print_verdict(console(), verdict, cast)
+        print_verdict(screen, verdict, cast)
         if not verdict.good:
             click.echo("".join(["\nthe workers' last words:\n", *stage.last_words()]), err=True)
         if keep:

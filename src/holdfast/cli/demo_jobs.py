@@ -64,7 +64,7 @@ async def call_partner(ctx: Context, order: int) -> None:
 @app.job(queue="media")
 async def await_upload(ctx: Context, photo: int) -> None:
     """Not ready at the first call: asks to be called again, which costs no attempt."""
-    if ctx.fence == 1:
+    if ctx.job.fence == 1:
         raise Snooze(1.0)
 
 

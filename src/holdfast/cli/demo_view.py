@@ -12,6 +12,7 @@ import click
 
 from holdfast.cli.demo_verdict import Verdict
 from holdfast.job import TERMINAL, State
+from holdfast.plural import many
 from holdfast.store import Ref, Tally
 
 if TYPE_CHECKING:
@@ -156,13 +157,14 @@ def _faults(verdict: Verdict) -> Iterator[str]:
 
 
 def _rows(verdict: Verdict, cast: Told) -> Iterator[tuple[Any, ...]]:
-    yield "enqueued", len(cast.ids), f"and {cast.duplicates} duplicates that led to the same job"
+    twice = many(cast.duplicates, "duplicate")
+    yield "enqueued", len(cast.ids), f"and {twice} that led to the same job"
     yield "completed", verdict.completed, ""
     yield "dead letters", verdict.dead, f"{cast.dead} expected"
     yield "canceled", verdict.canceled, f"{cast.canceled} expected"
     killed = "no process could be killed in time"
     if cast.killed is not None:
-        killed = f"process {cast.killed} held {cast.held} leases when it was killed"
+        killed = f"process {cast.killed} held {many(cast.held, 'lease')} when it was killed"
         if verdict.spent:
             killed += f"; {verdict.spent} on the last attempt, now dead letters"
     yield "rescued", verdict.rescued, killed

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
-from collections.abc import Callable, Iterator
-from typing import IO, Any
+from collections.abc import Awaitable, Callable, Iterator
+from itertools import count, islice
+from typing import IO, Any, NamedTuple
 
 import click
 import msgspec
 
-from holdfast import operate
 from holdfast.app import App
+from holdfast.check import check_name
 from holdfast.cli.common import (
     Settings,
     chosen_app,
@@ -25,9 +25,12 @@ from holdfast.cli.show import print_json, progress
 from holdfast.cli.values import length, moment
 from holdfast.enqueue import EnqueuedMany, Options, checked
 from holdfast.errors import InvalidInput, InvalidPayload, JobTypeNotRegistered, did_you_mean
-from holdfast.job import NewJob, check_name
+from holdfast.job import NewJob
 from holdfast.limits import PAYLOAD_MAX, TENANT_MAX
-from holdfast.store import Enqueued, Store
+from holdfast.operate import plan_raw
+from holdfast.plural import many
+from holdfast.store import Store
+from holdfast.types import Types
 
 BATCH = 200
 """Jobs read from stdin before they are sent."""
@@ -35,7 +38,7 @@ LINE_BYTES_MAX = 4 * PAYLOAD_MAX
 """A line may be longer than its payload: spaces and escapes do not count there."""
 
 Payload = dict[str, object]
-Plan = Callable[[Payload], NewJob]
+Plan = Callable[[Payload], Awaitable[NewJob]]
 
 
 @click.command("enqueue")
@@ -61,8 +64,9 @@ def command(
 ) -> None:
     """Enqueue a job of TYPE with a JSON object as its payload.
 
-    With --app the type checks the payload; without, any JSON object is taken as it is. The payload
-    is given as text, as - for stdin, or as @FILE; without one it is empty.
+    With --app the type checks the payload. Without, any JSON object is taken as it is, and the type
+    has the queue and the rules that an app published when it opened this store. The payload is
+    given as text, as - for stdin, or as @FILE; without one it is empty.
     """
     tenant = check_name("tenant", given.pop("tenant"), TENANT_MAX)
     options = checked({name: value for name, value in given.items() if value not in (None, ())})
@@ -71,20 +75,42 @@ def command(
             raise click.UsageError("--lines reads the payloads from stdin: give none here")
         if "id" in options or "key" in options:
             raise click.UsageError("--id and --key name one job: not together with --lines")
-        many = work(_enqueue_lines(settings, type, tenant, options))
-        _told_many(many, as_json)
+        _told_many(work(_enqueue_lines(settings, type, tenant, options)), as_json)
     else:
         plain = _read(payload)
-        job, answer = work(_enqueue_one(settings, type, tenant, options, plain))
-        _told(settings, job, answer, as_json)
+        _told(settings, work(_enqueue_one(settings, type, tenant, options, plain)), as_json)
 
 
-def _planner(settings: Settings, type: str, tenant: str, options: Options) -> tuple[Store, Plan]:
-    """The store, and how a payload becomes a job: checked by its type, or as it is."""
-    if settings.app is None:
-        return chosen_store(settings), lambda plain: operate.plan_raw(tenant, type, plain, options)
-    app = chosen_app(settings)
-    return app.store, lambda plain: _typed(app, type, tenant, options, plain)
+class Way(NamedTuple):
+    """Where jobs go, and how a payload becomes one: checked by its type, or as it is."""
+
+    store: Store
+    plan: Plan
+    types: Types | None
+    """What apps have published, where the code of the type is not here."""
+
+
+def _way(settings: Settings, type: str, tenant: str, options: Options) -> Way:
+    if settings.app is not None:
+        app = chosen_app(settings)
+
+        async def typed(plain: Payload) -> NewJob:
+            return _typed(app, type, tenant, options, plain)
+
+        return Way(app.store, typed, None)
+    store = chosen_store(settings)
+    types = Types(store)
+    return Way(store, lambda plain: plan_raw(types, tenant, type, plain, options), types)
+
+
+async def _is_known(settings: Settings, way: Way, type: str) -> bool:
+    """Whether a worker can know the type; a note says when none seems to."""
+    if way.types is None or type in (known := await way.types.known([type])):
+        return True
+    hint = did_you_mean(type, known)
+    words = f"note: no app has published a job type {type!r}; the job has default rules.{hint}"
+    tell(settings, words)
+    return False
 
 
 def _typed(app: App, type: str, tenant: str, options: Options, plain: Payload) -> NewJob:
@@ -97,57 +123,63 @@ def _typed(app: App, type: str, tenant: str, options: Options, plain: Payload) -
 
 async def _enqueue_one(
     settings: Settings, type: str, tenant: str, options: Options, plain: Payload
-) -> tuple[NewJob, Enqueued]:
-    store, plan = _planner(settings, type, tenant, options)
-    job = plan(plain)
-    await store.open()
+) -> dict[str, object]:
+    """What became of it."""
+    way = _way(settings, type, tenant, options)
+    await way.store.open()
     try:
-        [answer] = await store.enqueue([job])
+        job = await way.plan(plain)
+        [answer] = await way.store.enqueue([job])
+        if answer.error is not None:
+            raise answer.error
+        known = await _is_known(settings, way, type)
     finally:
-        await store.close()
-    if answer.error is not None:
-        raise answer.error
-    return job, answer
+        await way.store.close()
+    facts = {"tenant": job.tenant, "queue": job.queue, "type": job.envelope.type}
+    return {"id": answer.id, "created": answer.created, **facts, "type_known": known}
 
 
 async def _enqueue_lines(
     settings: Settings, type: str, tenant: str, options: Options
 ) -> EnqueuedMany:
     """Sends batch by batch; stops at the first bad line, whose number the error tells."""
-    store, plan = _planner(settings, type, tenant, options)
+    way = _way(settings, type, tenant, options)
     created = existing = 0
-    await store.open()
+    await way.store.open()
     try:
         with progress("enqueued", None, quiet=settings.quiet) as so_far:
-            jobs = _planned(sys.stdin.buffer, plan)
-            while batch := list(itertools.islice(jobs, BATCH)):
-                for answer in await store.enqueue(batch):
+            lines = _lines(sys.stdin.buffer)
+            while batch := [await _planned(way.plan, *line) for line in islice(lines, BATCH)]:
+                for answer in await way.store.enqueue(batch):
                     if answer.error is not None:
                         raise answer.error
                     created += answer.created
                     existing += not answer.created
                 so_far(created + existing)
+        await _is_known(settings, way, type)
     except BaseException:
-        tell(settings, f"{created + existing} jobs were enqueued before this")
+        tell(settings, f"enqueued before this: {many(created + existing, 'job')}")
         raise
     finally:
-        await store.close()
+        await way.store.close()
     return EnqueuedMany(created, existing)
 
 
-def _planned(stream: IO[bytes], plan: Plan) -> Iterator[NewJob]:
-    for number in itertools.count(1):
+def _lines(stream: IO[bytes]) -> Iterator[tuple[str, Payload]]:
+    """The payloads, each with the words for its line."""
+    for number in count(1):
         line = stream.readline(LINE_BYTES_MAX + 1)
         if not line:
             return
-        if not line.strip():
-            continue
-        plain = _parse(line, f"line {number}")
-        try:
-            job = plan(plain)
-        except InvalidPayload as error:
-            raise InvalidInput(field=f"line {number}", why=str(error)) from error
-        yield job
+        if line.strip():
+            yield f"line {number}", _parse(line, f"line {number}")
+
+
+async def _planned(plan: Plan, where: str, plain: Payload) -> NewJob:
+    try:
+        return await plan(plain)
+    except InvalidPayload as error:
+        raise InvalidInput(field=where, why=str(error)) from error
 
 
 def _read(payload: str | None) -> Payload:
@@ -178,18 +210,17 @@ def _parse(text: bytes, field: str) -> Payload:
     return plain
 
 
-def _told(settings: Settings, job: NewJob, answer: Enqueued, as_json: bool) -> None:
+def _told(settings: Settings, made: dict[str, object], as_json: bool) -> None:
     if as_json:
-        facts = {"tenant": job.tenant, "queue": job.queue, "type": job.envelope.type}
-        print_json({"id": answer.id, "created": answer.created, **facts})
+        print_json(made)
         return
-    if not answer.created:
+    if not made["created"]:
         tell(settings, "this job was there already:")
-    click.echo(answer.id)
+    click.echo(made["id"])
 
 
-def _told_many(many: EnqueuedMany, as_json: bool) -> None:
+def _told_many(found: EnqueuedMany, as_json: bool) -> None:
     if as_json:
-        print_json({"created": many.created, "existing": many.existing})
+        print_json({"created": found.created, "existing": found.existing})
     else:
-        click.echo(f"{many.created} jobs enqueued, {many.existing} were there already")
+        click.echo(f"{many(found.created, 'job')} enqueued, there already: {found.existing}")

@@ -8,8 +8,9 @@ from typing import Any, TypeVar
 
 import click
 
+from holdfast.check import check_name
 from holdfast.cli.values import past
-from holdfast.job import Reason, State, check_name
+from holdfast.job import Reason, State
 from holdfast.limits import QUEUE_MAX, SELECT_MAX, TENANT_MAX, TYPE_MAX, within
 from holdfast.store import Selection
 
@@ -24,6 +25,8 @@ _MANY: dict[str, str] = {
     "reason": "reasons",
 }
 """Options that may be repeated, and the field of the selection that each fills."""
+_TIMES = ("since", "before", "failed_since", "failed_before")
+Times = dict[str, int | None]
 
 
 def filters(*, states: bool) -> Callable[[F], Callable[..., Any]]:
@@ -32,12 +35,9 @@ def filters(*, states: bool) -> Callable[[F], Callable[..., Any]]:
     def decorate(function: F) -> Callable[..., Any]:
         @functools.wraps(function)
         def wrapped(*args: Any, **given: Any) -> Any:
-            mine = {
-                name: given.pop(name)
-                for name in (*_MANY, "tenant", "since", "before")
-                if name in given
-            }
-            return function(*args, select=_selection(**mine), **given)
+            times = {name: given.pop(name) for name in _TIMES}
+            mine = {name: given.pop(name) for name in (*_MANY, "tenant") if name in given}
+            return function(*args, select=_selection(times=times, **mine), **given)
 
         for option in reversed(_options(states)):
             wrapped = option(wrapped)
@@ -75,12 +75,16 @@ def _options(states: bool) -> list[Callable[[Any], Any]]:
         click.option(
             "--before", type=past, metavar="WHEN", help="Enqueued before: 15m, 2h, an instant."
         ),
+        click.option(
+            "--failed-since", type=past, metavar="WHEN", help="Failed for good then or later."
+        ),
+        click.option(
+            "--failed-before", type=past, metavar="WHEN", help="Failed for good before then."
+        ),
     ]
 
 
-def _selection(
-    tenant: str | None, since: int | None, before: int | None, **many: tuple[str, ...]
-) -> Selection:
+def _selection(tenant: str | None, times: Times, **many: tuple[str, ...]) -> Selection:
     for name, values in many.items():
         within(name, len(values), SELECT_MAX)
     for name, most in (("queue", QUEUE_MAX), ("type", TYPE_MAX)):
@@ -96,8 +100,10 @@ def _selection(
         tags=many["tag"],
         groups=many["group"],
         reasons=tuple(Reason(one.upper()) for one in many["reason"]),
-        created_from=since,
-        created_before=before,
+        created_from=times["since"],
+        created_before=times["before"],
+        failed_from=times["failed_since"],
+        failed_before=times["failed_before"],
     )
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import click
 
 from holdfast import operate
+from holdfast.check import check_name
 from holdfast.cli.common import Settings, common_options, json_option, opened, work
 from holdfast.cli.scoping import settings_data, settings_of, settings_words
 from holdfast.cli.show import counts_data, print_json, print_table
-from holdfast.job import State, check_name
+from holdfast.job import State
 from holdfast.limits import PAGE_MAX, TENANT_MAX
 from holdfast.scope import Scope, ScopeKind
 from holdfast.scopes import ScopeState, supported

@@ -1,42 +1,118 @@
-"""`holdfast job ID`: one job, all that is known of it."""
+"""`holdfast job ID`: one job, all that is known of it, and what may be changed while it waits."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
+from datetime import datetime
 
 import click
 
-from holdfast import operate
-from holdfast.cli.common import Settings, common_options, json_option, opened, work
+from holdfast import operate, shown
+from holdfast.check import check_seconds
+from holdfast.cli.common import Settings, common_options, json_option, opened, tell, work
 from holdfast.cli.show import (
     ago,
     clean,
+    clock_text,
     event_data,
     print_json,
     print_table,
     short,
+    span,
     whole_job_data,
 )
+from holdfast.cli.signing import signed
+from holdfast.cli.values import length, moment
 from holdfast.cli.why import explained_data, print_explained
-from holdfast.clock import Micros, seconds
+from holdfast.clock import instant, micros, seconds
 from holdfast.codec import Codecs
 from holdfast.explain import Explained
-from holdfast.job import Event
+from holdfast.job import By, Event, JobRecord
 from holdfast.operate import Timeline
+from holdfast.store import Ref
 
 _NAMES = ("tenant", "id", "type", "queue", "priority", "key", "group", "tags", "origin")
 _REST = ("replayed_as", "worker", "reason", "progress")
 
 
-@click.command("job")
+class ShowFirst(click.Group):
+    """`job ID` is `job show ID`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
+            args = ["show", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group("job", cls=ShowFirst)
+def command() -> None:
+    """Show one job (`job ID`), or change one that waits."""
+
+
+_tenant = click.option("--tenant", help="The job's tenant; every tenant is searched without it.")
+
+
+@command.command("reprioritise")
 @click.argument("id")
-@click.option("--tenant", help="The job's tenant; every tenant is searched without it.")
+@click.argument("priority", type=int)
+@_tenant
+@signed
+@common_options
+@click.pass_obj
+def reprioritise(settings: Settings, /, *, id: str, priority: int, tenant: str, by: By) -> None:
+    """Change the PRIORITY of a job that waits: higher comes first."""
+
+    async def act() -> None:
+        async with opened(settings) as store:
+            job = await operate.one_job(store, id, tenant)
+            await operate.reprioritise(store, Ref(job.tenant, job.id), priority, by)
+
+    work(act())
+    tell(settings, f"{id} has priority {priority}")
+
+
+@command.command("reschedule")
+@click.argument("id")
+@click.option("--delay", type=length, metavar="LENGTH", help="From now: 0, 30, 5m, 2h.")
+@click.option("--run-at", type=moment, metavar="INSTANT", help="At 2026-01-31T12:00:00Z.")
+@_tenant
+@signed
+@common_options
+@click.pass_obj
+def reschedule(
+    settings: Settings,
+    /,
+    *,
+    id: str,
+    delay: float | None,
+    run_at: datetime | None,
+    tenant: str | None,
+    by: By,
+) -> None:
+    """Change when a job that waits may run, for a retry too."""
+    if (delay is None) == (run_at is None):
+        raise click.UsageError("when? Give --delay or --run-at")
+
+    async def act() -> JobRecord:
+        async with opened(settings) as store:
+            job = await operate.one_job(store, id, tenant)
+            ref = Ref(job.tenant, job.id)
+            after = 0 if delay is None else micros(check_seconds("delay", delay))
+            at = None if run_at is None else instant(run_at)
+            await operate.reschedule(store, ref, delay_us=after, run_at=at, by=by)
+            return await operate.one_job(store, id, job.tenant)
+
+    tell(settings, f"{id} may run {ago(work(act()).run_at)}")
+
+
+@command.command("show")
+@click.argument("id")
+@_tenant
 @click.option("--explain", is_flag=True, help="Why it does not run now, and for how long.")
 @json_option
 @common_options
 @click.pass_obj
-def command(settings: Settings, id: str, tenant: str | None, explain: bool, as_json: bool) -> None:
+def show(settings: Settings, id: str, tenant: str | None, explain: bool, as_json: bool) -> None:
     """Show one job: its record, payload, result and timeline."""
     if explain:
         found = work(_explained(settings, id, tenant))
@@ -68,11 +144,10 @@ def print_timeline(found: Timeline, as_json: bool) -> None:
     for line in _lines(found, whole):
         click.echo(line)
     click.echo("\ntimeline" + (" (earlier events are gone)" if found.lost else ""))
-    start = found.job.created_at
     print_table(
-        ("#time", "what", "#attempt", "note"),
-        [_row(event, start) for event in found.events],
-        keep=("what",),
+        ("at", "#later", "what", "#attempt", "note"),
+        [_row(*pair) for pair in zip(found.events, [None, *found.events], strict=False)],
+        keep=("at", "what"),
     )
 
 
@@ -88,9 +163,9 @@ def _lines(found: Timeline, whole: dict[str, object]) -> Iterator[str]:
     for name in _REST:
         if whole[name] is not None:
             yield _line(name, whole[name])
-    yield _block("payload", json.dumps(whole["payload"], indent=2, ensure_ascii=False, default=str))
+    yield _block("payload", shown.pretty(whole["payload"]))
     if job.result is not None:
-        yield _block("result", json.dumps(whole["result"], indent=2, ensure_ascii=False))
+        yield _block("result", shown.pretty(whole["result"]))
     if job.error is not None:
         yield _block("error", job.error)
 
@@ -107,8 +182,12 @@ def _block(name: str, text: str) -> str:
     return "\n".join([name, *(f"    {line}" for line in lines)])
 
 
-def _row(event: Event, start: Micros) -> tuple[str, ...]:
+def _row(event: Event, before: Event | None) -> tuple[str, ...]:
+    """With the length since the event before: of a lease, how long the run took."""
     note = "" if event.note is None else short(event.note)
     if event.until is not None:
-        note = f"until +{seconds(event.until - start):.3f} s  {note}".rstrip()
-    return f"+{seconds(event.at - start):.3f} s", event.kind.value, str(event.attempt), note
+        note = f"for {span(seconds(event.until - event.at))}  {note}".rstrip()
+    if event.by is not None:
+        note = f"{note}  by {short(event.by)}".strip()
+    later = "" if before is None else f"{seconds(event.at - before.at):.3f} s"
+    return clock_text(event.at), later, event.kind.value, str(event.attempt), note

@@ -8,7 +8,7 @@ from holdfast import operate
 from holdfast.cli.common import Settings, common_options, json_option, opened, work
 from holdfast.cli.filters import filters
 from holdfast.cli.scoping import pause_data, pause_words, scope_data
-from holdfast.cli.show import ago, job_data, print_json, print_table, short
+from holdfast.cli.show import ago, clean, job_data, print_json, print_table, short, width
 from holdfast.job import TERMINAL, JobRecord, State
 from holdfast.limits import PAGE_MAX
 from holdfast.scope import Pause, Scope, ScopeKind
@@ -16,6 +16,8 @@ from holdfast.store import Find, Page, Selection
 
 Pauses = dict[Scope, Pause]
 
+TABLE_MIN = 120
+"""Columns below which a table is not readable."""
 HEADS = ("id", "tenant", "queue", "type", "state", "#attempt", "enqueued", "note")
 
 
@@ -76,9 +78,23 @@ def print_jobs(page: Page, pauses: Pauses | None = None) -> None:
     if not page.jobs:
         click.echo("no jobs")
         return
-    print_table(HEADS, [_row(job, pauses or {}) for job in page.jobs])
+    rows = [_row(job, pauses or {}) for job in page.jobs]
+    if width() >= TABLE_MIN:
+        print_table(HEADS, rows)
+    else:
+        for row in rows:
+            _print_narrow(row)
     if page.cursor is not None:
         click.echo(f"\nmore: the same command with --after {page.cursor}")
+
+
+def _print_narrow(row: tuple[object, ...]) -> None:
+    """Two or three lines, where a table would cut every cell."""
+    id, tenant, queue, type, state, attempts, enqueued, note = (clean(cell) for cell in row)
+    click.echo(f"{id}  {state} {attempts}, {enqueued}")
+    click.echo(f"    {short(f'{type}  {tenant} / {queue}', width() - 4)}")
+    if note:
+        click.echo(f"    {short(note, width() - 4)}")
 
 
 def _row(job: JobRecord, pauses: Pauses) -> tuple[object, ...]:

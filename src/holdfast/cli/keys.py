@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
+from holdfast.check import check_name
 from holdfast.cli.common import json_option
 from holdfast.errors import ConfigError, InvalidInput
-from holdfast.job import check_name
 from holdfast.limits import QUEUE_MAX, TENANT_MAX, TYPE_MAX, WORKER_MAX
-from holdfast.service.auth.keys import EVERY_TENANT, hash_of, new_key
+from holdfast.service.auth.keys import EVERY_TENANT, NOT_A_TENANTS, hash_of, new_key
 from holdfast.service.rights import Right
 
 
@@ -46,6 +46,8 @@ def new(name: str, as_json: bool, **given: Any) -> None:
         if given[field]:
             entry[field] = list(dict.fromkeys(given[field]))
     _check(entry)
+    if Right.PLATFORM in entry["rights"] and entry["tenant"] != EVERY_TENANT:
+        raise ConfigError(field="right", why=f"{Right.PLATFORM.value}: {NOT_A_TENANTS}")
     if as_json:
         click.echo(json.dumps({"key": key, "entry": entry}, ensure_ascii=False))
         return

@@ -11,6 +11,7 @@ from holdfast.cli.common import Settings, common_options, json_option, opened, w
 from holdfast.cli.show import instant_text, print_json, span
 from holdfast.cli.values import names
 from holdfast.load import WAITING_PER_SLOT, WANTED_MAX, Load
+from holdfast.plural import many
 
 
 @click.command("load")
@@ -34,10 +35,11 @@ def command(settings: Settings, /, *, as_json: bool, **asked: Any) -> None:
     if as_json:
         print_json(_data(found))
         return
-    click.echo(f"runnable     {found.runnable} of {found.waiting} ready jobs")
+    click.echo(f"runnable     {found.runnable} of {many(found.waiting, 'ready job')}")
     click.echo(f"oldest wait  {span(found.oldest_wait_s)}")
-    click.echo(f"slots        {found.running} of {found.slots} busy, {found.workers} workers")
-    click.echo(f"wanted       {found.wanted} workers")
+    workers = many(found.workers, "worker")
+    click.echo(f"slots        {found.running} of {found.slots} busy, {workers}")
+    click.echo(f"wanted       {many(found.wanted, 'worker')}")
 
 
 async def _load(settings: Settings, asked: dict[str, Any]) -> Load:

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import getpass
-
 import click
 
 from holdfast import operate
 from holdfast.cli.common import Settings, common_options, json_option, opened, work
 from holdfast.cli.scoping import one_of, pause_words, scope_options, state_data
 from holdfast.cli.show import print_json
+from holdfast.cli.signing import signed, user
+from holdfast.job import By
 from holdfast.scopes import ScopeState, words
-
-author_option = click.option("--author", help="Who says so; the user of this shell without it.")
 
 
 @click.command("pause")
 @scope_options
 @click.option("--reason", required=True, help="Shown wherever the scope is.")
-@author_option
+@click.option("--author", help="Who says so; the user of this shell without it.")
 @json_option
 @common_options
 @click.pass_obj
@@ -39,14 +37,14 @@ def pause(
     async def act() -> ScopeState:
         async with opened(settings) as store:
             handle = operate.scope(store, tenant, queue=queue, group=group)
-            return await handle.pause(reason, author or _user())
+            return await handle.pause(reason, author or user())
 
     _told(work(act()), as_json)
 
 
 @click.command("resume")
 @scope_options
-@author_option
+@signed
 @json_option
 @common_options
 @click.pass_obj
@@ -57,7 +55,7 @@ def resume(
     tenant: str,
     queue: str | None,
     group: str | None,
-    author: str | None,
+    by: By,
     as_json: bool,
 ) -> None:
     """End a pause."""
@@ -66,16 +64,9 @@ def resume(
     async def act() -> ScopeState:
         async with opened(settings) as store:
             handle = operate.scope(store, tenant, queue=queue, group=group)
-            return await handle.resume(author or _user())
+            return await handle.resume(by.author, by.reason)
 
     _told(work(act()), as_json)
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        raise click.UsageError("this shell has no user name: say --author") from None
 
 
 def _told(state: ScopeState, as_json: bool) -> None:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from holdfast.cli.show import Plain, clean
-from holdfast.scope import GroupRules, Pause, Rate, Scope, ScopeKind, ScopeSettings
+from holdfast.scope import Ceiling, GroupRules, Pause, Rate, Scope, ScopeKind, ScopeSettings
 from holdfast.scopes import ScopeState, rate_text
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -39,7 +39,7 @@ def scope_data(scope: Scope) -> Plain:
 
 
 def settings_data(settings: ScopeSettings) -> Plain:
-    groups = settings.groups
+    groups, ceiling = settings.groups, settings.ceiling
     return {
         "max_running": settings.max_running,
         **_rate_data(settings.rate),
@@ -49,17 +49,24 @@ def settings_data(settings: ScopeSettings) -> Plain:
         "ordered": settings.ordered,
         "slots_count": settings.slots_count,
         "groups": None if groups is None else _rules_data(groups),
+        "ceiling": None if ceiling is None else _ceiling_data(ceiling),
         "paused": pause_data(settings.paused),
     }
 
 
 def pause_data(pause: Pause | None) -> Plain | None:
-    return None if pause is None else {"reason": pause.reason, "author": pause.author}
+    if pause is None:
+        return None
+    return {"reason": pause.reason, "author": pause.author, "platform": pause.platform}
 
 
 def _rules_data(rules: GroupRules) -> Plain:
     ordered = {"ordered": rules.ordered}
     return {"max_running": rules.max_running, **_rate_data(rules.rate), **ordered}
+
+
+def _ceiling_data(ceiling: Ceiling) -> Plain:
+    return {"max_running": ceiling.max_running, **_rate_data(ceiling.rate)}
 
 
 def _rate_data(rate: Rate | None) -> Plain:
@@ -99,15 +106,17 @@ def _words(settings: ScopeSettings) -> Iterator[str]:
         yield "slots count"
     if settings.groups is not None:
         yield f"groups: {_rules_words(settings.groups)}"
+    if settings.ceiling is not None:
+        yield f"ceiling: {_rules_words(settings.ceiling)}"
 
 
-def _rules_words(rules: GroupRules) -> str:
+def _rules_words(rules: GroupRules | Ceiling) -> str:
     found = []
     if rules.max_running is not None:
         found.append(f"max {rules.max_running} running")
     if rules.rate is not None:
         found.append(rate_text(rules.rate))
-    if rules.ordered is not None:
+    if isinstance(rules, GroupRules) and rules.ordered is not None:
         found.append("ordered" if rules.ordered else "not ordered")
     return " and ".join(found) or "nothing"
 

@@ -45,6 +45,11 @@ AUTH_OPTIONS: tuple[tuple[str, str, dict[str, Any]], ...] = (
         "How far the issuer's clock may be off, in seconds; 30 if not said.",
         {"type": float, "metavar": "SECONDS"},
     ),
+    (
+        "jwt-sub-tenant",
+        "A token that names no tenant is for the one that its sub names.",
+        {"is_flag": True, "default": None},
+    ),
     ("tenant-pattern", "What a tenant that a token names must look like.", {"metavar": "REGEX"}),
 )
 """Each can be said by the environment too: `--jwt-key` by HOLDFAST_JWT_KEY."""
@@ -74,12 +79,14 @@ class Wish:
     claim_ttl: float
     limit: tuple[str, ...]
     demo: bool
+    firecrawl: str
     auth: dict[str, Any] = field(default_factory=dict)
     """What was said of AUTH_OPTIONS."""
 
     def arguments(self) -> list[str]:
         """The options again, as a child is to get them."""
         found = [f"--host={self.host}", f"--port={self.port}", f"--claim-ttl={self.claim_ttl}"]
+        found.append(f"--firecrawl={self.firecrawl}")
         if self.worker is not None:
             found.append(f"--worker={self.worker}")
         found += [f"--limit={one}" for one in self.limit]
@@ -124,6 +131,14 @@ class Wish:
     help="Mode none: listen beyond this machine, and under any name.",
 )
 @click.option("--no-upkeep", is_flag=True, help="Leave rescue and pruning to workers.")
+@click.option(
+    "--firecrawl",
+    type=click.Choice(["on", "off", "open"]),
+    default="on",
+    show_default=True,
+    envvar="HOLDFAST_FIRECRAWL",
+    help="Firecrawl's wire: behind the same authentication, not there, or open without a token.",
+)
 @click.option(
     "--claim-ttl",
     type=click.FloatRange(0.1, LEASE_S_MAX),

@@ -72,8 +72,17 @@ def _worker(wish: Wish) -> App | None:
 
 
 def _mounts(wish: Wish) -> Sequence[Mount]:
-    """What is served beside the native API. Each asks `service.caller` who calls, as that does."""
-    return [firecrawl.mounting(WireSettings(claim_s=wish.claim_ttl)), pages.dashboard]
+    """What is served beside the native API. Each asks who calls, as that does; only the wire may be
+    open alone.
+    """
+    if wish.firecrawl == "off":
+        return [pages.dashboard]
+    settings = WireSettings(
+        claim_s=wish.claim_ttl,
+        open=wish.firecrawl == "open",
+        local_only=is_loopback(wish.host) and not wish.insecure,
+    )
+    return [firecrawl.mounting(settings), pages.dashboard]
 
 
 def _service(settings: Settings, wish: Wish, app: App | None) -> Service:

@@ -82,6 +82,7 @@ def event_data(event: Event) -> Plain:
         "fence": event.fence,
         "until": instant_text(event.until),
         "note": event.note,
+        "by": event.by,
     }
 
 
@@ -94,10 +95,15 @@ def instant_text(at: Micros | None) -> str | None:
     return None if at is None else moment(at).isoformat().replace("+00:00", "Z")
 
 
+def clock_text(at: Micros) -> str:
+    """`2026-11-18 02:03:04.123`, in UTC."""
+    return moment(at).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+
+
 def _progress(text: str | None) -> Any:
     try:
         return None if text is None else json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
 
 
@@ -111,7 +117,11 @@ def _result(job: JobRecord, codecs: Codecs) -> Any:
 
 def print_json(value: object) -> None:
     """One document, or one line of JSON lines, on stdout."""
-    click.echo(json.dumps(value, ensure_ascii=False, default=str))
+    try:
+        text = json.dumps(value, ensure_ascii=False, default=str)
+    except (RecursionError, ValueError) as error:
+        raise click.ClickException(f"this cannot be written as JSON: {error}") from None
+    click.echo(text)
 
 
 # -- words for people ------------------------------------------------------------------------------
@@ -161,6 +171,11 @@ def console(*, stderr: bool = False) -> Console:
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() else WIDE
     return Console(file=stream, width=width, highlight=False, soft_wrap=False)
+
+
+def width() -> int:
+    """Columns of stdout."""
+    return console().width
 
 
 def print_table(

@@ -7,6 +7,7 @@ import click
 from holdfast.cli.scoping import scope_data
 from holdfast.cli.show import Plain, ago, clean, instant_text, span
 from holdfast.explain import Explained
+from holdfast.plural import many
 from holdfast.scope import Gate
 
 
@@ -44,8 +45,8 @@ def print_explained(found: Explained) -> None:
         if gate.holders:
             click.echo(f"  {'':<10} held by {clean(', '.join(gate.holders))}")
     if found.ahead is not None:
-        turns = "" if not found.tenants else f", {found.tenants} tenants take turns in its queue"
-        click.echo(f"{found.ahead} ready jobs of its line come first{turns}")
+        turns = f", {many(found.tenants, 'tenant')} in turn" if found.tenants else ""
+        click.echo(f"ahead of it in its line: {many(found.ahead, 'ready job')}{turns}")
     if found.not_before is not None:
         click.echo(f"not before   {instant_text(found.not_before)} ({ago(found.not_before)})")
     if found.estimate_s is not None:

@@ -18,11 +18,10 @@ from holdfast.cli.common import (
     log_to_stderr,
     work,
 )
-from holdfast.cli.show import short
 from holdfast.cli.values import length, names
 from holdfast.errors import ConfigError
 from holdfast.events import Confirmed
-from holdfast.job import Failed, State
+from holdfast.job import Failed
 from holdfast.limits import CONCURRENCY_MAX, PROCESSES_MAX
 
 logger = logging.getLogger("holdfast")
@@ -138,14 +137,11 @@ def _worker(app: App, wish: _Wish) -> Any:
 
 
 def _log(fact: Confirmed) -> None:
-    """Failures for all to see, the rest for those who asked for more."""
-    job, outcome = fact.job, fact.outcome
-    level = logging.DEBUG
-    words = fact.state.value
-    if isinstance(outcome, Failed):
-        level = logging.WARNING if fact.state is State.FAILED else logging.INFO
-        words = f"{fact.state.value} after attempt {job.attempt}: {short(outcome.error, 200)}"
-    logger.log(level, "job %s (%s, tenant %s): %s", job.id, job.type, job.tenant, words)
+    """What went well, for those who asked for more. The library itself tells of failures."""
+    job = fact.job
+    if not isinstance(fact.outcome, Failed):
+        words = "job %s (%s, tenant %s): %s"
+        logger.debug(words, job.id, job.type, job.tenant, fact.state.value)
 
 
 # -- several processes -----------------------------------------------------------------------------

@@ -57,7 +57,7 @@ def _note(hold: Hold) -> dict[str, Any]:
     """What the holder says of itself; nothing if it speaks another version's language."""
     try:
         note = json.loads(hold.note)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return note if isinstance(note, dict) else {}
 

@@ -18,6 +18,7 @@ from holdfast.dashboard.site import Ask, moved
 from holdfast.dashboard.words import link
 from holdfast.errors import InvalidInput, NotChangeable
 from holdfast.job import TERMINAL, JobRecord, State
+from holdfast.scopes import ScopeHandle
 from holdfast.store import Act, Change, Ref, Selection, Store
 
 STEP = operate.STEP
@@ -49,16 +50,19 @@ async def pause(ask: Ask) -> Response:
     reason = fields.get("reason", "").strip()
     if not reason:
         raise InvalidInput(field="reason", why="say why, so that others know")
-    handle = operate.scope(ask.host.store, tenant, queue=queue)
-    await handle.pause(reason, ask.viewer.name)
+    await _handle(ask, tenant, queue).pause(reason, ask.viewer.name)
     return moved(f"{link('queues', tenant, queue)}?did=paused")
 
 
 async def resume(ask: Ask) -> Response:
     await _operated(ask)
     tenant, queue = _line(ask)
-    await operate.scope(ask.host.store, tenant, queue=queue).resume(ask.viewer.name)
+    await _handle(ask, tenant, queue).resume(ask.viewer.name)
     return moved(f"{link('queues', tenant, queue)}?did=resumed")
+
+
+def _handle(ask: Ask, tenant: str, queue: str) -> ScopeHandle:
+    return operate.scope(ask.host.store, tenant, queue=queue, platform=ask.viewer.platform)
 
 
 async def _operated(ask: Ask) -> dict[str, str]:

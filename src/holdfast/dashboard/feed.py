@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast import operate
+from holdfast import listings
 from holdfast.clock import SECOND, Micros, seconds
 from holdfast.dashboard.host import Viewer
 from holdfast.dashboard.samples import SPAN_S, Level, Samples
@@ -25,6 +25,8 @@ BACKFILL = 20_000
 WIDEN = 4
 PAGES_MAX = 10
 """Pages of events that a look reads; past them it estimates and goes on at the end."""
+TALLIES_MAX = 5000
+"""Queues that a look counts; what it shows of more is of these alone."""
 CHANGED_MAX = 200
 """Jobs that a look names as changed; past them it only says that there are more."""
 
@@ -39,6 +41,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     oldest_at: Micros | None
     tallies: Sequence[Tally]
     workers: Sequence[Worker]
+    own: bool
+    """It is one tenant's: places of shared workers are not counted."""
     samples: Samples
     changed: Sequence[str]
     """The pages of jobs that something happened to since the look before."""
@@ -83,11 +87,7 @@ class Feed:
 
     async def _look(self) -> Snapshot:
         news, more = await self._news()
-        tallies = [
-            one
-            for one in await operate.queues(self._store, self._tenant)
-            if self._queues is None or one.queue in self._queues
-        ]
+        tallies = await self._tallies()
         counts: dict[State, int] = {}
         for tally in tallies:
             for state, count in tally.counts.items():
@@ -100,6 +100,7 @@ class Feed:
             oldest_at=min(ages, default=None),
             tallies=tallies,
             workers=await workers(self._store, self._tenant, self._queues),
+            own=self._tenant is not None,
             samples=self._samples,
             changed=[link("jobs", *ref) for ref in changed[:CHANGED_MAX]],
             more=more or len(changed) > CHANGED_MAX,
@@ -108,6 +109,19 @@ class Feed:
         waiting, running = snapshot.count("enqueued"), snapshot.count("processing")
         self._samples.stands(snapshot.now, Level(waiting, running, snapshot.oldest_s))
         return snapshot
+
+    async def _tallies(self) -> list[Tally]:
+        """The queues that may be seen, TALLIES_MAX at most."""
+        found: list[Tally] = []
+        if self._queues is not None:
+            for queue in sorted(set(self._queues)):
+                found += await self._store.count(self._tenant, part=queue, limit=PAGE_MAX)
+        else:
+            async for tally in listings.tallies(self._store, self._tenant):
+                found.append(tally)
+                if len(found) >= TALLIES_MAX:
+                    break
+        return found[:TALLIES_MAX]
 
     async def _news(self) -> tuple[list[Event], bool]:
         """What was stored since the last look, and whether some of it was passed over."""
@@ -175,13 +189,9 @@ async def _between(
 
 async def workers(store: Store, tenant: str | None, queues: tuple[str, ...] | None) -> list[Worker]:
     """Those that are present and serve what may be seen, by name."""
-    found = []
-    for one in await roster(store):
-        note = one.note
-        if tenant is not None and note.tenants is not None and tenant not in note.tenants:
-            continue
-        if queues is None or note.queues is None or set(queues) & set(note.queues):
-            found.append(one)
+    tenants = None if tenant is None else (tenant,)
+    present = await roster(store, tenant, own=tenant is not None)
+    found = [one for one in present if one.note.serves_any(tenants, queues)]
     return sorted(found, key=lambda one: one.name)
 
 

@@ -7,10 +7,11 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from holdfast.check import check_name
 from holdfast.clock import Micros
 from holdfast.dashboard.host import Viewer
 from holdfast.errors import InvalidInput, did_you_mean
-from holdfast.job import Reason, State, check_name
+from holdfast.job import Reason, State
 from holdfast.limits import GROUP_MAX, ID_MAX, QUEUE_MAX, TAG_MAX, TENANT_MAX, TYPE_MAX
 from holdfast.store import Selection
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 
 import msgspec
 from starlette.requests import Request
@@ -11,7 +12,7 @@ from holdfast.codec import Codecs
 from holdfast.errors import HoldfastError
 from holdfast.store import Store
 
-READ, OPERATE, PRODUCE = "read", "operate", "produce"
+READ, OPERATE, PRODUCE, PLATFORM = "read", "operate", "produce", "platform"
 
 
 class NotAllowed(HoldfastError):
@@ -43,6 +44,11 @@ class Viewer(msgspec.Struct, frozen=True, kw_only=True):
         return OPERATE in self.rights
 
     @property
+    def platform(self) -> bool:
+        """Whether its acts are the platform's, which a tenant may not undo."""
+        return self.tenant is None and PLATFORM in self.rights
+
+    @property
     def cancels(self) -> bool:
         return self.operates or PRODUCE in self.rights
 
@@ -69,6 +75,14 @@ Who = Callable[[Request, str | None], Awaitable[Viewer]]
 """Tells who sent the request, with the token of its cookie; raises an error of ours."""
 
 
+Standing = Callable[[Request, str | None, Viewer], Callable[[], Awaitable[bool]]]
+"""Gives what a live page asks now and then: whether its viewer may still look."""
+
+
+async def always() -> bool:
+    return True
+
+
 class Host(msgspec.Struct, frozen=True, kw_only=True):
     """Everything from outside."""
 
@@ -81,6 +95,11 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     request_s: float = 60.0
     endless: Callable[[], None] = lambda: None
     """Told of a request that may take as long as its reader stays."""
+    standing: Standing = lambda _, __, ___: always
+    stream: Callable[[Request, Viewer], None] = lambda request, viewer: None
+    """Takes a place among those who follow, until the request ends; raises an error of ours."""
+    turn: Callable[[Viewer], AbstractAsyncContextManager[None]] = lambda viewer: nullcontext()
+    """Waits until this viewer may read one more page."""
 
     def status(self, error: HoldfastError) -> int:
         if isinstance(error, NotAllowed):

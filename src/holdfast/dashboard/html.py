@@ -18,7 +18,10 @@ from holdfast.job import Reason, State
 
 HERE = Path(__file__).parent
 MEDIA = {"app.js": "text/javascript; charset=utf-8", "style.css": "text/css; charset=utf-8"}
-SHOWN = ("enqueued", "processing", "retrying", "scheduled", "waiting", "failed", "completed")
+SHOWN = (
+    *("enqueued", "processing", "retrying", "scheduled", "waiting", "failed", "completed"),
+    "canceled",
+)
 """States in the order of what an operator asks first."""
 
 
@@ -47,7 +50,10 @@ def environment() -> Environment:
         link=words.link, when=words.when, lasting=words.lasting, chip=words.chip, version=version(),
         states=[state.value for state in State], reasons=[reason.value for reason in Reason],
     )  # fmt: skip
-    made.filters.update(number=words.number, span=words.span, short=words.short, full=words.full)
+    made.filters.update(
+        number=words.number, many=words.many, span=words.span, lasted=words.lasted,
+        short=words.short, full=words.full,
+    )  # fmt: skip
     return made
 
 
@@ -104,7 +110,8 @@ def cards(snapshot: Snapshot) -> list[dict[str, Any]]:
             ("oldest", "since it could have run"),
         ),
         _card(
-            "Failures", words.number(dead), f"dead letters in {SPAN_S // 60} min",
+            "Failures", words.number(dead),
+            f"dead letter{'' if dead == 1 else 's'} in {SPAN_S // 60} min",
             [Line("failed-line", failed, filled=True), Line("retried", retried)], "/s",
             ("failed-line", f"{words.number(dead)} failed for good"),
             ("retried", f"{words.number(tried)} to be retried"),

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import msgspec
 
 from holdfast.dashboard.feed import Feed, Key, Snapshot
-from holdfast.dashboard.host import Host, TooManyReaders
+from holdfast.dashboard.host import Host, TooManyReaders, always
 from holdfast.errors import HoldfastError
 
 logger = logging.getLogger("holdfast")
@@ -140,19 +140,23 @@ class Hub:
         self._channels[key] = found  # Last: the dictionary's order is that of use.
         return found
 
-    def follow(self, key: Key, topic: str) -> AsyncIterator[bytes]:
-        """The messages of a new reader; TooManyReaders when there is no place."""
+    def follow(
+        self, key: Key, topic: str, standing: Callable[[], Awaitable[bool]] = always
+    ) -> AsyncIterator[bytes]:
+        """The messages of a new reader, while it may look; TooManyReaders if there is no place."""
         if self.readers >= READERS_MAX:
             raise TooManyReaders(readers=self.readers, retry_after_s=5)
-        return self._follow(self.channel(key), Reader(topic))
+        return self._follow(self.channel(key), Reader(topic), standing)
 
-    async def _follow(self, channel: Channel, reader: Reader) -> AsyncIterator[bytes]:
+    async def _follow(
+        self, channel: Channel, reader: Reader, standing: Callable[[], Awaitable[bool]]
+    ) -> AsyncIterator[bytes]:
         clock = asyncio.get_running_loop().time
         end = clock() + STREAM_S
         channel.join(reader)
         try:
             yield b"retry: 1000\n\n"
-            while (message := await reader.next(end - clock())) is not None:
+            while (message := await reader.next(end - clock())) is not None and await standing():
                 yield message
         finally:
             channel.leave(reader)

@@ -80,7 +80,10 @@ async def live(ask: Ask) -> Response:
     topic = ask.params.get("topic", "")
     if topic not in ("", "overview"):
         raise InvalidInput(field="topic", why=f"there is no {topic!r}")
-    messages = ask.hub.follow(feed.key_of(ask.viewer), topic)
+    ask.host.stream(ask.request, ask.viewer)
+    token = session.token_of(ask.request)
+    standing = ask.host.standing(ask.request, token, ask.viewer)
+    messages = ask.hub.follow(feed.key_of(ask.viewer), topic, standing)
     ask.host.endless()
     return EventSourceResponse(
         messages,

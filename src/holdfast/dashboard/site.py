@@ -34,6 +34,7 @@ TITLES = {
     404: "Not found",
     409: "That cannot be done now",
     422: "That does not fit",
+    429: "Please come again in a moment",
     503: "Please come again in a moment",
 }
 
@@ -79,7 +80,7 @@ class Site:
             try:
                 viewer = await self.host.who(request, session.token_of(request))
                 viewer.check(READ in viewer.rights, READ)
-                async with asyncio.timeout(self.host.request_s):
+                async with asyncio.timeout(self.host.request_s), self.host.turn(viewer):
                     return await handler(Ask(self.host, self.hub, request, viewer))
             except HoldfastError as error:
                 return self.refused(request, error, viewer)

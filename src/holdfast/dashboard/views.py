@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from holdfast import operate
+from holdfast import operate, shown
+from holdfast.check import check_name
 from holdfast.clock import Micros
 from holdfast.codec import OBJECT, Codecs
 from holdfast.dashboard import words
 from holdfast.dashboard.feed import Snapshot
 from holdfast.dashboard.host import Viewer
 from holdfast.errors import InvalidInput, JobNotFound
-from holdfast.explain import Explained
-from holdfast.job import TERMINAL, Event, EventKind, JobRecord, State, check_name
+from holdfast.explain import Explained, unnamed
+from holdfast.job import TERMINAL, Event, EventKind, JobRecord, State
 from holdfast.limits import ID_MAX, TENANT_MAX
 from holdfast.scope import NO_SETTINGS, Pause, Scope, ScopeKind, ScopeSettings
 from holdfast.scopes import ScopeState
@@ -27,6 +29,8 @@ QUEUES_MAX = 300
 BUSIEST = 8
 TIMELINE_MAX = 200
 """Entries of a job's timeline, the latest."""
+BODY_INLINE_MAX = 16 * 1024
+"""Bytes of a payload or a result that are written for reading without a thread."""
 PREVIEW_MAX = 10_000
 PREVIEW_STEP = 1000
 
@@ -161,6 +165,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: str
     at: Micros
+    after_us: Micros | None
+    """Since the line before; None for the first."""
     attempt: int
     until: Micros | None
     until_words: str
@@ -220,15 +226,19 @@ async def job(store: Store, codecs: Codecs, viewer: Viewer, ref: Ref) -> JobView
     entries = timeline(found.events)
     explained = None
     if found.job.state not in TERMINAL and store.capabilities.scopes:
-        explained = await operate.explain(store, record.id, record.tenant)
+        own = viewer.tenant is not None
+        explained = await operate.explain(store, record.id, record.tenant, own=own)
+        if viewer.queues is not None:
+            explained = msgspec.structs.replace(explained, gates=unnamed(explained.gates))
+    payload, result = await _bodies(found.job, codecs)
     return JobView(
         job=found.job,
         entries=entries[-TIMELINE_MAX:],
         omitted=max(0, len(entries) - TIMELINE_MAX),
         lost=found.lost,
         explained=explained,
-        payload=words.pretty(operate.payload_of(found.job, codecs)),
-        result=_result(found.job, codecs),
+        payload=payload,
+        result=result,
         progress=progress(found.job.progress),
     )
 
@@ -240,13 +250,18 @@ def timeline(events: Sequence[Event]) -> list[Entry]:
         last = found[-1] if found else None
         if event.kind is EventKind.EXTENDED and last is not None and last.kind == event.kind:
             found[-1] = msgspec.structs.replace(
-                last, at=event.at, until=event.until, times=last.times + 1
+                last,
+                at=event.at,
+                after_us=None if last.after_us is None else last.after_us + event.at - last.at,
+                until=event.until,
+                times=last.times + 1,
             )
             continue
         found.append(
             Entry(
                 kind=event.kind.value,
                 at=event.at,
+                after_us=None if last is None else event.at - last.at,
                 attempt=event.attempt,
                 until=event.until if event.kind in _UNTIL else None,
                 until_words=_UNTIL.get(event.kind, ""),
@@ -262,18 +277,41 @@ def progress(text: str | None) -> Progress | None:
         return None
     try:
         said = msgspec.json.decode(text, type=Progress)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return Progress(note=text)
     return said if said != Progress() else Progress(note=text)
+
+
+async def _bodies(record: JobRecord, codecs: Codecs) -> tuple[str, str | None]:
+    """Payload and result for reading; made elsewhere where it may take long."""
+    bodies = (record.envelope.body, record.result or b"")
+    if all(isinstance(body, bytes) and len(body) <= BODY_INLINE_MAX for body in bodies):
+        return _shown(record, codecs)
+    return await asyncio.to_thread(_shown, record, codecs)
+
+
+def _shown(record: JobRecord, codecs: Codecs) -> tuple[str, str | None]:
+    payload = _too_large(record.envelope.body)
+    if payload is None:
+        payload = shown.pretty(operate.payload_of(record, codecs))
+    return payload, _result(record, codecs)
+
+
+def _too_large(body: object) -> str | None:
+    if isinstance(body, bytes) and len(body) > shown.BYTES_MAX:
+        return f"<{len(body)} bytes, more than are shown>"
+    return None
 
 
 def _result(record: JobRecord, codecs: Codecs) -> str | None:
     if record.result is None:
         return None
+    if (large := _too_large(record.result)) is not None:
+        return large
     try:
         result: Any = codecs.unseal_result(record.envelope.codec, record.result)
         if record.envelope.codec == OBJECT:
             result = msgspec.to_builtins(result)
-        return words.pretty(result)
+        return shown.pretty(result)
     except Exception as error:
         return f"<unreadable: {error}>"

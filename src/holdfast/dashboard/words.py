@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from urllib.parse import quote
 
@@ -12,8 +11,6 @@ from holdfast.clock import Micros, moment, seconds
 from holdfast.scope import ScopeSettings
 from holdfast.scopes import rate_text
 
-TEXT_MAX = 64 * 1024
-"""Characters of a payload, a result or an error that are shown."""
 LINE_MAX = 160
 BASE = "/ui"
 _STEPS = (1, 1.6, 2, 3, 4, 6, 8, 10)
@@ -62,6 +59,19 @@ def number(value: float) -> str:
     return f"{round(value):,}".replace(",", "\u2009")
 
 
+def many(value: int, noun: str) -> str:
+    """`1 job`, `2 jobs`."""
+    return f"{number(value)} {noun}" if value == 1 else f"{number(value)} {noun}s"
+
+
+def lasted(length_us: Micros) -> str:
+    """A length as exactly as one wants to know it of a run: `4 ms`, `1.25 s`, `3 min`."""
+    length_s = seconds(length_us)
+    if length_s < 1:
+        return f"{length_s * 1000:.0f} ms"
+    return f"{length_s:.2f} s" if length_s < 10 else span(length_s)
+
+
 def ceiling(value: float) -> float:
     """The round number at or above: one that has a plain half."""
     if value <= 0:
@@ -74,29 +84,6 @@ def short(text: str | None, most: int = LINE_MAX) -> str:
     """The last line, cut: of an error, the line that names it."""
     lines = (text or "").strip().splitlines() or [""]
     return lines[-1] if len(lines[-1]) <= most else f"{lines[-1][: most - 1]}…"
-
-
-def cut(text: str) -> str:
-    """No more of it than a page should hold."""
-    if len(text) <= TEXT_MAX:
-        return text
-    return f"{text[:TEXT_MAX]}\n… {len(text) - TEXT_MAX} more characters"
-
-
-def pretty(value: object) -> str:
-    """Plain data as indented JSON; text of bytes as it is, if it is text."""
-    if isinstance(value, bytes | bytearray | memoryview):
-        data = bytes(value)
-        try:
-            return cut(data.decode())
-        except UnicodeDecodeError:
-            return f"{len(data)} bytes\n{cut(data.hex(' ', 4))}"
-    if isinstance(value, str) and value.startswith("<") and value.endswith(">"):
-        return value  # What `operate.payload_of` says of a payload that cannot be read.
-    try:
-        return cut(json.dumps(value, indent=2, ensure_ascii=False, default=str))
-    except (TypeError, ValueError, RecursionError):
-        return cut(repr(value))
 
 
 def link(*parts: str) -> str:
@@ -132,6 +119,11 @@ def limits(settings: ScopeSettings) -> list[str]:
             found.append("groups in order")
     if settings.max_queued is not None:
         found.append(f"{number(settings.max_queued)} may wait")
+    if settings.ceiling is not None:
+        top = settings.ceiling
+        words = [f"{number(top.max_running)} at a time"] if top.max_running else []
+        words += [rate_text(top.rate)] if top.rate else []
+        found.append(f"ceiling {' and '.join(words)}")
     if settings.weight != 1:
         found.append(f"weight {settings.weight}")
     return found

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from starlette.requests import Request
 
+from holdfast.check import check_name
 from holdfast.errors import InvalidInput, did_you_mean
-from holdfast.job import check_name
-from holdfast.limits import GROUP_MAX, ID_MAX, QUEUE_MAX, TENANT_MAX
+from holdfast.job import By
+from holdfast.limits import GROUP_MAX, ID_MAX, QUEUE_MAX, REASON_MAX, TENANT_MAX
 from holdfast.scope import Scope, ScopeKind
-from holdfast.service.problems import NotFound, NotJson
+from holdfast.service.problems import BodyTooLarge, NotFound, NotJson
 from holdfast.service.rights import Caller, Forbidden
+from holdfast.service.standing import Standing
 from holdfast.store import Ref
 from holdfast.tenant import Tenant
 
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
     from holdfast.service.service import Service
 
 TENANT_HEADER = b"holdfast-tenant"
+REASON_HEADER = b"holdfast-reason"
+"""Why an operator does something: kept in the event."""
 SLASH = "\x00"
 """Stands for an encoded slash in a path while it is routed; see `guard.readable`."""
 
@@ -79,12 +84,29 @@ class Call:
             self.caller.check_queue(name)
         return Scope(self.tenant, kind, name).checked()
 
+    @property
+    def by(self) -> By:
+        """Who acts, by its token, and why, by its own word."""
+        name = "".join(char for char in self.caller.name if char.isprintable()).strip()
+        reason = (self.header(REASON_HEADER) or "").encode("latin-1").decode("utf-8", "replace")
+        return By(name[:REASON_MAX].strip() or "unnamed", reason).checked()
+
     def header(self, name: bytes) -> str | None:
         return header(self.request, name)
 
+    def standing(self) -> Standing:
+        """To ask, while the call lasts, whether its caller still may."""
+        return Standing(self.service, self.request, lambda caller: caller == self.caller)
+
     def gone(self) -> asyncio.Future[Any]:
         """Done when the client has left; cancel it when nobody asks any more."""
-        return asyncio.ensure_future(self.request.receive())
+        return asyncio.ensure_future(self._gone())
+
+    async def _gone(self) -> None:
+        """What is left of a body, and the empty one of a GET, comes before the hang-up."""
+        with suppress(BodyTooLarge):  # Told by nobody any more: as good as gone.
+            while (await self.request.receive())["type"] != "http.disconnect":
+                pass
 
 
 def header(request: Request, name: bytes) -> str | None:

@@ -92,7 +92,10 @@ class Endpoint:
                 if body or not route.optional_body:
                     call.body = decoded(self._decoder, body)
             if route.waits:
-                with service.waiting():
+                with service.waiting.place(caller):
+                    return _answer(route, await route.handler(call))
+            if route.right is Right.READ:
+                async with service.reads.lane(caller):
                     return _answer(route, await route.handler(call))
             return _answer(route, await route.handler(call))
         except HoldfastError as error:

@@ -10,6 +10,7 @@ import logging
 import re
 import time
 import uuid
+from collections.abc import Callable
 from itertools import count
 from urllib.parse import unquote
 
@@ -30,7 +31,8 @@ from holdfast.service.problems import (
     fault,
     problem,
 )
-from holdfast.service.service import Service
+from holdfast.service.proxies import Proxies
+from holdfast.service.service import HELD, Service
 
 logger = logging.getLogger("holdfast.access")
 faults = logging.getLogger("holdfast")
@@ -38,6 +40,8 @@ faults = logging.getLogger("holdfast")
 ID_HEADER = b"x-request-id"
 _SANE_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}\Z")
 HEADERS_MAX = 100
+LENGTH_DIGITS = 18
+"""Of a length that is read as a number: of 4,300 Python makes none."""
 _PROCESS = uuid.uuid4().hex[:20]
 _numbers = count(1)
 """Ids of this process, each other's successor: a random one for each would take 3 us."""
@@ -49,6 +53,7 @@ class Guard:
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self._app = app
         self._service = service
+        self._proxies = Proxies.of_environment()
         self.under_way = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -58,7 +63,11 @@ class Guard:
         started = time.perf_counter()
         named = scope["named_headers"] = dict(scope["headers"])
         request_id = scope["request_id"] = _request_id(named)
+        held: list[Callable[[], None]] = []
+        scope[HELD] = held
         scope["app"] = self  # Makes routing raise what it refuses.
+        if b"x-forwarded-proto" in named:
+            self._believe(scope)
         told = Told(send, request_id)
         limits, deadlines = self._service.limits, self._service.deadlines
         self.under_way += 1
@@ -75,6 +84,8 @@ class Guard:
                 await response(scope, receive, told)
         finally:
             self.under_way -= 1
+            for give_back in held:
+                give_back()
             deadlines.end(task)
             took = time.perf_counter() - started
             name = scope.get("route_name", "none")
@@ -103,6 +114,12 @@ class Guard:
                 return answer(fault(request_id))
         raise error
 
+    def _believe(self, scope: Scope) -> None:
+        """How the browser came, where a proxy that is trusted says so."""
+        client = scope["client"][0] if scope.get("client") else None
+        said = scope["named_headers"][b"x-forwarded-proto"].decode("latin-1")
+        scope["scheme"] = self._proxies.scheme(client, said) or scope["scheme"]
+
     def _admit(self, scope: Scope) -> None:
         limits = self._service.limits
         if self.under_way > limits.under_way:
@@ -111,7 +128,7 @@ class Guard:
         if len(scope["headers"]) > HEADERS_MAX:
             raise NotJson(why=f"more than {HEADERS_MAX} headers")
         length = scope["named_headers"].get(b"content-length", b"")
-        if length.isdigit() and int(length) > limits.body_max:
+        if length.isdigit() and (len(length) > LENGTH_DIGITS or int(length) > limits.body_max):
             raise BodyTooLarge(max=limits.body_max)
 
 

@@ -12,8 +12,8 @@ from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from holdfast.job import State
+from holdfast.listings import tallies
 from holdfast.load import load
-from holdfast.scopes import tallies
 
 if TYPE_CHECKING:
     from holdfast.service.service import Service
@@ -81,7 +81,7 @@ class Metrics:
     async def text(self, service: Service) -> bytes:
         """All of it, as Prometheus reads it. Counts of a queue are over all tenants."""
         self._waiting.set(service.waiters)
-        self._streams.set(service.streams)
+        self._streams.set(service.streams.taken)
         sums: dict[str, dict[State, int]] = {}
         async for tally in tallies(service.store, None):
             mine = sums.setdefault(tally.queue, {})

@@ -13,6 +13,7 @@ import msgspec
 
 from holdfast.service.endpoint import Route
 from holdfast.service.problems import Problem
+from holdfast.service.rights import Right
 
 _PARAM = re.compile(r"\{(\w+)\}")
 TEMPLATE = "#/components/schemas/{name}"
@@ -130,6 +131,8 @@ def _headers(route: Route) -> list[dict[str, Any]]:
     found = []
     if route.tenant and route.right is not None:
         found.append("Holdfast-Tenant")
+    if route.method != "GET" and (route.right is Right.OPERATE or route.name == "cancel"):
+        found.append("Holdfast-Reason")
     if route.name.startswith("enqueue"):
         found.append("Idempotency-Key")
     if route.streams:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from starlette.requests import Request
 from starlette.routing import BaseRoute
@@ -10,7 +10,9 @@ from starlette.routing import BaseRoute
 from holdfast.dashboard.host import Host, Viewer
 from holdfast.dashboard.pages import routes
 from holdfast.service.problems import status_of
+from holdfast.service.rights import Caller, Right
 from holdfast.service.service import Service
+from holdfast.service.standing import Standing
 
 _HEADER = b"authorization"
 _OWN = frozenset({_HEADER, b"x-api-key"})
@@ -20,13 +22,16 @@ def dashboard(service: Service) -> Sequence[BaseRoute]:
     """A `Mount`: the pages at `/` and under `/ui`."""
 
     async def who(request: Request, token: str | None) -> Viewer:
-        caller = await service.caller(_bearing(request, token))
-        return Viewer(
-            name=caller.name,
-            tenant=caller.tenant,
-            rights=frozenset(right.value for right in caller.rights),
-            queues=caller.queues,
-        )
+        return _viewer(await service.caller(_bearing(request, token)))
+
+    def standing(
+        request: Request, token: str | None, viewer: Viewer
+    ) -> Callable[[], Awaitable[bool]]:
+        bearing = _bearing(request, token)
+        return Standing(service, bearing, lambda caller: _viewer(caller) == viewer).holds
+
+    def stream(request: Request, viewer: Viewer) -> None:
+        service.hold(request, service.streams, _caller(viewer))
 
     return routes(
         Host(
@@ -37,8 +42,26 @@ def dashboard(service: Service) -> Sequence[BaseRoute]:
             closing=lambda: service.closing,
             request_s=service.limits.request_s,
             endless=service.deadlines.free,
+            standing=standing,
+            stream=stream,
+            turn=lambda viewer: service.reads.lane(_caller(viewer)),
         )
     )
+
+
+def _viewer(caller: Caller) -> Viewer:
+    return Viewer(
+        name=caller.name,
+        tenant=caller.tenant,
+        rights=frozenset(right.value for right in caller.rights),
+        queues=caller.queues,
+    )
+
+
+def _caller(viewer: Viewer) -> Caller:
+    """As much of who looks as shares go by."""
+    rights = frozenset(Right(right) for right in viewer.rights)
+    return Caller(name=viewer.name, tenant=viewer.tenant, rights=rights)
 
 
 def _bearing(request: Request, token: str | None) -> Request:

@@ -16,6 +16,7 @@ from holdfast.errors import (
     JobFailed,
     JobNotFound,
     PayloadTooLarge,
+    PlatformOnly,
     QueueFull,
     Refused,
     StaleSetting,
@@ -23,6 +24,7 @@ from holdfast.errors import (
     StoreReadOnly,
     StoreUnavailable,
     StoreUnsupported,
+    TenantFull,
     WaitTimeout,
 )
 from holdfast.service.rights import Forbidden, Unauthenticated
@@ -82,6 +84,7 @@ STATUS: tuple[tuple[type[HoldfastError], int], ...] = (
     (NotJson, 400),
     (Unauthenticated, 401),
     (Forbidden, 403),
+    (PlatformOnly, 403),
     (NotFound, 404),
     (JobNotFound, 404),
     (MethodNotAllowed, 405),
@@ -97,6 +100,7 @@ STATUS: tuple[tuple[type[HoldfastError], int], ...] = (
     (CodecError, 422),
     (ConfigError, 422),
     (QueueFull, 429),
+    (TenantFull, 409),
     (TooManyRequests, 429),
     (StoreUnsupported, 501),
     (StoreReadOnly, 503),

@@ -11,9 +11,9 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from holdfast.clock import Micros, moment
-from holdfast.codec import BYTES, JSON, OBJECT, Codecs
+from holdfast.codec import BYTES, JSON, OBJECT, Codecs, json_fault
 from holdfast.errors import InvalidInput
-from holdfast.job import Event, JobRecord, Lease
+from holdfast.job import Event, JobRecord, Lease, effect_key
 from holdfast.service.wire import EventOut, JobOut, LeaseOut, ResultOut
 
 _codecs = Codecs()
@@ -63,7 +63,13 @@ def job_out(job: JobRecord, *, payload: bool = True) -> JobOut:
 
 
 def lease_out(lease: Lease) -> LeaseOut:
-    return LeaseOut(job=job_out(lease.job), token=lease.token, until=moment(lease.until))
+    return LeaseOut(
+        job=job_out(lease.job),
+        token=lease.token,
+        until=moment(lease.until),
+        fence=lease.fence,
+        effect_key=effect_key(lease.job),
+    )
 
 
 def result_out(job: JobRecord, *, done: bool) -> ResultOut:
@@ -74,6 +80,7 @@ def result_out(job: JobRecord, *, done: bool) -> ResultOut:
         done=done,
         result=result,
         result_base64=text,
+        codec=None if text is None else job.envelope.codec,
         reason=job.reason,
         error=job.error,
     )
@@ -92,23 +99,31 @@ def event_out(event: Event) -> EventOut:
         fence=event.fence,
         until=when(event.until),
         note=event.note,
+        by=event.by,
     )
 
 
 def _shown(codec: str, body: Any) -> tuple[Raw | None, str | None]:
-    """As JSON, or in base64 where it is bytes or cannot be read here."""
+    """As JSON, or in base64 where it is bytes, cannot be read here, or is not what it should be.
+
+    What goes out unquoted is JSON beyond doubt: whoever stored it could write the answer otherwise.
+    """
     if body is None:
         return None, None
-    if codec == JSON:
-        return Raw(body), None
+    text: bytes | None = None
     try:
-        if codec == OBJECT:
-            return Raw(msgspec.json.encode(msgspec.to_builtins(body))), None
-        if codec != BYTES:
-            return Raw(msgspec.json.encode(_codecs.get(codec).decode(body, Any))), None
+        if codec == JSON:
+            text = body
+        elif codec == OBJECT:
+            text = msgspec.json.encode(msgspec.to_builtins(body))
+        elif codec != BYTES:
+            text = msgspec.json.encode(_codecs.get(codec).decode(body, Any))
+        if text is not None and json_fault(text) is None:
+            return Raw(text), None
     except Exception:
-        if not isinstance(body, bytes):
-            return Raw(b'"<cannot be shown>"'), None
+        pass  # It goes as it is.
+    if not isinstance(body, bytes):
+        return Raw(b'"<cannot be shown>"'), None
     return None, base64.b64encode(body).decode()
 
 

@@ -9,30 +9,39 @@ from enum import StrEnum
 import msgspec
 
 from holdfast.errors import HoldfastError
+from holdfast.scope import Scope, ScopeKind
 
 
 class Right(StrEnum):
-    """What a route asks for. Admin includes all others; operate includes read."""
+    """What a route asks for. Admin includes all others; platform includes operate, operate read.
+
+    Platform is over tenants: a token of one tenant never has it, whatever it names (`Caller`).
+    """
 
     PRODUCE = "produce"
     WORK = "work"
     READ = "read"
     OPERATE = "operate"
+    PLATFORM = "platform"
     ADMIN = "admin"
 
 
 _INCLUDED = {
     Right.ADMIN: frozenset(Right),
+    Right.PLATFORM: frozenset({Right.PLATFORM, Right.OPERATE, Right.READ}),
     Right.OPERATE: frozenset({Right.OPERATE, Right.READ}),
 }
 
 
-def rights(names: Iterable[Right]) -> frozenset[Right]:
-    """These, and what they include."""
+def rights(names: Iterable[Right], tenant: str | None = None) -> frozenset[Right]:
+    """These, and what they include; of one tenant, without the right to platform and what only
+    that one brings along.
+    """
     found: set[Right] = set()
     for name in names:
-        found |= _INCLUDED.get(name, frozenset({name}))
-    return frozenset(found)
+        if tenant is None or name is not Right.PLATFORM:
+            found |= _INCLUDED.get(name, frozenset({name}))
+    return frozenset(found if tenant is None else found - {Right.PLATFORM})
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +68,11 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
         """What rate limits count by."""
         return f"{self.name}/{self.tenant or ''}"
 
+    @property
+    def platform(self) -> bool:
+        """Whether it acts for the platform, which sets what a tenant may not change."""
+        return self.tenant is None and Right.PLATFORM in self.rights
+
     def may_queue(self, queue: str) -> bool:
         return self.queues is None or queue in self.queues
 
@@ -68,6 +82,33 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     def check_queue(self, queue: str) -> None:
         if not self.may_queue(queue):
             raise Forbidden(why=f"this token is not for queue {queue!r}")
+
+    def may_scope(self, scope: Scope) -> bool:
+        """Whether it may act on a scope: change it, hold its slots, count it.
+
+        A token for some queues may act on the scopes of these queues alone. A tenant and a group
+        reach over queues that may be others'.
+        """
+        if self.tenant is not None and scope.tenant != self.tenant:
+            return False
+        return self.queues is None or (scope.kind is ScopeKind.QUEUE and self.may_queue(scope.part))
+
+    def may_look(self, scope: Scope) -> bool:
+        """Whether it may read the limits and the pause of a scope: also those of its tenant and of
+        groups, for they hold its own jobs back.
+        """
+        return self.may_scope(scope) or (
+            self.tenant in (None, scope.tenant) and scope.kind is not ScopeKind.QUEUE
+        )
+
+    def check_scope(self, scope: Scope) -> None:
+        """Forbidden unless it may act on the scope. The one rule for every way in."""
+        if self.tenant is not None and scope.tenant != self.tenant:
+            raise Forbidden(why="this token is for another tenant")
+        if scope.kind is ScopeKind.QUEUE:
+            self.check_queue(scope.part)
+        elif not self.may_scope(scope):
+            raise Forbidden(why="this token is for some queues; it may act on those only")
 
     def check_type(self, type: str) -> None:
         if not self.may_type(type):

@@ -7,8 +7,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from holdfast.service import wire
-from holdfast.service.api import dead, events, holding, jobs, scopes, storage, system, work
+from holdfast.service import scope_wire, wire
+from holdfast.service.api import (
+    dead,
+    events,
+    holding,
+    jobs,
+    scopes,
+    settings,
+    storage,
+    system,
+    work,
+)
 from holdfast.service.endpoint import Handler, Route
 from holdfast.service.rights import Right
 
@@ -55,6 +65,14 @@ def _jobs() -> Iterator[Route]:
     yield line("timeline", "GET /v1/jobs/{id}/events", READ, jobs.timeline, answer=wire.EventsOut)
     yield line("cancel", "POST /v1/jobs/{id}/cancel", PRODUCE, jobs.cancel, answer=wire.CanceledOut)
     yield line("replay", "POST /v1/jobs/{id}/replay", OPERATE, jobs.replay, answer=wire.ReplayedOut)
+    yield line(
+        "reprioritise", "POST /v1/jobs/{id}/reprioritise", OPERATE, jobs.reprioritise,
+        body=wire.PriorityIn, answer=wire.JobOut,
+    )  # fmt: skip
+    yield line(
+        "reschedule", "POST /v1/jobs/{id}/reschedule", OPERATE, jobs.reschedule,
+        body=wire.TimeIn, answer=wire.JobOut,
+    )  # fmt: skip
     yield line("delete", "DELETE /v1/jobs/{id}", OPERATE, jobs.delete, answer=wire.DeletedOut)
 
 
@@ -76,40 +94,58 @@ def _scopes() -> Iterator[Route]:
     def line(name: str, where: str, right: Right, handler: Handler, **more: Any) -> Route:
         return _route("scopes", name, where, right, handler, **more)
 
-    yield line("queues", "GET /v1/queues", READ, scopes.queues, answer=wire.TalliesOut)
+    yield line("queues", "GET /v1/queues", READ, scopes.queues, answer=scope_wire.TalliesOut)
     yield line(
         "groups", "GET /v1/groups", READ, scopes.groups,
-        query=scopes.Paging, answer=wire.TalliesOut,
+        query=scopes.Paging, answer=scope_wire.TalliesOut,
     )  # fmt: skip
     yield line(
         "load", "GET /v1/load", READ, scopes.load, query=scopes.LoadQuery, answer=scopes.LoadOut
     )
-    yield line("scopes", "GET /v1/scopes", READ, scopes.every, answer=wire.ScopesOut)
+    yield line(
+        "scopes",
+        "GET /v1/scopes",
+        READ,
+        scopes.every,
+        query=scopes.Listing,
+        answer=scope_wire.ScopesOut,
+    )
     for name, where in (("tenant", "tenant"), ("part", "{kind}/{name}")):
         path = f"/v1/scopes/{where}"
-        yield line(f"{name}_scope", f"GET {path}", READ, scopes.get, answer=wire.ScopeOut)
+        yield line(f"{name}_scope", f"GET {path}", READ, scopes.get, answer=scope_wire.ScopeOut)
         yield line(
             f"change_{name}_scope", f"PATCH {path}", OPERATE, scopes.change,
-            body=wire.ScopeIn, answer=wire.ScopeOut,
+            body=scope_wire.ScopeIn, answer=scope_wire.ScopeOut,
         )  # fmt: skip
         yield line(
-            f"{name}_counts", f"GET {path}/counts", READ, scopes.counts, answer=wire.TallyOut
+            f"{name}_counts", f"GET {path}/counts", READ, scopes.counts, answer=scope_wire.TallyOut
         )
         yield line(
             f"pause_{name}", f"POST {path}/pause", OPERATE, scopes.pause,
-            body=wire.PauseIn, answer=wire.ScopeOut,
+            body=scope_wire.PauseIn, answer=scope_wire.ScopeOut,
         )  # fmt: skip
         yield line(
-            f"resume_{name}", f"POST {path}/resume", OPERATE, scopes.resume, answer=wire.ScopeOut
+            f"resume_{name}",
+            f"POST {path}/resume",
+            OPERATE,
+            scopes.resume,
+            answer=scope_wire.ScopeOut,
         )
-        yield line(f"{name}_slots", f"GET {path}/slots", READ, scopes.slots, answer=wire.SlotsOut)
+        yield line(
+            f"{name}_slots",
+            f"GET {path}/slots",
+            READ,
+            scopes.slots,
+            query=scopes.Listing,
+            answer=scope_wire.SlotsOut,
+        )
         yield line(
             f"push_{name}_slot", f"PUT {path}/slots/{{slot}}", WORK, scopes.push_slot,
-            body=wire.SlotIn, answer=wire.SlotOut,
+            body=scope_wire.SlotIn, answer=scope_wire.SlotOut,
         )  # fmt: skip
         yield line(
             f"remove_{name}_slot", f"DELETE {path}/slots/{{slot}}", WORK, scopes.remove_slot,
-            answer=wire.SlotOut,
+            answer=scope_wire.SlotOut,
         )  # fmt: skip
     yield line(
         "cancel_group", "POST /v1/scopes/{kind}/{name}/cancel", OPERATE, scopes.cancel_group,
@@ -145,7 +181,10 @@ def _system() -> Iterator[Route]:
         return _route("service", name, where, right, handler, answer=answer, tenant=False)
 
     yield line("tenants", "GET /v1/tenants", ADMIN, system.tenants, system.TenantsOut)
-    yield line("workers", "GET /v1/workers", ADMIN, system.workers, system.WorkersOut)
+    yield _route(
+        "service", "workers", "GET /v1/workers", ADMIN, system.workers,
+        query=scopes.Listing, answer=system.WorkersOut, tenant=False,
+    )  # fmt: skip
     yield line("metrics", "GET /metrics", READ, system.metrics, None)
     yield line("alive", "GET /healthz", None, system.alive, system.HealthOut)
     yield line("ready", "GET /readyz", None, system.ready, system.ReadyOut)
@@ -175,8 +214,8 @@ def _store() -> Iterator[Route]:
     yield line("recount", ADMIN, storage.recount, tenant=False)
     yield line("explain", READ, storage.explain)
     yield line("events", READ, storage.events)
-    yield line("settings", READ, storage.settings)
-    yield line("put", OPERATE, storage.put)
+    yield line("settings", READ, settings.settings)
+    yield line("put", OPERATE, settings.put)
     yield line("holds", READ, holding.holds)
     yield line("hold", WORK, holding.hold)
     yield line("wait", WORK, storage.wait, waits=True)

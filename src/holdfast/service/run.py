@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
-import os
 import socket
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any
@@ -14,6 +13,7 @@ import uvicorn
 
 from holdfast.app import App
 from holdfast.errors import ConfigError
+from holdfast.roster import fresh_name
 from holdfast.service.app import Mount, application
 from holdfast.service.protocol import bounded
 from holdfast.service.service import Service
@@ -104,7 +104,7 @@ async def serve(
         running = Worker(worker)
         tasks.append(loop.create_task(running.run()))
     elif upkeep:
-        duties = Upkeep(service.store, service.config, f"service-{os.getpid()}")
+        duties = Upkeep(service.store, service.config, fresh_name("service-"))
         tasks.append(loop.create_task(duties.run(stop)))
     tasks += [loop.create_task(one(stop)) for one in beside]
     try:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+import time
+from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from starlette.requests import Request
@@ -12,20 +13,24 @@ from holdfast.coalesce import Coalescer
 from holdfast.codec import Codecs
 from holdfast.config import Config
 from holdfast.enqueue import Enqueuer
-from holdfast.job import NewJob
+from holdfast.job import NewJob, again
 from holdfast.lifecycle import Transition
 from holdfast.limits import BATCH_MAX
 from holdfast.service.deadlines import Deadlines
 from holdfast.service.metrics import Metrics
 from holdfast.service.poll import Pollers
-from holdfast.service.problems import Overloaded
+from holdfast.service.presences import Presences
 from holdfast.service.rates import Rates
 from holdfast.service.rights import Caller
 from holdfast.service.settings import Limits
+from holdfast.service.shares import Lanes, Places
 from holdfast.store import Acked, Enqueued, Extended, Extension, Store
 from holdfast.tenant import Tenant
 from holdfast.typed import Registry
+from holdfast.types import Types
 
+HELD = "holdfast.held"
+"""Where a request's scope lists what gives the places back that it has taken."""
 PENDING_MAX = 10_000
 """Single calls that may wait for a batch."""
 
@@ -40,16 +45,25 @@ class Service:
     """One for each process."""
 
     def __init__(
-        self, store: Store, auth: Auth, limits: Limits | None = None, config: Config | None = None
+        self,
+        store: Store,
+        auth: Auth,
+        limits: Limits | None = None,
+        config: Config | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.store = store
+        self.clock = clock
+        """Seconds; tells when to ask again whether a token still holds."""
         self.limits = (limits or Limits()).checked()
         self.config = config or Config()
         self.codecs = Codecs()
+        self.types = Types(store)
         self.pollers = Pollers(store)
         self.metrics = Metrics()
         self.enqueues: Coalescer[NewJob, Enqueued] = Coalescer(
-            store.enqueue, batch_max=BATCH_MAX, pending_max=PENDING_MAX
+            store.enqueue, batch_max=BATCH_MAX, pending_max=PENDING_MAX, again=again
         )
         self.acks: Coalescer[Transition, Acked] = Coalescer(
             store.ack, batch_max=BATCH_MAX, pending_max=PENDING_MAX
@@ -63,35 +77,43 @@ class Service:
         self.deadlines = Deadlines()
         own_max = store.capabilities.payload_max or self.config.payload_max
         self.payload_max = min(self.config.payload_max, own_max)
-        self._waiting = 0
-        self.streams = 0
-        """Readers that follow events now."""
+        self.presences = Presences()
+        self.claims: dict[str, object] = {}
+        """The last call of each claim that is under way, by nonce: a repeated one is the second."""
+        of = self.limits
+        self.under_way = Places("under_way", of.under_way, of.share)
+        self.waiting = Places("waiting", of.waiting, of.share)
+        self.streams = Places("streams", of.streams, of.share)
+        self.reads = Lanes(of.reads)
         self.closing = False
         """Set at the end: who waits is answered at once."""
 
     async def caller(self, request: Request) -> Caller:
         """Who calls, if it may call now."""
-        caller = await self._auth.caller(request)
+        return self.admitted(request, await self.known(request))
+
+    async def known(self, request: Request) -> Caller:
+        """Who calls, however often it did."""
+        return await self._auth.caller(request)
+
+    def admitted(self, request: Request, caller: Caller) -> Caller:
+        """The caller, if it has not called too often, and has a place for one call more."""
         self._rates.spend(caller.key)
+        if not request.scope.get(HELD, True):  # Else it has been asked before.
+            self.hold(request, self.under_way, caller)
         return caller
+
+    def hold(self, request: Request, places: Places, caller: Caller) -> None:
+        """A place for as long as the request lasts; the guard gives it back."""
+        whose = places.take(caller)
+        request.scope[HELD].append(partial(places.give, whose))
 
     def tenant(self, name: str) -> Tenant:
         return Tenant(name, self.store, self._enqueuer, self.codecs)
 
-    @contextlib.contextmanager
-    def waiting(self) -> Iterator[None]:
-        """A place among those who wait; Overloaded when there is none left."""
-        if self._waiting >= self.limits.waiting:
-            raise Overloaded(why=f"{self._waiting} calls wait already", retry_after_s=1)
-        self._waiting += 1
-        try:
-            yield
-        finally:
-            self._waiting -= 1
-
     @property
     def waiters(self) -> int:
-        return self._waiting
+        return self.waiting.taken
 
     def close(self) -> None:
         """Ends all waiting."""

@@ -7,6 +7,8 @@ import msgspec
 from holdfast.errors import ConfigError
 
 MIB = 1024 * 1024
+LENGTH_S_MAX = 24 * 3600.0
+RATE_MAX = 1e6
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -28,6 +30,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Of them, those that wait for work, results or events."""
     streams: int = 200
     """Readers of event streams."""
+    share: float = 0.25
+    """How large a part of these three one tenant may have, or one token that is for no tenant."""
+    reads: int = 4
+    """Pages that one of them may have read at a time; its next ones wait for these."""
     rate_per_s: float | None = None
     """Requests of one token in a second; None is no limit."""
     burst: int = 100
@@ -40,10 +46,19 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             "under_way",
             "waiting",
             "streams",
+            "reads",
             "burst",
         ):
             if getattr(self, name) < 1:
                 raise ConfigError(field=name, why="must be at least 1")
-        if self.rate_per_s is not None and self.rate_per_s <= 0:
-            raise ConfigError(field="rate_per_s", why="must be more than 0")
+        for name, least, most in (
+            ("head_s", 0.001, LENGTH_S_MAX),
+            ("request_s", 0.001, LENGTH_S_MAX),
+            ("wait_s", 0.0, LENGTH_S_MAX),
+            ("share", 0.001, 1.0),
+            ("rate_per_s", 1e-6, RATE_MAX),
+        ):
+            value = getattr(self, name)
+            if value is not None and not least <= value <= most:  # NaN fits no bounds.
+                raise ConfigError(field=name, why=f"is {value:g}, must be {least:g} to {most:g}")
         return self

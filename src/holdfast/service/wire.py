@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated
@@ -10,7 +10,6 @@ from typing import Annotated
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from holdfast.codec import JSON
 from holdfast.job import EventKind, Reason, State
 from holdfast.limits import (
     BATCH_MAX,
@@ -26,11 +25,13 @@ from holdfast.limits import (
     QUEUE_MAX,
     TAG_MAX,
     TAGS_MAX,
+    TOKEN_MAX,
     TYPE_MAX,
     WORKER_MAX,
 )
+from holdfast.redact import Redacted
 from holdfast.retry import RetryPolicy
-from holdfast.scope import GateKind, ScopeKind, ScopeSettings
+from holdfast.scope import GateKind
 from holdfast.service.problems import Problem
 
 
@@ -46,7 +47,7 @@ TypeName = Annotated[str, Meta(min_length=1, max_length=TYPE_MAX)]
 QueueName = Annotated[str, Meta(min_length=1, max_length=QUEUE_MAX)]
 GroupName = Annotated[str, Meta(min_length=1, max_length=GROUP_MAX)]
 JobId = Annotated[str, Meta(min_length=1, max_length=ID_MAX)]
-Token = Annotated[str, Meta(min_length=1, max_length=256)]
+Token = Annotated[str, Meta(min_length=1, max_length=TOKEN_MAX)]
 Seconds = Annotated[float, Meta(ge=0)]
 
 
@@ -87,16 +88,32 @@ class NewJobsIn(Strict):
 
 
 class EnqueuedOut(Out):
-    """`created` is false when the id or the key led to an earlier job."""
+    """`created` is false when the id or the key led to an earlier job.
+
+    `type_known` is false when no app has published the type: the job has default rules, and waits
+    for a worker that knows it.
+    """
 
     id: str
     created: bool
+    type_known: bool
     error: Problem | None = None
 
 
 class EnqueuedManyOut(Out):
     jobs: Sequence[EnqueuedOut]
     """In the order of the call."""
+
+
+class PriorityIn(Strict):
+    priority: Annotated[int, Meta(ge=PRIORITY_MIN, le=PRIORITY_MAX)]
+
+
+class TimeIn(Strict):
+    """Either of them."""
+
+    delay: Seconds | UnsetType = UNSET
+    run_at: Annotated[datetime, Meta(tz=True)] | UnsetType = UNSET
 
 
 # -- jobs ------------------------------------------------------------------------------------------
@@ -116,10 +133,11 @@ class JobOut(Out):
     created_at: datetime
     updated_at: datetime
     run_at: datetime
+    codec: str
     payload: Raw | None = None
     """Left out of lists, and where it is bytes."""
     payload_base64: str | None = None
-    codec: str = JSON
+    """Where it is no JSON; `codec` says what it is."""
     version: int = 1
     key: str | None = None
     group: str | None = None
@@ -152,6 +170,8 @@ class ResultOut(Out):
     done: bool
     result: Raw | None = None
     result_base64: str | None = None
+    """Where it is no JSON; `codec` says what it is."""
+    codec: str | None = None
     reason: Reason | None = None
     error: str | None = None
 
@@ -205,10 +225,14 @@ class ClaimIn(Strict):
     exclude_groups: Annotated[tuple[GroupName, ...], Meta(max_length=EXCLUDE_MAX)] = ()
 
 
-class LeaseOut(Out):
+class LeaseOut(Redacted, Out):
     job: JobOut
     token: str
     until: datetime
+    fence: int
+    """Grows with each lease of the id, also when the id is used again: for your own stores."""
+    effect_key: str
+    """The same for every attempt of this job: the idempotency key of its effects."""
 
 
 class LeasesOut(Out):
@@ -222,7 +246,7 @@ class OutcomeName(StrEnum):
     SNOOZE = "snooze"
 
 
-class AckIn(Strict):
+class AckIn(Redacted, Strict):
     """What became of one lease. `retry: false` fails the job for good."""
 
     id: JobId
@@ -250,7 +274,7 @@ class AcksOut(Out):
     acks: Sequence[AckOut]
 
 
-class ExtendIn(Strict):
+class ExtendIn(Redacted, Strict):
     id: JobId
     token: Token
     lease: Annotated[float, Meta(gt=0, le=LEASE_S_MAX)] = 60.0
@@ -271,78 +295,7 @@ class ExtendsOut(Out):
     leases: Sequence[ExtendOut]
 
 
-# -- scopes ----------------------------------------------------------------------------------------
-
-
-class TallyOut(Out):
-    """How many jobs a queue, a group or the tenant has in each state."""
-
-    name: str
-    counts: Mapping[State, int]
-    oldest_at: datetime | None = None
-    slots: int = 0
-
-
-class TalliesOut(Out):
-    scopes: Sequence[TallyOut]
-    cursor: str | None = None
-
-
-class ScopeOut(Out):
-    """Limits, weight, pause of a scope, and the version to change it from; 0 is nothing set."""
-
-    kind: ScopeKind
-    name: str
-    settings: ScopeSettings
-    version: int
-
-
-class ScopesOut(Out):
-    scopes: Sequence[ScopeOut]
-
-
-class GroupRulesIn(Strict):
-    max_running: Annotated[int, Meta(ge=1)] | UnsetType | None = UNSET
-    rate: str | UnsetType | None = UNSET
-    burst: Annotated[int, Meta(ge=1)] | UnsetType = UNSET
-    ordered: bool | UnsetType | None = UNSET
-
-
-class ScopeIn(Strict):
-    """What to change; null takes a limit away, what is not named stays."""
-
-    expect: Annotated[int, Meta(ge=0)] | UnsetType = UNSET
-    """The version it was read at: refused when somebody changed it since."""
-    max_running: Annotated[int, Meta(ge=1)] | UnsetType | None = UNSET
-    rate: str | UnsetType | None = UNSET
-    burst: Annotated[int, Meta(ge=1)] | UnsetType = UNSET
-    slots_count: bool | UnsetType = UNSET
-    weight: Annotated[int, Meta(ge=1)] | UnsetType = UNSET
-    max_queued: Annotated[int, Meta(ge=1)] | UnsetType | None = UNSET
-    max_bytes: Annotated[int, Meta(ge=1)] | UnsetType | None = UNSET
-    ordered: bool | UnsetType | None = UNSET
-    groups: GroupRulesIn | UnsetType | None = UNSET
-
-
-class PauseIn(Strict):
-    reason: Annotated[str, Meta(min_length=1, max_length=256)]
-
-
-class SlotIn(Strict):
-    """How long to hold the place; holding it again moves the end."""
-
-    seconds: Annotated[float, Meta(gt=0)]
-    note: Annotated[str, Meta(max_length=1024)] = ""
-
-
-class SlotOut(Out):
-    id: str
-    until: datetime | None = None
-    note: str = ""
-
-
-class SlotsOut(Out):
-    slots: Sequence[SlotOut]
+# -- changes of many -------------------------------------------------------------------------------
 
 
 class DoneOut(Out):
@@ -367,6 +320,8 @@ class EventOut(Out):
     fence: int
     until: datetime | None = None
     note: str | None = None
+    by: str | None = None
+    """Which operator did it, and why."""
 
 
 class EventsOut(Out):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import secrets
 import time
 
 import msgspec
@@ -44,7 +45,8 @@ class Upkeep:
     def __init__(self, store: Store, config: Config, owner: str) -> None:
         self._store = store
         self._config = config
-        self._owner = owner
+        # Names and pids may be the same on many machines, and who has the owner's name leads.
+        self._owner = f"{owner}-{secrets.token_hex(4)}"
         self.rescue = Rescue(store, config.rescue_every_s)
         self.prune = Prune(store, config.prune_every_s, config.events_keep_s)
         self.reconcile = Reconcile(store, config.reconcile_every_s)

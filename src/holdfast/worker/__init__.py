@@ -1,4 +1,4 @@
-"""The worker process. Read worker.py first, then claim, run, lease, adapt, pool, signals."""
+"""The worker process. Read worker.py first, then claim, run, lease, lookout; then the rest."""
 
 from holdfast.worker.worker import Worker
 

@@ -17,7 +17,7 @@ from holdfast.loop import sleep_unless
 from holdfast.store import Claim, Store, Watch
 from holdfast.worker.lease import Holding
 
-logger = logging.getLogger("holdfast")
+logger = logging.getLogger("holdfast.worker")
 
 FAULT_FIRST_S = 0.1
 FAULT_MOST_S = 5.0

@@ -7,21 +7,19 @@ worker's loop does not cost it its leases. The answers tell of canceled jobs and
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable
-from enum import Enum
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from holdfast.clock import micros
-from holdfast.context import Context
-from holdfast.errors import HoldfastError, StoreError
+from holdfast.context import Context, StopReason
+from holdfast.errors import HoldfastError, JobCanceled, JobNotFound, StoreError
 from holdfast.job import Lease
 from holdfast.limits import BATCH_MAX
 from holdfast.loop import sleep_unless
 from holdfast.store import Extension, Store
-
-logger = logging.getLogger("holdfast")
+from holdfast.worker import log
+from holdfast.worker.log import logger
 
 AGAIN_S = 0.25
 """Pause after a heartbeat that did not reach the store."""
@@ -31,40 +29,52 @@ JOIN_S = 10.0
 """How long a stopping worker waits for heartbeats and upkeep to end their calls."""
 
 
-class Ending(Enum):
-    """Why a run was stopped from outside."""
-
-    LOST = "lost"
-    """Canceled, or the lease is another's: nothing this run did will be accepted."""
-    SHUTDOWN = "shutdown"
-    """The worker stops: the lease goes back with its attempt."""
+LOST = frozenset({StopReason.CANCELED, StopReason.LEASE_LOST})
+"""Nothing that a run stopped for one of these did will be accepted."""
 
 
 class Holding:
     """One lease in this worker, from its claim until the store answered its outcome."""
 
-    __slots__ = ("context", "ending", "lease", "sent_progress", "settling", "task", "until_s")
+    __slots__ = (
+        *("context", "ending", "lease", "sent_progress", "sent_s", "settling", "since_s", "task"),
+        "until_s",
+    )
 
     def __init__(self, lease: Lease, until_s: float) -> None:
         self.lease = lease
+        self.since_s = time.monotonic()
         self.until_s = until_s
         """The monotonic instant until which the lease surely holds."""
         self.context: Context | None = None
         self.task: asyncio.Task[None] | None = None
-        self.ending: Ending | None = None
+        self.ending: StopReason | None = None
         self.settling = False
         self.sent_progress: str | None = None
+        self.sent_s = self.since_s
+        """When it was sent."""
+
+    @property
+    def unsent(self) -> str | None:
+        """Progress that the store does not have yet."""
+        progress = None if self.context is None else self.context.latest_progress
+        return None if progress == self.sent_progress else progress
 
     def end_s(self) -> float:
         """`until_s` as it is when asked."""
         return self.until_s
 
-    def end(self, ending: Ending) -> None:
+    @property
+    def lost(self) -> bool:
+        """The store accepts no outcome of this run any more."""
+        return self.ending in LOST
+
+    def end(self, ending: StopReason) -> None:
         """Stops the run: coroutines and processes are cancelled, threads are told."""
         if self.ending is None:
             self.ending = ending
             if self.context is not None:
-                self.context.cancel()
+                self.context.stop(ending)
             if self.task is None or self.context is None or self.settling:
                 # Not begun, or done. A task cancelled before its first step would never run, and
                 # so never settle; the mark ends it as soon as it begins.
@@ -113,7 +123,7 @@ class Heartbeat:
             if stop.is_set():
                 return
             try:
-                await self._beat()
+                await self.renew(self._holdings.all())
                 delay = self._beat_s
             except StoreError as error:
                 logger.warning("heartbeat did not reach the store: %s", error)
@@ -123,36 +133,48 @@ class Heartbeat:
                 logger.exception("heartbeat failed")
                 delay = min(AGAIN_S, self._beat_s)
 
-    async def _beat(self) -> None:
-        held = self._holdings.all()
+    async def renew(self, held: Sequence[Holding]) -> None:
+        """Renews leases, sends what is new of their progress, and ends the runs of lost ones."""
         for start in range(0, len(held), BATCH_MAX):
             batch = held[start : start + BATCH_MAX]
-            until_s = time.monotonic() + self._lease_s
+            sent_s = time.monotonic()
+            until_s = sent_s + self._lease_s
             extensions = [self._extension(holding) for holding in batch]
             answers = await self._store.extend(extensions)
             for holding, extension, answer in zip(batch, extensions, answers, strict=True):
                 if answer.error is None:
                     holding.until_s = until_s
-                    holding.sent_progress = extension.progress or holding.sent_progress
+                    if extension.progress is not None:
+                        holding.sent_progress, holding.sent_s = extension.progress, sent_s
                 else:
                     self._lost(holding, answer.error)
 
     def _extension(self, holding: Holding) -> Extension:
         job = holding.lease.job
-        progress = holding.context.latest_progress if holding.context is not None else None
         return Extension(
             tenant=job.tenant,
             id=job.id,
             token=holding.lease.token,
             lease_us=micros(self._lease_s),
-            progress=None if progress == holding.sent_progress else progress,
+            progress=holding.unsent,
         )
 
     def _lost(self, holding: Holding, error: HoldfastError) -> None:
         if holding.settling:
             return  # Our own ack was faster, or will be refused itself.
-        logger.info("job %s: stopping its run: %s", holding.lease.job.id, error)
-        self._loop.call_soon_threadsafe(holding.end, Ending.LOST)
+        why = _why_lost(holding, error)
+        if holding.ending is None:
+            log.ended(holding.lease.job, why, error)
+        self._loop.call_soon_threadsafe(holding.end, why)
+
+
+def _why_lost(holding: Holding, error: HoldfastError) -> StopReason:
+    """A cancel of a job that is not kept leaves no record. Nothing else deletes a job whose lease
+    still holds.
+    """
+    deleted = isinstance(error, JobNotFound) and time.monotonic() < holding.until_s
+    canceled = deleted or isinstance(error, JobCanceled)
+    return StopReason.CANCELED if canceled else StopReason.LEASE_LOST
 
 
 class Attendant:

@@ -9,6 +9,8 @@ import queue
 import signal
 import threading
 from collections.abc import Callable
+from contextvars import copy_context
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -35,10 +37,13 @@ class Threads:
         self._started = 0
 
     def run(self, call: Callable[[], Any]) -> asyncio.Future[Any]:
-        """Starts the call; the future ends when the thread does, cancelled or not."""
+        """Starts the call; the future ends when the thread does, cancelled or not.
+
+        The call sees the caller's context variables, in a copy.
+        """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
-        self._tasks.put((loop, future, call))
+        self._tasks.put((loop, future, partial(copy_context().run, call)))
         if not self._idle.acquire(blocking=False) and self._started < self._most:
             self._started += 1
             threading.Thread(target=self._work, name="holdfast-handler", daemon=True).start()

@@ -12,14 +12,33 @@ import msgspec
 
 from holdfast.clock import micros
 from holdfast.errors import StoreError
+from holdfast.limits import NOTE_MAX
 from holdfast.loop import sleep_unless
-from holdfast.roster import PREFIX, TYPES_MAX, Present
+from holdfast.roster import PREFIX, Present
 from holdfast.store import Take
 
 if TYPE_CHECKING:
     from holdfast.worker.worker import Worker
 
-logger = logging.getLogger("holdfast")
+logger = logging.getLogger("holdfast.worker")
+
+
+LISTS = ("tenants", "queues", "types")
+WHY_MAX = 200
+
+
+def fitted(present: Present) -> str:
+    """The worker's note, with its longest lists cut until it fits NOTE_MAX."""
+    said = msgspec.structs.replace(present, why=present.why[:WHY_MAX])
+    note = msgspec.json.encode(said)
+    while len(note) > NOTE_MAX:
+        sizes = {one: len(msgspec.json.encode(getattr(said, one))) for one in LISTS}
+        longest = max(LISTS, key=sizes.__getitem__)
+        kept = getattr(said, longest)[: len(getattr(said, longest)) // 2]
+        cut = tuple(one for one in LISTS if one in said.cut or one == longest)
+        said = msgspec.structs.replace(said, cut=cut, **{longest: kept})
+        note = msgspec.json.encode(said)
+    return note.decode()
 
 
 class Presence:
@@ -42,7 +61,7 @@ class Presence:
     async def _say(self, length: int) -> None:
         name = self._worker.name
         try:
-            note = msgspec.json.encode(self._present()).decode()
+            note = fitted(self._present())
             await self._worker.app.store.hold([Take(PREFIX + name, name, length, note)])
             self.answering = True
         except StoreError as error:
@@ -58,7 +77,7 @@ class Presence:
             pid=os.getpid(),
             tenants=worker.watch.tenants,
             queues=worker.watch.queues,
-            types=tuple(worker.app.registry.names()[:TYPES_MAX]),
+            types=tuple(worker.app.registry.names()),
             concurrency=worker.concurrency,
             running=worker.running,
             held=len(worker.holdings),

@@ -10,8 +10,15 @@ from holdfast.app import App
 from holdfast.clock import micros, seconds
 from holdfast.codec import OBJECT
 from holdfast.config import Config
-from holdfast.context import Context, Fail, Retry, Snooze
-from holdfast.errors import DecodeError, InvalidPayload, PayloadTooLarge
+from holdfast.context import Context, Fail, Retry, Snooze, StopReason
+from holdfast.errors import (
+    CodecNotFound,
+    DecodeError,
+    InvalidPayload,
+    PayloadTooLarge,
+    Timeout,
+    WorkerShutdown,
+)
 from holdfast.job import (
     Abandoned,
     Completed,
@@ -24,7 +31,8 @@ from holdfast.job import (
 )
 from holdfast.middleware import chain
 from holdfast.typed import Job, Style
-from holdfast.worker.lease import Ending, Holding
+from holdfast.worker.lease import Holding
+from holdfast.worker.log import Strangers, failed
 from holdfast.worker.pool import Threads, run_in_process
 
 UNKNOWN_DELAY_MOST_S = 300.0
@@ -39,20 +47,25 @@ class Runner:
         self._threads = threads
         self._call = chain(app.middleware, self._dispatch)
         self._leftovers: dict[Context, asyncio.Future[Any]] = {}
+        self._strangers = Strangers()
 
     async def run(self, holding: Holding) -> Outcome | None:
         """What became of the job; None when the lease was lost and nothing can be said any more."""
         record = holding.lease.job
         job_type = self._app.registry.named(record.type)
         if job_type is None or record.envelope.version > job_type.version:
-            return self._unknown(record)
+            known = None if job_type is None else job_type.version
+            return self._missed(record, Reason.UNKNOWN_TYPE, _type_of(record, known))
         try:
             job = self._app.codecs.unseal(
                 record.envelope, job_type.kind, job_type.version, job_type.upgrades
             )
+        except CodecNotFound:
+            return self._missed(record, Reason.DECODE, f"codec {record.envelope.codec!r}")
         except DecodeError as error:
-            return Failed(str(error), reason=Reason.DECODE, retryable=False)
+            return failed(record, Failed(str(error), reason=Reason.DECODE, retryable=False))
         ctx = holding.context = Context(record, self._app.tenant)
+        holding.task = asyncio.current_task()
         if holding.ending is not None:
             return _stopped(holding)
         return await self._perform(holding, ctx, job, record)
@@ -61,45 +74,44 @@ class Runner:
         self, holding: Holding, ctx: Context, job: Job, record: JobRecord
     ) -> Outcome | None:
         """Calls the handler within its time and reads what it meant."""
-        timeout = record.rules.timeout_us
-        limit = None if timeout is None else asyncio.timeout(seconds(timeout))
+        timer = _timer(holding, record.rules.timeout_us)
         try:
-            if limit is None:
-                result = await self._call(ctx, job)
-            else:
-                async with limit:
-                    result = await self._call(ctx, job)
+            result = await self._call(ctx, job)
             return self._completed(record, result)
         except Snooze as wish:
             return Snoozed(micros(wish.seconds))
         except Retry as wish:
             after = None if wish.after is None else micros(wish.after)
-            return Failed(str(wish) or "the handler asked for a retry", after_us=after)
+            why = str(wish) or "the handler asked for a retry"
+            return failed(record, Failed(why, after_us=after), wish)
         except Fail as wish:
-            return Failed(str(wish) or "the handler gave up", Reason.PERMANENT, retryable=False)
+            why = str(wish) or "the handler gave up"
+            return failed(record, Failed(why, Reason.PERMANENT, retryable=False), wish)
         except asyncio.CancelledError:
-            return self._cancelled(holding)
-        except TimeoutError as error:
-            if limit is not None and limit.expired():
-                ctx.cancel()
-                why = f"not done within {limit_text(timeout)}"
-                return Failed(why, reason=Reason.TIMEOUT)
-            return Failed(_told(error))
+            if holding.ending is None:
+                return failed(record, Failed("the handler was cancelled from inside"))
+            return _stopped(holding)
         except KeyboardInterrupt:
             raise  # Meant for the process.
         except BaseException as error:
-            if holding.ending is Ending.LOST:
-                return None
-            return Failed(_told(error))
+            by_check = isinstance(error, Timeout | WorkerShutdown)
+            if holding.lost or (by_check and holding.ending is not None):
+                return _stopped(holding)
+            return failed(record, Failed(_told(error)), error)
+        finally:
+            if timer is not None:
+                timer.cancel()
+            if holding.ending is not None and holding.task is not None:
+                holding.task.uncancel()  # The cancel was ours and is dealt with.
 
     async def _dispatch(self, ctx: Context, job: Job) -> Any:
         """The innermost call: on the loop, in a thread, or in a process, as the type says."""
         job_type = self._app.registry.of(job)
         if job_type.style is Style.LOOP:
-            return await job.run(ctx)  # type: ignore[attr-defined]
+            return await job.run(ctx)
         if job_type.style is Style.PROCESS:
             return await run_in_process(job_type, job, ctx.job)
-        thread = self._threads.run(lambda: job.run(ctx))  # type: ignore[attr-defined]
+        thread = self._threads.run(lambda: job.run(ctx))
         self._leftovers[ctx] = thread
         try:
             result = await asyncio.shield(thread)
@@ -126,35 +138,44 @@ class Runner:
             body = self._app.codecs.get(codec).encode(result)
         except Exception as error:
             why = InvalidPayload(field="result", type=record.type, why=f"result: {error}")
-            return Failed(str(why), Reason.PERMANENT, retryable=False)
+            return failed(record, Failed(str(why), Reason.PERMANENT, retryable=False))
         if len(body) > self._config.result_max:
             large = PayloadTooLarge(field="result", size=len(body), max=self._config.result_max)
-            return Failed(str(large), Reason.PERMANENT, retryable=False)
+            return failed(record, Failed(str(large), Reason.PERMANENT, retryable=False))
         return Completed(body)
 
-    def _unknown(self, record: JobRecord) -> Outcome:
-        """Another worker may know this type or version, today or after the deploy that is under
-        way.
+    def _missed(self, record: JobRecord, reason: Reason, what: str) -> Outcome:
+        """Another worker may know this type, version or codec, today or after the deploy that is
+        under way.
         """
         delay = min(self._config.unknown_delay_s * 2**record.misses, UNKNOWN_DELAY_MOST_S)
-        return Released(micros(delay), miss=True)
+        self._strangers.bounced(record, what, micros(delay))
+        return Released(micros(delay), miss=True, reason=reason)
 
-    def _cancelled(self, holding: Holding) -> Outcome | None:
-        if holding.ending is None:
-            return Failed("the handler was cancelled from inside")
-        task = asyncio.current_task()
-        if task is not None:
-            task.uncancel()  # The cancel was ours and is dealt with; the settling must go on.
-        return _stopped(holding)
+
+def _type_of(record: JobRecord, known: int | None) -> str:
+    """A type in the words of the log, and its version where that is what is not known."""
+    name = f"type {record.type!r}"
+    return name if known is None else f"version {record.envelope.version} of {name}"
+
+
+def _timer(holding: Holding, timeout: int | None) -> asyncio.TimerHandle | None:
+    """Stops the run as any other reason does, so that its handler is told before it unwinds."""
+    if timeout is None:
+        return None
+    loop = asyncio.get_running_loop()
+    return loop.call_later(seconds(timeout), holding.end, StopReason.TIMEOUT)
 
 
 def _stopped(holding: Holding) -> Outcome | None:
-    return Abandoned() if holding.ending is Ending.SHUTDOWN else None
+    if holding.lost:
+        return None
+    if holding.ending is StopReason.TIMEOUT:
+        timeout = holding.lease.job.rules.timeout_us or 0
+        why = f"not done within {seconds(timeout):g} s"
+        return failed(holding.lease.job, Failed(why, reason=Reason.TIMEOUT))
+    return Abandoned()
 
 
 def _told(error: BaseException) -> str:
     return "".join(traceback.format_exception(error)).strip()
-
-
-def limit_text(timeout: int | None) -> str:
-    return "" if timeout is None else f"{seconds(timeout):g} s"

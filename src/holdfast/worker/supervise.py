@@ -19,7 +19,7 @@ from types import FrameType
 
 import msgspec
 
-logger = logging.getLogger("holdfast")
+logger = logging.getLogger("holdfast.worker")
 
 LIFELINE = "HOLDFAST_LIFELINE"
 """Names the pipe whose end tells a child that its parent is gone."""

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import os
-import socket
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -14,24 +11,27 @@ from itertools import count
 from typing import Any
 
 import msgspec
-import uuid_utils
 
 from holdfast.ack import Acker, Settlement
 from holdfast.app import App
+from holdfast.check import check_name
 from holdfast.config import Config
-from holdfast.job import Abandoned, Failed, Outcome, check_name
+from holdfast.context import StopReason, log_fields
+from holdfast.job import Abandoned, Failed, Outcome
 from holdfast.limits import ACKS_PENDING_MAX, PREFETCH_MAX, QUEUE_MAX, TENANT_MAX, WORKER_MAX
 from holdfast.loop import keep_turning
+from holdfast.roster import fresh_name
 from holdfast.store import Acked, Watch
 from holdfast.upkeep.leader import Upkeep
 from holdfast.worker.adapt import Adapt, Decision
 from holdfast.worker.claim import Claimer
-from holdfast.worker.lease import Attendant, Ending, Heartbeat, Holding, Holdings
+from holdfast.worker.lease import Attendant, Heartbeat, Holding, Holdings
+from holdfast.worker.log import jobs, logger
+from holdfast.worker.lookout import Lookout
 from holdfast.worker.pool import Threads
 from holdfast.worker.presence import Presence
 from holdfast.worker.run import Runner
-
-logger = logging.getLogger("holdfast")
+from holdfast.worker.stall import Stalls
 
 JOBS_IN_A_ROW = 16
 """How many jobs that never wait a lane runs before others have a turn."""
@@ -56,7 +56,7 @@ class Worker:
         self.app = app
         given = {**msgspec.structs.asdict(app.config), **settings}
         self.config = Config.of(**given)
-        self.name = check_name("worker", name or _fresh_name(), WORKER_MAX)
+        self.name = check_name("worker", name or fresh_name(), WORKER_MAX)
         if tenants is not None:
             tenants = [check_name("tenants", tenant, TENANT_MAX) for tenant in tenants]
         queues = app.registry.queues() if queues is None else queues
@@ -80,6 +80,8 @@ class Worker:
         self._coming = False
         """A lane is opened that has not begun."""
         self._alone = False
+        self._returned = 0
+        """Jobs given back so far because the worker stops."""
         self._wary = False
         """The last claim met a suspect: the next takes one job only."""
         self._stop = asyncio.Event()
@@ -146,16 +148,21 @@ class Worker:
         )
 
     def _background(self) -> Any:
-        """What the attendant's thread does: heartbeats, presence and, if elected, the upkeep."""
+        """What the attendant's thread does: heartbeats and looks between them, presence, a watch on
+        this loop and, if elected, the upkeep.
+        """
         store, config = self.app.store, self.config
         heartbeat = Heartbeat(store, self.holdings, config.lease_s, config.beat_s)
-        presence = self._presence
+        lookout = Lookout(store, self.holdings, heartbeat)
+        presence, stalls = self._presence, Stalls(self.holdings)
         upkeep = Upkeep(store, config, self.name) if config.upkeep else None
 
         async def work(stop: asyncio.Event) -> None:
             async with asyncio.TaskGroup() as group:
                 group.create_task(heartbeat.run(stop))
+                group.create_task(lookout.run(stop))
                 group.create_task(presence.run(stop))
+                group.create_task(stalls.run(stop))
                 if upkeep is not None:
                     group.create_task(upkeep.run(stop))
 
@@ -210,6 +217,10 @@ class Worker:
 
     def _shed(self) -> None:
         """Gives back all that has not started, but for one suspect. What runs may finish first."""
+        unstarted = len(self._suspects) - 1 + len(self._buffer)
+        if unstarted:
+            words = "worker %s: gave %s back, to run a job alone that may be killing its workers"
+            logger.info(words, self.name, jobs(unstarted))
         while len(self._suspects) > 1:
             self._settle(self._suspects.pop(), Abandoned())
         while self._buffer:
@@ -243,7 +254,6 @@ class Worker:
                     return
                 holding = self._buffer.popleft()
             self.running += 1
-            holding.task = lane
             self._start()
             try:
                 await self._work(holding)
@@ -261,7 +271,8 @@ class Worker:
             outcome = await self._runner.run(holding)
         except Exception as error:
             # A fault of ours. Unsettled, the job would be held by heartbeats for ever.
-            logger.exception("job %s: its run broke down", holding.lease.job.id)
+            job = holding.lease.job
+            logger.exception("job %s: its run broke down", job.id, extra=log_fields(job))
             outcome = Failed(f"the run broke down outside its handler: {error!r}")
         self._adapt.ended(time.monotonic() - started)
         self._settle(holding, outcome)
@@ -282,7 +293,7 @@ class Worker:
 
     def _settle(self, holding: Holding, outcome: Outcome | None) -> None:
         holding.settling = True
-        if outcome is None or holding.ending is Ending.LOST:
+        if outcome is None or holding.lost:
             self.holdings.drop(holding)
             return
 
@@ -292,24 +303,34 @@ class Worker:
             if self._suspects:
                 self._start()
 
+        self._returned += isinstance(outcome, Abandoned)
         self._acker.settle(Settlement(holding.lease, outcome, holding.end_s, done))
 
     # -- the end ---------------------------------------------------------------------------------
 
     async def _drain(self, patience_s: float) -> None:
         """Gives back what never started, waits for what runs, ends it; every lease is settled."""
+        self._returned = 0
         for waiting in (self._buffer, self._suspects):
             while waiting:
                 self._settle(waiting.popleft(), Abandoned())
+        if self.running:
+            words = "worker %s: draining, waiting for %s up to %g s"
+            logger.info(words, self.name, jobs(self.running), patience_s)
         await self._quieted(patience_s)
+        if self.running:
+            words = "worker %s: %s not done after %g s, stopping them"
+            logger.warning(words, self.name, jobs(self.running), patience_s)
         for holding in self.holdings.all():
-            holding.end(Ending.SHUTDOWN)
+            holding.end(StopReason.SHUTDOWN)
         await self._quieted(GRACE_S)
         for holding in self.holdings.all():
             if not holding.settling:
                 # Its thread or coroutine does not end; the lease goes back without it.
                 self._settle(holding, Abandoned())
         await self._acker.idle()
+        if self._returned:
+            logger.info("worker %s: gave %s back", self.name, jobs(self._returned))
 
     async def _quieted(self, seconds: float) -> None:
         try:
@@ -325,7 +346,3 @@ def _suspect(holding: Holding) -> bool:
     """Whether every earlier attempt ended with the death of its worker and this one is the last."""
     job = holding.lease.job
     return job.lapses > 0 and job.attempt >= job.max_attempts and job.lapses >= job.attempt - 1
-
-
-def _fresh_name() -> str:
-    return f"{socket.gethostname()[:60]}-{os.getpid()}-{str(uuid_utils.uuid7())[-8:]}"

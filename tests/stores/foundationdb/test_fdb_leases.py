@@ -15,7 +15,7 @@ from holdfast.stores.foundationdb.clock import Witness
 from holdfast.stores.foundationdb.options import Options
 from holdfast.stores.foundationdb.store import FoundationStore
 from holdfast.testing import ManualClock
-from holdfast.testing.contract.builders import LEASE, job
+from holdfast.testing.contract.builders import LEASE, job, rules
 from holdfast.testing.foundationdb import Engine
 
 JOBS = 50
@@ -131,6 +131,80 @@ async def test_who_has_not_seen_the_lease_pass_waits_for_the_grace() -> None:
     assert taken.fence == lease.fence + 1
     for store in (first, young):
         await store.close()
+
+
+async def restored(site: Site) -> None:
+    """A new cluster, whose versions begin anew, with all that the old one had."""
+    old, new = site.engine.database(), Engine(site.clock)
+    for key, value in old.get_range(b"", b"\xfe"):
+        new.database()[key] = value
+    site.engine = new
+
+
+@pytest.mark.parametrize("spent", [False, True])
+async def test_a_lease_from_before_a_restore_ends_by_the_wall_clock(spent: bool) -> None:
+    """P8, P2: its version lies days ahead of the new cluster's; it is freed a grace past its end,
+    not before, and not days later.
+    """
+    site = Site()
+    first = await site.host()
+    site.clock.advance(8 * 24 * 3600)
+    await first.enqueue([job("x", rules=rules(max_attempts=1 if spent else 3))])
+    [lease] = await site.claim(first)
+    await restored(site)
+    second = await site.host()
+
+    assert await site.claim(second) == []
+    site.clock.advance(LEASE_S + GRACE_S - 2)
+    await second.prune(100, 10**12)
+    early = await site.claim(second), await second.expired(10)
+    site.clock.advance(3)
+    await second.prune(100, 10**12)
+
+    assert early == ([], [])
+    if spent:
+        [lapsed] = await second.expired(10)
+        assert (lapsed.job.id, lapsed.token) == ("x", lease.token)
+    else:
+        [taken] = await site.claim(second)
+        assert taken.fence == lease.fence + 1
+    for store in (first, second):
+        await store.close()
+
+
+async def test_a_lease_from_before_a_restore_holds_while_it_is_renewed() -> None:
+    """P2: a worker that goes on after a restore keeps its job, and ends it."""
+    site = Site()
+    first = await site.host()
+    site.clock.advance(8 * 24 * 3600)
+    await first.enqueue([job("x")])
+    leases = await site.claim(first)
+    await restored(site)
+    second, third = await site.host(), await site.host()
+
+    for _ in range(10):
+        site.clock.advance(LEASE_S / 2)
+        await beat(second, leases)
+        await third.prune(100, 10**12)
+        assert await site.claim(third) == []
+
+    [acked] = await complete(second, leases)
+    assert acked.error is None
+    for store in (first, second, third):
+        await store.close()
+
+
+def test_a_process_that_sees_versions_go_back_begins_anew() -> None:
+    """P8: it vouches for nothing from before, and its clock goes on from there."""
+    now = 0.0
+    witness = Witness(lambda: now)
+    witness.note(10**12)
+    now = 1.0
+
+    assert witness.note(5 * SECOND) == 5 * SECOND
+    now = 4.0
+    assert witness.note(8 * SECOND) == 8 * SECOND
+    assert witness.age(0, 8 * SECOND) == 3 * SECOND
 
 
 @pytest.mark.parametrize("wrong_s", [30.0, 3_600.0])

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from holdfast.stores.foundationdb.lines import LINES_MAX
 from holdfast.stores.foundationdb.options import Options
 from holdfast.stores.foundationdb.store import FoundationStore
-from holdfast.stores.foundationdb.turns import LINES_MAX
 from holdfast.testing import ManualClock
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.builders import job

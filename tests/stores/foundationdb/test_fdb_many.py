@@ -6,9 +6,9 @@ import asyncio
 
 from holdfast.limits import BATCH_MAX
 from holdfast.store import Claim, Watch
+from holdfast.stores.foundationdb.lines import LINES_MAX
 from holdfast.stores.foundationdb.options import Options
 from holdfast.stores.foundationdb.store import FoundationStore
-from holdfast.stores.foundationdb.turns import LINES_MAX
 from holdfast.stores.foundationdb.wakeup import POLL_S, WATCHES_MAX
 from holdfast.testing.contract.builders import LEASE, job
 from holdfast.testing.foundationdb import Engine

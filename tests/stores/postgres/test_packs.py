@@ -370,4 +370,4 @@ async def test_payloads_without_bytes_are_packed_too(store: PostgresStore) -> No
 
     leases = await take(store, 10)
 
-    assert {lease.job.envelope for lease in leases} == {Envelope("send", "json", 1, b"")}
+    assert {lease.job.envelope for lease in leases} == {Envelope("send", "bytes", 1, b"")}

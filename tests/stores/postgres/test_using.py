@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import asyncpg
 import django  # type: ignore[import-untyped]
@@ -16,10 +18,15 @@ from django.db.utils import ConnectionHandler  # type: ignore[import-untyped]
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
+from holdfast import App, Context, Job
 from holdfast.errors import IdConflict, InvalidInput, QueueFull
 
 if TYPE_CHECKING:
     from tests.stores.postgres.conftest import Desk
+
+
+class Send(Job[None]):
+    def run(self, ctx: Context) -> None: ...
 
 
 class Undo(Exception):
@@ -181,6 +188,46 @@ async def test_what_is_refused_is_told_as_ever(desk: Desk) -> None:
             await tenant.enqueue(desk.send(to="a"), id="j1", queue="other", using=connection)
         with pytest.raises(QueueFull):
             await tenant.enqueue(desk.send(to="a"), using=connection)
+
+
+@pytest.fixture
+async def elsewhere(desk: Desk) -> AsyncIterator[Any]:
+    """Another database of the server, as `desk.dsn` names its own."""
+    name = "elsewhere"
+    connection = await asyncpg.connect(desk.server.admin_url)
+    try:
+        await connection.execute(f"CREATE DATABASE {name} OWNER holdfast")
+        yield SimpleNamespace(dsn=urlsplit(desk.dsn)._replace(path=f"/{name}").geturl())
+        await connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    finally:
+        await connection.close()
+
+
+@pytest.mark.parametrize("opened", ASYNC)
+async def test_a_connection_to_another_database_is_refused(
+    desk: Desk, elsewhere: Any, opened: Callable[[Any], AbstractAsyncContextManager[Any]]
+) -> None:
+    """P1: the job would be kept where no worker of this store looks, even if there is a store."""
+    there = App(f"{elsewhere.dsn}?schema={desk.schema}")
+    async with there:
+        with pytest.raises(InvalidInput, match="another database, 'elsewhere'"):
+            async with opened(elsewhere) as connection:
+                await desk.app.tenant("acme").enqueue(desk.send(to="a"), using=connection)
+
+        assert list((await there.tenant("acme").find()).jobs) == []
+
+
+@pytest.mark.parametrize("opened", [by_asyncpg, by_psycopg, by_sqlalchemy])
+async def test_a_database_without_the_schema_is_named(
+    desk: Desk, elsewhere: Any, opened: Callable[[Any], AbstractAsyncContextManager[Any]]
+) -> None:
+    """Also by an app that was never opened, and so cannot know where its store is."""
+    closed = App(desk.url)
+    send = closed.job(name="send")(Send)
+
+    with pytest.raises(InvalidInput, match="without the schema"):
+        async with opened(elsewhere) as connection:
+            await closed.tenant("acme").enqueue(send(), using=connection)
 
 
 async def test_what_is_no_connection_is_refused_by_name(desk: Desk) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
@@ -16,6 +18,7 @@ from holdfast.job import Completed, EventKind, State
 from holdfast.lifecycle import decide
 from holdfast.scope import ScopeSettings, encode
 from holdfast.store import Act, Claim, Put, Watch
+from holdfast.stores.redis.claims import Claiming, share
 from holdfast.stores.redis.store import RedisStore
 from holdfast.testing.contract.builders import ACME, GLOBEX, changing, finding, job, tenant_of
 
@@ -33,8 +36,12 @@ def own_cluster() -> Iterator[Cluster]:
         yield cluster
 
 
+_nonces = itertools.count()
+
+
 def claim(limit: int, tenants: tuple[str, ...] | None = (ACME,)) -> Claim:
-    return Claim(worker="w", nonce="n", limit=limit, lease_us=60 * SECOND, tenants=tenants)
+    nonce = f"n{next(_nonces)}"
+    return Claim(worker="w", nonce=nonce, limit=limit, lease_us=60 * SECOND, tenants=tenants)
 
 
 async def test_events_of_many_shards_come_once_each(cluster: Cluster, opened: Open) -> None:
@@ -137,6 +144,78 @@ async def test_a_hint_crosses_nodes(cluster: Cluster, opened: Open) -> None:
         await task
 
     assert len(await other.claim(claim(1, (GLOBEX,)))) == 1
+
+
+# -- claims over all shards ------------------------------------------------------------------------
+
+
+def housed(store: RedisStore, shard: int, number: int) -> list[str]:
+    """So many tenants that live in a shard."""
+    shards = store._mine()
+    names = (f"t{n}" for n in itertools.count())
+    return list(itertools.islice((name for name in names if shards.of(name) == shard), number))
+
+
+@pytest.mark.parametrize("size", [1, 4, 25])
+async def test_a_shard_has_no_more_turns_than_its_tenants(
+    cluster: Cluster, opened: Open, size: int
+) -> None:
+    """P19: one tenant alone in its shard has as much as each of many that share another."""
+    store = await opened(cluster.fresh())
+    alone, crowd = housed(store, 3, 1), housed(store, 7, 12)
+    for tenant in (*alone, *crowd):
+        await store.enqueue([job(f"j{n}", tenant=tenant) for n in range(60)])
+
+    got: Counter[str] = Counter()
+    while got.total() < 13 * 10:
+        got.update(lease.job.tenant for lease in await store.claim(claim(size, None)))
+
+    assert set(got) == {*alone, *crowd}
+    assert max(got.values()) - min(got.values()) <= 1 + size // 8
+    assert abs(got[alone[0]] - 10) <= 1 + size // 8
+
+
+async def test_claims_of_one_nonce_lease_no_more_than_one_claim(
+    cluster: Cluster, opened: Open
+) -> None:
+    """P15: also when they are made at the same time, by processes that see different shards."""
+    url = cluster.fresh()
+    stores = [await opened(url) for _ in range(3)]
+    await stores[0].enqueue([job(f"j{n}", tenant=f"t{k}") for k in range(40) for n in range(5)])
+    for attempt in range(8):
+        one = claim(20, None)
+        answers = await asyncio.gather(*(store.claim(one) for store in stores))
+        again = await stores[attempt % 3].claim(one)
+
+        found = {(each.job.tenant, each.job.id) for leases in answers for each in leases}
+        assert {(each.job.tenant, each.job.id) for each in again} >= found
+        assert len(again) <= 20
+        held = await stores[0].find(finding(None, states=(State.PROCESSING,), limit=1000))
+        assert len(held.jobs) <= 20
+        acks = [decide(Completed(), each.job, each.token, 0.0) for each in again]
+        await stores[0].ack(acks)
+
+
+async def test_a_claim_cut_off_between_shards_is_found_whole(
+    cluster: Cluster, opened: Open
+) -> None:
+    """P15: what it leased before its end is what the repeat answers, and nothing besides."""
+    store = await opened(cluster.fresh())
+    await store.enqueue([job("x", tenant=f"t{k}") for k in range(40)])
+    one = claim(30, None)
+    shards = store._mine()
+    claiming = Claiming(shards, one, shards.all(), None)
+    seen = await claiming._peek(30, first=True)
+    assert seen is not None
+    tenants, base = seen
+    first = [each for each in share(tenants, 30) if each.shard < 8]
+    await claiming._serve(first, base, 0)
+
+    again = await store.claim(one)
+
+    assert sorted(lease.job.tenant for lease in again) == sorted(each.tenant for each in first)
+    assert await store.claim(one) == again
+    assert len(await store.claim(claim(100, None))) == 40 - len(again)
 
 
 # -- slots that move -------------------------------------------------------------------------------

@@ -50,6 +50,7 @@ def test_the_name_of_a_place_has_no_password() -> None:
         ("redis://h/jobs", "the database must be a number"),
         ("redis+cluster://h/1", "a cluster has only database 0"),
         ("redis://h?ca=", "ca must not be empty"),
+        ("redis://h?migrate=yes", "migrate is 'yes', must be auto or never"),
     ],
 )
 def test_what_is_wrong_is_named(url: str, words: str) -> None:

@@ -290,7 +290,7 @@ async def test_a_store_of_the_first_format_is_brought_up(node: RedisNode, opened
     key = f"{{{store.options.prefix}0}}:meta"
     node.ask("HSET", key, "format", "1")
 
-    later = await opened(url)
+    later = await opened(f"{url}&migrate=auto")
     await later.enqueue(fresh(*named(0, 20)))
 
     assert node.ask("HGET", key, "format") == b"%d" % layout.FORMAT

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import msgspec
 import pytest
 from tests.servers.service import Host, Inside, Place
 
-from holdfast.job import Rules, State
+from holdfast.job import By, Rules, State
 from holdfast.lifecycle import Transition
 from holdfast.limits import BATCH_MAX
 from holdfast.retry import Backoff, RetryPolicy
@@ -72,9 +73,25 @@ BAD: list[tuple[str, Any, str]] = [
         new(rules=Rules(retry=RetryPolicy(kind=Backoff.LIST, delays_s=()))),
         "retry.delays_s",
     ),
+    *(
+        (
+            "enqueue",
+            new(rules=Rules(retry=RetryPolicy(kind=kind, **({"delays_s": (1.0,)} | bad)))),
+            f"retry.{next(iter(bad))}",
+        )
+        for kind in Backoff
+        for bad in (
+            {"base_s": math.nan},
+            {"factor": math.inf},
+            {"cap_s": math.nan},
+            {"delays_s": (1.0, math.nan)},
+        )
+    ),
     ("enqueue", sealed(type=""), "type"),
     ("enqueue", sealed(codec="object"), "codec"),
     ("enqueue", sealed(version=-1), "version"),
+    ("enqueue", sealed(version=2**31), "version"),
+    ("enqueue", new(run_at=-1), "run_at"),
     ("enqueue", sealed(body={"a": 1}), "payload"),
     ("enqueue", sealed(body=None), "payload"),
     ("enqueue", {"jobs": []}, "body"),
@@ -82,6 +99,8 @@ BAD: list[tuple[str, Any, str]] = [
     ("enqueue", [7], "[0]"),
     ("claim", wish(worker=""), "worker"),
     ("claim", wish(nonce=""), "nonce"),
+    ("claim", wish(nonce="a.b"), "nonce"),
+    ("claim", wish(nonce="a~"), "nonce"),
     ("claim", wish(limit=5000), "limit"),
     ("claim", wish(limit=-1), "limit"),
     ("claim", wish(lease_us=-1), "lease_us"),
@@ -94,6 +113,8 @@ BAD: list[tuple[str, Any, str]] = [
         [Extension(tenant=ACME, id="a", token="t", lease_us=1, progress="p" * 2000)],
         "progress",
     ),
+    ("extend", [Extension(tenant=ACME, id="a", token="t." + "9" * 20, lease_us=1)], "token"),
+    ("ack", act(token=f"t.{2**63}"), "token"),
     ("ack", act(to=State.PROCESSING), "to"),
     ("ack", act(to=State.CANCELED), "to"),
     ("ack", act(give_back=True), "give_back"),
@@ -101,8 +122,9 @@ BAD: list[tuple[str, Any, str]] = [
     ("ack", act(result=b"x" * 100_000), "result"),
     ("ack", act(delay_us=-1), "delay_us"),
     ("ack", act(id=""), "id"),
-    ("cancel", [Ref(ACME, "")], "id"),
-    ("cancel", [Ref(ACME, "a")] * (BATCH_MAX + 1), "refs"),
+    ("cancel", wire.Refs([Ref(ACME, "")]), "id"),
+    ("cancel", wire.Refs([Ref(ACME, "a")] * (BATCH_MAX + 1)), "refs"),
+    ("cancel", wire.Refs([Ref(ACME, "a")], By("ann\n")), "author"),
     ("change", changing(Act.RESCHEDULE, run_at=2**63), "run_at"),
     ("change", changing(Act.DELETE, after=-5), "after"),
     ("change", changing(Act.DELETE, limit=10**6), "limit"),

@@ -16,7 +16,7 @@ from tests.servers.process import free_port
 from tests.servers.service import Host
 from tests.stores.remote.conftest import Tokens
 
-from holdfast import App, Context, State
+from holdfast import App, Context, State, StopReason
 from holdfast.job import Event, EventKind
 from holdfast.operate import audit
 from holdfast.service.rights import Caller, Right
@@ -163,3 +163,46 @@ async def test_a_worker_needs_no_right_but_to_work(
     assert results == [0, 2, 4, 6, 8]
     assert explained.state is State.PROCESSING
     assert [record.message for record in caplog.records if record.levelname != "INFO"] == []
+
+
+async def test_a_cancel_reaches_a_worker_that_may_only_work(own_host: Host) -> None:
+    """P5: within seconds, though it may not read jobs and its heartbeats are 20 s apart."""
+    place = own_host.place(
+        "cancels",
+        auth=Tokens(
+            Caller(name="worker", tenant="acme", rights=frozenset({Right.WORK})),
+            Caller(name="client", tenant="acme", rights=frozenset({Right.PRODUCE, Right.OPERATE})),
+        ),
+    )
+    worker_app = App(place.remote(token="worker"))
+    client_app = App(place.remote(token="client"))
+    started, stopped = asyncio.Event(), asyncio.Event()
+    seen: list[StopReason | None] = []
+
+    @worker_app.job()
+    async def work(ctx: Context) -> None:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            seen.append(ctx.stopping)
+            stopped.set()
+
+    @client_app.job(name="work")
+    async def ask(ctx: Context) -> None:
+        raise NotImplementedError
+
+    async with worker_app, client_app:
+        worker = Worker(worker_app, drain_s=0.0)
+        running = asyncio.create_task(worker.run())
+        try:
+            async with asyncio.timeout(10):
+                kept = await client_app.tenant("acme").enqueue(ask())
+                await started.wait()
+                assert await client_app.tenant("acme").cancel(kept.id)
+                await stopped.wait()
+        finally:
+            worker.stop()
+            await running
+
+    assert seen == [StopReason.CANCELED]

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.stores.sqlite import posting
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.testing import ManualClock
 
@@ -37,18 +36,6 @@ async def store(path: Path) -> AsyncIterator[SqliteStore]:
 @pytest.fixture
 def clock() -> ManualClock:
     return ManualClock()
-
-
-@pytest.fixture
-async def packed(
-    path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[SqliteStore]:
-    """An open, empty store on a clock of the test's own, for which no disk is too slow."""
-    monkeypatch.setattr(posting, "SLOW_S", 60.0)
-    store = SqliteStore.from_url(f"sqlite:///{path}", clock)
-    await store.open()
-    yield store
-    await store.close()
 
 
 @pytest.fixture

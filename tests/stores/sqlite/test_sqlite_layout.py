@@ -14,9 +14,9 @@ import pytest
 from holdfast.job import Completed, State
 from holdfast.lifecycle import decide
 from holdfast.store import Act, Change, Claim
-from holdfast.stores.sqlite import pack_statements as pack_sql
 from holdfast.stores.sqlite import sight
 from holdfast.stores.sqlite import statements as sql
+from holdfast.stores.sqlite import turn_statements as turn_sql
 from holdfast.stores.sqlite.connection import open_writer
 from holdfast.stores.sqlite.layout import INLINE_MAX
 from holdfast.stores.sqlite.options import Options
@@ -38,31 +38,15 @@ def claim(limit: int = 1, number: int = 0) -> Claim:
 @pytest.mark.parametrize(
     ("name", "index"),
     [
-        ("FIRST", "packs_line"),
-        ("FRONT", "packs_line"),
-        ("OLDEST", "packs_ages"),
-        ("NAMED_CLOSE", "packs_name"),
-        ("LAPSED", "pieces_until"),
-        ("PIECES_OF", "pieces_pack"),
-    ],
-)
-def test_a_statement_of_packs_uses_its_index(
-    connection: sqlite3.Connection, name: str, index: str
-) -> None:
-    """P9: a claim finds the first pack, and an id its pack, however many there are."""
-    plan = _plan(connection, getattr(pack_sql, name))
-
-    assert f"INDEX {index}" in plan
-    assert "TEMP B-TREE" not in plan
-
-
-@pytest.mark.parametrize(
-    ("name", "index"),
-    [
         ("TAKE", "jobs_ready"),
         ("STARTABLE", "jobs_ready"),
+        ("TENANTS", "tenants_turn"),
         ("LINES", "lines_turn"),
-        ("QUEUE_LINES", "lines_open"),
+        ("RING", "lines_ring"),
+        ("RING_BACK", "lines_out"),
+        ("CLAIMS_DROP", "claims_until"),
+        ("PAST_SLOTS", "holds_tenant"),
+        ("PRUNE_NAMES", "counts_idle"),
         ("GRANTABLE", "jobs_gated"),
         ("GRANTED", "jobs_gated"),
         ("GRANTED_LAST", "jobs_gated"),
@@ -74,8 +58,7 @@ def test_a_statement_of_packs_uses_its_index(
         ("SLOTS_PAST", "holds_slots"),
         ("PRUNE_COUNTS", "counts_idle"),
         ("PRUNE_HOLDS", "holds_until"),
-        *(("NEXT", index) for index in ("jobs_due", "jobs_held", "jobs_ttl")),
-        *(("NEXT", index) for index in ("pieces_until", "reopen_at")),
+        *(("NEXT", index) for index in ("jobs_due", "jobs_held", "jobs_ttl", "reopen_at")),
         ("RESCUE", "jobs_held"),
         ("RETIRE", "jobs_ttl"),
         ("LOOK", "jobs_name"),
@@ -87,7 +70,7 @@ def test_a_hot_statement_uses_its_index(
     connection: sqlite3.Connection, name: str, index: str
 ) -> None:
     """P9: a partial index is used only if its condition is met word for word; no plan may sort."""
-    plan = _plan(connection, getattr(sql, name))
+    plan = _plan(connection, getattr(sql, name, None) or getattr(turn_sql, name))
 
     assert f"INDEX {index}" in plan
     assert "TEMP B-TREE" not in plan

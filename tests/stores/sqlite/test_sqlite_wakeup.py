@@ -32,7 +32,7 @@ async def _asleep(store: SqliteStore, watch: Watch) -> asyncio.Task[None]:
     task = asyncio.create_task(store.wait(watch, SLEEP_S))
     await asyncio.sleep(0)  # It has asked; the lane answers in order.
     assert store._bell._sleepers
-    await store._mine(store._peeks).call(lambda connection: None)
+    await store._mine(store._readers).peek(lambda connection, now: None)
     return task
 
 
@@ -84,7 +84,7 @@ async def test_the_socket_of_a_killed_process_is_cleared_away(
 ) -> None:
     """It refuses the datagram; the verb does not notice."""
     folder = path.with_name("jobs.db-wake")
-    folder.mkdir()
+    folder.mkdir(0o700)
     dead = folder / "1-dead.sock"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bound:
         bound.bind(str(dead))
@@ -100,7 +100,7 @@ async def test_a_sleeper_that_does_not_listen_never_blocks_the_writer(
 ) -> None:
     """A stopped process fills its buffer; hints are dropped then, jobs are not."""
     folder = path.with_name("jobs.db-wake")
-    folder.mkdir()
+    folder.mkdir(0o700)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as deaf:
         deaf.bind(str(folder / "1-deaf.sock"))
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from holdfast.errors import InvalidInput, StaleSetting, StoreFull, StoreUnavailable
@@ -22,7 +23,7 @@ from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.stores.sqlite.transaction import Transaction
 from holdfast.stores.sqlite.writer import Writer
 from holdfast.testing import ManualClock
-from holdfast.testing.contract.builders import ACME, LEASE, finding, job, rules
+from holdfast.testing.contract.builders import ACME, GLOBEX, LEASE, finding, job, rules
 
 BOUND_S = 20.0
 
@@ -199,3 +200,16 @@ async def test_an_error_text_with_lone_surrogates_does_not_fail_the_ack(
     assert acked.state is State.FAILED
     (record,) = (await store.find(finding())).jobs
     assert record.error == "no such file: caf\\udce9"
+
+
+async def test_the_nonce_of_another_claim_gives_none_of_its_jobs(store: SqliteStore) -> None:
+    """P7: who repeats a claim is given what it asks for and no other tenant's leases."""
+    await store.enqueue([job("a"), job("b", tenant=GLOBEX)])
+    first = Claim(worker="w", nonce="n", limit=9, lease_us=LEASE)
+    assert len(await store.claim(first)) == 2
+
+    mine = await store.claim(msgspec.structs.replace(first, tenants=(GLOBEX,)))
+    other = await store.claim(msgspec.structs.replace(first, queues=("other",)))
+
+    assert [lease.job.id for lease in mine] == ["b"]
+    assert other == []

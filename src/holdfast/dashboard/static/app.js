@@ -55,8 +55,44 @@ function busy(part) {
     part.contains(document.activeElement);
 }
 
+// -- the list under the mouse ----------------------------------------------------------------------
+
+// Its entries stay where they are, or a click would hit another one than was aimed at.
+const LISTS = "tbody, ul.facts";
+let list = null;
+let entry = null;
+let held = false;
+
+function pointAt(element) {
+  const before = list;
+  list = element?.closest(LISTS) ?? null;
+  entry = element?.closest("tr, li") ?? null;
+  if (!held || list === before) return;
+  held = false;
+  say("live");
+  if (document.querySelector("[data-refresh]")) refresh();
+}
+
+function names(rows) {
+  return rows.map((one) => one.querySelector("a")?.getAttribute("href")).join(" ");
+}
+
+// Exchanges what is around the list; inside it, all but the entry under the mouse, if none moves.
+function around(part, fresh) {
+  const [ours, theirs] = [[...part.children], [...fresh.children]];
+  if (ours.length !== theirs.length || (part === list && names(ours) !== names(theirs))) {
+    held = true;
+    return say("live; held under the mouse");
+  }
+  ours.forEach((one, n) => one === entry || exchange(one, theirs[n]));
+}
+
+addEventListener("pointerover", (event) => pointAt(event.target));
+document.documentElement.addEventListener("pointerleave", () => pointAt(null));
+
 function exchange(part, fresh) {
   if (busy(part) || part.innerHTML === fresh.innerHTML) return;
+  if (list && part.contains(list)) return around(part, fresh);
   const was = place(part);
   part.replaceChildren(...fresh.childNodes);
   if (part.hasAttribute("data-refresh")) {
@@ -130,7 +166,7 @@ function onTick(event) {
   const missed = last === 0 || number !== last + 1;
   last = number;
   ahead = told.now - Date.now();
-  say("live");
+  if (!held) say("live");
   if (concerns(told, missed)) {
     quiet = 0;
     refresh();

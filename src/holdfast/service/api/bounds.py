@@ -8,28 +8,32 @@ other side of the wire.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 import msgspec
 
+from holdfast.check import check_name, check_nonce, check_token, check_whole
 from holdfast.clock import SECOND
-from holdfast.codec import OBJECT
+from holdfast.codec import JSON, OBJECT, json_fault
 from holdfast.errors import InvalidInput, PayloadTooLarge
-from holdfast.job import NewJob, State, check_name, check_new, check_whole
+from holdfast.job import By, Lease, NewJob, State, again, check_new
 from holdfast.lifecycle import Transition, clip
 from holdfast.limits import (
     BATCH_MAX,
     DELAY_S_MAX,
     GROUP_MAX,
     ID_MAX,
+    INSTANT_MAX,
     KEY_MAX,
     LEASE_S_MAX,
     NAME_MAX,
+    PAGE_MAX,
     PRIORITY_MAX,
     PRIORITY_MIN,
     PROGRESS_CHARS_MAX,
     QUEUE_MAX,
+    REASON_MAX,
     TAG_MAX,
     TENANT_MAX,
     TYPE_MAX,
@@ -40,14 +44,11 @@ from holdfast.retry import PRESETS
 from holdfast.scope import PREFIX, SLOTS, Scope, ScopeKind, scope_of, slot_scope_of
 from holdfast.service.call import Call
 from holdfast.service.rights import Forbidden, Right
-from holdfast.store import Change, Claim, Extension, Put, Ref, Selection
+from holdfast.store import Change, Claim, Extension, Find, Put, Ref, Selection
 
-INSTANT_MAX = 2**53
-"""Microseconds: some two hundred years from now."""
 WHOLE_MAX = 2**63 - 1
 DELAY_MAX = int(DELAY_S_MAX) * SECOND
 LEASE_MAX = int(LEASE_S_MAX) * SECOND
-TOKEN_MAX = 256
 CODEC_MAX = 64
 TRUSTED_CODECS = frozenset({"pickle"})
 """Reading them runs code: only from those who may do everything anyway."""
@@ -97,8 +98,25 @@ def ref(call: Call, one: Ref) -> Ref:
 
 def _scoped(call: Call, scope: Scope) -> None:
     own(call, scope.tenant)
-    if scope.kind is ScopeKind.QUEUE:
-        call.caller.check_queue(scope.part)
+    call.caller.check_scope(scope)
+
+
+def counted(call: Call, by: ScopeKind) -> None:
+    """Counts of tenants and groups are those of all their queues."""
+    if by is not ScopeKind.QUEUE and call.caller.queues is not None:
+        raise Forbidden(why="this token is for some queues; it may count those only")
+
+
+def seen_setting(call: Call, name: str) -> bool:
+    """Whether the caller may read a setting of this name, listed with others."""
+    scope = scope_of(name)
+    return scope is None or call.caller.may_look(scope)
+
+
+def seen_hold(call: Call, name: str) -> bool:
+    """The same of a hold."""
+    scope = slot_scope_of(name)
+    return scope is None or call.caller.may_scope(scope)
 
 
 def put(call: Call, one: Put) -> Put:
@@ -116,12 +134,27 @@ def put(call: Call, one: Put) -> Put:
 
 def settings_under(call: Call, under: str) -> str:
     """A prefix that the caller may list."""
-    _prefix(under)
+    prefix(under)
     if call.tenant_name is not None:
         _inside(under, PREFIX, call.tenant_name)
     elif not under.startswith(PREFIX):
         need(call, Right.ADMIN)
     return under
+
+
+def after(name: str) -> str:
+    """The last name of the page before."""
+    return check_name("after", name, NAME_MAX) if name else name
+
+
+def signed(call: Call, by: By | None) -> By | None:
+    """Who acts, in the caller's own words; a token of one tenant signs with its name besides."""
+    if by is None:
+        return None
+    by = by.checked()
+    if call.tenant_name is None:
+        return by
+    return By(f"{by.author} ({call.caller.name})"[:REASON_MAX], by.reason)
 
 
 def slot(call: Call, name: str) -> bool:
@@ -133,7 +166,7 @@ def slot(call: Call, name: str) -> bool:
 
 
 def slots_under(under: str, tenant: str) -> str:
-    return _inside(_prefix(under), SLOTS, tenant)
+    return _inside(prefix(under), SLOTS, tenant)
 
 
 def _inside(under: str, prefix: str, tenant: str) -> str:
@@ -145,7 +178,7 @@ def _inside(under: str, prefix: str, tenant: str) -> str:
     return under
 
 
-def _prefix(under: str) -> str:
+def prefix(under: str) -> str:
     return check_name("under", under, NAME_MAX) if under else under
 
 
@@ -159,13 +192,13 @@ def new_job(call: Call, job: NewJob) -> NewJob:
     call.caller.check_queue(check_name("queue", job.queue, QUEUE_MAX))
     call.caller.check_type(check_name("type", envelope.type, TYPE_MAX))
     _codec(call, check_name("codec", envelope.codec, CODEC_MAX))
-    check_whole("version", envelope.version, 0, 2**31)
     if not isinstance(envelope.body, bytes):
         why = f"must be bytes, not {type(envelope.body).__name__}"
         raise InvalidInput(field="payload", why=why)
+    if envelope.codec == JSON and len(envelope.body) <= call.service.payload_max:
+        _json("payload", envelope.body)
     check_new(job)
     check_whole("delay_us", job.delay_us, 0, DELAY_MAX)
-    _optional("run_at", job.run_at, 0, INSTANT_MAX)
     _optional("ttl_us", job.ttl_us, 1, DELAY_MAX)
     _optional("timeout_us", rules.timeout_us, 1, DELAY_MAX)
     _optional("key_us", rules.key_us, 0, DELAY_MAX)
@@ -175,24 +208,38 @@ def new_job(call: Call, job: NewJob) -> NewJob:
         rules.retry.checked()
     if job.origin is not None:
         check_name("origin", job.origin, ID_MAX)
-    return job
+    return again(job)  # That an id is new is nobody's word but ours: it was chosen outside.
+
+
+def _json(field: str, body: bytes) -> None:
+    """Refuses what could not go into an answer as it is."""
+    if (fault := json_fault(body)) is not None:
+        raise InvalidInput(field=field, why=fault)
 
 
 def _codec(call: Call, codec: str) -> None:
     if codec == OBJECT:
         raise InvalidInput(field="codec", why="an object cannot travel; name a codec")
-    if codec in TRUSTED_CODECS and Right.ADMIN not in call.caller.rights:
-        raise Forbidden(why=f"only an admin may enqueue payloads in {codec}")
+    admin = call.caller.tenant is None and Right.ADMIN in call.caller.rights
+    if codec in TRUSTED_CODECS and not admin:  # A tenant's own admin may not do everything.
+        raise Forbidden(why=f"only an admin of every tenant may enqueue payloads in {codec}")
 
 
 def claim(call: Call, wish: Claim) -> Claim:
     """The claim, for the caller's tenant and queues."""
     check_name("worker", wish.worker, WORKER_MAX)
-    check_name("nonce", wish.nonce, TOKEN_MAX // 2)
+    check_nonce("nonce", wish.nonce)
     check_whole("lease_us", wish.lease_us, 0, LEASE_MAX)
     _names("exclude_groups", wish.exclude_groups, GROUP_MAX)
     return msgspec.structs.replace(
         wish, tenants=several(call, wish.tenants), queues=queues(call, wish.queues)
+    )
+
+
+def may_hold(wish: Claim, lease: Lease) -> bool:
+    """Whether the claim could have been given this: another's nonce gives nothing of its leases."""
+    return (wish.tenants is None or lease.job.tenant in wish.tenants) and (
+        wish.queues is None or lease.job.queue in wish.queues
     )
 
 
@@ -211,7 +258,7 @@ def queues(call: Call, asked: tuple[str, ...] | None) -> tuple[str, ...] | None:
 def extension(call: Call, one: Extension) -> Extension:
     own(call, one.tenant)
     check_name("id", one.id, ID_MAX)
-    check_name("token", one.token, TOKEN_MAX)
+    check_token("token", one.token)
     check_whole("lease_us", one.lease_us, 0, LEASE_MAX)
     if one.progress is not None and len(one.progress) > PROGRESS_CHARS_MAX:
         why = f"has {len(one.progress)} characters, at most {PROGRESS_CHARS_MAX}"
@@ -224,7 +271,7 @@ def transition(call: Call, one: Transition, *, upkeep: bool) -> Transition:
     own(call, one.tenant)
     check_name("id", one.id, ID_MAX)
     if one.token is not None:
-        check_name("token", one.token, TOKEN_MAX)
+        check_token("token", one.token)
     if not upkeep and (one.token is None or one.lapsed):
         raise Forbidden(why="what lapsed is for upkeep to settle, with the right to admin")
     if one.to not in SETTLED:
@@ -247,6 +294,19 @@ def _result(result: object, most: int) -> None:
         raise PayloadTooLarge(field="result", size=len(result), max=most)
 
 
+async def results(call: Call, changes: Sequence[Transition]) -> None:
+    """Refuses results in no JSON for jobs in JSON. Only what is no JSON at all asks the store."""
+    odd = [one for one in changes if isinstance(one.result, bytes) and json_fault(one.result)]
+    for tenant in {one.tenant for one in odd}:
+        ids = tuple({one.id for one in odd if one.tenant == tenant})
+        select = Selection(tenant=tenant, ids=ids)
+        page = await call.service.store.find(Find(select=select, limit=min(len(ids), PAGE_MAX)))
+        in_json = {job.id for job in page.jobs if job.envelope.codec == JSON}
+        for one in odd:
+            if one.tenant == tenant and one.id in in_json:
+                _json("result", one.result)
+
+
 def selection(call: Call, select: Selection) -> Selection:
     """The selection, of the caller's tenant and queues."""
     for field, names, most in (
@@ -260,6 +320,8 @@ def selection(call: Call, select: Selection) -> Selection:
         check_name("key", select.key, KEY_MAX)
     _optional("created_from", select.created_from, 0, WHOLE_MAX)
     _optional("created_before", select.created_before, 0, WHOLE_MAX)
+    _optional("failed_from", select.failed_from, 0, WHOLE_MAX)
+    _optional("failed_before", select.failed_before, 0, WHOLE_MAX)
     return msgspec.structs.replace(
         select,
         tenant=one(call, select.tenant),

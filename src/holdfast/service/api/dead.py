@@ -50,6 +50,7 @@ async def _step(call: Call, act: Act) -> DoneOut:
             act=act,
             after=0 if query.cursor is None else cursor(query.cursor),
             limit=query.limit,
+            by=call.by,
         )
     )
     more = None if changed.cursor is None else str(changed.cursor)

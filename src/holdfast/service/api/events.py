@@ -7,9 +7,9 @@ from typing import Annotated, ClassVar
 from msgspec import Meta
 from starlette.responses import Response
 
-from holdfast.errors import InvalidInput
-from holdfast.job import check_name
+from holdfast.check import check_name
 from holdfast.limits import ID_MAX, PAGE_MAX
+from holdfast.service.api.jobs import cursor
 from holdfast.service.call import Call
 from holdfast.service.render import event_out
 from holdfast.service.stream import stream
@@ -47,9 +47,7 @@ async def follow(call: Call) -> Response:
     query: Following = call.query
     after, last = query.after, call.header(LAST_ID_HEADER)
     if last:
-        if not last.isascii() or not last.isdecimal() or int(last) > CURSOR_MAX:
-            raise InvalidInput(field="Last-Event-ID", why="is not one that this service gave")
-        after = int(last)
+        after = cursor(last, "Last-Event-ID")
     return stream(call, after, _job(query.job))
 
 

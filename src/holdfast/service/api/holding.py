@@ -2,59 +2,68 @@
 
 from __future__ import annotations
 
+import heapq
+
 import msgspec
 
+from holdfast.check import check_name, check_whole
 from holdfast.clock import SECOND
 from holdfast.errors import InvalidInput
-from holdfast.job import check_name, check_whole
-from holdfast.limits import BATCH_MAX, DELAY_S_MAX, NAME_MAX, WORKER_MAX, within
-from holdfast.roster import PREFIX, Present
+from holdfast.limits import (
+    BATCH_MAX,
+    PAGE_MAX,
+    PRESENCE_S_MAX,
+    ROSTER_MAX,
+    SLOTS_MAX,
+    WORKER_MAX,
+    within,
+)
+from holdfast.roster import PREFIX, TENANT_PREFIX, decoder, tenant_prefix
 from holdfast.service.api import bounds
 from holdfast.service.api.verbs import verb
 from holdfast.service.call import Call
 from holdfast.service.rights import Forbidden, Right
-from holdfast.store import Hold, Take
+from holdfast.store import Hold, Store, Take
 from holdfast.stores.remote import wire
+from holdfast.stores.remote.wire import Under
 from holdfast.upkeep.leader import NAME as UPKEEP
-
-LENGTH_MAX = int(DELAY_S_MAX) * SECOND
-
-_note = msgspec.json.Decoder(Present)
 
 
 @verb(wire.HOLDS)
-async def holds(call: Call, asked: wire.Under) -> list[Hold]:
+async def holds(call: Call, asked: Under) -> list[Hold]:
     """Held names under a prefix."""
-    return await _listed(call, asked.under)
+    return await _listed(call, asked)
 
 
 @verb(wire.HOLD)
 async def hold(call: Call, asked: wire.Takes) -> list[Hold]:
     """Takes, renews or gives back names."""
     within("takes", len(asked.takes), BATCH_MAX)
-    if asked.under is not None:
+    if asked.listed is not None:
         bounds.need(call, Right.READ)
     plan = [_planned(call, take) for take in asked.takes]
-    answers = iter(await call.service.store.hold([take for take in plan if take is not None]))
+    takes = [take for take in plan if take is not None]
+    service = call.service
+    answers = iter(await service.presences.hold(service.store, call.tenant_name, takes))
     found = []
     for take, planned in zip(asked.takes, plan, strict=True):
         if planned is None:
             found.append(await _leader(call))
         else:
             found.append(msgspec.structs.replace(next(answers), name=take.name))
-    return found if asked.under is None else await _listed(call, asked.under)
+    return found if asked.listed is None else await _listed(call, asked.listed)
 
 
 def _planned(call: Call, take: Take) -> Take | None:
     """The take as the store gets it; None for an election that the caller may not win."""
     take.checked()
-    check_whole("length_us", take.length_us, 0, LENGTH_MAX)
     if "\x00" in take.note:
         raise InvalidInput(field="note", why="has a null character")
     if bounds.slot(call, take.name):
         return take
     if take.name.startswith(PREFIX):
-        return take if call.tenant_name is None else _present(take, call.tenant_name)
+        check_whole("length_us", take.length_us, 0, int(PRESENCE_S_MAX) * SECOND)
+        return take if call.tenant_name is None else _present(call, take, call.tenant_name)
     if call.tenant_name is None and Right.ADMIN in call.caller.rights:
         return take
     if take.name == UPKEEP:
@@ -62,57 +71,95 @@ def _planned(call: Call, take: Take) -> Take | None:
     raise Forbidden(why="this token holds slots and the presence of workers, no other names")
 
 
-def _present(take: Take, tenant: str) -> Take:
-    """A worker of one tenant: under a name that no other tenant can take, serving no other."""
+def _present(call: Call, take: Take, tenant: str) -> Take:
+    """A worker of one tenant: under a name that no other tenant can take, serving no other tenant,
+    and no queue that its token is not for.
+    """
     name = check_name("name", take.name.removeprefix(PREFIX), WORKER_MAX)
     note = take.note
     if take.length_us:
         try:
-            said = _note.decode(take.note)
+            said = decoder.decode(take.note)
         except msgspec.MsgspecError as error:
             raise InvalidInput(field="note", why=f"is no worker's note: {error}") from None
-        note = msgspec.json.encode(msgspec.structs.replace(said, tenants=(tenant,))).decode()
-    return Take(f"{_own(tenant)}{name}", take.owner, take.length_us, note)
-
-
-def _own(tenant: str) -> str:
-    return f"{PREFIX}{len(tenant)}:{tenant}/"
+        serves = call.caller.queues_of(said.queues)
+        said = msgspec.structs.replace(said, tenants=(tenant,), queues=serves)
+        note = msgspec.json.encode(said).decode()
+    return Take(f"{tenant_prefix(tenant)}{name}", take.owner, take.length_us, note).checked()
 
 
 async def _leader(call: Call) -> Hold:
     """Who does the upkeep; how well is not everybody's."""
-    for one in await call.service.store.hold(under=UPKEEP):
+    for one in await call.service.store.hold(under=UPKEEP, limit=1):
         if one.name == UPKEEP:
             return Hold(one.name, one.owner, one.until, "")
     return Hold(UPKEEP, "", 0, "")
 
 
-async def _listed(call: Call, under: str) -> list[Hold]:
+async def _listed(call: Call, asked: Under) -> list[Hold]:
     store, tenant = call.service.store, call.tenant_name
-    if under:
-        check_name("under", under, NAME_MAX)
+    under, after = bounds.prefix(asked.under), bounds.after(asked.after)
+    within("limit", asked.limit, PAGE_MAX)
     if tenant is None:
-        return await store.hold(under=under)
+        return await _page(call, under, asked)
     if under == UPKEEP:
         leader = await _leader(call)
-        return [leader] if leader.owner else []
+        return [leader] if leader.owner and leader.name > after and asked.limit else []
+    if under.startswith(TENANT_PREFIX):
+        return []  # Its own are among the others, by the names that it gave them.
     if not under.startswith(PREFIX):
-        return await store.hold(under=bounds.slots_under(under, tenant))
-    seen = [_seen(one, tenant) for one in await store.hold(under=PREFIX)]
-    return [one for one in seen if one is not None and one.name.startswith(under)]
+        return await _page(call, bounds.slots_under(under, tenant), asked)
+    own = await _own(store, asked, tenant)
+    found = heapq.merge(own, await _serving(store, asked, tenant), key=lambda one: one.name)
+    return list(found)[: asked.limit]
+
+
+async def _page(call: Call, under: str, asked: Under) -> list[Hold]:
+    """A page of held names, without the slots of scopes that a token for some queues may not act
+    on.
+    """
+    store = call.service.store
+    if call.caller.queues is None:
+        return await store.hold(under=under, after=asked.after, limit=asked.limit)
+    found: list[Hold] = []
+    after = asked.after
+    for _ in range(SLOTS_MAX // PAGE_MAX):
+        page = await store.hold(under=under, after=after, limit=PAGE_MAX)
+        found += [one for one in page if bounds.seen_hold(call, one.name)]
+        if len(page) < PAGE_MAX or len(found) >= asked.limit:
+            break
+        after = page[-1].name
+    return found[: asked.limit]
+
+
+async def _own(store: Store, asked: Under, tenant: str) -> list[Hold]:
+    """A page of the tenant's own workers, by the names that they gave themselves."""
+    mine = tenant_prefix(tenant)
+    after = mine + asked.after.removeprefix(PREFIX) if asked.after.startswith(PREFIX) else ""
+    under = mine + asked.under.removeprefix(PREFIX)
+    page = await store.hold(under=under, after=after, limit=asked.limit)
+    return [msgspec.structs.replace(one, name=PREFIX + one.name.removeprefix(mine)) for one in page]
+
+
+async def _serving(store: Store, asked: Under, tenant: str) -> list[Hold]:
+    """A page of the workers for many that serve the tenant too; looks at ROSTER_MAX of them."""
+    found: list[Hold] = []
+    after = asked.after
+    for _ in range(ROSTER_MAX // PAGE_MAX):
+        page = await store.hold(under=asked.under, after=after, limit=PAGE_MAX)
+        found += [seen for one in page if (seen := _seen(one, tenant)) is not None]
+        if len(page) < PAGE_MAX or len(found) >= asked.limit:
+            break
+        after = page[-1].name
+    return found[: asked.limit]
 
 
 def _seen(one: Hold, tenant: str) -> Hold | None:
     """A worker as a tenant may see it: that it serves this tenant, and nothing of others."""
     try:
-        note = _note.decode(one.note)
+        note = decoder.decode(one.note).seen_by(tenant)
     except msgspec.MsgspecError:
         return None
-    if note.tenants is not None and tenant not in note.tenants:
+    if note is None:
         return None
-    if note.tenants != (tenant,):
-        note = msgspec.structs.replace(note, pid=0, running=0, held=0, why="", tenants=(tenant,))
-    name = one.name
-    if name.startswith(_own(tenant)):
-        name = PREFIX + name.removeprefix(_own(tenant))
-    return Hold(name, one.owner, one.until, msgspec.json.encode(note).decode())
+    return Hold(one.name, one.owner, one.until, msgspec.json.encode(note).decode())

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from datetime import datetime
+from functools import partial
+from itertools import count
 from typing import Annotated, ClassVar
 
 import uuid_utils
 from msgspec import UNSET, Meta
 
 from holdfast import operate
+from holdfast.check import check_name
 from holdfast.clock import instant
-from holdfast.codec import BYTES, JSON
+from holdfast.codec import BYTES, JSON, json_fault
 from holdfast.enqueue import plan_with
-from holdfast.errors import InvalidInput, JobNotFound, NotChangeable, PayloadTooLarge
-from holdfast.job import TERMINAL, Envelope, JobRecord, NewJob, Reason, State, check_name
-from holdfast.limits import GROUP_MAX, PAGE_MAX, QUEUE_MAX, TAG_MAX, TYPE_MAX
+from holdfast.errors import InvalidInput, JobNotFound, PayloadTooLarge
+from holdfast.explain import explain as explain_job
+from holdfast.explain import unnamed
+from holdfast.job import TERMINAL, Envelope, JobRecord, NewJob, Reason, State
+from holdfast.limits import GROUP_MAX, KEY_MAX, PAGE_MAX, QUEUE_MAX, TAG_MAX, TYPE_MAX
+from holdfast.service.aside import aside, size_of
 from holdfast.service.call import Call
 from holdfast.service.endpoint import Status
 from holdfast.service.problems import problem
@@ -36,7 +43,10 @@ from holdfast.service.wire import (
     ResultOut,
     Strict,
 )
-from holdfast.store import Act, Change, Enqueued, Find, Ref, Selection, Watch
+from holdfast.store import Act, Enqueued, Find, Ref, Selection, Watch
+from holdfast.tenant import change_one
+from holdfast.typed import JobType
+from holdfast.types import foreign_type
 
 IDEMPOTENCY_HEADER = b"idempotency-key"
 _QUEUE_ONLY = frozenset({"queue"})
@@ -49,32 +59,44 @@ NAP_S = 5.0
 
 async def enqueue(call: Call) -> Status:
     """Keeps a job: 201 when it was made, 200 when the id or the key led to an earlier one."""
-    job = planned(call, call.body, call.header(IDEMPOTENCY_HEADER))
+    known = await call.service.types.known([call.body.type])
+    job = planned(call, call.body, known, call.header(IDEMPOTENCY_HEADER))
     result = await call.service.enqueues.submit(job)
     if result.error is not None:
         raise result.error
-    return Status(201 if result.created else 200, EnqueuedOut(id=result.id, created=result.created))
+    return Status(201 if result.created else 200, _told(result, call.body.type in known))
 
 
 async def enqueue_many(call: Call) -> EnqueuedManyOut:
     """Keeps up to 1,000 jobs. Each has its own answer; what is wrong with the call refuses all."""
     key = call.header(IDEMPOTENCY_HEADER)
-    jobs = [
-        planned(call, one, None if key is None else f"{key}/{number}", f"jobs[{number}].")
-        for number, one in enumerate(call.body.jobs)
-    ]
-    return EnqueuedManyOut(jobs=[_told(one) for one in await call.service.store.enqueue(jobs)])
+    known = await call.service.types.known([one.type for one in call.body.jobs])
+
+    def plan() -> list[NewJob]:
+        keys = ((None if key is None else f"{key}/{number}") for number in count())
+        return [
+            planned(call, one, known, own, f"jobs[{number}].")
+            for number, (one, own) in enumerate(zip(call.body.jobs, keys, strict=False))
+        ]
+
+    size = sum(len(bytes(one.payload)) for one in call.body.jobs if one.payload is not UNSET)
+    jobs = await aside(size, plan)
+    results = await call.service.store.enqueue(jobs)
+    told = [_told(one, job.envelope.type in known) for one, job in zip(results, jobs, strict=True)]
+    return EnqueuedManyOut(jobs=told)
 
 
-def _told(result: Enqueued) -> EnqueuedOut:
+def _told(result: Enqueued, known: bool) -> EnqueuedOut:
     error = None if result.error is None else problem(result.error)
-    return EnqueuedOut(id=result.id, created=result.created, error=error)
+    return EnqueuedOut(id=result.id, created=result.created, type_known=known, error=error)
 
 
-def planned(call: Call, job: NewJobIn, key: str | None, where: str = "") -> NewJob:
-    """The job as the store will get it, checked."""
+def planned(
+    call: Call, job: NewJobIn, known: Mapping[str, JobType], key: str | None, where: str = ""
+) -> NewJob:
+    """The job as the store will get it, checked; where it says nothing, its type decides."""
     try:
-        job_type = operate.foreign_type(job.type)
+        job_type = known.get(job.type) or foreign_type(job.type)
         call.caller.check_type(job.type)
         options = given(job, "type", "payload", "payload_base64")
         if key is not None:
@@ -90,6 +112,7 @@ def planned(call: Call, job: NewJobIn, key: str | None, where: str = "") -> NewJ
                 queue=check_name("queue", queue, QUEUE_MAX),
                 envelope=_sealed(call, job),
                 rules=job_type.rules,
+                priority=job_type.priority,
                 fresh=True,
             )
         return plan_with(call.tenant, job_type, _sealed(call, job), options)  # type: ignore[arg-type]
@@ -109,6 +132,8 @@ def _sealed(call: Call, job: NewJobIn) -> Envelope:
     most = call.service.payload_max
     if len(body) > most:
         raise PayloadTooLarge(field="payload", size=len(body), max=most)
+    if codec == JSON and (fault := json_fault(body)) is not None:
+        raise InvalidInput(field="payload", why=fault)
     return Envelope(job.type, codec, 1, body)
 
 
@@ -131,6 +156,8 @@ class Filter(Strict):
     key: str | None = None
     created_from: Annotated[datetime, Meta(tz=True)] | None = None
     created_before: Annotated[datetime, Meta(tz=True)] | None = None
+    failed_from: Annotated[datetime, Meta(tz=True)] | None = None
+    failed_before: Annotated[datetime, Meta(tz=True)] | None = None
 
     def selection(self, call: Call) -> Selection:
         """Of the caller's tenant, and within its queues."""
@@ -141,7 +168,7 @@ class Filter(Strict):
             for name in getattr(self, field):
                 check_name(field, name, max(TAG_MAX, QUEUE_MAX))
         if self.key is not None:
-            check_name("key", self.key, 512)
+            check_name("key", self.key, KEY_MAX)
         return Selection(
             tenant=call.tenant,
             ids=self.id,
@@ -152,9 +179,15 @@ class Filter(Strict):
             tags=self.tag,
             reasons=self.reason,
             key=self.key,
-            created_from=None if self.created_from is None else instant(self.created_from),
-            created_before=None if self.created_before is None else instant(self.created_before),
+            created_from=_instant(self.created_from),
+            created_before=_instant(self.created_before),
+            failed_from=_instant(self.failed_from),
+            failed_before=_instant(self.failed_before),
         )
+
+
+def _instant(at: datetime | None) -> int | None:
+    return None if at is None else instant(at)
 
 
 class Listing(Filter):
@@ -184,16 +217,17 @@ async def listed(call: Call, select: Selection) -> JobsOut:
     )
 
 
-def cursor(text: str) -> int:
+def cursor(text: str, field: str = "cursor") -> int:
     """A cursor of ours, as it was handed out."""
     if not text.isascii() or not text.isdecimal() or len(text) > 19 or int(text) >= 2**63:
-        raise InvalidInput(field="cursor", why="is not one that this service gave")
+        raise InvalidInput(field=field, why="is not one that this service gave")
     return int(text)
 
 
 async def get(call: Call) -> JobOut:
     """One job, with its payload and its result."""
-    return job_out(await seen(call, call.job()))
+    job = await seen(call, call.job())
+    return await aside(size_of([job]), lambda: job_out(job))
 
 
 async def seen(call: Call, ref: Ref) -> JobRecord:
@@ -214,14 +248,16 @@ class Waiting(Strict):
 async def result(call: Call) -> ResultOut:
     """What came of the job, waited for as long as asked."""
     ref, end = call.job(), time.monotonic() + min(call.query.wait, call.service.limits.wait_s)
-    gone = call.gone()
+    gone, standing = call.gone(), call.standing()
     try:
         while True:
+            await standing.check()
             job = await seen(call, ref)
             left = end - time.monotonic()
             done = job.state in TERMINAL
             if done or left <= 0 or gone.done() or call.service.closing:
-                return result_out(job, done=done)
+                told = partial(result_out, job, done=done)
+                return await aside(size_of([job]), told)
             nap = asyncio.ensure_future(call.service.store.wait(Watch(job=ref), min(left, NAP_S)))
             await asyncio.wait({nap, gone}, return_when=asyncio.FIRST_COMPLETED)
             if not nap.done():
@@ -235,7 +271,8 @@ async def explain(call: Call) -> ExplainedOut:
     """Why a job does not run now: every gate that holds it, in words."""
     ref = call.job()
     await seen(call, ref)
-    found = await call.view.explain(ref.id)
+    own = call.caller.tenant is not None
+    found = await explain_job(call.service.store, ref, own=own)
     return ExplainedOut(
         id=found.id,
         state=found.state,
@@ -247,7 +284,7 @@ async def explain(call: Call) -> ExplainedOut:
                 until=when(gate.until),
                 holders=gate.holders,
             )
-            for gate in found.gates
+            for gate in (found.gates if call.caller.queues is None else unnamed(found.gates))
         ],
         ahead=found.ahead,
         tenants=found.tenants,
@@ -273,22 +310,37 @@ async def cancel(call: Call) -> CanceledOut:
     """Cancels a job: nothing else changes it from then on, and its running handler is told."""
     ref = call.job()
     await seen(call, ref)
-    return CanceledOut(id=ref.id, canceled=await call.view.cancel(ref.id))
+    return CanceledOut(id=ref.id, canceled=await call.view.cancel(ref.id, by=call.by))
 
 
 async def replay(call: Call) -> ReplayedOut:
     """A new job like the finished one; the same one when it was replayed before."""
     ref = call.job()
     await seen(call, ref)
-    return ReplayedOut(id=ref.id, replayed_as=await call.view.replay(ref.id))
+    return ReplayedOut(id=ref.id, replayed_as=await call.view.replay(ref.id, by=call.by))
+
+
+async def reprioritise(call: Call) -> JobOut:
+    """Changes the priority of a job that waits."""
+    ref = call.job()
+    await seen(call, ref)
+    await call.view.reprioritise(ref.id, call.body.priority, by=call.by)
+    return await get(call)
+
+
+async def reschedule(call: Call) -> JobOut:
+    """Changes when a job that waits may run: after a delay, 0 being now, or at an instant."""
+    ref, body = call.job(), call.body
+    await seen(call, ref)
+    delay = None if body.delay is UNSET else body.delay
+    run_at = None if body.run_at is UNSET else body.run_at
+    await call.view.reschedule(ref.id, delay=delay, run_at=run_at, by=call.by)
+    return await get(call)
 
 
 async def delete(call: Call) -> DeletedOut:
     """Takes away a job that nobody holds."""
     ref = call.job()
-    job = await seen(call, ref)
-    select = Selection(tenant=ref.tenant, ids=(ref.id,))
-    changed = await call.service.store.change(Change(select=select, act=Act.DELETE, limit=1))
-    if ref not in changed.done:
-        raise NotChangeable(id=ref.id, state=job.state.value)
+    await seen(call, ref)
+    await change_one(call.service.store, ref, Act.DELETE, by=call.by)
     return DeletedOut(deleted=True)

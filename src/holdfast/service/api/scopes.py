@@ -7,20 +7,20 @@ from typing import Annotated, ClassVar
 from msgspec import UNSET, Meta
 
 from holdfast import operate
+from holdfast.check import check_name
 from holdfast.errors import InvalidInput
-from holdfast.job import check_name
-from holdfast.limits import GROUP_MAX, ID_MAX, PAGE_MAX
+from holdfast.limits import GROUP_MAX, ID_MAX, NAME_MAX, PAGE_MAX
+from holdfast.listings import each_configured
 from holdfast.scope import ScopeKind
-from holdfast.scopes import ALIVE, GroupHandle, ScopeHandle, ScopeState, Slot, configured
+from holdfast.scopes import ALIVE, GroupHandle, ScopeHandle, ScopeState, Slot
+from holdfast.service.api.bounds import counted
 from holdfast.service.api.jobs import cursor
 from holdfast.service.call import Call
 from holdfast.service.problems import NotFound
 from holdfast.service.render import given, when
-from holdfast.service.rights import Forbidden
-from holdfast.service.wire import (
-    DoneOut,
+from holdfast.service.scope_wire import (
+    CeilingIn,
     GroupRulesIn,
-    Out,
     PauseIn,
     ScopeIn,
     ScopeOut,
@@ -28,10 +28,10 @@ from holdfast.service.wire import (
     SlotIn,
     SlotOut,
     SlotsOut,
-    Strict,
     TalliesOut,
     TallyOut,
 )
+from holdfast.service.wire import DoneOut, Out, Strict
 from holdfast.store import Find, Ref, Selection, Tally
 
 CANCEL_STEP = 500
@@ -56,6 +56,7 @@ class Paging(Strict):
 
 async def groups(call: Call) -> TalliesOut:
     """The groups that have jobs or slots, by name."""
+    counted(call, ScopeKind.GROUP)
     query: Paging = call.query
     if query.after is not None:
         check_name("after", query.after, GROUP_MAX)
@@ -66,7 +67,7 @@ async def groups(call: Call) -> TalliesOut:
 
 async def counts(call: Call) -> TallyOut:
     """How many jobs of a scope are in each state."""
-    return _tally(await _handle(call).counts())
+    return _tally(await _own(call).counts())
 
 
 def _tally(tally: Tally) -> TallyOut:
@@ -81,16 +82,27 @@ def _tally(tally: Tally) -> TallyOut:
 # -- settings --------------------------------------------------------------------------------------
 
 
+class Listing(Strict):
+    LISTS: ClassVar[frozenset[str]] = frozenset()
+    after: str | None = None
+    """The cursor of the page before."""
+    limit: Annotated[int, Meta(ge=1, le=PAGE_MAX)] = PAGE_MAX
+
+    def start(self) -> str:
+        return "" if self.after is None else check_name("after", self.after, NAME_MAX)
+
+
 async def every(call: Call) -> ScopesOut:
-    """Every scope of the tenant that has settings."""
-    found = await configured(call.service.store, call.tenant)
-    return ScopesOut(
-        scopes=[
-            _state(state)
-            for scope, state in sorted(found.items())
-            if scope.kind is not ScopeKind.QUEUE or call.caller.may_queue(scope.part)
-        ]
-    )
+    """The scopes of the tenant that have settings."""
+    query: Listing = call.query
+    found: list[ScopeState] = []
+    async for state in each_configured(call.service.store, call.tenant, query.start()):
+        if not call.caller.may_look(state.scope):
+            continue
+        if len(found) == query.limit:
+            return ScopesOut(scopes=[*map(_state, found)], cursor=found[-1].scope.name)
+        found.append(state)
+    return ScopesOut(scopes=[*map(_state, found)])
 
 
 async def get(call: Call) -> ScopeOut:
@@ -103,12 +115,13 @@ async def change(call: Call) -> ScopeOut:
     handle = _own(call)
     body: ScopeIn = call.body
     changes = given(body, "expect")
-    if isinstance(body.groups, GroupRulesIn):
-        changes["groups"] = given(body.groups)
+    for part in ("groups", "ceiling"):
+        if isinstance(said := getattr(body, part), GroupRulesIn | CeilingIn):
+            changes[part] = given(said)
     if not changes:
         raise InvalidInput(field="body", why="names nothing to change")
     expect = None if body.expect is UNSET else body.expect
-    return _state(await handle.set(expect=expect, **changes))
+    return _state(await handle.set(expect=expect, by=call.by, **changes))
 
 
 async def pause(call: Call) -> ScopeOut:
@@ -119,7 +132,7 @@ async def pause(call: Call) -> ScopeOut:
 
 async def resume(call: Call) -> ScopeOut:
     """Ends a pause; changes nothing when there is none."""
-    return _state(await _own(call).resume(call.caller.name))
+    return _state(await _own(call).resume(call.by.author, call.by.reason))
 
 
 def _state(state: ScopeState) -> ScopeOut:
@@ -130,14 +143,14 @@ def _state(state: ScopeState) -> ScopeOut:
 
 
 def _handle(call: Call) -> ScopeHandle:
-    return ScopeHandle(call.service.store, call.scope())
+    """To look at its settings."""
+    return ScopeHandle(call.service.store, call.scope(), platform=call.caller.platform)
 
 
 def _own(call: Call) -> ScopeHandle:
-    """The same, to change: a tenant and its groups reach over queues that may be others'."""
+    """The same, to act on it: `Caller.check_scope` says who may, here and in the store's verbs."""
     handle = _handle(call)
-    if handle.scope.kind is not ScopeKind.QUEUE and call.caller.queues is not None:
-        raise Forbidden(why="this token is for some queues; it may change those only")
+    call.caller.check_scope(handle.scope)
     return handle
 
 
@@ -146,7 +159,10 @@ def _own(call: Call) -> ScopeHandle:
 
 async def slots(call: Call) -> SlotsOut:
     """The places that outsiders hold now."""
-    return SlotsOut(slots=[_slot(one) for one in await _handle(call).slots()])
+    query: Listing = call.query
+    found = await _own(call).slot_page(query.start(), query.limit)
+    more = found[-1].id if len(found) == query.limit else None
+    return SlotsOut(slots=[_slot(one) for one in found], cursor=more)
 
 
 async def push_slot(call: Call) -> SlotOut:
@@ -198,7 +214,11 @@ async def cancel_group(call: Call) -> DoneOut:
         )
     )
     refs = [Ref(job.tenant, job.id) for job in page.jobs]
-    done = sum(one.canceled for one in await call.service.store.cancel(refs)) if refs else 0
+    done = (
+        sum(one.canceled for one in await call.service.store.cancel(refs, by=call.by))
+        if refs
+        else 0
+    )
     return DoneOut(done=done, cursor=None if page.cursor is None else str(page.cursor))
 
 
@@ -236,6 +256,7 @@ async def load(call: Call) -> LoadOut:
         waiting_per_slot=query.waiting_per_slot,
         at_least=query.at_least,
         at_most=query.at_most,
+        own=call.caller.tenant is not None,
     )
     return LoadOut(
         runnable=found.runnable,

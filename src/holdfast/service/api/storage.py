@@ -4,12 +4,14 @@ Not for other languages: the native API is. The shapes are `stores/remote/wire.p
 its FORMAT; `bounds.py` says what a caller may name. What an enqueue, a claim or an ack may do:
 
 - A caller of one tenant means its own where no tenant is named, and may name no other.
-- A token for some queues enqueues, claims, finds and counts only there; jobs elsewhere are not
-  found. A token for some types enqueues only those, and is never handed a job of another.
+- A token for some queues enqueues, claims, finds, counts, sets and holds slots only there; jobs
+  elsewhere are not found. It may read the limits of its tenant, which hold its jobs back. A token
+  for some types enqueues only those, and is never handed a job of another.
 - An ack carries a lease's secret token, which the store checks: the right to work is enough. One
   without a token, or because a deadline passed, is upkeep's, and needs the right to admin.
 - Workers hold `worker/<name>` while they live. Those of one tenant's callers are kept apart by the
   tenant's name, and their notes say that they serve this tenant and no other.
+- What the platform set on a tenant is changed with the right to platform alone (`ceiling.py`).
 - `upkeep` elects who does the upkeep of all tenants. Who may not is told who leads, and never does.
 - Other names are for admins of every tenant.
 """
@@ -23,15 +25,19 @@ from collections.abc import Sequence
 import msgspec
 from starlette.responses import Response
 
+from holdfast.check import check_name, check_seconds
 from holdfast.errors import InvalidInput, JobNotFound, PayloadTooLarge
-from holdfast.job import Lease, NewJob, Released, check_name, check_seconds
+from holdfast.explain import unnamed
+from holdfast.job import Lease, NewJob, Released
 from holdfast.lifecycle import Transition, decide
-from holdfast.limits import GROUP_MAX, NAME_MAX, PAGE_MAX, QUEUE_MAX, WAIT_S_MAX
+from holdfast.limits import GROUP_MAX, NAME_MAX, QUEUE_MAX, WAIT_S_MAX
 from holdfast.scope import Explanation, ScopeKind
 from holdfast.service.api import bounds
+from holdfast.service.api.hiding import hidden, seen
 from holdfast.service.api.verbs import encoded, encoded_lease, verb
+from holdfast.service.aside import aside
 from holdfast.service.call import Call
-from holdfast.service.rights import Right, Unauthenticated
+from holdfast.service.rights import Unauthenticated
 from holdfast.store import (
     Acked,
     Canceled,
@@ -47,8 +53,6 @@ from holdfast.store import (
     Page,
     Pruned,
     Ref,
-    Selection,
-    Setting,
     Tally,
 )
 from holdfast.stores.remote import wire
@@ -100,7 +104,8 @@ def _capabilities(call: Call) -> Capabilities:
 @verb(wire.ENQUEUE)
 async def enqueue(call: Call, jobs: list[NewJob]) -> list[Enqueued]:
     """Keeps jobs; each has its own answer."""
-    jobs = [bounds.new_job(call, job) for job in jobs]
+    size = sum(len(job.envelope.body) for job in jobs if isinstance(job.envelope.body, bytes))
+    jobs = await aside(size, lambda: [bounds.new_job(call, job) for job in jobs])
     if len(jobs) == 1 and (large := _too_large(call, jobs[0])) is None:
         return [await call.service.enqueues.submit(jobs[0])]  # Travels with those of other callers.
     refused = {n: large for n, job in enumerate(jobs) if (large := _too_large(call, job))}
@@ -119,18 +124,29 @@ def _too_large(call: Call, job: NewJob) -> PayloadTooLarge | None:
 
 @verb(wire.CLAIM)
 async def claim(call: Call, wish: Claim) -> list[Lease]:
-    """Leases jobs. What was claimed for a caller that has left goes back at once."""
-    taking = asyncio.ensure_future(call.service.store.claim(bounds.claim(call, wish)))
+    """Leases jobs. What was claimed for a caller that has left goes back at once, unless it asks
+    again meanwhile: then the second answer has the leases.
+    """
+    wish = bounds.claim(call, wish)
+    claims = call.service.claims
+    claims[wish.nonce] = call
     try:
-        leases = await asyncio.shield(taking)
-    except asyncio.CancelledError:
-        await _give_back(call, await taking, 0)
-        raise
-    if not leases:
-        return leases
-    if await call.request.is_disconnected():
-        await _give_back(call, leases, 0)
-        return []
+        taking = asyncio.ensure_future(call.service.store.claim(wish))
+        try:
+            leases = await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            leases = await taking
+            if claims.get(wish.nonce) is call:
+                await _give_back(call, leases, 0)
+            raise
+        leases = [lease for lease in leases if bounds.may_hold(wish, lease)]
+        if leases and await call.request.is_disconnected():
+            if claims.get(wish.nonce) is call:
+                await _give_back(call, leases, 0)
+            return []
+    finally:
+        if claims.get(wish.nonce) is call:
+            del claims[wish.nonce]
     mine = [lease for lease in leases if call.caller.may_type(lease.job.type)]
     if len(mine) < len(leases):
         others = [lease for lease in leases if not call.caller.may_type(lease.job.type)]
@@ -149,23 +165,29 @@ async def extend(call: Call, extensions: list[Extension]) -> list[Extended]:
     """Renews leases."""
     extensions = [bounds.extension(call, one) for one in extensions]
     if len(extensions) == 1:
-        return [await call.service.extends.submit(extensions[0])]
-    return await call.service.store.extend(extensions)
+        answers = [await call.service.extends.submit(extensions[0])]
+    else:
+        answers = await call.service.store.extend(extensions)
+    return await hidden(call, [Ref(one.tenant, one.id) for one in extensions], answers)
 
 
 @verb(wire.ACK)
 async def ack(call: Call, changes: list[Transition]) -> list[Acked]:
     """Settles leases, by their tokens."""
     changes = [bounds.transition(call, one, upkeep=False) for one in changes]
+    await bounds.results(call, changes)
     if len(changes) == 1:
-        return [await call.service.acks.submit(changes[0])]
-    return await call.service.store.ack(changes)
+        answers = [await call.service.acks.submit(changes[0])]
+    else:
+        answers = await call.service.store.ack(changes)
+    return await hidden(call, [Ref(one.tenant, one.id) for one in changes], answers)
 
 
 @verb(wire.LAPSE)
 async def lapse(call: Call, changes: list[Transition]) -> list[Acked]:
     """Settles what lapsed: upkeep's ack."""
     changes = [bounds.transition(call, one, upkeep=True) for one in changes]
+    await bounds.results(call, changes)
     return await call.service.store.ack(changes)
 
 
@@ -173,29 +195,17 @@ async def lapse(call: Call, changes: list[Transition]) -> list[Acked]:
 
 
 @verb(wire.CANCEL)
-async def cancel(call: Call, refs: list[Ref]) -> list[Canceled]:
+async def cancel(call: Call, asked: wire.Refs) -> list[Canceled]:
     """Cancels what is not finished."""
-    refs = [bounds.ref(call, one) for one in refs]
+    refs, by = [bounds.ref(call, one) for one in asked.refs], bounds.signed(call, asked.by)
     if call.caller.queues is None:
-        return await call.service.store.cancel(refs)
-    seen = await _seen(call, refs)
-    answers = iter(await call.service.store.cancel([one for one in refs if one in seen]))
+        return await call.service.store.cancel(refs, by=by)
+    mine = await seen(call, refs)
+    answers = iter(await call.service.store.cancel([one for one in refs if one in mine], by=by))
     return [
-        next(answers) if one in seen else Canceled(one.id, False, JobNotFound(id=one.id))
+        next(answers) if one in mine else Canceled(one.id, False, JobNotFound(id=one.id))
         for one in refs
     ]
-
-
-async def _seen(call: Call, refs: Sequence[Ref]) -> set[Ref]:
-    """Those that are in the caller's queues."""
-    found: set[Ref] = set()
-    queues = bounds.queues(call, None) or ()
-    for tenant in {one.tenant for one in refs}:
-        ids = tuple({one.id for one in refs if one.tenant == tenant})
-        select = Selection(tenant=tenant, ids=ids, queues=queues)
-        page = await call.service.store.find(Find(select=select, limit=min(len(ids), PAGE_MAX)))
-        found.update(Ref(job.tenant, job.id) for job in page.jobs)
-    return found
 
 
 @verb(wire.CHANGE)
@@ -204,7 +214,8 @@ async def change(call: Call, asked: Change) -> wire.Done:
     bounds.cursor(asked.after)
     bounds.step(asked)
     select = bounds.selection(call, asked.select)
-    done = await call.service.store.change(msgspec.structs.replace(asked, select=select))
+    by = bounds.signed(call, asked.by)
+    done = await call.service.store.change(msgspec.structs.replace(asked, select=select, by=by))
     return wire.Done.of(done)
 
 
@@ -239,11 +250,18 @@ async def find(call: Call, asked: Find) -> Page:
 
 @verb(wire.COUNT)
 async def count(call: Call, asked: wire.Counting) -> list[Tally]:
-    """Counts per queue, group or tenant."""
-    tallies = await _count(call, asked, recount=False)
-    if asked.by is not ScopeKind.QUEUE:
-        return tallies
-    return [tally for tally in tallies if call.caller.may_queue(tally.queue)]
+    """Counts per queue, group or tenant; a token for some queues sees those."""
+    bounds.counted(call, asked.by)
+    queues = call.caller.queues
+    if asked.by is not ScopeKind.QUEUE or queues is None:
+        return await _count(call, asked, recount=False)
+    if asked.part is not None:
+        queues = tuple(queue for queue in queues if queue == asked.part)
+    # One by one: a page of all queues may hold none of these.
+    found: list[Tally] = []
+    for queue in set(queues):
+        found += await _count(call, msgspec.structs.replace(asked, part=queue), recount=False)
+    return sorted(found, key=lambda tally: (tally.tenant, tally.queue))[: asked.limit]
 
 
 @verb(wire.RECOUNT)
@@ -272,9 +290,14 @@ async def _count(call: Call, asked: wire.Counting, *, recount: bool) -> list[Tal
 async def explain(call: Call, asked: Ref) -> Explanation:
     """Every gate that holds a job."""
     ref = bounds.ref(call, asked)
-    if call.caller.queues is not None and not await _seen(call, [ref]):
+    if call.caller.queues is not None and not await seen(call, [ref]):
         raise JobNotFound(id=ref.id)
-    return await call.service.store.explain(ref)
+    found = await call.service.store.explain(ref)
+    return msgspec.structs.replace(
+        found,
+        gates=found.gates if call.caller.queues is None else unnamed(found.gates),
+        tenants=found.tenants if call.caller.tenant is None else None,
+    )
 
 
 @verb(wire.EVENTS)
@@ -290,25 +313,6 @@ async def events(call: Call, asked: wire.Reading) -> EventPage:
         return page
     mine = [event for event in page.events if call.caller.may_queue(event.queue)]
     return EventPage(mine, page.cursor, page.lost)
-
-
-# -- names -----------------------------------------------------------------------------------------
-
-
-@verb(wire.SETTINGS)
-async def settings(call: Call, asked: wire.Under) -> list[Setting]:
-    """Settings under a prefix."""
-    return await call.service.store.settings(under=bounds.settings_under(call, asked.under))
-
-
-@verb(wire.PUT)
-async def put(call: Call, asked: wire.Puts) -> list[Setting]:
-    """Sets names, all or none."""
-    puts = [bounds.put(call, one) for one in asked.puts]
-    if asked.under is not None:
-        bounds.need(call, Right.READ)
-        bounds.settings_under(call, asked.under)
-    return await call.service.store.settings(puts, under=asked.under)
 
 
 # -- wait ------------------------------------------------------------------------------------------
@@ -331,7 +335,9 @@ async def wait(call: Call, asked: wire.Sleep) -> None:
 async def watch(call: Call, asked: wire.Sleep) -> None:
     """Sleeps until a job may have ended, or there may be news."""
     if asked.watch.job is not None:
-        bounds.ref(call, asked.watch.job)
+        ref = bounds.ref(call, asked.watch.job)
+        if call.caller.queues is not None and not await seen(call, [ref]):
+            raise JobNotFound(id=ref.id)
     elif not asked.watch.news:
         raise InvalidInput(field="watch", why="names no job and no news: that is what wait is for")
     await _sleep(call, asked)
@@ -341,7 +347,7 @@ async def _sleep(call: Call, asked: wire.Sleep) -> None:
     """As long as asked, unless the caller leaves or the service goes down."""
     wait_s = min(check_seconds("timeout_s", asked.timeout_s), call.service.limits.wait_s)
     end_s = time.monotonic() + wait_s
-    gone = call.gone()
+    gone, standing = call.gone(), call.standing()
     try:
         while not call.service.closing and not gone.done():
             nap_s = max(0.0, min(NAP_S, end_s - time.monotonic()))
@@ -354,6 +360,7 @@ async def _sleep(call: Call, asked: wire.Sleep) -> None:
                 await asyncio.gather(nap, return_exceptions=True)
             if not nap.cancelled():
                 nap.result()
+            await standing.check()
             now = time.monotonic()
             if now - started < nap_s or now >= end_s:
                 return

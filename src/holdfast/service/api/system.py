@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
@@ -11,12 +12,15 @@ from starlette.responses import Response
 from holdfast import operate
 from holdfast.errors import HoldfastError
 from holdfast.job import State
-from holdfast.roster import roster
+from holdfast.roster import holds, worker_of
+from holdfast.service.api.scopes import Listing
 from holdfast.service.call import Call
 from holdfast.service.endpoint import Status
 from holdfast.service.metrics import MEDIA
 from holdfast.service.render import when
 from holdfast.service.wire import Out
+
+logger = logging.getLogger("holdfast")
 
 READY_S = 2.0
 """How long the store may take to answer a readiness probe."""
@@ -37,17 +41,18 @@ async def alive(call: Call) -> HealthOut:
 
 
 async def ready(call: Call) -> Status:
-    """The store answers: 200, or 503 and why not."""
+    """The store answers: 200, or 503. Anybody may ask, so what the store said is only logged."""
     service = call.service
     if service.closing:
         return Status(503, ReadyOut(ready=False, why="the service is going down"))
     try:
         async with asyncio.timeout(READY_S):
-            await service.store.settings(under="holdfast/ready")
+            await service.store.settings(under="holdfast/ready", limit=1)
     except TimeoutError:
         return Status(503, ReadyOut(ready=False, why=f"no answer in {READY_S:g} s"))
     except HoldfastError as error:
-        return Status(503, ReadyOut(ready=False, why=str(error)))
+        logger.warning("not ready: %s", error)
+        return Status(503, ReadyOut(ready=False, why="the store does not answer; see the log"))
     return Status(200, ReadyOut(ready=True))
 
 
@@ -98,12 +103,18 @@ class WorkerOut(Out):
 
 class WorkersOut(Out):
     workers: Sequence[WorkerOut]
+    cursor: str | None = None
 
 
 async def workers(call: Call) -> WorkersOut:
     """The workers that are present, and what they do."""
-    found = []
-    for one in await roster(call.service.store):
+    query: Listing = call.query
+    found, last, number = [], None, 0
+    async for hold in holds(call.service.store, after=query.start(), most=query.limit):
+        number, last = number + 1, hold.name
+        one = worker_of(hold)
+        if one is None:
+            continue  # It speaks another version's language.
         until = when(one.until)
         assert until is not None
         found.append(
@@ -120,4 +131,4 @@ async def workers(call: Call) -> WorkersOut:
                 why=one.note.why,
             )
         )
-    return WorkersOut(workers=found)
+    return WorkersOut(workers=found, cursor=last if number == query.limit else None)

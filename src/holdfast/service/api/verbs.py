@@ -26,12 +26,20 @@ class NotMsgpack(WrongMedia):
     text = "content-type: is {media!r}, only application/msgpack is read here"
 
 
+class OtherFormat(WrongMedia):
+    text = (
+        "the client speaks format {found!r} of the wire, this service speaks {spoken}: "
+        "run one version of holdfast on both sides"
+    )
+
+
 def verb(one: Verb[Any]) -> Callable[[Callable[[Call, Any], Awaitable[Any]]], Handler]:
     """A function of the verb's value, as a handler of its route."""
 
     def made(act: Callable[[Call, Any], Awaitable[Any]]) -> Handler:
         @wraps(act)
         async def handler(call: Call) -> Response:
+            _same_format(call)
             asked = _decoded(one, await _body(call))
             try:
                 return Response(wire.encode(await act(call, asked)), media_type=MEDIA)
@@ -43,6 +51,13 @@ def verb(one: Verb[Any]) -> Callable[[Callable[[Call, Any], Awaitable[Any]]], Ha
         return handler
 
     return made
+
+
+def _same_format(call: Call) -> None:
+    """A client of another version is told so, before a value of it is misunderstood."""
+    said = call.request.headers.get(wire.FORMAT_HEADER)
+    if said is not None and said != str(wire.FORMAT):
+        raise OtherFormat(found=said[:20], spoken=wire.FORMAT)
 
 
 def _refused(error: HoldfastError) -> Response:

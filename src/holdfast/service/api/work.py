@@ -6,10 +6,12 @@ import random
 import secrets
 from collections.abc import Sequence
 
+import msgspec
 from msgspec import UNSET
 
+from holdfast.check import check_name, check_seconds, check_token
 from holdfast.clock import micros, moment
-from holdfast.codec import BYTES, JSON, OBJECT, Codecs
+from holdfast.codec import BYTES, JSON, OBJECT, Codecs, json_fault
 from holdfast.errors import InvalidInput, JobNotFound, PayloadTooLarge
 from holdfast.job import (
     Completed,
@@ -23,14 +25,15 @@ from holdfast.job import (
     Rules,
     Snoozed,
     State,
-    check_name,
-    check_seconds,
 )
 from holdfast.lifecycle import Transition, completion, decide
 from holdfast.limits import ID_MAX, WORKER_MAX
+from holdfast.service.api.hiding import hidden
+from holdfast.service.aside import aside, size_of
 from holdfast.service.call import Call
 from holdfast.service.problems import problem
 from holdfast.service.render import lease_out, unbase64
+from holdfast.service.rights import Unauthenticated
 from holdfast.service.wire import (
     AckIn,
     AckOut,
@@ -41,7 +44,7 @@ from holdfast.service.wire import (
     LeasesOut,
     OutcomeName,
 )
-from holdfast.store import Acked, Claim, Extension, Find, Selection
+from holdfast.store import Acked, Claim, Extension, Find, Ref, Selection
 
 WRONG_TYPE_US = 5_000_000
 """How long a job rests that was claimed by a token which is not for its type."""
@@ -65,13 +68,20 @@ async def claim(call: Call) -> LeasesOut:
     if asked.wait <= 0:
         leases = await service.store.claim(wanted)
     else:
-        gone = call.gone()
+        gone, standing = call.gone(), call.standing()
         try:
             wait_s = min(asked.wait, service.limits.wait_s)
             leases = await service.pollers.claim(wanted, wait_s, gone)
         finally:
             gone.cancel()
-    return LeasesOut(leases=[lease_out(one) for one in await _allowed(call, leases)])
+        try:
+            await standing.check()
+        except Unauthenticated:
+            await _give_back(call, leases, 0)
+            raise
+    mine = await _allowed(call, leases)
+    size = size_of(one.job for one in mine)
+    return LeasesOut(leases=await aside(size, lambda: [lease_out(one) for one in mine]))
 
 
 async def _allowed(call: Call, leases: list[Lease]) -> list[Lease]:
@@ -80,9 +90,14 @@ async def _allowed(call: Call, leases: list[Lease]) -> list[Lease]:
     others = [one for one in leases if not may(one.job.type)]
     if not others:
         return leases
-    back = Released(WRONG_TYPE_US)
-    await call.service.store.ack([decide(back, one.job, one.token, 0.0) for one in others])
+    await _give_back(call, others, WRONG_TYPE_US)
     return [one for one in leases if may(one.job.type)]
+
+
+async def _give_back(call: Call, leases: Sequence[Lease], delay_us: int) -> None:
+    back = Released(delay_us)
+    if leases:
+        await call.service.store.ack([decide(back, one.job, one.token, 0.0) for one in leases])
 
 
 async def ack(call: Call) -> AcksOut:
@@ -93,6 +108,7 @@ async def ack(call: Call) -> AcksOut:
     answers: list[Acked | None] = []
     for number, one in enumerate(asked):
         check_name("id", one.id, ID_MAX)
+        check_token(f"acks[{number}].token", one.token)
         answers.append(None)
         if not _needs_job(one) and one.outcome is OutcomeName.COMPLETE:  # Nearly all of them.
             changes.append(completion(call.tenant, one.id, one.token))
@@ -109,8 +125,12 @@ async def ack(call: Call) -> AcksOut:
 
 async def _settled(call: Call, changes: list[Transition]) -> list[Acked]:
     if len(changes) == 1:  # A lone one travels with those of other callers.
-        return [await call.service.acks.submit(changes[0])]
-    return await call.service.store.ack(changes) if changes else []
+        answers = [await call.service.acks.submit(changes[0])]
+    else:
+        answers = await call.service.store.ack(changes) if changes else []
+    if call.caller.queues is None:
+        return answers
+    return await hidden(call, [Ref(one.tenant, one.id) for one in changes], answers)
 
 
 def _told(one: Acked) -> AckOut:
@@ -125,7 +145,10 @@ async def _known(call: Call, asked: Sequence[AckIn]) -> dict[str, JobRecord]:
     if not ids:
         return {}
     page = await call.service.store.find(
-        Find(select=Selection(tenant=call.tenant, ids=ids), limit=len(ids))
+        Find(
+            select=Selection(tenant=call.tenant, ids=ids, queues=call.caller.queues or ()),
+            limit=len(ids),
+        )
     )
     return {job.id: job for job in page.jobs}
 
@@ -170,11 +193,16 @@ def _result(call: Call, one: AckIn, job: JobRecord, where: str) -> object:
     if len(body) > call.service.config.result_max:
         most = call.service.config.result_max
         raise PayloadTooLarge(field=f"{where}result", size=len(body), max=most)
+    if one.result is not UNSET and (fault := json_fault(body)) is not None:
+        raise InvalidInput(field=f"{where}result", why=fault)
     codec = job.envelope.codec
     if codec in (JSON, BYTES):
         return body
-    value = _codecs.get(JSON).decode(body, object)
-    return value if codec == OBJECT else _codecs.get(codec).encode(value)
+    try:
+        value = _codecs.get(JSON).decode(body, object)
+        return value if codec == OBJECT else _codecs.get(codec).encode(value)
+    except (msgspec.MsgspecError, OverflowError) as error:  # A number that is too large for it.
+        raise InvalidInput(field=f"{where}result", why=str(error)) from None
 
 
 async def extend(call: Call) -> ExtendsOut:
@@ -183,16 +211,17 @@ async def extend(call: Call) -> ExtendsOut:
         Extension(
             tenant=call.tenant,
             id=check_name("id", one.id, ID_MAX),
-            token=one.token,
+            token=check_token(f"leases[{number}].token", one.token),
             lease_us=micros(one.lease),
             progress=one.progress,
         )
-        for one in call.body.leases
+        for number, one in enumerate(call.body.leases)
     ]
     if len(extensions) == 1:
         found = [await call.service.extends.submit(extensions[0])]
     else:
         found = await call.service.store.extend(extensions)
+    found = await hidden(call, [Ref(one.tenant, one.id) for one in extensions], found)
     return ExtendsOut(
         leases=[
             ExtendOut(id=one.id, until=moment(one.until))

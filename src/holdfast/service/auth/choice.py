@@ -31,4 +31,5 @@ def _rules(settings: AuthSettings) -> TokenRules:
         audience=settings.jwt_audience,
         leeway_s=settings.jwt_leeway_s,
         tenant_pattern=settings.pattern(),
+        sub_tenant=settings.jwt_sub_tenant,
     )

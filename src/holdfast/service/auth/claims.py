@@ -6,14 +6,14 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from holdfast.check import check_name
 from holdfast.errors import InvalidInput
-from holdfast.job import check_name
 from holdfast.limits import QUEUE_MAX, SELECT_MAX, TENANT_MAX, TYPE_MAX, WORKER_MAX
 from holdfast.service.rights import Caller, Forbidden, Right, rights
 
 TENANT_PATTERN = r"^[a-z][a-z0-9-]{1,62}$"
 TENANT_CLAIMS = ("tid", "tenantId", "tenant_id", "organizationId", "organization_id")
-"""All mean the same; `sub` counts only where none of them is."""
+"""All mean the same; `sub` counts only where none of them is, and the service was told so."""
 ALL_TENANTS = "holdfast_all_tenants"
 """True, with the right admin: a service's token, which names its tenant by header."""
 RIGHT_CLAIMS = ("scope", "scopes", "rights")
@@ -25,19 +25,26 @@ Claims = Mapping[str, Any]
 _RIGHTS = {right.value: right for right in Right}
 
 
-def caller_of(claims: Claims, pattern: re.Pattern[str]) -> Caller:
-    """The caller; Forbidden where the token, though genuine, does not say clearly who it is for."""
-    granted = rights(_rights(claims))
+def caller_of(claims: Claims, pattern: re.Pattern[str], *, sub_tenant: bool = False) -> Caller:
+    """The caller; Forbidden where the token, though genuine, does not say clearly who it is for.
+
+    `sub_tenant`: where no claim names a tenant, `sub` does. Only for an issuer whose subjects are
+    tenants: with any other, each user would be a tenant of its own.
+    """
+    named = _rights(claims)
+    tenant = _tenant(claims, named, pattern, ("sub",) if sub_tenant else ())
     return Caller(
         name=_name(claims),
-        tenant=_tenant(claims, granted, pattern),
-        rights=granted,
+        tenant=tenant,
+        rights=rights(named, tenant),
         queues=_names(claims, "queues", QUEUE_MAX),
         types=_names(claims, "types", TYPE_MAX),
     )
 
 
-def _tenant(claims: Claims, granted: frozenset[Right], pattern: re.Pattern[str]) -> str | None:
+def _tenant(
+    claims: Claims, named_rights: set[Right], pattern: re.Pattern[str], last: tuple[str, ...]
+) -> str | None:
     named = [claim for claim in TENANT_CLAIMS if claim in claims]
     every = claims.get(ALL_TENANTS, False)
     if not isinstance(every, bool):
@@ -45,10 +52,12 @@ def _tenant(claims: Claims, granted: frozenset[Right], pattern: re.Pattern[str])
     if every:
         if named:
             raise Forbidden(why=f"claims {ALL_TENANTS} and {named[0]} contradict each other")
-        if Right.ADMIN not in granted:
+        if Right.ADMIN not in named_rights:
             raise Forbidden(why=f"claim {ALL_TENANTS}: needs the right admin")
         return None
-    values = [_tenant_name(claims, claim, pattern) for claim in named or ["sub"]]
+    values = [_tenant_name(claims, claim, pattern) for claim in named or last]
+    if not values:
+        raise Forbidden(why=f"the token names no tenant: it has none of {', '.join(TENANT_CLAIMS)}")
     if len(set(values)) > 1:
         raise Forbidden(why=f"claims {', '.join(named)} name different tenants")
     return values[0]

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast.check import check_name
 from holdfast.errors import ConfigError, InvalidInput
-from holdfast.job import check_name
 from holdfast.limits import QUEUE_MAX, TENANT_MAX, TYPE_MAX, WORKER_MAX
 from holdfast.service.auth.bearer import api_key
 from holdfast.service.rights import Caller, Right, Unauthenticated, rights
@@ -34,6 +34,7 @@ PREFIX = "hf_"
 KEY_BYTES = 32
 HASH_PREFIX = "sha256:"
 EVERY_TENANT = "*"
+NOT_A_TENANTS = "is over tenants; a key of one tenant cannot have it"
 LOOK_S = 1.0
 """Between looks at the file."""
 FILE_MAX = 16 * 1024 * 1024
@@ -62,11 +63,16 @@ class KeyEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     queues: tuple[str, ...] | None = None
     types: tuple[str, ...] | None = None
 
+    @property
+    def whose(self) -> str | None:
+        """The tenant; None is every one."""
+        return None if self.tenant == EVERY_TENANT else self.tenant
+
     def caller(self) -> Caller:
         return Caller(
             name=self.name,
-            tenant=None if self.tenant == EVERY_TENANT else self.tenant,
-            rights=rights(self.rights),
+            tenant=self.whose,
+            rights=rights(self.rights, self.whose),
             queues=self.queues,
             types=self.types,
         )
@@ -166,6 +172,8 @@ def _check(where: str, entry: KeyEntry) -> None:
         raise ConfigError(field=f"{where}.hash", why=why)
     if not entry.rights:
         raise ConfigError(field=f"{where}.rights", why="must name at least one")
+    if Right.PLATFORM in entry.rights and entry.whose is not None:
+        raise ConfigError(field=f"{where}.rights", why=f"{Right.PLATFORM}: {NOT_A_TENANTS}")
     try:
         check_name(f"{where}.name", entry.name, WORKER_MAX)
         if entry.tenant is not None:

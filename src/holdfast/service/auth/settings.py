@@ -42,6 +42,8 @@ class AuthSettings(msgspec.Struct, frozen=True, kw_only=True):
     jwt_leeway_s: float = 30.0
     """How far the issuer's clock may be off."""
     tenant_pattern: str = TENANT_PATTERN
+    jwt_sub_tenant: bool = False
+    """A token without a claim of a tenant is for the one that its `sub` names."""
 
     @classmethod
     def of(cls, **given: Any) -> AuthSettings:
@@ -99,7 +101,7 @@ class AuthSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 _OF_MODE = {
     Mode.KEYS: ("keys",),
-    Mode.JWT: ("jwt_key", "jwt_alg", "jwks", "jwt_issuer", "jwt_audience"),
+    Mode.JWT: ("jwt_key", "jwt_alg", "jwks", "jwt_issuer", "jwt_audience", "jwt_sub_tenant"),
 }
 
 

@@ -34,6 +34,8 @@ class TokenRules(msgspec.Struct, frozen=True, kw_only=True):
     """One of them."""
     leeway_s: float
     tenant_pattern: re.Pattern[str]
+    sub_tenant: bool = False
+    """`sub` names the tenant where no other claim does."""
 
 
 class Tokens:
@@ -53,9 +55,9 @@ class Tokens:
         key = await self._keys.key(_kid(token))
         claims = verified(token, key, self._rules)
         ends_at = float(claims["exp"])
-        caller = msgspec.structs.replace(
-            caller_of(claims, self._rules.tenant_pattern), until=ends_at + self._rules.leeway_s
-        )
+        rules = self._rules
+        known = caller_of(claims, rules.tenant_pattern, sub_tenant=rules.sub_tenant)
+        caller = msgspec.structs.replace(known, until=ends_at + rules.leeway_s)
         self._recent.put(token, caller, ends_at)
         return caller
 

@@ -44,9 +44,8 @@ async def count(ask: Ask) -> CountOut:
 
 async def jobs(ask: Ask) -> JobIdsOut:
     under = mapping.team_scope(ask.team(ask.part("team"), "team")).slots
-    holds = await ask.wire.store.hold(under=under)
-    names = (hold.name.removeprefix(under) for hold in holds[:LISTED_MAX])
-    return JobIdsOut(jobIds=[mapping.id_of(name) for name in names])
+    holds = ask.wire.each_hold(under, LISTED_MAX)
+    return JobIdsOut(jobIds=[mapping.id_of(hold.name.removeprefix(under)) async for hold in holds])
 
 
 async def mark_crawl(ask: Ask) -> SuccessOut:
@@ -73,6 +72,6 @@ async def jobs_of_crawl(ask: Ask) -> JobIdsOut:
     """A token for one team sees the markers that were set by such tokens, others see all."""
     scope = mapping.crawl_scope(mapping.crawl_name(ask.part("crawl"), "crawl"))
     under = scope.slot(mapping.crawl_markers(ask.caller.tenant))
-    holds = await ask.wire.store.hold(under=under)
+    holds = [hold async for hold in ask.wire.each_hold(under, LISTED_MAX)]
     found = {mapping.marked_job(hold.name.removeprefix(scope.slots)): None for hold in holds}
     return JobIdsOut(jobIds=list(found)[:LISTED_MAX])

@@ -7,6 +7,7 @@ The team is in the path or in the body, so whether the caller may act for it is 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from holdfast.errors import HoldfastError
+from holdfast.service.aside import aside
 from holdfast.service.call import Call, decoded
 from holdfast.service.endpoint import JSON_MEDIA, NOBODY, read
 from holdfast.service.firecrawl import mapping
@@ -102,12 +104,18 @@ class Endpoint:
     async def _respond(self, request: Request) -> Response:
         line, wire = self._line, self._wire
         try:
-            caller = NOBODY if line.right is None else await wire.service.caller(request)
+            caller = NOBODY if line.right is None else await wire.caller(request)
             _allow(line, caller)
             ask = Ask(wire, request, caller)
             if line.body is not None:
-                ask.body = line.body(await _body(request, wire.settings.body_max))
-            return Response(_encoder.encode(await line.handler(ask)), media_type=JSON_MEDIA)
+                body = await _body(request, wire.settings.body_max)
+                ask.body = await aside(len(body), partial(line.body, body))
+            if line.right is Right.READ:
+                async with wire.service.reads.lane(caller):
+                    found = await line.handler(ask)
+            else:
+                found = await line.handler(ask)
+            return Response(_encoder.encode(found), media_type=JSON_MEDIA)
         except HoldfastError as error:
             return answer(problem(error, request.scope.get("request_id")))
 

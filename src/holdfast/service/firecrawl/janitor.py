@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 
 from holdfast.clock import Micros
 from holdfast.errors import HoldfastError
-from holdfast.limits import PAGE_MAX
+from holdfast.limits import PAGE_MAX, SLOTS_MAX
 from holdfast.scope import Scope, ScopeKind
 from holdfast.scopes import ALIVE, recount
 from holdfast.service.api.system import READY_S
@@ -37,7 +37,7 @@ async def health(ask: Ask) -> HealthOut:
     """200 also when the store does not answer."""
     try:
         async with asyncio.timeout(READY_S):
-            await ask.wire.store.settings(under="holdfast/ready")
+            await ask.wire.store.settings(under="holdfast/ready", limit=1)
     except (HoldfastError, TimeoutError):
         return HealthOut(status="degraded", fdbConnected=False)
     return HealthOut(status="ok", fdbConnected=True)
@@ -125,7 +125,7 @@ async def _slots_correction(wire: Wire, scope: Scope) -> int:
         return sum(tally.slots for tally in await wire.tally(scope))
 
     async def actual() -> int | None:
-        return len(await wire.store.hold(under=scope.slots))
+        return len([hold async for hold in wire.each_hold(scope.slots, SLOTS_MAX)])
 
     return await _correction(wire.store, counted, actual)
 

@@ -19,11 +19,21 @@ from urllib.parse import quote, unquote
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from holdfast.check import check_name, check_token
 from holdfast.clock import Micros
-from holdfast.codec import BYTES, JSON
+from holdfast.codec import BYTES, JSON, json_fault
 from holdfast.errors import InvalidInput
-from holdfast.job import TERMINAL, Envelope, JobRecord, Lease, NewJob, Rules, check_name
-from holdfast.limits import DELAY_S_MAX, GROUP_MAX, ID_MAX, NAME_MAX, TENANT_MAX, WORKER_MAX
+from holdfast.job import TERMINAL, Envelope, JobRecord, Lease, NewJob, Rules
+from holdfast.limits import (
+    DELAY_S_MAX,
+    GROUP_MAX,
+    HOLD_S_MAX,
+    ID_MAX,
+    NAME_MAX,
+    TENANT_MAX,
+    WORKER_MAX,
+)
+from holdfast.redact import Redacted
 from holdfast.scope import Scope, ScopeKind
 from holdfast.service.call import decoded
 from holdfast.service.firecrawl.shapes import JobOut, PoppedOut, PushIn
@@ -38,6 +48,7 @@ CLAIMS = "firecrawl/claim/"
 JOB_MAX = 256
 """Characters of a job's id, escaped: two of them, a team and a crawl still fit a name."""
 TIMEOUT_MS_MAX = int(DELAY_S_MAX * 1000)
+MARKER_MS_MAX = int(HOLD_S_MAX * 1000)
 
 # -- names -----------------------------------------------------------------------------------------
 
@@ -94,7 +105,7 @@ def ttl_us(timeout_ms: float | None, crawl: str | None) -> Micros | None:
 
 def marker_us(timeout_ms: int) -> Micros:
     """How long a marker stands; 0 takes it away, for its end is not in the future."""
-    return max(0, min(timeout_ms, TIMEOUT_MS_MAX)) * 1000
+    return max(0, min(timeout_ms, MARKER_MS_MAX)) * 1000
 
 
 def native_priority(priority: int) -> int:
@@ -134,17 +145,25 @@ def read_push(body: bytes) -> tuple[PushIn, bytes]:
     reads: its backslash is put aside while the rest is read, and put back into the data.
     """
     mask = secrets.token_hex(16).encode()
-    masked = _ESCAPES.sub(lambda one: mask + one[0][1:] if one[1] else one[0], body)
+    masked = _masked(body, mask)
+    push: PushIn = decoded(_push, masked)
+    if (fault := json_fault(bytes(push.job.data))) is not None:
+        raise InvalidInput(field="job.data", why=fault)
     if len(masked) == len(body):
-        push: PushIn = decoded(_push, body)
         return push, bytes(push.job.data)
-    push = decoded(_push, masked)
     for field in ("teamId", "crawlId", "job.id", "job.listenChannelId"):
         holder, _, name = field.rpartition(".")
         value = getattr(push.job if holder else push, name)
         if isinstance(value, str) and mask.decode() in value:
             raise InvalidInput(field=field, why="has half of a surrogate pair")
     return push, bytes(push.job.data).replace(mask, b"\\")
+
+
+def _masked(text: bytes, mask: bytes = b"") -> bytes:
+    """The text with every backslash before half of a surrogate pair put aside."""
+    if b"\\u" not in text:
+        return text
+    return _ESCAPES.sub(lambda one: mask + one[0][1:] if one[1] else one[0], text)
 
 
 class _Head(msgspec.Struct, frozen=True):
@@ -222,8 +241,8 @@ def job_id(job: JobRecord) -> str | None:
 
 def job_out(job: JobRecord) -> JobOut | None:
     parts = _parts(job)
-    if parts is None:
-        return None
+    if parts is None or json_fault(_masked(parts[1])) is not None:
+        return None  # Somebody else wrote it, and the answer with it.
     head, data = parts
     return JobOut(
         id=head.id,
@@ -248,7 +267,7 @@ def popped(lease: Lease) -> PoppedOut | None:
 # -- claims ----------------------------------------------------------------------------------------
 
 
-class Key(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class Key(Redacted, msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """What a queueKey carries: whose job, which, and the right to settle it."""
 
     tenant: str
@@ -275,12 +294,18 @@ def key_text(key: Key) -> str:
 def key_of(text: str) -> Key:
     try:
         key = _key.decode(base64.b64decode(text, validate=True))
-        for field, most in (("tenant", TENANT_MAX), ("id", ID_MAX), ("token", NAME_MAX)):
-            check_name(field, getattr(key, field), most)
+        check_name("tenant", key.tenant, TENANT_MAX)
+        check_name("id", key.id, ID_MAX)
+        check_name("token", key.token, NAME_MAX)
         job_name(key.job)
     except (binascii.Error, ValueError, msgspec.MsgspecError, InvalidInput):
         raise BadKey(why="is not one that a pop has given") from None
     return key
+
+
+def token_name(token: str) -> str:
+    """The token, if a lease can have it."""
+    return check_token("queueKey", token)
 
 
 def claim_hold(key: Key) -> str:
@@ -307,7 +332,7 @@ def claim_of(name: str, under: str, token: str) -> Claimed | None:
     return Claimed(name[found.end() : end], name[end + 1 :], token)
 
 
-class Claimed(msgspec.Struct, frozen=True):
+class Claimed(Redacted, msgspec.Struct, frozen=True):
     """As much of a claim as settling it takes."""
 
     tenant: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+from functools import partial
 from typing import Any
 
 import uuid_utils
@@ -13,7 +13,9 @@ from holdfast.lifecycle import Transition, decide
 from holdfast.limits import EXCLUDE_MAX
 from holdfast.scope import Scope, ScopeKind
 from holdfast.scopes import ALIVE
+from holdfast.service.aside import aside, size_of
 from holdfast.service.firecrawl import mapping
+from holdfast.service.firecrawl.claims import note_of
 from holdfast.service.firecrawl.endpoint import Ask
 from holdfast.service.firecrawl.mapping import QUEUE, TYPE, Claimed, Key
 from holdfast.service.firecrawl.overdue import Overdue, end_overdue
@@ -37,6 +39,8 @@ STRANGERS_MAX = 100
 """Jobs that a pop puts aside because somebody else put them into the queue."""
 OVERDUE_POP = Overdue(claims=False, step=20, steps=1)
 """What a pop that found nothing removes of the jobs past their time."""
+RELEASED_MAX = 1000
+"""Claims of one id that a release gives back."""
 JOBS_DEFAULT, JOBS_MAX = 10_000, 100_000
 DONE = SuccessOut(success=True)
 
@@ -79,39 +83,36 @@ async def pop(ask: Ask) -> Any:
         )
     worker = "firecrawl" if body.workerId is None else mapping.worker_name(body.workerId)
     for _ in range(STRANGERS_MAX):
-        lease = await _claimed(ask.wire, tenant, worker, tuple(sorted(blocked)))
+        salt, nonce = await ask.wire.nonces.new()
+        wish = Claim(
+            worker=worker,
+            nonce=nonce,
+            limit=1,
+            lease_us=ask.wire.claim_us,
+            tenants=(tenant,),
+            queues=(QUEUE,),
+            exclude_groups=tuple(sorted(blocked)),
+        )
+        lease = next(iter(await ask.wire.store.claim(wish)), None)
         if lease is None:
             await end_overdue(ask.wire, tenant, OVERDUE_POP)
             return None
-        found = mapping.popped(lease)
+        found = await aside(size_of([lease.job]), partial(mapping.popped, lease))
         if found is not None:
-            return await _given(ask, lease, found, bare=body.workerId is None)
+            note = None if body.workerId is None else note_of(salt, nonce, lease.token)
+            return await _given(ask, lease, found, note)
         await _refused(ask.wire, lease)
     return None
 
 
-async def _claimed(wire: Wire, tenant: str, worker: str, blocked: tuple[str, ...]) -> Lease | None:
-    leases = await wire.store.claim(
-        Claim(
-            worker=worker,
-            nonce=secrets.token_hex(16),
-            limit=1,
-            lease_us=wire.claim_us,
-            tenants=(tenant,),
-            queues=(QUEUE,),
-            exclude_groups=blocked,
-        )
-    )
-    return leases[0] if leases else None
-
-
-async def _given(ask: Ask, lease: Lease, found: PoppedOut, *, bare: bool) -> Any:
+async def _given(ask: Ask, lease: Lease, found: PoppedOut, note: str | None) -> Any:
+    """The answer to a pop; without a note the job is removed."""
     claimed = Claimed(lease.job.tenant, lease.job.id, lease.token)
-    if bare:
+    if note is None:
         acked = await ask.service.acks.submit(_transition(claimed, State.COMPLETED))
         return None if acked.error is not None else found.job
     name = mapping.claim_hold(Key(claimed.tenant, claimed.id, claimed.token, found.job.id))
-    await ask.wire.holds.submit(Take(name, OWNER, ask.wire.claim_us, claimed.token))
+    await ask.wire.holds.submit(Take(name, OWNER, ask.wire.claim_us, note))
     return found
 
 
@@ -130,6 +131,8 @@ async def complete(ask: Ask) -> SuccessOut:
     key = mapping.key_of(body.queueKey)
     if ask.caller.tenant not in (None, key.tenant):
         return SuccessOut(success=False)  # Another tenant's job is not found.
+    if mapping.known(mapping.token_name, key.token) is None:
+        return SuccessOut(success=False)
     claimed = Claimed(key.tenant, key.id, key.token)
     acked = await ask.service.acks.submit(_transition(claimed, State.COMPLETED))
     done = acked.error is None
@@ -167,9 +170,10 @@ async def release(ask: Ask) -> SuccessOut:
         return DONE
     under, own = mapping.claims_under(body.jobId, None), ask.caller.tenant
     narrow = under if own is None else mapping.claims_under(body.jobId, own)
-    holds = await ask.wire.store.hold(under=narrow)
-    found = [mapping.claim_of(hold.name, under, hold.note) for hold in holds]
-    for claimed, hold in zip(found, holds, strict=True):
+    holds = [hold async for hold in ask.wire.each_hold(narrow, RELEASED_MAX)]
+    for hold in holds:
+        token = await ask.wire.nonces.token(hold.note)
+        claimed = mapping.claim_of(hold.name, under, token)
         if claimed is not None:
             back = _transition(claimed, State.ENQUEUED, give_back=True)
             await ask.service.acks.submit(back)  # A refusal: it is claimed no more.

@@ -7,6 +7,8 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
+from holdfast.redact import Redacted
+
 Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 
@@ -34,7 +36,7 @@ class PopIn(Struct, frozen=True):
     blockedCrawlIds: tuple[str, ...] | None = None
 
 
-class CompleteIn(Struct, frozen=True):
+class CompleteIn(Redacted, Struct, frozen=True):
     queueKey: str
 
 
@@ -78,7 +80,7 @@ class JobOut(Struct, frozen=True):
     teamId: str | UnsetType = UNSET
 
 
-class PoppedOut(Struct, frozen=True):
+class PoppedOut(Redacted, Struct, frozen=True):
     job: JobOut
     queueKey: str
 

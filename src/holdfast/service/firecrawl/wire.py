@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 
 import msgspec
+from starlette.requests import Request
 
 from holdfast.clock import Micros, micros
 from holdfast.coalesce import Coalescer
 from holdfast.errors import ConfigError
 from holdfast.job import Rules
-from holdfast.limits import ATTEMPTS_MAX, BATCH_MAX, DELAY_S_MAX, LEASE_S_MAX
+from holdfast.limits import ATTEMPTS_MAX, BATCH_MAX, DELAY_S_MAX, LEASE_S_MAX, PAGE_MAX
 from holdfast.scope import Scope, ScopeKind
+from holdfast.service.auth.bearer import KEY_HEADER
+from holdfast.service.auth.nobody import check_local
 from holdfast.service.firecrawl import mapping
+from holdfast.service.firecrawl.claims import Nonces
+from holdfast.service.rights import Caller, Right, rights
 from holdfast.service.service import PENDING_MAX, Service
 from holdfast.service.settings import MIB
 from holdfast.store import Hold, Take, Tally
@@ -25,8 +30,21 @@ RENEW_S = 3600.0
 """How often a process says again that a team has jobs of a crawl."""
 REMEMBERED_MAX = 50_000
 """Crawls and markers that a process remembers."""
+TEAMS_MAX = 10_000
+"""Teams of one crawl that are looked for."""
 OWNER = "firecrawl"
 """Of all holds that any process of the wire may renew."""
+
+
+ANYBODY = Caller(
+    name="firecrawl",
+    tenant=None,
+    rights=rights([Right.PRODUCE, Right.WORK, Right.OPERATE]),
+    queues=(mapping.QUEUE,),
+    types=(mapping.TYPE,),
+)
+"""Who uses an open wire: every team, and nothing but the wire."""
+TOKEN_HEADERS = ("authorization", KEY_HEADER)
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +53,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     keep_s: float = 3600.0
     """How long the record of a completed or expired job stays, for operators; the wire hides it."""
     body_max: int = 2 * MIB
+    open: bool = False
+    """Who sends no token may use the wire, for every team: Firecrawl's own client sends none."""
+    local_only: bool = False
+    """Where it is open, it serves only what was sent to this machine's own names."""
 
     def checked(self) -> Settings:
         for name, least, most in (("claim_s", 0.1, LEASE_S_MAX), ("keep_s", 0, DELAY_S_MAX)):
@@ -57,8 +79,17 @@ class Wire:
         self.holds: Coalescer[Take, Hold] = Coalescer(
             service.store.hold, batch_max=BATCH_MAX, pending_max=PENDING_MAX
         )
+        self.nonces = Nonces(service.store)
         self._listed: OrderedDict[tuple[str, str], float] = OrderedDict()
         self._markers: OrderedDict[str, tuple[Micros, str | None]] = OrderedDict()
+
+    async def caller(self, request: Request) -> Caller:
+        """Who calls. A token is asked for where the wire is not open, and counts where it is."""
+        if not self.settings.open or any(name in request.headers for name in TOKEN_HEADERS):
+            return await self.service.caller(request)
+        if self.settings.local_only:
+            check_local(request)
+        return self.service.admitted(request, ANYBODY)
 
     # -- crawls ----------------------------------------------------------------------------------
 
@@ -90,7 +121,19 @@ class Wire:
     async def crawl_teams(self, crawl: str) -> list[str]:
         """The teams that are known to have jobs of the crawl; a hint."""
         under = mapping.crawl_scope(crawl).slot(mapping.TEAMS)
-        return [hold.name.removeprefix(under) for hold in await self.store.hold(under=under)]
+        return [hold.name.removeprefix(under) async for hold in self.each_hold(under, TEAMS_MAX)]
+
+    async def each_hold(self, under: str, most: int) -> AsyncIterator[Hold]:
+        """The first held names under a prefix, read a page at a time."""
+        after, more = "", True
+        while more and most > 0:
+            limit = min(most, PAGE_MAX)
+            page = await self.store.hold(under=under, after=after, limit=limit)
+            for hold in page:
+                yield hold
+            most -= len(page)
+            more = len(page) == limit
+            after = page[-1].name if page else after
 
     async def crawl_tallies(self, crawl: str, tenant: str | None) -> list[Tally]:
         """The crawl's counts: in one team, or in each that has jobs of it.

@@ -15,12 +15,13 @@ from holdfast.errors import StoreError
 from holdfast.job import Lease
 from holdfast.limits import REPAIR_MAX, REPAIR_PASSES_MAX
 from holdfast.store import Claim
-from holdfast.stores.foundationdb import claims, gates
+from holdfast.stores.foundationdb import claims, gates, repeats
+from holdfast.stores.foundationdb.lines import tidy
 from holdfast.stores.foundationdb.rules import Known
 from holdfast.stores.foundationdb.runner import Ahead, Work
 from holdfast.stores.foundationdb.step import Step
-from holdfast.stores.foundationdb.taking import Manner, Stranger, Taking, announce, ask
-from holdfast.stores.foundationdb.turns import PATIENCE_S, Turns, tidy
+from holdfast.stores.foundationdb.taking import Manner, Stranger, Taking, ask
+from holdfast.stores.foundationdb.turns import PATIENCE_S, Turns, announce
 
 T = TypeVar("T")
 
@@ -52,7 +53,7 @@ class Claiming:
         if taking.empty:
             with suppress(StoreError):  # The claim is done; the pointers can wait.
                 await self._write(partial(tidy, lines=list(dict.fromkeys(taking.empty))))
-        for line in self._turns.shut(taking.shut, taking.ranks):
+        for line in self._turns.shut(taking.shut, taking.visited):
             with suppress(StoreError):
                 await self._write(partial(gates.close, known=self._known, line=line))
         return taking.leases
@@ -95,16 +96,22 @@ class Claiming:
         def ahead(step: Step) -> None:
             if look:
                 claims.ask_overdue(step)
+            repeats.ask(step, self._claim)
             ask(step, self._claim, self._turns)
 
         async def take(step: Step) -> Taking:
-            if look and await claims.overdue(step):
+            again = await repeats.again(step, self._claim)
+            if again is None and look and await claims.overdue(step):
                 raise claims.Overdue
             for taking in tries:
                 taking.release()
             taking = Taking(step, self._claim, self._turns, self._known, manner)
             tries.append(taking)
+            if again is not None:
+                taking.leases = again
+                return taking
             await taking.run()
+            repeats.remember(step, self._claim, taking.leases)
             return taking
 
         try:

@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from holdfast.clock import SECOND, Micros, seconds
-from holdfast.job import EventKind, State
+from holdfast.job import EventKind, Reason, State
+from holdfast.lifecycle import clip, why
 from holdfast.limits import REPAIR_MAX, WAIT_S_MAX
 from holdfast.store import Watch
 from holdfast.stores.foundationdb import gates, places
-from holdfast.stores.foundationdb.journey import stand
+from holdfast.stores.foundationdb.journey import finish, stand
 from holdfast.stores.foundationdb.layout import (
     Space,
     whole,
 )
-from holdfast.stores.foundationdb.rows import Row, lease_of
+from holdfast.stores.foundationdb.lines import open_lines
+from holdfast.stores.foundationdb.rows import Row, lease_of, plain
 from holdfast.stores.foundationdb.rules import Known
 from holdfast.stores.foundationdb.step import Step
-from holdfast.stores.foundationdb.turns import open_lines
+from holdfast.stores.foundationdb.turns import Turns
 
 REPAIRED = (Space.DUE, Space.HELD, Space.REOPEN, Space.TTL)
 """The indexes by instants that a claim looks at first."""
@@ -135,6 +137,14 @@ def retire(step: Step, row: Row) -> None:
     step.save(row)
 
 
+async def fail_unreadable(step: Step, row: Row, fault: str) -> None:
+    """Fails a job that nobody could run: by itself, before it costs anybody an attempt."""
+    row.state, row.reason, row.error = State.FAILED, Reason.DECODE, plain(clip(fault))
+    row.updated_at = step.now
+    await finish(step, row)
+    step.note(EventKind.FAILED, row, note=why(row))
+
+
 # -- what a sleeper waits for ----------------------------------------------------------------------
 
 
@@ -146,8 +156,8 @@ async def soonest(step: Step, known: Known, watch: Watch) -> float:
         row = await step.row(watch.job.tenant, watch.job.id)
         return WAIT_S_MAX if row is not None and row.alive else 0.0
     instants = []
-    lines, _ = await open_lines(step, (watch.tenants, watch.queues))
-    async for _, rooms, ready in places.survey(step, known, list(lines)):
+    lines = await open_lines(step, Turns(), (watch.tenants, watch.queues))
+    async for _, rooms, ready in places.survey(step, known, lines):
         if all(room.left() > 0 for room in rooms):
             if ready:
                 return 0.0

@@ -20,6 +20,10 @@ the lease, it does not count: it waits until it has seen the length of the lease
 While the version stands still the monotonic clock goes on from it (ticks): the time since the
 version was first seen has surely passed too.
 
+After a restore the cluster's version may lie behind that of a claim: such a lease is none of this
+clock's, and the wall clock with grace alone ends it. Upkeep puts it where it will be found then
+(`sweep.py`).
+
 So a dead worker's job is taken as soon as its lease is over, by any process that has been there for
 as long; and nothing is taken early, whatever the clocks of others say. Fences guard every ack
 anyway.
@@ -36,6 +40,8 @@ from holdfast.clock import SECOND, Clock, Micros, SystemClock
 
 LAG_MAX = 5 * SECOND
 """Versions that an idle cluster may owe; measured 2.1 s."""
+RESTORED = 60 * SECOND
+"""Versions that go back by more than this are another cluster's: it was restored."""
 DRIFT = 100
 """One part in so many that versions may run faster than time."""
 JUMPS_MAX = 64
@@ -63,6 +69,10 @@ class Witness:
                 self._born, self._version, self._at = version, version, now
             elif version > self._version:
                 self._grow(version, now)
+            elif version < self._version - RESTORED:
+                self._born, self._version, self._at = version, version, now
+                self._owed = 0
+                self._jumps.clear()
             passed = min(LAG_MAX, int((now - self._at) * SECOND))
             return self._version + passed
 
@@ -111,11 +121,23 @@ class Instant:
         """Whether a lease is over: its end by the wall, its place in the index, its length."""
         if self._witness is None:
             return until <= self.now
+        if self.ahead(deadline, lease_us):
+            return until + self._grace <= self.now
         if deadline > self.horizon:
             return False
         if until + self._grace <= self.now:
             return True
         return self._witness.age(deadline - lease_us, self.horizon) >= lease_us
+
+    def ahead(self, deadline: int, lease_us: Micros) -> bool:
+        """Whether a lease was taken at a version that the cluster has not reached: before a
+        restore. Processes may differ by LAG_MAX.
+        """
+        return self._witness is not None and deadline - lease_us > self.horizon + LAG_MAX
+
+    def place(self, until: Micros) -> int:
+        """Where such a lease stands so that it is found when the wall clock ends it."""
+        return self.horizon + max(0, until + self._grace - self.now)
 
     def judged(self, until: Micros | None, deadline: int, lease_us: Micros) -> Micros:
         """The instant at which `lifecycle.refusal` finds this lease valid or expired, as it is."""

@@ -9,6 +9,7 @@ from holdfast.job import State
 from holdfast.scope import Scope, ScopeKind
 from holdfast.stores.bell import Line
 from holdfast.stores.foundationdb.layout import Space, after, number, text, texts, whole
+from holdfast.stores.foundationdb.lines import unpoint
 from holdfast.stores.foundationdb.places import Room, ask_rooms, contend, group_room, learn
 from holdfast.stores.foundationdb.rows import BY_RANK, BY_SEQ, Row
 from holdfast.stores.foundationdb.rules import Known
@@ -36,8 +37,7 @@ async def close(step: Step, known: Known, line: Line) -> None:
     if not shut:
         return
     step.put(_resting(step, *line), b"")
-    for key in step.keys.line(*line):
-        step.drop(key)
+    await unpoint(step, [line])
     for room in shut:
         await reopen_later(step, room)
         if room.opens_at() is not None:

@@ -12,7 +12,7 @@ from holdfast.job import TERMINAL, EventKind, NewJob
 from holdfast.lifecycle import Transition, apply, refusal, why
 from holdfast.scope import Scope
 from holdfast.store import Acked, Enqueued, Extended, Extension, Ref
-from holdfast.stores.foundationdb import gates, places
+from holdfast.stores.foundationdb import gates, places, shares
 from holdfast.stores.foundationdb.layout import (
     STEP_BYTES_MAX,
     Space,
@@ -51,6 +51,7 @@ def batches(jobs: Sequence[NewJob]) -> Iterator[Sequence[NewJob]]:
 def ask_enqueue(step: Step, jobs: Sequence[NewJob], *, believe: bool = True) -> None:
     """Asks for what `enqueue` will need, as far as that is known without an answer."""
     places.ask(step, (job.tenant for job in jobs))
+    shares.ask(step, jobs)
     step.ask_last()
     step.ask_rows(_doubted(jobs, believe))
     step.ask(_holder_key(step, job) for job in jobs if job.key is not None)
@@ -97,7 +98,9 @@ async def _enqueue(step: Step, job: NewJob, believe: bool) -> Enqueued:
             return _earlier(job, earlier)
     if job.key is not None and (holder := await key_holder(step, job)) is not None:
         return Enqueued(holder, False)
-    refused = await full(step, job.tenant, size_of(job.envelope.body))
+    refused = await shares.over(step, job.tenant, job.queue, job.group) or await full(
+        step, job.tenant, size_of(job.envelope.body)
+    )
     if refused is not None:
         return Enqueued(job.id, False, refused)
     await enter(step, new_row(job, step.now), job.envelope.body, job.rules.key_us)
@@ -115,6 +118,7 @@ def _earlier(job: NewJob, row: Row) -> Enqueued:
 async def enter(step: Step, row: Row, body: bytes, key_us: Micros | None) -> None:
     """Writes a new job."""
     now = step.now
+    await shares.name(step, row.tenant, row.queue, row.group)
     gates.gate(step, row)
     step.insert(row, body)
     if row.key is not None:
@@ -234,7 +238,7 @@ async def _extend(step: Step, extension: Extension) -> Extended:
     assert row.lease_until is not None
     row.lease_until = max(row.lease_until, step.now + extension.lease_us)
     deadline = step.at.deadline(extension.lease_us)
-    if deadline > row.held_at:
+    if deadline > row.held_at or step.at.ahead(row.held_at, row.lease_us):
         row.held_at, row.lease_us = deadline, extension.lease_us
     row.updated_at = step.now
     if extension.progress is not None:

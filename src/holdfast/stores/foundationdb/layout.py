@@ -16,9 +16,10 @@ and must not read a counter that all others write. So facts are written to INBOX
 (8 bytes of version, 2 of batch order, which the cluster fills in, 2 of the place), and numbered
 later, by who reads or prunes (`log.number`): what a step sees at its version is complete up to it.
 
-    ALL  META     -> format, first version
+    ALL  META     -> format, first version    read by every step: another version of it stops
          QUEUES   queue tenant -> since     lines that may have ready jobs: claims that name queues
          LINES    tenant queue -> since     the same lines: claims that name tenants, or nothing
+         TENANTS  tenant -> since           tenants that have such lines: claims that name nothing
          RESTING  tenant queue -> ''        lines without room that claims met often: no pointers
          CLAIMERS tenant queue who -> stamp who claimed from a line lately, by the version
          DUE      run_at tenant id          scheduled, retrying
@@ -110,8 +111,8 @@ from functools import lru_cache
 
 from holdfast.scope import Scope, ScopeKind
 
-FORMAT = 1
-"""Of the keys and their values; a store of a newer one is not touched."""
+FORMAT = 2
+"""Of the keys and their values; a store of another one is not touched."""
 
 INLINE_MAX = 1024
 """Bytes of a payload that is kept in the row of its job."""
@@ -158,6 +159,8 @@ class Space(IntEnum):
     HEAD = 26
     RESTING = 27
     SORTS = 28
+    TENANTS = 29
+    CLAIMED = 30
 
     ROWS = 64
     BODIES = 65
@@ -268,6 +271,10 @@ class Keys:
         """Both pointers of a line."""
         named, listed = text(tenant), text(queue)
         return self.all(Space.QUEUES, listed, named), self.all(Space.LINES, named, listed)
+
+    def pointers(self, tenant: str, queue: str) -> tuple[bytes, bytes, bytes]:
+        """What says that a line has ready jobs, and its tenant with it."""
+        return *self.line(tenant, queue), self.all(Space.TENANTS, text(tenant))
 
     def scope(self, space: Space, scope: Scope) -> bytes:
         kind = bytes([KINDS[scope.kind]])

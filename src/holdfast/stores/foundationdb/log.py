@@ -92,8 +92,9 @@ def _events(cursor: int, entry: Entry) -> list[Event]:
 
 
 def _event(cursor: int, tenant: str, fact: list[Any]) -> Event:
-    at, kind, id, queue, type, attempt, fence, until, note = fact
-    return Event(cursor, at, _kind(kind), tenant, id, queue, type, attempt, fence, until, note)
+    at, kind, id, queue, type, attempt, fence, until, note, *by = fact
+    named = (tenant, id, queue, type)
+    return Event(cursor, at, _kind(kind), *named, attempt, fence, until, note, *by)
 
 
 def _kind(name: str) -> EventKind:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.errors import StaleSetting
+from holdfast.errors import StaleSetting, TenantFull
 from holdfast.job import EventKind
+from holdfast.limits import PAGE_MAX
 from holdfast.scope import Scope, ScopeKind, decode, scope_of, slot_scope_of
 from holdfast.store import Hold, Put, Setting, Take
-from holdfast.stores.foundationdb import gates, places, sorting
-from holdfast.stores.foundationdb.layout import Space, number, text, texts, whole
+from holdfast.stores.foundationdb import gates, places, shares, sorting
+from holdfast.stores.foundationdb.layout import Space, after, number, text, texts, whole
+from holdfast.stores.foundationdb.lines import open_lines
 from holdfast.stores.foundationdb.named import (
     Kept,
     hold_key,
@@ -21,10 +23,10 @@ from holdfast.stores.foundationdb.named import (
 )
 from holdfast.stores.foundationdb.rules import Known
 from holdfast.stores.foundationdb.step import Step
-from holdfast.stores.foundationdb.turns import open_lines
+from holdfast.stores.foundationdb.turns import Turns
 
 
-async def put(step: Step, known: Known, puts: Sequence[Put], under: str | None) -> list[Setting]:
+async def put(step: Step, known: Known, puts: Sequence[Put]) -> list[Setting]:
     """Applies all of them, or none."""
     last: dict[str, int] = {}
     for one in puts:
@@ -37,6 +39,9 @@ async def put(step: Step, known: Known, puts: Sequence[Put], under: str | None) 
             )
         if scope_of(one.name) is not None and one.value is not None:
             decode(one.name, one.value)  # Refused before anything is changed.
+    over = await shares.scopes_over(step, puts)
+    if over is not None:
+        raise over
     for one in puts:
         last[one.name] += 1
         scope = scope_of(one.name)
@@ -48,8 +53,6 @@ async def put(step: Step, known: Known, puts: Sequence[Put], under: str | None) 
         if scope is not None:
             await _configure(step, scope, one, before)
     await sorting.go_on(step, known)
-    if under is not None:
-        return await settings_under(step, under)
     found = [await _kept(step, one.name) for one in puts]
     return [_setting(kept) for kept in found if kept is not None and kept.value is not None]
 
@@ -87,23 +90,21 @@ async def wake(step: Step, scope: Scope) -> None:
     if scope.kind is ScopeKind.QUEUE:
         step.lines.add((scope.tenant, scope.part))
         return
-    lines, _ = await open_lines(step, ((scope.tenant,), None))
+    lines = await open_lines(step, Turns(), ((scope.tenant,), None))
     step.lines.update(lines)
-
-
-async def settings_under(step: Step, under: str) -> list[Setting]:
-    prefix = step.keys.all(Space.SETTINGS, text(under)[:-1])
-    kept = [setting_of(step.keys, *pair) for pair in await step.under(prefix, snapshot=True)]
-    return [_setting(each) for each in kept if each.value is not None]
 
 
 # -- holds -----------------------------------------------------------------------------------------
 
 
-async def take(step: Step, known: Known, takes: Sequence[Take], under: str | None) -> list[Hold]:
+async def take(step: Step, known: Known, takes: Sequence[Take]) -> list[Hold] | TenantFull:
+    """Each one's holder; or why all of them are refused, as far as lapsed holds count."""
+    over = await shares.slots_over(step, takes)
+    if over is not None:
+        return over
     holds = [await _take(step, known, one) for one in takes]
     await gates.open_up(step)
-    return holds if under is None else await holds_under(step, under)
+    return holds
 
 
 async def _take(step: Step, known: Known, one: Take) -> Hold:
@@ -117,11 +118,15 @@ async def _take(step: Step, known: Known, one: Take) -> Hold:
     scope = slot_scope_of(one.name)
     if one.length_us <= 0:
         step.drop(key)
+        if scope is not None and found is not None:
+            shares.count_slot(step, scope.tenant, -1)
         await _slot(step, known, scope)
         return Hold(one.name, "", 0, "")
     hold = Hold(one.name, one.owner, now + one.length_us, one.note)
     step.put(key, hold_value(hold.owner, hold.until, hold.note))
     step.put(_end_key(step, hold), b"")
+    if scope is not None and found is None:
+        shares.count_slot(step, scope.tenant, 1)
     await _slot(step, known, scope)
     return hold
 
@@ -145,10 +150,11 @@ async def _slot(step: Step, known: Known, scope: Scope | None) -> None:
     await wake(step, scope)
 
 
-async def prune(step: Step, limit: int) -> None:
-    """Drops names that nobody holds any more."""
+async def prune(step: Step, limit: int) -> int:
+    """Drops names that nobody holds any more; returns how many it looked at."""
     begin = step.keys.all(Space.HOLD_ENDS)
-    for entry, _ in await step.range(begin, begin + whole(step.now + 1), limit, snapshot=True):
+    past = await step.range(begin, begin + whole(step.now + 1), limit, snapshot=True)
+    for entry, _ in past:
         until = number(entry[len(begin) :])
         [name] = texts(entry[len(begin) + 8 :], 1)
         step.drop(entry)
@@ -156,10 +162,46 @@ async def prune(step: Step, limit: int) -> None:
         found = await step.get(key)
         if found is not None and hold_of(step.keys, key, found).until == until:
             step.drop(key)
+            scope = slot_scope_of(name)
+            if scope is not None:
+                shares.count_slot(step, scope.tenant, -1)
+    return len(past)
 
 
-async def holds_under(step: Step, under: str) -> list[Hold]:
-    prefix = step.keys.all(Space.HOLDS, text(under)[:-1])
-    # By snapshot: who renews its own name must not fail because others renew theirs.
-    holds = [hold_of(step.keys, *pair) for pair in await step.under(prefix, snapshot=True)]
-    return [hold for hold in holds if hold.until > step.now]
+# -- lists -----------------------------------------------------------------------------------------
+
+
+class Listing:
+    """A page of names under a prefix, which may take several transactions: deleted settings and
+    lapsed holds take no place in it.
+    """
+
+    def __init__(self, under: str, after: str, limit: int) -> None:
+        self._under, self._after, self._limit = under, after, limit
+        self.settings: list[Setting] = []
+        self.holds: list[Hold] = []
+
+    async def look_at_settings(self, step: Step) -> bool:
+        """Goes on; False when another transaction has to."""
+        pairs = await self._some(step, Space.SETTINGS)
+        kept = [setting_of(step.keys, *pair) for pair in pairs]
+        self.settings += [_setting(each) for each in kept if each.value is not None]
+        del self.settings[self._limit :]
+        return len(self.settings) == self._limit or len(pairs) < PAGE_MAX
+
+    async def look_at_holds(self, step: Step) -> bool:
+        """By snapshot: who renews its own name must not fail because others renew theirs."""
+        pairs = await self._some(step, Space.HOLDS)
+        holds = [hold_of(step.keys, *pair) for pair in pairs]
+        self.holds += [hold for hold in holds if hold.until > step.now]
+        del self.holds[self._limit :]
+        return len(self.holds) == self._limit or len(pairs) < PAGE_MAX
+
+    async def _some(self, step: Step, space: Space) -> list[tuple[bytes, bytes]]:
+        prefix = step.keys.all(space, text(self._under)[:-1])
+        behind = step.keys.all(space, text(self._after)) + b"\0" if self._after else b""
+        begin, end = max(prefix, behind), after(prefix)
+        pairs = await step.range(begin, end, PAGE_MAX, snapshot=True) if begin < end else []
+        if pairs:
+            [self._after] = texts(pairs[-1][0][len(step.keys.all(space)) :], 1)
+        return pairs

@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 import msgspec
 
 from holdfast.errors import ConfigError, did_you_mean
-from holdfast.stores.url import seconds_above_zero, switch
+from holdfast.stores.url import one_of, seconds, seconds_above_zero, switch
 
 CLUSTER_FILE = "FDB_CLUSTER_FILE"
 
@@ -37,7 +37,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """How long a verb is tried again while others are in the way or the cluster is away."""
     grace_s: float = 60.0
     """How long past its deadline by the wall clock a lease may be taken by that alone: twice the
-    difference that the clocks of two hosts may have."""
+    difference that the clocks of two hosts may have, at least."""
+    skew_s: float = 30.0
+    """That difference."""
+    migrate: str = "never"
+    """Whether `open` brings an older installation to the newest format: `auto` or `never`."""
 
     @property
     def name(self) -> str:
@@ -69,6 +73,9 @@ def parse(url: str) -> Options:
             why = f"fdb:// has no option {name!r} (known: {', '.join(_READERS)}).{hint}"
             raise ConfigError(field="store", why=why)
         options = msgspec.structs.replace(options, **{name: _READERS[name](name, value)})
+    if options.grace_s < 2 * options.skew_s:
+        why = f"grace_s is {options.grace_s:g}, must be at least twice skew_s ({options.skew_s:g})"
+        raise ConfigError(field="store", why=why)
     return options
 
 
@@ -99,4 +106,6 @@ _READERS: dict[str, Callable[[str, str], Any]] = {
     "timeout_s": seconds_above_zero,
     "retry_s": seconds_above_zero,
     "grace_s": seconds_above_zero,
+    "skew_s": seconds(0.0),
+    "migrate": one_of("auto", "never"),
 }

@@ -99,6 +99,8 @@ async def _jobs(step: Step, tenant: str, ends: float) -> Counter[bytes] | None:
         if monotonic() >= ends:
             return None
         for row in (decode(value) for _, value in pairs):
+            if row is None:
+                continue
             alike[_kind(row)] += 1
             waiting += row.size if row.state not in TERMINAL else 0
         begin = pairs[-1][0] + b"\0"

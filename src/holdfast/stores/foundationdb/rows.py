@@ -8,8 +8,10 @@ from typing import Any
 import msgspec
 
 from holdfast.clock import Micros
-from holdfast.job import TERMINAL, Envelope, JobRecord, NewJob, Reason, State
+from holdfast.errors import HoldfastError
+from holdfast.job import TERMINAL, Envelope, JobRecord, NewJob, Reason, Rules, State
 from holdfast.lifecycle import seen
+from holdfast.redact import Redacted
 from holdfast.stores.foundationdb.clock import Instant
 from holdfast.stores.foundationdb.layout import (
     INLINE_MAX,
@@ -29,7 +31,15 @@ BY_SEQ = 2
 WAITS = frozenset({State.ENQUEUED, State.SCHEDULED, State.RETRYING, State.WAITING})
 
 
-class Row(msgspec.Struct, array_like=True, gc=False):
+def read_rules(text: str) -> tuple[Rules, str | None]:
+    """The rules of a job; those of a record that cannot be read are the usual ones, and why."""
+    try:
+        return rules_of(text), None
+    except (msgspec.MsgspecError, HoldfastError, UnicodeError, ValueError, RecursionError) as error:
+        return Rules(), f"its rules cannot be read: {error}"
+
+
+class Row(Redacted, msgspec.Struct, array_like=True, gc=False):
     """One job, mutable, seen only inside one step. Satisfies `lifecycle.Movable`.
 
     New fields come last: older rows do not have them.
@@ -97,9 +107,14 @@ class Row(msgspec.Struct, array_like=True, gc=False):
         return self.state not in TERMINAL
 
     def keep_until(self) -> Micros:
-        rules = rules_of(self.rules)
+        rules, _ = read_rules(self.rules)
         keep = rules.keep_failed_us if self.state is State.FAILED else rules.keep_us
         return (self.finished_at or 0) + keep
+
+    @property
+    def fault(self) -> str | None:
+        """Why nobody can run it: what of it cannot be read."""
+        return read_rules(self.rules)[1]
 
     def lapsed(self, at: Instant) -> bool:
         """Whether its lease is over."""
@@ -119,7 +134,7 @@ class Row(msgspec.Struct, array_like=True, gc=False):
             self.id,
             self.queue,
             Envelope(self.type, self.codec, self.version, body),
-            rules_of(self.rules),
+            read_rules(self.rules)[0],
             self.priority,
             self.key,
             self.group,
@@ -154,8 +169,12 @@ def encode(row: Row) -> bytes:
     return _encoder.encode(row)
 
 
-def decode(value: bytes) -> Row:
-    return _decoder.decode(value)
+def decode(value: bytes) -> Row | None:
+    """None for what is no record at all: as if it were not there."""
+    try:
+        return _decoder.decode(value)
+    except (msgspec.MsgspecError, UnicodeError):
+        return None
 
 
 def new_row(job: NewJob, now: Micros) -> Row:

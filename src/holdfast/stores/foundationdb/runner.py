@@ -20,7 +20,7 @@ from holdfast.stores.foundationdb.faults import (
     is_unknown,
     ours,
 )
-from holdfast.stores.foundationdb.layout import Keys
+from holdfast.stores.foundationdb.layout import Keys, Space
 from holdfast.stores.foundationdb.options import Options
 from holdfast.stores.foundationdb.step import Step, mark_key
 from holdfast.stores.foundationdb.turnstile import Turnstile
@@ -46,6 +46,10 @@ class Runner:
         """Those of the installation, once it is known where they begin."""
         self.options = options
         self.time = time
+        self.check: Callable[[bytes | None, str], None] | None = None
+        """Refuses steps of an installation that is of another format by now; None while it opens
+        or migrates.
+        """
         self.first = 0
         """The version from which sequences are counted."""
         self.tries = 0
@@ -80,7 +84,22 @@ class Runner:
         return await self._tried(attempt)
 
     async def _look(self, work: Work[T]) -> T:
-        return await work(await self.step())
+        return await self.checked(await self.step(), work)
+
+    async def checked(self, step: Step, work: Work[T]) -> T:
+        """What the work gives, if the installation is still of the format that it was written for.
+
+        The format is read with a conflict: a migration makes the steps under way conflict.
+        """
+        try:
+            return await work(step)
+        except Exception as error:
+            if code_of(error) is not None:
+                step.format = None  # The transaction is over; its next try looks again.
+            raise
+        finally:
+            if self.check is not None and step.format is not None:
+                self.check(await step.get(step.format), self.options.name)
 
     async def step(self, ahead: Ahead | None = None) -> Step:
         """A new transaction, with its version and its instant."""
@@ -96,6 +115,9 @@ class Runner:
         version = transaction.get_read_version()
         step = Step(transaction, self.keys, self.first)
         step.events = self.options.events
+        if self.check is not None:
+            step.format = self.keys.all(Space.META)
+            step.ask([step.format])
         if ahead is not None:
             ahead(step)
         step.begin(self.time.at(await binding.ready(version)))
@@ -169,7 +191,7 @@ class _Call:
             found = await binding.get(step.tr, self._mark)
             if found is not None:
                 return self._done(*self._unheard[found])
-        result = await self._work(step)
+        result = await runner.checked(step, self._work)
         await step.conclude()
         if not step.wrote and not self._unheard:
             return self._done(step, result, wrote=False)

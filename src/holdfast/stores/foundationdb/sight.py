@@ -58,6 +58,8 @@ class Selecting:
             and (select.key is None or row.key == select.key)
             and (select.created_from is None or row.created_at >= select.created_from)
             and (select.created_before is None or row.created_at < select.created_before)
+            and (select.failed_from is None or _failed_at(row) >= select.failed_from)
+            and (select.failed_before is None or 0 <= _failed_at(row) < select.failed_before)
             and all(tag in row.tags for tag in select.tags)
             and (not select.states or seen(row.state, row.run_at, now) in select.states)
         )
@@ -110,7 +112,8 @@ class Selecting:
             return own(select.tenant, Space.KEYED, text(select.key))
         if len(select.groups) == 1:
             return own(select.tenant, Space.GROUPED, text(select.groups[0]))
-        if select.states == (State.FAILED,):
+        failed = select.failed_from is not None or select.failed_before is not None
+        if failed or select.states == (State.FAILED,):
             return own(select.tenant, Space.DEAD)
         return own(select.tenant, Space.OF)
 
@@ -119,6 +122,13 @@ class Selecting:
             return self.select.tenant, value.decode()
         tenant, id = texts(value, 2)
         return tenant, id
+
+
+def _failed_at(row: Row) -> Micros:
+    """When the job failed for good; -1 unless it did."""
+    if row.state is not State.FAILED or row.finished_at is None:
+        return -1
+    return row.finished_at
 
 
 class Finding:

@@ -72,6 +72,12 @@ class Step(Overlay):
         self.ended: list[Ref] = []
         self.groups: set[tuple[str, str]] = set()
         """(tenant, group): of limited ones whose room may have changed."""
+        self.format: bytes | None = None
+        """The key of the format that it has to find as it was."""
+        self.named: set[Scope] = set()
+        """Queues and groups that are known to have counters, or will have them."""
+        self.by: str | None = None
+        """Who wanted this step: its facts say so."""
         self.born: set[tuple[str, str]] = set()
         """The jobs that this step has made."""
         self.committed: int | None = None
@@ -296,7 +302,8 @@ class Step(Overlay):
         note: str | None = None,
     ) -> tuple[Any, ...]:
         counts = (0, 0) if row is None else (row.attempt, row.fence)
-        return (self.now, kind.value, *name, *counts, until, plain(note))
+        signed = () if self.by is None else (self.by,)
+        return (self.now, kind.value, *name, *counts, until, plain(note), *signed)
 
     # -- handing over ----------------------------------------------------------------------------
 
@@ -311,7 +318,7 @@ class Step(Overlay):
         self.hand_over()
         since = whole(self.at.version)
         for line in self.pointed:
-            for key in self.keys.line(*line):
+            for key in self.keys.pointers(*line):
                 self.tr.byte_min(
                     key, since
                 )  # The earliest stays: no two conflict, and none is lost.
@@ -322,7 +329,7 @@ class Step(Overlay):
         size, last = 0, len(self._facts) - 1
         for place, (tenant, fact) in enumerate(self._facts):
             run.append(fact)
-            size += 64 + len(fact[2]) + len(fact[8] or "")
+            size += 64 + len(fact[2]) + len(fact[8] or "") + len(self.by or "")
             ends = place == last or self._facts[place + 1][0] != tenant
             if ends or size > EVENT_BYTES_MAX:
                 stamp = PENDING + place.to_bytes(2, "big")

@@ -14,8 +14,8 @@ from time import monotonic
 from typing import Any, TypeVar
 
 from holdfast.clock import Clock, Micros, micros
-from holdfast.errors import InvalidInput, SchemaTooNew, StoreError, StoreUnavailable
-from holdfast.job import Lease, NewJob
+from holdfast.errors import NOT_OPEN, InvalidInput, StoreError, StoreUnavailable, TenantFull
+from holdfast.job import By, Lease, NewJob
 from holdfast.lifecycle import Transition
 from holdfast.limits import (
     BATCH_MAX,
@@ -59,6 +59,7 @@ from holdfast.stores.foundationdb import (
     explain,
     journey,
     log,
+    migrate,
     names,
     recounting,
     sight,
@@ -70,7 +71,7 @@ from holdfast.stores.foundationdb.binding import open_database, require
 from holdfast.stores.foundationdb.claiming import Claiming, mend
 from holdfast.stores.foundationdb.clock import Time
 from holdfast.stores.foundationdb.directory import Directories
-from holdfast.stores.foundationdb.layout import FORMAT, Keys, Space, number, whole
+from holdfast.stores.foundationdb.layout import Keys
 from holdfast.stores.foundationdb.options import Options, parse
 from holdfast.stores.foundationdb.rules import Known
 from holdfast.stores.foundationdb.runner import Ahead, Runner, Work
@@ -85,8 +86,21 @@ CHANGE_LOOKS_MAX = 5000
 """Jobs that one transaction of a change looks at."""
 COUNT_PASSES_MAX = 1000
 """Steps that make due jobs ready before they are counted."""
+LAPSED_PASSES_MAX = 200
+"""Steps that drop lapsed holds before a tenant is told that it has too many."""
 SWEEPS_MAX = 10
 """Steps of a prune that clear away what nothing ends of itself."""
+
+
+def signed(by: By | None, work: Work[T]) -> Work[T]:
+    """The work, whose facts say who wanted it."""
+    words = None if by is None else by.checked().words
+
+    async def signs(step: Step) -> T:
+        step.by = words
+        return await work(step)
+
+    return signs
 
 
 class FoundationStore:
@@ -133,7 +147,11 @@ class FoundationStore:
         database = open_database(self.options) if self._database is None else self._database
         runner = Runner(database, self.options, self._time)
         runner.keys = Keys(await self._prefix(runner))
-        runner.first = await runner.write(self._format)
+        if self.options.migrate == "auto":
+            await migrate.migrate(runner)
+        place = self.options.name
+        runner.first = await runner.write(lambda step: migrate.open_format(step, place))
+        runner.check = migrate.check
         self._owner = os.getpid()
         self._bell = Bell()  # A new one: after a fork the old one's lock may be held for ever.
         self._doorbell = Doorbell(database, runner.keys, self._bell, self.options.timeout_s)
@@ -148,17 +166,6 @@ class FoundationStore:
             lambda transaction: Directories(transaction, options.name).create_or_open(options.path)
         )
 
-    async def _format(self, step: Step) -> int:
-        """Writes the format of an empty place, refuses a newer one; gives its first version."""
-        key = step.keys.all(Space.META)
-        found = await step.get(key)
-        if found is None:
-            found = bytes([FORMAT]) + whole(step.at.version)
-            step.put(key, found)
-        elif found[0] > FORMAT:
-            raise SchemaTooNew(store=self.options.name, found=found[0], known=FORMAT)
-        return number(found[1:])
-
     async def close(self) -> None:
         runner, self._runner = self._runner, None
         doorbell, self._doorbell = self._doorbell, None
@@ -171,12 +178,10 @@ class FoundationStore:
             await runner.write(partial(leave, turns=self._turns))
 
     async def migrate(self) -> int:
-        if self._runner is not None:
-            await self._runner.write(self._format)
-        else:
-            await self.open()
-            await self.close()
-        return FORMAT
+        database = open_database(self.options) if self._database is None else self._database
+        runner = Runner(database, self.options, self._time)
+        runner.keys = Keys(await self._prefix(runner))
+        return await migrate.migrate(runner)
 
     # -- journey ---------------------------------------------------------------------------------
 
@@ -202,8 +207,11 @@ class FoundationStore:
             why = f"is a {kind}; must be a Transaction of the package foundationdb"
             raise InvalidInput(field="using", why=why)
         ahead = partial(journey.ask_enqueue, jobs=jobs, believe=False)
-        step = await self._open().joined(connection, ahead)
-        answers = await journey.enqueue(step, self._known, jobs, believe=False)
+        runner = self._open()
+        step = await runner.joined(connection, ahead)
+        answers = await runner.checked(
+            step, lambda step: journey.enqueue(step, self._known, jobs, believe=False)
+        )
         await step.conclude()
         step.flush()
         return answers
@@ -229,10 +237,10 @@ class FoundationStore:
 
     # -- will ------------------------------------------------------------------------------------
 
-    async def cancel(self, refs: Sequence[Ref]) -> list[Canceled]:
+    async def cancel(self, refs: Sequence[Ref], *, by: By | None = None) -> list[Canceled]:
         within("refs", len(refs), BATCH_MAX)
         return await self._write(
-            lambda step: will.cancel(step, self._known, refs),
+            signed(by, lambda step: will.cancel(step, self._known, refs)),
             lambda step: journey.ask_acts(step, refs),
         )
 
@@ -240,7 +248,7 @@ class FoundationStore:
         within("limit", change.limit, CHANGE_MAX)
         sight.bounded(change.select)
         return await self._write(
-            lambda step: will.change(step, self._known, change, CHANGE_LOOKS_MAX)
+            signed(change.by, lambda step: will.change(step, self._known, change, CHANGE_LOOKS_MAX))
         )
 
     # -- upkeep ----------------------------------------------------------------------------------
@@ -331,26 +339,70 @@ class FoundationStore:
     # -- names -----------------------------------------------------------------------------------
 
     async def settings(
-        self, puts: Sequence[Put] = (), *, under: str | None = None
+        self,
+        puts: Sequence[Put] = (),
+        *,
+        under: str | None = None,
+        after: str = "",
+        limit: int = PAGE_MAX,
+        by: By | None = None,
     ) -> list[Setting]:
         within("puts", len(puts), BATCH_MAX)
+        within("limit", limit, PAGE_MAX)
         puts = [put.checked() for put in puts]
-        answer = await self._write(lambda step: names.put(step, self._known, puts, under))
+        answer: list[Setting] = []
         if puts:
+            answer = await self._write(signed(by, lambda step: names.put(step, self._known, puts)))
             await self._sort()
-        return answer
+        runner = self._open()
+        if under is None:
+            return answer
+        listing = names.Listing(under, after, limit)
+        while limit and not await runner.read(listing.look_at_settings):
+            continue
+        return listing.settings
 
     async def _sort(self) -> None:
         """Sorts the groups whose rules have changed, to the end."""
         while await self._open().read(sorting.waits):
             await self._write(partial(sorting.go_on, known=self._known))
 
-    async def hold(self, takes: Sequence[Take] = (), *, under: str | None = None) -> list[Hold]:
+    async def hold(
+        self,
+        takes: Sequence[Take] = (),
+        *,
+        under: str | None = None,
+        after: str = "",
+        limit: int = PAGE_MAX,
+    ) -> list[Hold]:
         within("takes", len(takes), BATCH_MAX)
+        within("limit", limit, PAGE_MAX)
         takes = [one.checked() for one in takes]
         for one in takes:
             slot_scope_of(one.name)  # Refused before anything is changed.
-        return await self._write(lambda step: names.take(step, self._known, takes, under))
+        held = await self._take(takes) if takes else []
+        runner = self._open()
+        if under is None:
+            return held
+        listing = names.Listing(under, after, limit)
+        while limit and not await runner.read(listing.look_at_holds):
+            continue
+        return listing.holds
+
+    async def _take(self, takes: Sequence[Take]) -> list[Hold]:
+        """Takes names. Where a tenant seems to have too many slots, lapsed ones go first."""
+        work = partial(names.take, known=self._known, takes=takes)
+        held = await self._write(work)
+        for _ in range(LAPSED_PASSES_MAX):
+            if not isinstance(held, TenantFull):
+                return held
+            lapsed = await self._write(partial(names.prune, limit=PAGE_MAX))
+            held = await self._write(work)
+            if not lapsed:
+                break
+        if isinstance(held, TenantFull):
+            raise held
+        return held
 
     # -- wait ------------------------------------------------------------------------------------
 
@@ -366,7 +418,7 @@ class FoundationStore:
 
     def _open(self) -> Runner:
         if self._runner is None:
-            raise StoreUnavailable(store=self.options.name, why="it is not open")
+            raise StoreUnavailable(store=self.options.name, why=NOT_OPEN)
         if self._owner != os.getpid():
             raise StoreUnavailable(store=self.options.name, why="it was opened before a fork")
         return self._runner

@@ -10,13 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from holdfast.clock import SECOND
+from holdfast.job import State
+from holdfast.scope import Scope, ScopeKind
 from holdfast.stores.foundationdb.layout import Space, after, number
 from holdfast.stores.foundationdb.overlay import Pair, count_of
+from holdfast.stores.foundationdb.repeats import until_of
+from holdfast.stores.foundationdb.rows import lease_of
+from holdfast.stores.foundationdb.shares import NAMED, key_of
 from holdfast.stores.foundationdb.step import Step
 from holdfast.stores.foundationdb.turns import is_gone
 
 SWEEP_STEP = 1000
 """Keys of a space that one step looks at."""
+SCOPES_MAX = 200
+"""Queues and groups that one step finds to be no more."""
 FULL_FOR = 60 * SECOND
 """How long a bucket is full before it goes: longer than clocks of two hosts may differ."""
 
@@ -36,6 +43,9 @@ class Sweep:
             for key, value in gone:
                 step.drop_if(key, value)
             busy = busy or len(gone) >= SWEEP_STEP // 2
+        busy = await _count_down(step, await self._some(step, Space.COUNTS)) or busy
+        for space in (Space.HELD, Space.SPENT):
+            await _bring_back(step, space, await self._some(step, space))
         gates = await self._some(step, Space.GATES)
         for key in await _idle(step, [key for key, _ in gates]):
             step.drop(key)
@@ -50,10 +60,6 @@ class Sweep:
         return pairs
 
 
-def _is_zero(step: Step, key: bytes, value: bytes) -> bool:
-    return count_of(value) == 0
-
-
 def _is_full(step: Step, key: bytes, value: bytes) -> bool:
     return number(value) + FULL_FOR <= step.now
 
@@ -62,11 +68,54 @@ def _is_gone(step: Step, key: bytes, value: bytes) -> bool:
     return is_gone(value, step.at.version)
 
 
+def _is_over(step: Step, key: bytes, value: bytes) -> bool:
+    return until_of(value) <= step.now
+
+
 _STALE: dict[Space, Callable[[Step, bytes, bytes], bool]] = {
-    Space.COUNTS: _is_zero,
     Space.BUCKETS: _is_full,
     Space.CLAIMERS: _is_gone,
+    Space.CLAIMED: _is_over,
 }
+
+
+async def _count_down(step: Step, pairs: list[Pair]) -> bool:
+    """Drops the counters at zero of tenants, and of queues and groups that have no others: these
+    are no more, and their tenants are told so.
+    """
+    zero = [(key, value) for key, value in pairs if count_of(value) == 0]
+    scopes: dict[Scope, bytes] = {}
+    for key, value in zero:
+        scope, _ = step.keys.scope_of(Space.COUNTS, key)
+        if scope.kind is ScopeKind.TENANT:
+            step.drop_if(key, value)
+        elif len(scopes) < SCOPES_MAX:
+            scopes[scope] = step.keys.scope(Space.COUNTS, scope)
+    for prefix in scopes.values():
+        step.ask_under(prefix, 0)
+    for scope, prefix in scopes.items():
+        found = await step.under(prefix, snapshot=True)
+        if all(count_of(value) == 0 for _, value in found):
+            step.tr.add_read_conflict_range(prefix, after(prefix))
+            for key, _ in found:
+                step.drop(key)
+            step.add(key_of(step, scope.tenant, NAMED[scope.kind]), -1)
+    return len(zero) >= SWEEP_STEP // 2
+
+
+async def _bring_back(step: Step, space: Space, pairs: list[Pair]) -> None:
+    """Puts leases of before a restore where the wall clock will end them."""
+    names = [
+        step.keys.name_of(space, key)
+        for key, value in pairs
+        if step.at.ahead(step.keys.instant_of(space, key), lease_of(value)[1])
+    ]
+    for row in await step.rows(names):
+        held = row is not None and row.state is State.PROCESSING and row.lease_until is not None
+        if row is not None and held and step.at.ahead(row.held_at, row.lease_us):
+            assert row.lease_until is not None
+            row.held_at = step.at.place(row.lease_until)
+            step.save(row)
 
 
 async def _idle(step: Step, keys: list[bytes]) -> list[bytes]:

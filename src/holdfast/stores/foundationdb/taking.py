@@ -1,4 +1,6 @@
-"""Which jobs a claim takes: the lines in turn, and of each what falls to this claimer."""
+"""Which jobs a claim takes: tenants in turn, the lines of each in turn, and of each line what
+falls to this claimer.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,9 @@ from holdfast.scope import Scope, ScopeKind, rounds
 from holdfast.store import Claim
 from holdfast.stores.bell import Line
 from holdfast.stores.foundationdb import gates, places
-from holdfast.stores.foundationdb.claims import retire
-from holdfast.stores.foundationdb.layout import INLINE_MAX, STEP_BYTES_MAX, Space, after, text
+from holdfast.stores.foundationdb.claims import fail_unreadable, retire
+from holdfast.stores.foundationdb.layout import INLINE_MAX, STEP_BYTES_MAX, after
+from holdfast.stores.foundationdb.lines import Lines
 from holdfast.stores.foundationdb.rows import Candidate, Row, candidate
 from holdfast.stores.foundationdb.rules import Known
 from holdfast.stores.foundationdb.step import Step
@@ -21,9 +24,7 @@ from holdfast.stores.foundationdb.turns import (
     Rank,
     Turns,
     ask_claimers,
-    ask_lines,
     claimers,
-    open_lines,
     present,
     shared,
     shares,
@@ -71,8 +72,8 @@ class Taking:
         self.turns = turns
         self.known = known
         self.leases: list[Lease] = []
-        self.dry: set[Line] = set()
-        """Lines that have nothing more for this claim."""
+        self.dry: set[Line | str] = set()
+        """Tenants and lines that have nothing more for this claim."""
         self.empty: list[Line] = []
         """Lines that have no ready jobs at all: their pointers can go."""
         self.shut: set[Line] = set()
@@ -89,9 +90,9 @@ class Taking:
         """Takes the places of a job of the line that is visited."""
         self._windows: dict[Line, int] = {}
         """How many entries of each line were asked for."""
-        self.stopped: bytes | None = None
-        self.ranks: dict[Line, Rank] = {}
-        self.credits: dict[Line, int] = {}
+        self.lines = Lines(step, turns, (claim.tenants, claim.queues))
+        self.ranks: dict[Line | str, Rank] = {}
+        self.credits: dict[str, int] = {}
 
     @property
     def room(self) -> int:
@@ -100,84 +101,136 @@ class Taking:
         return self.claim.limit - len(self.leases)
 
     async def run(self) -> None:
-        """Leases from the lines the claim names, in turn, each tenant by its weight."""
-        selection = (self.claim.tenants, self.claim.queues)
-        self.stopped = self.turns.place(selection)
+        """Leases from the lines the claim names: tenants take turns by weight, and so do the lines
+        of each.
+        """
         for _ in range(LOOKS_MAX):
-            found, self.stopped = await open_lines(self.step, selection, self.stopped)
-            await self._serve(found)
-            if self.leases or self.stopped is None:
-                break  # Else there are more lines than it saw, and one of them may have jobs.
+            await self.lines.look()
+            await self._serve()
+            if self.leases or not self.lines.stopped:
+                break  # Else there are more tenants than it saw, and one of them may have jobs.
         await gates.open_up(self.step)
 
-    async def _serve(self, found: dict[Line, int]) -> None:
-        """Goes round these lines until the claim is full, or nothing is left."""
+    async def _serve(self) -> None:
+        """Goes round the tenants in sight until the claim is full, or nothing is left."""
+        joined = self.lines.tenants
         while self.room > 0:
-            open_ = [line for line in found if line not in self.dry]
-            if not open_:
+            waiting = [tenant for tenant in joined if tenant not in self.dry]
+            if not waiting:
                 break
-            # More lines than jobs wanted cannot be served anyway.
-            await self._round(nsmallest(self.room, open_, key=lambda line: self._rank(line, found)))
+            # More tenants than jobs wanted cannot be served anyway.
+            await self._round(
+                nsmallest(self.room, waiting, key=lambda one: self._rank(one, joined[one]))
+            )
 
-    def _rank(self, line: Line, joined: dict[Line, int]) -> Rank:
-        return self.ranks.get(line) or self.turns.rank(line, joined[line])
+    def _rank(self, one: Line | str, joined: int) -> Rank:
+        return self.ranks.get(one) or self.turns.rank(one, joined)
 
-    async def _round(self, lines: list[Line]) -> None:
-        """Gives each of the lines its turn, until the claim is full."""
-        share = min(self.room, rounds(self.room, [1] * len(lines)))
-        self._ask_lines(lines[:LINES_AHEAD], share)
-        await places.learn(self.step, self.known, (tenant for tenant, _ in lines))
-        weights = [self.step.rules.weight(tenant) for tenant, _ in lines]
+    async def _round(self, tenants: list[str]) -> None:
+        """Gives each of the tenants its turn, until the claim is full."""
+        share = min(self.room, rounds(self.room, [1] * len(tenants)))
+        places.ask(self.step, tenants)
+        await self._prepare(tenants[:LINES_AHEAD], share)
+        await places.learn(self.step, self.known, tenants)
+        weights = [self.step.rules.weight(tenant) for tenant in tenants]
         times = rounds(self.room, weights)
-        for place, (line, weight) in enumerate(zip(lines, weights, strict=True)):
+        for place, (tenant, weight) in enumerate(zip(tenants, weights, strict=True)):
             room = self.room
             if room <= 0:
                 return
             if place % LINES_AHEAD == 0:
-                await self._ask_jobs(lines[place : place + LINES_AHEAD], share)
+                await self._prepare(tenants[place : place + LINES_AHEAD], share, jobs=True)
             allowed = weight * times
-            if line not in self.ranks:  # Else its turn is a new one.
-                allowed = self.turns.allowance(line, allowed)
-            taken, wanted = await self._visit(line, min(allowed, room))
-            if taken < wanted or wanted == 0:
-                self.dry.add(line)
+            if tenant not in self.ranks:  # Else its turn is a new one.
+                allowed = self.turns.allowance(tenant, allowed)
+            wanted = min(allowed, room)
+            taken = await self._take_tenant(tenant, wanted)
+            if taken < wanted:
+                self.dry.add(tenant)
             if taken == room and taken < allowed:
-                self.credits[line] = allowed - taken
+                self.credits[tenant] = allowed - taken
             else:
-                self.ranks[line] = self.turns.next_rank(self.step.at.version)
+                self.credits.pop(tenant, None)
+                self.ranks[tenant] = self.turns.next_rank(self.step.at.version)
 
-    def _ask_lines(self, lines: list[Line], share: int) -> None:
+    async def _prepare(self, tenants: list[str], share: int, *, jobs: bool = False) -> None:
+        """Asks for what the turns of these tenants will probably need: the heads of their lines,
+        then their jobs.
+        """
+        await self.lines.read(tenants)
+        shares: dict[Line, int] = {}
+        for tenant in tenants:
+            lines = self._next(tenant, share)
+            each = min(share, rounds(share, [1] * len(lines))) if lines else 0
+            shares |= dict.fromkeys(lines, each)
+        if jobs:
+            await self._ask_jobs(shares)
+        else:
+            self._ask_lines(shares)
+
+    def _next(self, tenant: str, most: int) -> list[Line]:
+        """The tenant's lines that come next."""
+        joined = self.lines.open.get(tenant, {})
+        waiting = [line for queue in joined if (line := (tenant, queue)) not in self.dry]
+        return nsmallest(most, waiting, key=lambda line: self._rank(line, joined[line[1]]))
+
+    async def _take_tenant(self, tenant: str, wanted: int) -> int:
+        """Takes up to so many jobs of a tenant, from its lines in turn."""
+        taken, looks = 0, LOOKS_MAX
+        while taken < wanted and self.room > 0:
+            lines = self._next(tenant, wanted - taken)
+            if not lines:
+                # There may be more lines than it saw, and one of them may have jobs.
+                looks -= 1
+                if taken or not looks or not await self.lines.further(tenant):
+                    break
+                continue
+            share = rounds(wanted - taken, [1] * len(lines))
+            for place, line in enumerate(lines):
+                most = min(share, wanted - taken, self.room)
+                if most <= 0:
+                    break
+                if place % LINES_AHEAD == 0:
+                    ahead = lines[place : place + LINES_AHEAD]
+                    await self._ask_jobs(dict.fromkeys(ahead, share))
+                got = await self._visit(line, most)
+                taken += got
+                if got < most:
+                    self.dry.add(line)
+                self.ranks[line] = self.turns.next_rank(self.step.at.version)
+        return taken
+
+    def _ask_lines(self, shares: dict[Line, int]) -> None:
         """Asks for the heads of lines, each of which may give about so many jobs."""
         step = self.step
-        places.ask(step, (tenant for tenant, _ in lines))
-        for line in lines:
+        for line, share in shares.items():
             ask_claimers(step, line)
             if line not in self._windows:
                 self._windows[line] = _window(share, self.turns.crowd(line))
                 step.ask_under(step.keys.ready(*line), self._windows[line])
 
-    async def _ask_jobs(self, lines: list[Line], share: int) -> None:
+    async def _ask_jobs(self, shares: dict[Line, int]) -> None:
         """Asks for the jobs that will probably be taken from these lines."""
         step = self.step
-        self._ask_lines(lines, share)
-        for tenant, queue in lines:
+        self._ask_lines(shares)
+        for tenant, queue in shares:
             places.ask_rooms(step, tenant, (ScopeKind.QUEUE, queue))
-        if len(lines) == 1:
+        if len(shares) == 1:
             return  # They are asked for next anyway.
-        for line in lines:
+        for line, share in shares.items():
             pairs = await step.under(step.keys.ready(*line), self._windows[line], snapshot=True)
             there = await present(step, self.turns, line)
             own, _ = shared([candidate(*pair) for pair in pairs], self.turns.name, there)
             step.ask_rows((line[0], each.id) for each in own[:share])
 
-    async def _visit(self, line: Line, wanted: int) -> tuple[int, int]:
-        """How many jobs of a line were taken, and how many its scopes let it have."""
+    async def _visit(self, line: Line, wanted: int) -> int:
+        """How many jobs of a line were taken."""
         rooms = await places.line_rooms(self.step, *line, self._rooms)
         wanted = min([wanted, *(room.left() for room in rooms)])
         if wanted == 0:
             self.shut.add(line)
-            return 0, 0
-        return await self._take_line(line, wanted, rooms), wanted
+            return 0
+        return await self._take_line(line, wanted, rooms)
 
     async def _take_line(self, line: Line, wanted: int, rooms: list[places.Room]) -> int:
         step, prefix = self.step, self.step.keys.ready(*line)
@@ -267,6 +320,9 @@ class Taking:
         if row.expires_at is not None and row.expires_at <= step.now:
             retire(step, row)
             return False
+        if row.fault is not None:
+            await fail_unreadable(step, row, row.fault)
+            return False
         if row.group is None or not step.rules.gated(row.tenant, row.group, row.queue):
             return True
         room = await gates.may_start(step, row)
@@ -297,6 +353,11 @@ class Taking:
         self.bytes += len(body)
         self.leases.append(Lease(row.record(now, body), row.token, row.lease_until))
 
+    @property
+    def visited(self) -> list[Line]:
+        """The lines that it looked at."""
+        return [one for one in self.ranks if not isinstance(one, str)]
+
     # -- afterwards ------------------------------------------------------------------------------
 
     def done(self) -> None:
@@ -304,7 +365,7 @@ class Taking:
         for line in self.came:
             self.turns.came(line, self.step.at.version)
         self.turns.served(self.ranks, self.credits)
-        self.turns.stopped((self.claim.tenants, self.claim.queues), self.stopped)
+        self.lines.done()
         self.turns.release(self.reserved, self.step.committed)
         self.reserved.clear()
 
@@ -316,8 +377,7 @@ class Taking:
 
 def ask(step: Step, claim: Claim, turns: Turns) -> None:
     """Asks for what a claim will need first."""
-    selection = (claim.tenants, claim.queues)
-    ask_lines(step, selection, turns.place(selection))
+    Lines(step, turns, (claim.tenants, claim.queues)).ask()
 
 
 def _start(rooms: list[places.Room], share: places.Share) -> tuple[int, ...]:
@@ -329,10 +389,3 @@ def _start(rooms: list[places.Room], share: places.Share) -> tuple[int, ...]:
 def _window(wanted: int, claimers: int) -> int:
     """How many entries of a line to read, so that each of its claimers finds its own."""
     return min(WINDOW_MAX, max(WINDOW_MIN, 2 * wanted * claimers))
-
-
-async def announce(step: Step, turns: Turns, line: Line) -> int:
-    """Leaves the store's name at a line before it first claims from it; gives the version."""
-    prefix = step.keys.all(Space.CLAIMERS, text(line[0]), text(line[1]))
-    step.stamp(prefix + text(turns.name))
-    return step.at.version

@@ -1,11 +1,11 @@
-"""The lines (tenant, queue) that can be claimed from, whose turn it is, and who else claims there.
+"""Whose turn it is among tenants and their lines, and who else claims from a line.
 
-Weighted deficit round robin: in its turn a line takes as many jobs as its tenant's weight, or a
-multiple of it (`scope.rounds`), and goes to the end. A turn that a full claim cut short goes on
-with the next. A line's place is the version at which it came up, which its pointer holds, or at
-which this store last served it, which only the store knows: stores go round independently, and
-nothing is written for it. Where more than LINES_MAX lines have work a claim sees so many of them,
-and the next claim the next ones.
+Weighted deficit round robin over tenants: in its turn a tenant takes as many jobs as its weight, or
+a multiple of it (`scope.rounds`), from its lines in turn, and goes to the end. So many queues give
+a tenant no more than one. A turn that a full claim cut short goes on with the next. The place of a
+tenant or a line is the version at which it came up, which its pointer holds, or at which this store
+last served it, which only the store knows: stores go round independently, and nothing is written
+for it. What a claim sees of tenants and lines is in `lines.py`.
 
 Claimers of one line would all take its head, and all but one would fail. So each leaves its name
 there, and takes first the jobs that fall to it (`Shares`). When none of its own are left it helps
@@ -28,7 +28,8 @@ from typing import Any
 
 from holdfast.clock import SECOND
 from holdfast.stores.bell import Line
-from holdfast.stores.foundationdb.layout import Space, after, number, text, texts
+from holdfast.stores.foundationdb.clock import RESTORED
+from holdfast.stores.foundationdb.layout import Space, text, texts
 from holdfast.stores.foundationdb.rows import Candidate
 from holdfast.stores.foundationdb.step import Step
 
@@ -55,12 +56,8 @@ PATIENCE_S = 1.0
 """How long a claim goes on so at most."""
 SHUT_MAX = 20
 """How often in a row a claim finds a line without room before it lets it rest."""
-LINES_MAX = 500
-"""Lines that one claim looks at."""
-RANGES_AHEAD = 8
-"""Of the lines that a claim names by tenant or queue: so many ranges are asked for together."""
 LAST_MAX = 20_000
-"""Lines of which a store remembers when it last served them."""
+"""Tenants, and lines, of which a store remembers when it last served them."""
 
 _GOLDEN = 0x9E3779B97F4A7C15
 
@@ -76,9 +73,9 @@ class Turns:
     def __init__(self) -> None:
         self.name = uuid.uuid4().hex
         self._lock = threading.Lock()
-        self._credit: dict[Line, int] = {}
+        self._credit: dict[str, int] = {}
         self._stopped: dict[Selection, bytes] = {}
-        self._last: dict[Line, Rank] = {}
+        self._last: dict[Line | str, Rank] = {}
         self._turn = 0
         self._pace_s = 0.0
         self._there: dict[Line, int] = {}
@@ -90,26 +87,27 @@ class Turns:
 
     # -- the round -------------------------------------------------------------------------------
 
-    def rank(self, line: Line, joined: int) -> Rank:
-        """Its place among the lines; the lowest is next."""
-        return max((joined, 0), self._last.get(line, (0, 0)))
+    def rank(self, one: Line | str, joined: int) -> Rank:
+        """The place of a tenant among tenants, or of a line among lines; the lowest is next."""
+        return max((joined, 0), self._last.get(one, (0, 0)))
 
     def next_rank(self, version: int) -> Rank:
-        """The place of a line that is served now: behind all others."""
+        """The place of one that is served now: behind all others."""
         self._turn += 1
         return version, self._turn
 
-    def allowance(self, line: Line, quota: int) -> int:
-        """How many jobs the line may take in this turn. Asking changes nothing: a try may fail."""
-        return self._credit.get(line, quota)
+    def allowance(self, tenant: str, quota: int) -> int:
+        """How many jobs the tenant may take in this turn. Asking changes nothing."""
+        return self._credit.get(tenant, quota)
 
-    def served(self, ranks: dict[Line, Rank], left: dict[Line, int]) -> None:
-        """Lines whose turns have ended, and what is left of turns that were cut short."""
-        if len(self._last) >= LAST_MAX:
+    def served(self, ranks: dict[Line | str, Rank], left: dict[str, int]) -> None:
+        """Tenants and lines whose turns have ended, and what is left of those cut short."""
+        if len(self._last) >= 2 * LAST_MAX:
             self._last.clear()
         self._last.update(ranks)
-        for line in ranks:
-            self._credit.pop(line, None)
+        for one in ranks:
+            if isinstance(one, str):
+                self._credit.pop(one, None)
         bounded(self._credit)
         self._credit.update(left)
 
@@ -192,7 +190,8 @@ class Turns:
             found = [
                 each
                 for each in candidates
-                if each.stamp not in self._taken and self._gone.get(each.stamp, 0) <= version
+                if each.stamp not in self._taken
+                and not version < self._gone.get(each.stamp, 0) <= version + RESTORED
             ][:most]
             self._taken.update(each.stamp for each in found)
             return found
@@ -259,9 +258,16 @@ def shared(
     return others.pop(me, []), others
 
 
+def _is_there(stamp: bytes, version: int) -> bool:
+    """Whether who left this stamp at a line was there lately; not before a restore."""
+    left = int.from_bytes(stamp[:8], "big")
+    return version - PRESENT < left <= version + RESTORED
+
+
 def is_gone(stamp: bytes, version: int) -> bool:
     """Whether who left this stamp at a line has not been there for long."""
-    return int.from_bytes(stamp[:8], "big") + 6 * PRESENT < version
+    left = int.from_bytes(stamp[:8], "big")
+    return left + 6 * PRESENT < version or left > version + RESTORED
 
 
 def _claimers_key(step: Step, line: Line) -> bytes:
@@ -277,9 +283,7 @@ async def present(step: Step, turns: Turns, line: Line) -> list[str]:
     prefix = _claimers_key(step, line)
     pairs = await step.under(prefix, CLAIMERS_MAX, snapshot=True)
     found = {
-        texts(key[len(prefix) :], 1)[0]
-        for key, value in pairs
-        if int.from_bytes(value[:8], "big") + PRESENT > step.at.version
+        texts(key[len(prefix) :], 1)[0] for key, value in pairs if _is_there(value, step.at.version)
     }
     turns.crowded(line, len(found | {turns.name}))
     return sorted(found | {turns.name})
@@ -297,85 +301,14 @@ async def claimers(step: Step, turns: Turns, line: Line) -> list[str]:
     return there
 
 
-# -- lines -----------------------------------------------------------------------------------------
-
-
-async def open_lines(
-    step: Step, selection: Selection, place: bytes | None = None
-) -> tuple[dict[Line, int], bytes | None]:
-    """The lines that may have ready jobs and when each came up, from a place on and round; and the
-    place at which it stopped, if there are more than it could look at.
-    """
-    found: dict[Line, int] = {}
-    ranges, looked = _from(_ranges(step, selection), place), 0
-    for place_, (begin, end) in enumerate(ranges):
-        if place_ % RANGES_AHEAD == 0:
-            for each in ranges[place_ : place_ + RANGES_AHEAD]:
-                step.ask_range(*each, LINES_MAX)
-        pairs = await step.range(begin, end, LINES_MAX, snapshot=True)
-        pairs = pairs[: LINES_MAX - looked]
-        for key, value in pairs:
-            line = _line(step, key)
-            if _wanted(line, selection):
-                found[line] = number(value)
-        looked += len(pairs)
-        if looked == LINES_MAX:
-            return found, pairs[-1][0]
-    return found, None
-
-
-def ask_lines(step: Step, selection: Selection, place: bytes | None) -> None:
-    """Asks for what `open_lines` will need first."""
-    for each in _from(_ranges(step, selection), place)[:RANGES_AHEAD]:
-        step.ask_range(*each, LINES_MAX)
-
-
-def _ranges(step: Step, selection: Selection) -> list[tuple[bytes, bytes]]:
-    tenants, queues = selection
-    if tenants is not None:
-        prefixes = [step.keys.all(Space.LINES, text(tenant)) for tenant in set(tenants)]
-    elif queues is not None:
-        prefixes = [step.keys.all(Space.QUEUES, text(queue)) for queue in set(queues)]
-    else:
-        prefixes = [step.keys.all(Space.LINES)]
-    return [(prefix, after(prefix)) for prefix in sorted(prefixes)]
-
-
-def _from(ranges: list[tuple[bytes, bytes]], place: bytes | None) -> list[tuple[bytes, bytes]]:
-    """The ranges from behind a place on, then those before it."""
-    if place is None:
-        return ranges
-    start = place + b"\0"
-    behind = [(max(begin, start), end) for begin, end in ranges if end > start]
-    before = [(begin, min(end, start)) for begin, end in ranges if begin < start]
-    return behind + before
-
-
-def _line(step: Step, key: bytes) -> Line:
-    for space in (Space.LINES, Space.QUEUES):
-        prefix = step.keys.all(space)
-        if key.startswith(prefix):
-            first, second = texts(key[len(prefix) :], 2)
-            return (first, second) if space is Space.LINES else (second, first)
-    raise AssertionError("a pointer is in one of two spaces")
-
-
-def _wanted(line: Line, selection: Selection) -> bool:
-    tenants, queues = selection
-    return (tenants is None or line[0] in tenants) and (queues is None or line[1] in queues)
-
-
 async def leave(step: Step, turns: Turns) -> None:
     """Takes the store's name away from the lines: it will not claim there any more."""
     for tenant, queue in turns.known():
         step.drop(step.keys.all(Space.CLAIMERS, text(tenant), text(queue), text(turns.name)))
 
 
-async def tidy(step: Step, lines: Sequence[Line]) -> None:
-    """Deletes the pointers of lines that have no ready jobs, unless one has come."""
-    for line in lines:
-        step.ask_under(step.keys.ready(*line), 1)
-    for line in lines:
-        if not await step.under(step.keys.ready(*line), 1):
-            for key in step.keys.line(*line):
-                step.drop(key)
+async def announce(step: Step, turns: Turns, line: Line) -> int:
+    """Leaves the store's name at a line before it first claims from it; gives the version."""
+    prefix = step.keys.all(Space.CLAIMERS, text(line[0]), text(line[1]))
+    step.stamp(prefix + text(turns.name))
+    return step.at.version

@@ -8,7 +8,7 @@ from contextlib import aclosing
 from holdfast.errors import JobNotFound
 from holdfast.job import TERMINAL, EventKind, State, replay_id
 from holdfast.store import Act, Canceled, Change, Changed, Ref
-from holdfast.stores.foundationdb import gates, places
+from holdfast.stores.foundationdb import gates, places, shares
 from holdfast.stores.foundationdb.journey import enter, finish, full, meet, remove, stand
 from holdfast.stores.foundationdb.layout import STEP_BYTES_MAX
 from holdfast.stores.foundationdb.rows import Row
@@ -92,7 +92,8 @@ async def _replay(step: Step, row: Row) -> str | None:
         return None
     id = replay_id(row.tenant, row.id)
     if await step.row(row.tenant, id) is None:
-        if await full(step, row.tenant, row.size) is not None:
+        over = await shares.over(step, row.tenant, row.queue, row.group)
+        if over is not None or await full(step, row.tenant, row.size) is not None:
             return None  # Its tenant is full.
         await step.number(1)
         await enter(step, _again(row, id, step.now), await step.body(row), None)

@@ -15,14 +15,16 @@ PLAIN = frozenset({str, int, float, bool, bytes, type(None)})
 
 def fixed(body: Any) -> bool:
     """Whether nothing of the payload can be changed in place, so that it needs no copy."""
-    kind = type(body)
-    if kind in PLAIN:
-        return True
     if not isinstance(body, msgspec.Struct):
-        return False
+        return _plain(body)
+    kind = type(body)
     return kind.__struct_config__.frozen and all(
-        type(getattr(body, field)) in PLAIN for field in kind.__struct_fields__
+        _plain(getattr(body, field)) for field in kind.__struct_fields__
     )
+
+
+def _plain(value: Any) -> bool:
+    return type(value) in PLAIN or (type(value) is tuple and all(map(_plain, value)))
 
 
 def copied(body: Any) -> Any:

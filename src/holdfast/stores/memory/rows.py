@@ -9,6 +9,7 @@ import msgspec
 from holdfast.clock import Micros
 from holdfast.job import TERMINAL, JobRecord, NewJob, Reason, State
 from holdfast.lifecycle import seen
+from holdfast.redact import Redacted
 from holdfast.scope import Scope, ScopeKind
 from holdfast.stores.bell import Line
 from holdfast.stores.memory.bodies import fixed, own, size_of
@@ -16,7 +17,7 @@ from holdfast.stores.memory.gates import group_scope
 from holdfast.stores.memory.lines import Entry
 
 
-class Row(msgspec.Struct, gc=False):
+class Row(Redacted, msgspec.Struct, gc=False):
     """One job, mutable, seen only under the store's lock. Satisfies `lifecycle.Held`.
 
     It is part of no cycle, so the collector need not look at it.

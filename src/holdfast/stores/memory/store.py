@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import msgspec
 
 from holdfast.clock import SECOND, Clock, Micros, SystemClock, seconds
-from holdfast.errors import ConfigError, IdConflict, JobNotFound, StoreUnavailable
+from holdfast.errors import NOT_OPEN, ConfigError, IdConflict, JobNotFound, StoreUnavailable
 from holdfast.job import TERMINAL, By, EventKind, Lease, NewJob, State, replay_id
 from holdfast.lifecycle import Transition, apply, refusal, why
 from holdfast.limits import (
@@ -470,7 +470,7 @@ class MemoryStore:
     def _step(self, by: By | None = None) -> Iterator[Micros]:
         """One atomic step at one instant of the clock; its events name who wanted it."""
         if not self._open:
-            raise StoreUnavailable(store="memory://", why="it is not open")
+            raise StoreUnavailable(store="memory://", why=NOT_OPEN)
         with self._lock:
             now = self._tables.now = self._clock.now()
             self._tables.by = None if by is None else by.checked().words

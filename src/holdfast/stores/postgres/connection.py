@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import asyncpg
 
-from holdfast.errors import StoreUnavailable
+from holdfast.errors import NOT_OPEN, StoreUnavailable
 from holdfast.stores.postgres.options import Options
 
 Connection: TypeAlias = "asyncpg.Connection[Any]"
@@ -108,7 +108,7 @@ class Lanes:
             return lane
         with self._lock:
             if self._closed:
-                raise StoreUnavailable(store=self._options.place, why="it is not open")
+                raise StoreUnavailable(store=self._options.place, why=NOT_OPEN)
             for old in [each for each in self._lanes if each.is_closed()]:
                 del self._lanes[old]
             lane = self._lanes[loop] = Lane(self._options)

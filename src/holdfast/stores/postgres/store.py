@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from holdfast.clock import SECOND, Clock, Micros, SystemClock
-from holdfast.errors import InvalidInput, StoreUnavailable
+from holdfast.errors import NOT_OPEN, InvalidInput, StoreUnavailable
 from holdfast.job import By, Lease, NewJob, State
 from holdfast.lifecycle import Transition
 from holdfast.limits import (
@@ -62,6 +62,7 @@ from holdfast.stores.postgres import (
     names,
     sight,
     upkeep,
+    using,
     will,
 )
 from holdfast.stores.postgres import statements as sql
@@ -99,6 +100,8 @@ class PostgresStore:
         self._lanes: Lanes | None = None
         self._owner = 0
         self._seen = Seen() if options.bloom else None
+        self._database: str | None = None
+        """Which database this is, once it was opened."""
         self._busy = False
         """The last claim found something, so that the next need not look before it locks."""
         self.capabilities = Capabilities(
@@ -126,6 +129,7 @@ class PostgresStore:
         self._renew()
         try:
             await self._prepare(self.options.migrate == "auto")
+            self._database = await self._call(lambda step: step.value(using.WHERE))
         except BaseException:
             await self.close()
             raise
@@ -179,6 +183,7 @@ class PostgresStore:
     async def enqueue_using(self, connection: Any, jobs: Sequence[NewJob]) -> list[Enqueued]:
         within("jobs", len(jobs), BATCH_MAX)
         now = None if self._clock is None else self._clock.now()
+        await using.check_place(connection, self._database, self._place)
         return await journey.enqueue_using(connection, self.options, now, jobs)
 
     async def claim(self, claim: Claim) -> list[Lease]:
@@ -351,7 +356,7 @@ class PostgresStore:
     def _mine(self) -> Lanes:
         """The connections, if the store is open and opened by this very process."""
         if self._lanes is None:
-            raise StoreUnavailable(store=self._place, why="it is not open")
+            raise StoreUnavailable(store=self._place, why=NOT_OPEN)
         if self._owner != os.getpid():
             why = "it was opened before a fork; open it again in the child process"
             raise StoreUnavailable(store=self._place, why=why)

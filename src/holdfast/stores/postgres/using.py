@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from contextlib import suppress
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -28,9 +30,27 @@ _CALL = (
     + ", CAST({} AS boolean), CAST({} AS text), CAST({} AS text))"
 )
 _NAMES = ("jobs", "given_now", "events", "channel", "hint")
-BY_NUMBER = _CALL.format("$1", "$2", "$3", "$4", "$5")
-BY_FORMAT = _CALL.format("%s", "%s", "%s", "%s", "%s")
-BY_NAME = _CALL.format(*(f":{name}" for name in _NAMES))
+
+
+class Query(NamedTuple):
+    """A statement as the drivers want it: with numbered, formatted or named parameters."""
+
+    numbered: str
+    formatted: str
+    named: str
+
+
+WHERE = (
+    "SELECT CAST(system_identifier AS text) || '/' || CAST((SELECT oid FROM pg_database"
+    " WHERE datname = current_database()) AS text), CAST(current_database() AS text)"
+    " FROM pg_control_system()"
+)
+"""Which database of which cluster this is: the same on a replica that took over."""
+_WHERE = Query(WHERE, WHERE, WHERE)
+_places: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+"""Where connections lead that were asked before."""
+_ABSENT = frozenset({"3F000", "42883"})
+"""There is no such schema, or no such function in it."""
 
 
 def document(jobs: Sequence[NewJob]) -> str:
@@ -65,17 +85,55 @@ def _plain(job: NewJob) -> dict[str, Any]:
 
 async def ask(connection: Any, schema: str, values: tuple[Any, ...]) -> Rows:
     """What the function answers. Awaits nothing where the connection blocks."""
+    call = _CALL.replace("holdfast.", f'"{schema}".')
+    query = Query(
+        call.format("$1", "$2", "$3", "$4", "$5"),
+        call.format("%s", "%s", "%s", "%s", "%s"),
+        call.format(*(f":{name}" for name in _NAMES)),
+    )
+    try:
+        return await _run(connection, query, values)
+    except Exception as error:
+        if _ABSENT.isdisjoint(_states(error)):
+            raise
+        why = (
+            f"is a connection to a database without the schema {schema!r}; give one to the store's"
+        )
+        raise InvalidInput(field="using", why=why) from error
+
+
+def _states(error: BaseException) -> set[object]:
+    """SQL's codes of an error, also of one that SQLAlchemy or Django wrapped."""
+    found = (error, getattr(error, "orig", None), error.__cause__)
+    return {getattr(one, "sqlstate", None) for one in found}
+
+
+async def check_place(connection: Any, place: str | None, store: str) -> None:
+    """Refuses a connection to another database than the store's: the job would never run, or in
+    another store. Without a place, as the store was never opened, it asks nothing.
+    """
+    if place is None:
+        return
+    with suppress(TypeError):  # Such a connection cannot be remembered.
+        if _places.get(connection) == place:
+            return
+    [(found, name)] = await _run(connection, _WHERE, ())
+    if found != place:
+        why = f"is a connection to another database, {name!r}; give one to the store's, {store}"
+        raise InvalidInput(field="using", why=why)
+    with suppress(TypeError):
+        _places[connection] = place
+
+
+async def _run(connection: Any, query: Query, values: tuple[Any, ...]) -> Rows:
     package = type(connection).__module__.partition(".")[0]
     way = _WAYS.get(package)
     if way is None:
         kind = f"{type(connection).__module__}.{type(connection).__qualname__}"
         known = ", ".join(sorted(_WAYS))
         raise InvalidInput(field="using", why=f"is a {kind}; must be a connection of {known}")
-    answer = way(connection, lambda text: text.replace("holdfast.", f'"{schema}".'), values)
+    answer = way(connection, query, values)
     return await answer if isinstance(answer, Awaitable) else answer
-
-
-Named = Callable[[str], str]
 
 
 def _looped(connection: Any, work: Callable[[], Awaitable[Rows]]) -> Awaitable[Rows]:
@@ -88,13 +146,13 @@ def _looped(connection: Any, work: Callable[[], Awaitable[Rows]]) -> Awaitable[R
     return work()
 
 
-def _asyncpg(connection: Any, named: Named, values: tuple[Any, ...]) -> Awaitable[Rows]:
+def _asyncpg(connection: Any, query: Query, values: tuple[Any, ...]) -> Awaitable[Rows]:
     if not hasattr(connection, "transaction"):
         raise InvalidInput(field="using", why="is a pool; give the connection with the transaction")
-    return _looped(connection, lambda: connection.fetch(named(BY_NUMBER), *values))
+    return _looped(connection, lambda: connection.fetch(query.numbered, *values))
 
 
-def _psycopg(connection: Any, named: Named, values: tuple[Any, ...]) -> Rows | Awaitable[Rows]:
+def _psycopg(connection: Any, query: Query, values: tuple[Any, ...]) -> Rows | Awaitable[Rows]:
     from psycopg import AsyncConnection, Connection
     from psycopg.rows import tuple_row
 
@@ -102,42 +160,42 @@ def _psycopg(connection: Any, named: Named, values: tuple[Any, ...]) -> Rows | A
 
         async def work() -> Rows:
             async with connection.cursor(row_factory=tuple_row) as cursor:
-                await cursor.execute(named(BY_FORMAT).encode(), values)
+                await cursor.execute(query.formatted.encode(), values)
                 return await cursor.fetchall()
 
         return _looped(connection, work)
     if not isinstance(connection, Connection):
         raise InvalidInput(field="using", why="is not a connection; give the one of your cursor")
     with connection.cursor(row_factory=tuple_row) as cursor:
-        cursor.execute(named(BY_FORMAT).encode(), values)
+        cursor.execute(query.formatted.encode(), values)
         return cursor.fetchall()
 
 
-def _sqlalchemy(connection: Any, named: Named, values: tuple[Any, ...]) -> Rows | Awaitable[Rows]:
+def _sqlalchemy(connection: Any, query: Query, values: tuple[Any, ...]) -> Rows | Awaitable[Rows]:
     from sqlalchemy import text
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
     if not hasattr(connection, "execute"):
         raise InvalidInput(field="using", why="is an engine; give a connection or a session")
-    query, named_values = text(named(BY_NAME)), dict(zip(_NAMES, values, strict=True))
+    statement, named_values = text(query.named), dict(zip(_NAMES, values, strict=False))
     if isinstance(connection, AsyncConnection | AsyncSession):
 
         async def work() -> Rows:
-            return (await connection.execute(query, named_values)).all()
+            return (await connection.execute(statement, named_values)).all()
 
         return _looped(connection, work)
-    return list(connection.execute(query, named_values).all())
+    return list(connection.execute(statement, named_values).all())
 
 
-def _django(connection: Any, named: Named, values: tuple[Any, ...]) -> Rows:
+def _django(connection: Any, query: Query, values: tuple[Any, ...]) -> Rows:
     if connection.vendor != "postgresql":
         raise InvalidInput(field="using", why=f"is a connection to {connection.vendor}")
     with connection.cursor() as cursor:
-        cursor.execute(named(BY_FORMAT), values)
+        cursor.execute(query.formatted, values)
         return list(cursor.fetchall())
 
 
-_WAYS: dict[str, Callable[[Any, Named, tuple[Any, ...]], Rows | Awaitable[Rows]]] = {
+_WAYS: dict[str, Callable[[Any, Query, tuple[Any, ...]], Rows | Awaitable[Rows]]] = {
     "asyncpg": _asyncpg,
     "psycopg": _psycopg,
     "sqlalchemy": _sqlalchemy,

@@ -21,7 +21,7 @@ from redis.asyncio import BlockingConnectionPool, Connection, Redis, SSLConnecti
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from holdfast.errors import StoreUnavailable
+from holdfast.errors import NOT_OPEN, StoreUnavailable
 from holdfast.stores.redis.faults import ours, passing
 from holdfast.stores.redis.options import Options
 from holdfast.stores.redis.routes import Place, Routes
@@ -143,7 +143,7 @@ class Links:
         if link is None:
             with self._lock:
                 if self._closed:
-                    raise StoreUnavailable(store=self.options.name, why="it is not open")
+                    raise StoreUnavailable(store=self.options.name, why=NOT_OPEN)
                 for old in [old for old in self._links if old.is_closed()]:
                     del self._links[old]
                 link = self._links[loop] = _Link(self.options, self._routes)

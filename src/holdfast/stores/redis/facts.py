@@ -16,7 +16,7 @@ import msgspec
 
 from holdfast.job import Event
 from holdfast.store import EventPage
-from holdfast.stores.redis.rows import event, unpack
+from holdfast.stores.redis.rows import event, exact, unpack
 from holdfast.stores.redis.shards import Shards, together
 
 CHUNK = 2000
@@ -48,6 +48,7 @@ class _Told(msgspec.Struct):
 
 
 async def events(shards: Shards, asked: Asked) -> EventPage:
+    exact("after", asked.after)
     if asked.tenant is not None and asked.job_id is not None and asked.after >= 0:
         return await _history(shards, asked, asked.tenant, asked.job_id)
     concerned = shards.concerned(None if asked.tenant is None else (asked.tenant,))

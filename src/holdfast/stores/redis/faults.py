@@ -7,12 +7,18 @@ from redis import exceptions as redis
 from holdfast.errors import (
     ConfigError,
     HoldfastError,
+    SchemaTooNew,
+    SchemaTooOld,
     StoreCorrupt,
     StoreError,
     StoreFull,
     StoreReadOnly,
     StoreUnavailable,
 )
+from holdfast.stores.redis.layout import FORMAT
+
+WRONG_FORMAT = "WRONGFORMAT "
+"""What a script says of a shard of another format (lib_ground.lua)."""
 
 _PASSING = ("LOADING", "BUSY ", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "READONLY", "UNBLOCKED")
 """Answers that another try, a little later, may not get. A killed or read-only server among them:
@@ -54,6 +60,10 @@ def ours(error: BaseException, store: str) -> BaseException:
 
 def _ours(error: BaseException, store: str) -> HoldfastError:
     text = str(error) or type(error).__name__
+    if text.startswith(WRONG_FORMAT):
+        found = int(text.removeprefix(WRONG_FORMAT).split()[0])
+        kind = SchemaTooNew if found > FORMAT else SchemaTooOld
+        return kind(store=store, found=found, known=FORMAT)
     if isinstance(error, _FINAL_KINDS) or text.startswith(("WRONGPASS", "NOAUTH")):
         why = f"the user name or the password is wrong ({text})"
         return StoreUnavailable(store=store, why=why)

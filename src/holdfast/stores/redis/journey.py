@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
 
+from holdfast import limits
 from holdfast.clock import Micros
-from holdfast.errors import REFUSALS, IdConflict, JobNotFound, QueueFull
-from holdfast.job import NewJob, Reason, State
+from holdfast.errors import REFUSALS, IdConflict, JobNotFound, QueueFull, TenantFull
+from holdfast.job import By, NewJob, Reason, State
 from holdfast.lifecycle import Transition
 from holdfast.store import Acked, Canceled, Enqueued, Extended, Extension, Ref
-from holdfast.stores.redis import packs
+from holdfast.stores.redis import fit, packs
 from holdfast.stores.redis.packs import Parcel
-from holdfast.stores.redis.rows import REASON_CODES, STATE_CODES, STATES, exact, new_row, plain, raw
+from holdfast.stores.redis.rows import (
+    EXACT_MAX,
+    REASON_CODES,
+    STATE_CODES,
+    STATES,
+    new_row,
+    plain,
+    raw,
+    words,
+)
 from holdfast.stores.redis.shards import Shards, together
 
 RETRY_AFTER_S = 1.0
@@ -23,11 +34,24 @@ RETRY_AFTER_S = 1.0
 CALL_BYTES_MAX = 4 * 1024 * 1024
 """Payloads of one call: a script holds up the server while it copies them."""
 
+TOKEN_MAX = 1024
+"""Letters of what is no token of ours that the scripts are told."""
+_SEQUENCE = re.compile("[1-9][0-9]{0,15}")
+
 CREATED = 1
-KNOWN, CONFLICT, FULL = 0, 2, 3
+KNOWN, CONFLICT, FULL, TOO_MANY = 0, 2, 3, 4
 
 
 async def enqueue(shards: Shards, jobs: Sequence[NewJob], now: Micros | None) -> list[Enqueued]:
+    return await fit.each(
+        jobs,
+        fit.of_job,
+        lambda some: _enqueue(shards, some, now),
+        lambda job, why: Enqueued(job.id, False, why),
+    )
+
+
+async def _enqueue(shards: Shards, jobs: Sequence[NewJob], now: Micros | None) -> list[Enqueued]:
     if len(jobs) == 1 < packs.PACK_MIN:
         return [await _enqueue_one(shards, jobs[0], now)]
     spread = shards.spread(jobs, (job.tenant for job in jobs))
@@ -77,21 +101,24 @@ class _Call(msgspec.Struct):
 def _call(jobs: Sequence[NewJob], places: list[int], *, alone: bool) -> _Call:
     """Alone: all jobs of the batch are in one shard, so their places need not be told."""
     parcels = packs.parcels(jobs, places)
+    most = (limits.QUEUES_MAX, limits.GROUPS_MAX)
     if parcels is None:
         rows = (new_row(jobs[place]) for place in places)
         names, fixed, bodies, options = zip(*rows, strict=True)
-        args: tuple[Any, ...] = (options, None if alone else places)
-        return _Call(places, args, (*names, *fixed, *bodies), None)
+        args: tuple[Any, ...] = (options, None if alone else places, None)
+        return _Call(places, (*args, *most), (*names, *fixed, *bodies), None)
     firsts = None if alone else [parcel.first for parcel in parcels]
-    args = ((), firsts, None, [len(parcel.ids) for parcel in parcels])
-    return _Call(places, args, [text for each in parcels for text in each.texts()], parcels)
+    args = ((), firsts, [len(parcel.ids) for parcel in parcels])
+    return _Call(
+        places, (*args, *most), [text for each in parcels for text in each.texts()], parcels
+    )
 
 
 async def _enqueue_one(shards: Shards, job: NewJob, now: Micros | None) -> Enqueued:
     """The same for the most frequent batch, without what only several need."""
     name, fixed, body, options = new_row(job)
     shard, texts = shards.of(job.tenant), (name, fixed, body)
-    args = ((options,), None, job.fresh)
+    args = ((options,), None, None, limits.QUEUES_MAX, limits.GROUPS_MAX)
     answer, _ = await shards.call("enqueue", shard, args, now, texts=texts, wait=True)
     return _enqueued(job, answer)
 
@@ -118,6 +145,10 @@ def _enqueued(job: NewJob, answer: Any) -> Enqueued:
     if code == CONFLICT:
         type, queue = (fact.decode() for fact in facts)
         return Enqueued(job.id, False, IdConflict(field="id", id=job.id, type=type, queue=queue))
+    if code == TOO_MANY:
+        what = facts[0].decode()
+        most = {"queues": limits.QUEUES_MAX, "groups": limits.GROUPS_MAX}[what]
+        return Enqueued(job.id, False, TenantFull(tenant=job.tenant, what=what, max=most))
     what, has, most = facts
     full = QueueFull(
         tenant=job.tenant,
@@ -130,6 +161,17 @@ def _enqueued(job: NewJob, answer: Any) -> Enqueued:
 
 
 async def ack(shards: Shards, transitions: Sequence[Transition], now: Micros | None) -> list[Acked]:
+    return await fit.each(
+        transitions,
+        fit.of_transition,
+        lambda some: _ack(shards, some, now),
+        lambda change, why: Acked(change.id, error=why),
+    )
+
+
+async def _ack(
+    shards: Shards, transitions: Sequence[Transition], now: Micros | None
+) -> list[Acked]:
     # Completions go first, which only a job that is named twice would notice.
     once = len({change.id for change in transitions}) == len(transitions)
     found: list[Any] = [None] * len(transitions)
@@ -180,7 +222,7 @@ def _change(change: Transition, seq: str | None, nonce: str | None) -> tuple[Any
         raw(change.result),
         STATE_CODES[change.to],
         change.delay_us,
-        exact("run_at", change.run_at),
+        change.run_at,
         change.give_back,
         change.miss,
         change.lapsed,
@@ -193,10 +235,11 @@ def _token(token: str | None) -> tuple[str | None, str | None, bool]:
     """The job's sequence, the claim's nonce, and whether it was leased in a piece. No sequence,
     where it is none of our tokens.
     """
-    nonce, _, digits = (token or "").rpartition(".")
-    if digits.isdecimal() and digits.isascii() and digits[0] != "0":
+    text = plain(token) or ""
+    nonce, _, digits = text.rpartition(".")
+    if _SEQUENCE.fullmatch(digits) and int(digits) < EXACT_MAX:
         return digits.zfill(16), nonce, nonce.endswith(packs.PIECED)
-    return None, token, False
+    return None, None if token is None else text[:TOKEN_MAX], False
 
 
 def _acked(change: Transition, answer: Any) -> Acked:
@@ -208,12 +251,27 @@ def _acked(change: Transition, answer: Any) -> Acked:
 async def extend(
     shards: Shards, extensions: Sequence[Extension], now: Micros | None
 ) -> list[Extended]:
+    return await fit.each(
+        extensions,
+        fit.of_extension,
+        lambda some: _extend(shards, some, now),
+        lambda one, why: Extended(one.id, error=why),
+    )
+
+
+async def _extend(
+    shards: Shards, extensions: Sequence[Extension], now: Micros | None
+) -> list[Extended]:
     items = [
         (one.tenant, one.id, *_token(one.token)[:2], one.lease_us, plain(one.progress))
         for one in extensions
     ]
-    tenants = (one.tenant for one in extensions)
-    answers = await _each(shards, "extend", items, tenants, now)
+    spread = shards.spread(items, (one.tenant for one in extensions))
+    found = await together(
+        shards.call("extend", shard, [items[place] for place in places], now)
+        for shard, places in spread.items()
+    )
+    answers = _gathered(spread, found, len(extensions))
     return [_extended(*each) for each in zip(extensions, answers, strict=True)]
 
 
@@ -223,25 +281,36 @@ def _extended(one: Extension, answer: Any) -> Extended:
     return Extended(one.id, error=REFUSALS[answer.decode()](id=one.id))
 
 
-async def cancel(shards: Shards, refs: Sequence[Ref], now: Micros | None) -> list[Canceled]:
+async def cancel(
+    shards: Shards, refs: Sequence[Ref], by: By | None, now: Micros | None
+) -> list[Canceled]:
+    return await fit.each(
+        refs,
+        fit.of_ref,
+        lambda some: _cancel(shards, some, by, now),
+        lambda ref, why: Canceled(ref.id, False, why),
+    )
+
+
+async def _cancel(
+    shards: Shards, refs: Sequence[Ref], by: By | None, now: Micros | None
+) -> list[Canceled]:
     items = [(ref.tenant, ref.id) for ref in refs]
-    answers = await _each(shards, "cancel", items, (ref.tenant for ref in refs), now)
+    spread = shards.spread(items, (ref.tenant for ref in refs))
+    found = await together(
+        shards.call("cancel", shard, ([items[place] for place in places], words(by)), now)
+        for shard, places in spread.items()
+    )
+    answers = _gathered(spread, found, len(refs))
     return [
         Canceled(ref.id, answer == 1, JobNotFound(id=ref.id) if answer < 0 else None)
         for ref, answer in zip(refs, answers, strict=True)
     ]
 
 
-async def _each(
-    shards: Shards, name: str, items: list[Any], tenants: Any, now: Micros | None
-) -> list[Any]:
+def _gathered(spread: dict[int, list[int]], answers: list[Any], number: int) -> list[Any]:
     """One answer per item, from the shards they live in."""
-    spread = shards.spread(items, tenants)
-    found: list[Any] = [None] * len(items)
-    answers = await together(
-        shards.call(name, shard, [items[place] for place in places], now)
-        for shard, places in spread.items()
-    )
+    found: list[Any] = [None] * number
     for places, answer in zip(spread.values(), answers, strict=True):
         for place, one in zip(places, answer, strict=True):
             found[place] = one

@@ -1,14 +1,14 @@
-"""Every key of the Redis store, its type, and why it is there.
+r"""Every key of the Redis store, its type, and why it is there.
 
 A shard is a hash tag, `{<prefix><number>}`: all its keys are in one slot, and one script sees all
 of it at one instant. A tenant lives in one shard (`shards.py`). Names below follow `<tag>:`; parts
 of a name are apart by a zero byte, which no name holds.
 
     meta           hash    of shard 0: format, shards; written once
-    heads          hash    seq, cursor, turn: the last ones given out; floor: the last pruned
+    heads          hash    seq, cursor, turn, visit: the last ones given out; floor: the last pruned
                            cursor; rules: how many scopes have settings; now: of a clock that is not
-                           the server's; packs: 1 if there ever was one; sweep:*: how far prune has
-                           looked at the counts
+                           the server's; packs: 1 if there ever was one; format: of this shard,
+                           which each script checks; sweep:*: how far prune has looked at the counts
 
     rows           hash    seq -> row: what changes of a job, packed, then what never does
     bodies         hash    seq -> {codec, version, rules, payload}: packed by Python, never unpacked
@@ -52,12 +52,22 @@ and, where it applies, in these besides:
     ages:<tenant, queue>    zset   enqueued jobs whose run_at is not that of their enqueue: with the
                            head of the line they say how long the oldest waits
 
-Lines take turns. Those without jobs, and those that rest, are in none of the first two:
+Tenants take turns, and the lines of each within its own (`lib_lines.lua`). Who has no jobs, or has
+no room, is in none of the first three:
 
-    turns          zset    lines that can be claimed from, by turn
-    ring:<queue>   zset    the same by queue
-    lines:<tenant> set     queues of a tenant that have ready jobs
-    credit         hash    line -> what is left of a turn that a full claim cut short
+    tenants        zset    tenants that can be claimed from, by turn
+    open:<tenant>  zset    its queues that can be claimed from, by their last visit
+    ring:<queue>   zset    tenants with an open line in a queue, by turn; one that is not the
+                           tenant's any more, and so too small, is put right when it is met
+    resting:<tenant>  set  its queues that have ready jobs, but no room
+    away:<tenant>  set     its open lines that were met in their ring while the tenant had no room
+    credit         hash    tenant -> what is left of a turn that a full claim cut short
+
+A claim that gave leases is remembered, so that it leases nothing more when it is repeated:
+
+    claim:<nonce>  string  until when, then the sequences of its jobs; gone after a minute by itself
+    claim:<nonce>\0  string   in the shard that the nonce picks: a claim over several of them was
+                           begun (`claims.py`)
 
 Scopes are named by kind (t, q, g), tenant and part:
 
@@ -66,11 +76,14 @@ Scopes are named by kind (t, q, g), tenant and part:
     settings       hash    name -> version, value; a deleted one keeps its version
     setting_names  zset    those that are there, by name
     rules          hash    scope -> its settings
-    ruled          hash    tenant -> how many of its scopes have settings; 0: nothing is asked
+    ruled          hash    tenant -> how many of its scopes have settings; 0: nothing is asked.
+                           tenant\0 -> how many of those concern groups; tenant\0\0 -> how many ever
+                           had settings, which is bounded
     buckets        hash    scope -> when its rate's bucket is full again
     slots:<scope>  zset    places that outsiders hold, by their end
+    slots_of:<tenant>  zset   the names of all of a tenant's, by their end: they are bounded
     reopen         zset    scopes by the instant at which time alone may make room in them
-    holds          hash    name -> owner, until, note
+    holds          hash    name -> owner, until, note, tenant if it is a slot
     hold_names, hold_ends   zset   the same by name and by end
 
     events         stream  one entry for all the facts of a call; its id is the last one's cursor
@@ -116,8 +129,8 @@ jobs in one step.
 
 from __future__ import annotations
 
-FORMAT = 2
-"""Of the keys and their values; a store of a newer one is not touched."""
+FORMAT = 3
+"""Of the keys and their values; a store of another one is not touched."""
 
 PACK_MAX = 128
 """Jobs of a pack: whoever changes one of them gives all of them rows."""

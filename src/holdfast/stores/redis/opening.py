@@ -11,6 +11,7 @@ import msgspec
 from holdfast.errors import (
     ConfigError,
     SchemaTooNew,
+    SchemaTooOld,
     StoreCorrupt,
     StoreError,
     StoreReadOnly,
@@ -21,6 +22,7 @@ from holdfast.stores.redis.client import Links
 from holdfast.stores.redis.layout import FORMAT
 from holdfast.stores.redis.options import CLUSTER_SHARDS, Options
 from holdfast.stores.redis.routes import Place
+from holdfast.stores.redis.shards import Shards
 
 REDIS_MIN = (6, 2)
 KEEPING = "noeviction"
@@ -97,8 +99,10 @@ def check(server: Server, options: Options) -> None:
         raise ConfigError(field="store", why=why)
 
 
-async def agree(links: Links) -> int:
-    """Makes the store, or finds the one that is there: its number of shards."""
+async def agree(links: Links, *, migrate: bool) -> int:
+    """Makes the store, or finds the one that is there: its number of shards. One of an older format
+    is brought to this one, if that is wished.
+    """
     options = links.options
     wanted = options.shards or (CLUSTER_SHARDS if options.cluster else 1)
     tag = f"{{{options.prefix}0}}"
@@ -113,10 +117,22 @@ async def agree(links: Links) -> int:
         raise StoreCorrupt(store=options.name, why=why) from None
     if format > FORMAT:
         raise SchemaTooNew(store=options.name, found=format, known=FORMAT)
+    if format < FORMAT and not migrate:
+        raise SchemaTooOld(store=options.name, found=format, known=FORMAT)
     if options.shards is not None and number != options.shards:
         why = (
             f"shards is {options.shards}, but the store {options.prefix!r} was made with "
             f"{number}; leave it out, or choose another prefix="
         )
         raise ConfigError(field="store", why=why)
+    if format < FORMAT:
+        await _migrate(links, number)
+        await links.command("HSET", key, "format", FORMAT, key=key)
     return number
+
+
+async def _migrate(links: Links, number: int) -> None:
+    """Brings all shards to this format: safe to repeat, and from many processes."""
+    shards = Shards(links, None, number, links.options.events)
+    for shard in shards.all():
+        await shards.call("migrate", shard, (), None)

@@ -10,7 +10,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 import msgspec
 
 from holdfast.errors import ConfigError, did_you_mean
-from holdfast.stores.url import seconds, switch
+from holdfast.stores.url import one_of, seconds, switch
 
 PORT = 6379
 SHARDS_MAX = 256
@@ -48,6 +48,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     ca: str | None = None
     """A file of certificates that the server's is checked against."""
     verify: bool = True
+    migrate: str = "never"
+    """`auto` brings a store of an older format to this one when it is opened."""
 
     @property
     def name(self) -> str:
@@ -152,4 +154,5 @@ _READERS: dict[str, Callable[[str, str], Any]] = {
     "retry_s": seconds(0.0),
     "ca": _text,
     "verify": switch,
+    "migrate": one_of("auto", "never"),
 }

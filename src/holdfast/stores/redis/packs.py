@@ -15,7 +15,9 @@ from holdfast.lifecycle import Transition
 from holdfast.store import Claim
 from holdfast.stores.redis import layout
 from holdfast.stores.redis.rows import (
+    BROKEN,
     RULES_CACHE_MAX,
+    Unreadable,
     pack,
     rules_of,
     rules_text,
@@ -177,11 +179,15 @@ def is_piece(row: bytes) -> bool:
     return row[0] == 0
 
 
-def leases(told: Sequence[Any], claim: Claim, step: int) -> Iterator[Lease]:
+def leases(told: Sequence[Any], claim: Claim, step: int) -> Iterator[Lease | Unreadable]:
     """The leases of a piece as told; the sequences of its jobs are so far apart."""
     first, row, many = told
     _, created, updated, until, number, base = _PIECE.unpack_from(row)
-    shared = _shared(row[_PIECE.size :])
+    try:
+        shared = _shared(row[_PIECE.size :])
+    except BROKEN as error:
+        yield from _unreadable(told, claim, step, str(error))
+        return
     created_at, updated_at, lease_until = int(created), int(updated), int(until)
     tenant, queue, type, width = shared.tenant, shared.queue, shared.type, shared.width
     codec, version, rules, priority = shared.codec, shared.version, shared.rules, shared.priority
@@ -222,6 +228,18 @@ def leases(told: Sequence[Any], claim: Claim, step: int) -> Iterator[Lease]:
         )
         at = shift + end
         seq += step
+
+
+def _unreadable(told: Sequence[Any], claim: Claim, step: int, why: str) -> Iterator[Unreadable]:
+    """The jobs of a piece, of which nobody can read what they share."""
+    first, row, many = told
+    number = _PIECE.unpack_from(row)[4]
+    width = _HEAD.unpack_from(row, _PIECE.size)[1]
+    tenant, _ = text_at(row, _PIECE.size + _HEAD.size)
+    for index in range(number):
+        id = many[index * width : index * width + width].decode()
+        token = f"{claim.nonce}{PIECED}.{int(first) + index * step}"
+        yield Unreadable(tenant, id, token, why)
 
 
 # -- completions -----------------------------------------------------------------------------------

@@ -10,9 +10,20 @@ from typing import Any
 import msgspec
 
 from holdfast.clock import Micros
-from holdfast.errors import InvalidInput
-from holdfast.job import Envelope, Event, EventKind, JobRecord, NewJob, Reason, Rules, State
-from holdfast.lifecycle import seen
+from holdfast.errors import HoldfastError, InvalidInput
+from holdfast.job import (
+    By,
+    Envelope,
+    Event,
+    EventKind,
+    JobRecord,
+    Lease,
+    NewJob,
+    Reason,
+    Rules,
+    State,
+)
+from holdfast.lifecycle import Transition, seen
 
 STATES = (
     State.WAITING,
@@ -102,7 +113,7 @@ def new_row(job: NewJob) -> tuple[str, bytes, bytes, Any]:
     kept = pack((envelope.codec, envelope.version, rules_text(rules), body))
     options: Any = job.priority
     if job.delay_us or job.run_at is not None or job.ttl_us is not None:
-        options = (job.priority, job.delay_us, exact("run_at", job.run_at), job.ttl_us)
+        options = (job.priority, job.delay_us, job.run_at, job.ttl_us)
     return _start(job.tenant) + job.id, b"".join(fixed), kept, options
 
 
@@ -122,7 +133,8 @@ def _start(tenant: str) -> str:
 def exact(field: str, number: int | None) -> int | None:
     """The number, if the scripts can count to it."""
     if number is not None and abs(number) >= EXACT_MAX:
-        raise InvalidInput(field=field, why=f"is {number}, must be within {EXACT_MAX}")
+        # A number of thousands of digits is not written out.
+        raise InvalidInput(field=field, why=f"must be within {EXACT_MAX}")
     return number
 
 
@@ -136,18 +148,59 @@ def leased(answer: list[Any]) -> list[Sequence[Any]]:
     return told
 
 
+class Unreadable(msgspec.Struct, frozen=True):
+    """A leased job whose record cannot be read."""
+
+    tenant: str
+    id: str
+    token: str
+    why: str
+
+    def failed(self) -> Transition:
+        """What becomes of it."""
+        return Transition(
+            tenant=self.tenant,
+            id=self.id,
+            token=self.token,
+            to=State.FAILED,
+            reason=Reason.DECODE,
+            error=f"its stored record cannot be read: {self.why}",
+        )
+
+
+BROKEN = (msgspec.MsgspecError, HoldfastError, ValueError, TypeError, LookupError, RecursionError)
+"""What reading damaged bytes may raise."""
+
+
 def record(told: Sequence[Any], now: Micros) -> JobRecord:
-    """The job of a row as told, as a reader sees it now."""
+    """The job of a row as told, as a reader sees it now. Where its rules, its tags or its payload
+    cannot be read, it is shown without them.
+    """
     return _read(told, now)[0]
 
 
-def token(told: Sequence[Any], now: Micros) -> tuple[JobRecord, str]:
-    """The same with the token of its lease."""
-    job, nonce = _read(told, now)
-    return job, f"{nonce}.{job.seq}"
+def lease(told: Sequence[Any]) -> Lease | Unreadable:
+    """The same with the token and the deadline of its lease."""
+    job, nonce, why = _read(told, 0)
+    secret = f"{nonce}.{job.seq}"
+    if why is not None:
+        return Unreadable(job.tenant, job.id, secret, why)
+    assert job.lease_until is not None
+    return Lease(job, secret, job.lease_until)
 
 
-def _read(told: Sequence[Any], now: Micros) -> tuple[JobRecord, str]:
+_NOTHING = (None, None), "json", 1, Rules(), b"null"
+
+
+def _contents(tail: bytes, body: bytes) -> tuple[Any, str, int, Rules, bytes | None]:
+    """What scripts do not look into: tags and origin, and what is in the body."""
+    codec, version, rules, payload = unpack(body)
+    tags, origin = unpack(tail) if tail else (None, None)
+    return (tags, origin), codec, version, rules_of(rules), payload
+
+
+def _read(told: Sequence[Any], now: Micros) -> tuple[JobRecord, str, str | None]:
+    """The job, the nonce of its lease, and why not all of it could be read."""
     row: bytes = told[1]
     (
         state, _, reason, attempt, fence, lapses, misses, priority, created, updated, run_at,
@@ -163,8 +216,12 @@ def _read(told: Sequence[Any], now: Micros) -> tuple[JobRecord, str]:
     type, at = text_at(row, at)
     group, at = text_at(row, at)
     key, at = text_at(row, at)
-    tags, origin = unpack(row[at:]) if at < len(row) else (None, None)
-    codec, version, rules, body = unpack(told[2])
+    why = None
+    try:
+        (tags, origin), codec, version, rules, body = _contents(row[at:], told[2])
+    except BROKEN as broken:
+        (tags, origin), codec, version, rules, body = _NOTHING
+        why = str(broken) or repr(broken)
     error, result, progress, replayed = told[3:7] if len(told) > 3 else (None, None, None, None)
     kind, run_at = STATES[state - 1], int(run_at)
     held = state == _PROCESSING
@@ -173,7 +230,7 @@ def _read(told: Sequence[Any], now: Micros) -> tuple[JobRecord, str]:
         id,
         queue,
         Envelope(type, codec, version, body),
-        rules_of(rules),
+        rules,
         int(priority),
         key or None,
         group or None,
@@ -198,7 +255,7 @@ def _read(told: Sequence[Any], now: Micros) -> tuple[JobRecord, str]:
         _text(progress),
         _text(replayed),
     )
-    return job, nonce
+    return job, nonce, why
 
 
 _PROCESSING = STATE_CODES[State.PROCESSING]
@@ -211,8 +268,14 @@ def text_at(row: bytes, at: int) -> tuple[str, int]:
     return row[at + 2 : end].decode(), end
 
 
+def words(by: By | None) -> str | None:
+    """Who acts and why, as facts keep it."""
+    return None if by is None else by.words
+
+
 def event(cursor: int, at: int, fact: list[Any]) -> Event:
     kind, tenant, id, queue, type, attempt, fence, until, note, _ = fact
+    note, by = note if isinstance(note, list) else (note, None)
     return Event(
         cursor,
         at,
@@ -225,6 +288,7 @@ def event(cursor: int, at: int, fact: list[Any]) -> Event:
         fence,
         until or None,
         None if note is False else note,
+        by,
     )
 
 

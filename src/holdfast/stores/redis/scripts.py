@@ -8,6 +8,8 @@ from importlib import resources
 
 import msgspec
 
+from holdfast.clock import micros
+from holdfast.limits import CLAIM_REPEAT_S
 from holdfast.stores.redis import layout
 
 _OPEN = ("ground", "facts", "row")
@@ -19,6 +21,7 @@ instead of 1.1 million for a claim of one job (callgrind): about half of that is
 """
 _BASE = ("log", "rows", "packs", "packing", "counts", "gates", "lines", "groups", "jobs")
 _PARTS: dict[str, tuple[str, ...]] = {
+    "again": (*_BASE, "take"),
     "ack": (*_BASE, "rules", "plain", "pieces"),
     "cancel": _BASE,
     "change": (*_BASE, "walk"),
@@ -32,6 +35,7 @@ _PARTS: dict[str, tuple[str, ...]] = {
     "find": (*_BASE, "walk"),
     "history": _BASE,
     "hold": _BASE,
+    "migrate": _BASE,
     "peek": (*_BASE, "repair"),
     "prune": _BASE,
     "recount": _BASE,
@@ -50,17 +54,20 @@ class Script(msgspec.Struct, frozen=True):
 
 def script(name: str) -> Script:
     """The script of a verb. Redis knows it by its hash, so a new version never meets an old one."""
-    return _script(name, layout.PACK_MAX, layout.STEM_SIZE)
+    return _script(name, layout.PACK_MAX, layout.STEM_SIZE, layout.FORMAT)
 
 
 @cache
-def _script(name: str, pack_max: int, stem_size: int) -> Script:
+def _script(name: str, pack_max: int, stem_size: int, format: int) -> Script:
     # A part is a function of its own: a chunk of Lua has 200 locals at most, and each new function
     # looks for those it uses among all that are open: 11 to 25 % of the instructions of a call
     # with one job (callgrind).
     parts = (f"(function()\n{_part(part)}\nend)()" for part in _PARTS[name])
     quick = [f"do\n{_bare(_QUICK[name])}\nend"] if name in _QUICK else []
-    numbers = f"local PACK_MAX, STEM_SIZE = {pack_max}, {stem_size}"
+    numbers = (
+        f"local PACK_MAX, STEM_SIZE, REPEAT_US = {pack_max}, {stem_size}, {micros(CLAIM_REPEAT_S)}"
+        f"\nlocal LAYOUT, MIGRATES = '{format}', {'true' if name == 'migrate' else 'false'}"
+    )
     opening = (numbers, *map(_part, _OPEN), *quick, _part("core"))
     text = "\n;".join((*opening, *parts, _bare(name))).encode()
     return Script(name, text, hashlib.sha1(text, usedforsecurity=False).hexdigest())

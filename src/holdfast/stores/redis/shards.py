@@ -88,6 +88,11 @@ class Shards:
         """What it answers for each of them, asked at the same time."""
         return await together(self.call(name, shard, args, now) for shard in shards)
 
+    async def forget_claim(self, shard: int, nonce: str) -> None:
+        """Lets a claim be made again that was begun in this shard (peek.lua)."""
+        key = f"{self.tag(shard)}:claim:{nonce}\0"
+        await self._links.command("DEL", key, key=key)
+
     async def waiting_lines(self, queue: str) -> int:
         """How many tenants take turns in a queue."""
         keys = (f"{self.tag(shard)}:ring:{queue}" for shard in self.all())

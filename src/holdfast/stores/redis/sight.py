@@ -24,7 +24,7 @@ from holdfast.store import (
     Selection,
     Tally,
 )
-from holdfast.stores.redis.rows import REASON_CODES, STATE_CODES, STATES, record
+from holdfast.stores.redis.rows import REASON_CODES, STATE_CODES, STATES, exact, record, words
 from holdfast.stores.redis.shards import Shards, together
 
 KIND_CODES = {ScopeKind.TENANT: "t", ScopeKind.QUEUE: "q", ScopeKind.GROUP: "g"}
@@ -55,8 +55,10 @@ def chosen(select: Selection) -> tuple[Any, ...]:
         select.tags or None,
         [REASON_CODES[reason] for reason in select.reasons] or None,
         select.key,
-        select.created_from,
-        select.created_before,
+        exact("created_from", select.created_from),
+        exact("created_before", select.created_before),
+        exact("failed_from", select.failed_from),
+        exact("failed_before", select.failed_before),
     )
 
 
@@ -64,6 +66,7 @@ def chosen(select: Selection) -> tuple[Any, ...]:
 
 
 async def find(shards: Shards, find: Find, now: Micros | None) -> Page:
+    exact("after", find.after)
     if find.limit == 0:
         return Page([], find.after)
     concerned = _concerned(shards, find.select)
@@ -101,6 +104,7 @@ def _concerned(shards: Shards, select: Selection) -> list[int]:
 async def change(shards: Shards, change: Change, now: Micros | None) -> Changed:
     """One step, in one shard; the cursor says in which the next one goes on."""
     concerned = _concerned(shards, change.select)
+    within("after", change.after, 1 << 63)
     place, after = change.after >> SHARD_BITS, change.after & ((1 << SHARD_BITS) - 1)
     done: dict[Ref, str] = {}
     while place < len(concerned):
@@ -128,9 +132,10 @@ async def _step(
         change.act.value,
         change.after,
         change.limit,
-        change.priority,
-        change.delay_us,
-        change.run_at,
+        exact("priority", change.priority),
+        exact("delay_us", change.delay_us),
+        exact("run_at", change.run_at),
+        words(change.by),
     )
     reached, *names = await shards.call("change", shard, args, now)
     pairs = zip(names[::2], names[1::2], strict=True)
@@ -146,7 +151,7 @@ async def _replay(
     told, reached, _ = await shards.call("find", shard, args, now)
     jobs = [record(one, 0) for one in told]
     items = [(f"{job.seq:016}", replay_id(job.tenant, job.id)) for job in jobs]
-    answers = await shards.call("replay", shard, items, now) if items else []
+    answers = await shards.call("replay", shard, (items, words(change.by)), now) if items else []
     done = {
         Ref(job.tenant, job.id): new
         for job, (_, new), answer in zip(jobs, items, answers, strict=True)

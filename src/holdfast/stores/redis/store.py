@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.clock import Clock, Micros, seconds
-from holdfast.errors import StoreUnavailable
-from holdfast.job import Lease, NewJob
+from holdfast.errors import NOT_OPEN, StoreUnavailable
+from holdfast.job import By, Lease, NewJob
 from holdfast.lifecycle import Transition
 from holdfast.limits import (
     BATCH_MAX,
@@ -98,7 +98,7 @@ class RedisStore:
             servers = await opening.look(links)
             for server in servers:
                 opening.check(server, self.options)
-            number = await opening.agree(links)
+            number = await opening.agree(links, migrate=self.options.migrate == "auto")
         except BaseException:
             await links.close()
             raise
@@ -122,7 +122,7 @@ class RedisStore:
     async def migrate(self) -> int:
         links = Links(self.options)
         try:
-            await opening.agree(links)
+            await opening.agree(links, migrate=True)
         finally:
             await links.close()
         return FORMAT
@@ -144,8 +144,10 @@ class RedisStore:
             return []
         if len(concerned) == 1:
             answer = await shards.call("claim", concerned[0], claims.wish(claim), now)
-            return claims.leases(answer, claim, shards.number)
-        return await claims.Claiming(shards, claim, concerned, now).leases()
+            found = claims.taken(answer, claim, shards.number)
+        else:
+            found = await claims.Claiming(shards, claim, concerned, now).taken()
+        return await claims.readable(shards, found, now)
 
     async def extend(self, extensions: Sequence[Extension]) -> list[Extended]:
         within("extensions", len(extensions), BATCH_MAX)
@@ -159,14 +161,15 @@ class RedisStore:
 
     # -- will ------------------------------------------------------------------------------------
 
-    async def cancel(self, refs: Sequence[Ref]) -> list[Canceled]:
+    async def cancel(self, refs: Sequence[Ref], *, by: By | None = None) -> list[Canceled]:
         within("refs", len(refs), BATCH_MAX)
-        shards = self._mine()
-        return await journey.cancel(shards, refs, shards.now())
+        shards, author = self._mine(), _checked(by)
+        return await journey.cancel(shards, refs, author, shards.now())
 
     async def change(self, change: Change) -> Changed:
         within("limit", change.limit, CHANGE_MAX)
         sight.bounded(change.select)
+        _checked(change.by)
         shards = self._mine()
         return await sight.change(shards, change, shards.now())
 
@@ -222,18 +225,41 @@ class RedisStore:
     # -- names -----------------------------------------------------------------------------------
 
     async def settings(
-        self, puts: Sequence[Put] = (), *, under: str | None = None
+        self,
+        puts: Sequence[Put] = (),
+        *,
+        under: str | None = None,
+        after: str = "",
+        limit: int = PAGE_MAX,
+        by: By | None = None,
     ) -> list[Setting]:
         within("puts", len(puts), BATCH_MAX)
-        puts = [put.checked() for put in puts]
+        within("limit", limit, PAGE_MAX)
+        puts, author = [put.checked() for put in puts], _checked(by)
         shards = self._mine()
-        return await names.put(shards, puts, under, shards.now())
+        now = shards.now()
+        done = await names.put(shards, puts, author, now)
+        if under is None:
+            return done
+        return await names.settings_under(shards, names.Names(under, after, limit), now)
 
-    async def hold(self, takes: Sequence[Take] = (), *, under: str | None = None) -> list[Hold]:
+    async def hold(
+        self,
+        takes: Sequence[Take] = (),
+        *,
+        under: str | None = None,
+        after: str = "",
+        limit: int = PAGE_MAX,
+    ) -> list[Hold]:
         within("takes", len(takes), BATCH_MAX)
+        within("limit", limit, PAGE_MAX)
         takes = [one.checked() for one in takes]
         shards = self._mine()
-        return await names.take(shards, takes, under, shards.now())
+        now = shards.now()
+        holds = await names.take(shards, takes, now)
+        if under is None:
+            return holds
+        return await names.holds_under(shards, names.Names(under, after, limit), now)
 
     # -- wait ------------------------------------------------------------------------------------
 
@@ -284,8 +310,12 @@ class RedisStore:
     def _mine(self) -> Shards:
         """The shards, if the store is open and opened by this very process."""
         if self._shards is None:
-            raise StoreUnavailable(store=self.options.name, why="it is not open")
+            raise StoreUnavailable(store=self.options.name, why=NOT_OPEN)
         if self._owner != os.getpid():
             why = "it was opened before a fork; open it again in the child process"
             raise StoreUnavailable(store=self.options.name, why=why)
         return self._shards
+
+
+def _checked(by: By | None) -> By | None:
+    return None if by is None else by.checked()

@@ -19,7 +19,7 @@ from typing import Any
 
 from redis import exceptions
 
-from holdfast.errors import StoreUnavailable
+from holdfast.errors import NOT_OPEN, StoreUnavailable
 from holdfast.store import Ref
 from holdfast.stores.bell import Bell
 from holdfast.stores.redis.options import Options
@@ -52,7 +52,7 @@ class Ear:
         if hearing is None:
             with self._lock:
                 if self._closed:
-                    raise StoreUnavailable(store=self._options.name, why="it is not open")
+                    raise StoreUnavailable(store=self._options.name, why=NOT_OPEN)
                 for old in [old for old in self._hearings if old.is_closed()]:
                     del self._hearings[old]
                 hearing = self._hearings[loop] = Hearing(self._options, self._channel, self._places)

@@ -25,7 +25,7 @@ from holdfast.errors import ConfigError, HoldfastError, InvalidInput, StoreUnava
 from holdfast.stores.remote.breaker import Breaker
 from holdfast.stores.remote.faults import Answer, NoAnswer, NotSent, refusal
 from holdfast.stores.remote.options import Options
-from holdfast.stores.remote.wire import MEDIA, PATH, Hello, Verb, encode
+from holdfast.stores.remote.wire import FORMAT, FORMAT_HEADER, MEDIA, PATH, Hello, Verb, encode
 
 NAP_S_MIN = 0.02
 NAP_S_MAX = 1.0
@@ -249,7 +249,12 @@ class _Link:
 
 
 def _session(options: Options, context: ssl.SSLContext | bool, pool: int) -> aiohttp.ClientSession:
-    headers = {"content-type": MEDIA, "accept": MEDIA, "user-agent": "holdfast"}
+    headers = {
+        "content-type": MEDIA,
+        "accept": MEDIA,
+        "user-agent": "holdfast",
+        FORMAT_HEADER: str(FORMAT),
+    }
     if options.token is not None:
         headers["authorization"] = f"Bearer {options.token}"
     if options.tenant is not None:

@@ -9,9 +9,10 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 import msgspec
 
+from holdfast.check import check_name
 from holdfast.errors import ConfigError, InvalidInput, did_you_mean
-from holdfast.job import check_name
 from holdfast.limits import TENANT_MAX
+from holdfast.redact import Redacted
 from holdfast.stores.url import seconds, switch
 
 TOKEN_ENV = "HOLDFAST_TOKEN"
@@ -22,7 +23,7 @@ FAILURES_MAX = 1000
 HOSTS_HERE = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class Options(Redacted, msgspec.Struct, frozen=True, kw_only=True):
     base: str
     """Scheme, host, port and the path before ours."""
     token: str | None = None

@@ -16,8 +16,15 @@ from typing import Any, TypeVar
 import msgspec
 
 from holdfast.clock import Clock, Micros
-from holdfast.errors import HoldfastError, PayloadTooLarge, SchemaTooNew, StoreUnavailable
-from holdfast.job import Lease, NewJob
+from holdfast.errors import (
+    NOT_OPEN,
+    HoldfastError,
+    PayloadTooLarge,
+    SchemaTooNew,
+    StoreUnavailable,
+    StoreUnsupported,
+)
+from holdfast.job import By, Lease, NewJob
 from holdfast.lifecycle import Transition
 from holdfast.limits import BATCH_MAX, PAGE_MAX, within
 from holdfast.scope import Explanation, ScopeKind
@@ -114,6 +121,8 @@ class RemoteStore:
         if hello.format > wire.FORMAT:
             name = self.options.name
             raise SchemaTooNew(store=name, found=hello.format, known=wire.FORMAT)
+        if hello.format < wire.FORMAT:
+            raise StoreUnsupported(store=self.options.name, feature=wire.other_format(hello.format))
         if self.options.token is not None and hello.caller is None:
             why = "the service does not know this token, or it has expired"
             raise StoreUnavailable(store=self.options.name, why=why)
@@ -164,9 +173,9 @@ class RemoteStore:
 
     # -- will ------------------------------------------------------------------------------------
 
-    async def cancel(self, refs: Sequence[Ref]) -> list[Canceled]:
+    async def cancel(self, refs: Sequence[Ref], *, by: By | None = None) -> list[Canceled]:
         within("refs", len(refs), BATCH_MAX)
-        return await self._ask(wire.CANCEL, refs)
+        return await self._ask(wire.CANCEL, wire.Refs(list(refs), by))
 
     async def change(self, change: Change) -> Changed:
         return (await self._ask(wire.CHANGE, change)).changed()
@@ -209,18 +218,35 @@ class RemoteStore:
     # -- names -----------------------------------------------------------------------------------
 
     async def settings(
-        self, puts: Sequence[Put] = (), *, under: str | None = None
+        self,
+        puts: Sequence[Put] = (),
+        *,
+        under: str | None = None,
+        after: str = "",
+        limit: int = PAGE_MAX,
+        by: By | None = None,
     ) -> list[Setting]:
         within("puts", len(puts), BATCH_MAX)
+        within("limit", limit, PAGE_MAX)
+        listed = None if under is None else wire.Under(under, after, limit)
         if puts:
-            return await self._ask(wire.PUT, wire.Puts(list(puts), under))
-        return [] if under is None else await self._ask(wire.SETTINGS, wire.Under(under))
+            return await self._ask(wire.PUT, wire.Puts(list(puts), listed, by))
+        return [] if listed is None else await self._ask(wire.SETTINGS, listed)
 
-    async def hold(self, takes: Sequence[Take] = (), *, under: str | None = None) -> list[Hold]:
+    async def hold(
+        self,
+        takes: Sequence[Take] = (),
+        *,
+        under: str | None = None,
+        after: str = "",
+        limit: int = PAGE_MAX,
+    ) -> list[Hold]:
         within("takes", len(takes), BATCH_MAX)
+        within("limit", limit, PAGE_MAX)
+        listed = None if under is None else wire.Under(under, after, limit)
         if takes:
-            return await self._ask(wire.HOLD, wire.Takes(list(takes), under))
-        return [] if under is None else await self._ask(wire.HOLDS, wire.Under(under))
+            return await self._ask(wire.HOLD, wire.Takes(list(takes), listed))
+        return [] if listed is None else await self._ask(wire.HOLDS, listed)
 
     # -- wait ------------------------------------------------------------------------------------
 
@@ -278,7 +304,7 @@ class RemoteStore:
     def _mine(self) -> tuple[Client, Hello]:
         """The way to the service, if the store is open and opened by this very process."""
         if self._client is None or self._hello is None:
-            raise StoreUnavailable(store=self.options.name, why="it is not open")
+            raise StoreUnavailable(store=self.options.name, why=NOT_OPEN)
         if self._owner != os.getpid():
             why = "it was opened before a fork; open it again in the child process"
             raise StoreUnavailable(store=self.options.name, why=why)

@@ -18,7 +18,7 @@ import msgspec
 from holdfast import errors
 from holdfast.clock import Micros
 from holdfast.errors import HoldfastError, StoreError
-from holdfast.job import Lease, NewJob
+from holdfast.job import By, Lease, NewJob
 from holdfast.lifecycle import Transition
 from holdfast.limits import PAGE_MAX
 from holdfast.scope import Explanation, ScopeKind
@@ -46,13 +46,20 @@ from holdfast.store import (
     Watch,
 )
 
-FORMAT = 1
+FORMAT = 2
 """Grows when a service and a client of different versions would misunderstand each other."""
+FORMAT_HEADER = "Holdfast-Format"
+"""Every call says which format it speaks."""
 PATH = "/v1/store"
 MEDIA = "application/msgpack"
 PLAIN = (str, int, float, bool, type(None))
 
 T = TypeVar("T")
+
+
+def other_format(found: int) -> str:
+    """What the other side is told that speaks another format."""
+    return f"format {FORMAT} of the wire, only {found}: run one version of holdfast on both sides"
 
 
 # -- errors ----------------------------------------------------------------------------------------
@@ -162,18 +169,29 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     job_id: str | None = None
 
 
+class Refs(msgspec.Struct, frozen=True):
+    refs: list[Ref]
+    by: By | None = None
+
+
 class Under(msgspec.Struct, frozen=True):
+    """A page of names: of a prefix, on from a name."""
+
     under: str
+    after: str = ""
+    limit: int = PAGE_MAX
 
 
 class Puts(msgspec.Struct, frozen=True):
     puts: list[Put]
-    under: str | None = None
+    listed: Under | None = None
+    """What to list afterwards; None answers the puts."""
+    by: By | None = None
 
 
 class Takes(msgspec.Struct, frozen=True):
     takes: list[Take]
-    under: str | None = None
+    listed: Under | None = None
 
 
 class Sleep(msgspec.Struct, frozen=True):
@@ -211,14 +229,13 @@ class Verb(Generic[T]):
 
 
 ENQUEUE: Verb[list[Enqueued]] = Verb("enqueue", list[NewJob], list[Enqueued])
-CLAIM: Verb[list[Lease]] = Verb("claim", Claim, list[Lease], repeats=False)
-"""Most stores do not know a nonce again: a second claim would lease other jobs, while those of the
-lost answer stay held until their leases lapse. Its caller asks anew when it pleases."""
+CLAIM: Verb[list[Lease]] = Verb("claim", Claim, list[Lease])
+"""Stores know a nonce again: the second claim gives what still holds of the first one's leases."""
 EXTEND: Verb[list[Extended]] = Verb("extend", list[Extension], list[Extended])
 ACK: Verb[list[Acked]] = Verb("ack", list[Transition], list[Acked])
 LAPSE: Verb[list[Acked]] = Verb("lapse", list[Transition], list[Acked])
 """The ack of upkeep: without a token, or because a deadline passed."""
-CANCEL: Verb[list[Canceled]] = Verb("cancel", list[Ref], list[Canceled])
+CANCEL: Verb[list[Canceled]] = Verb("cancel", Refs, list[Canceled])
 CHANGE: Verb[Done] = Verb("change", Change, Done, repeats=False)
 """Harmless to repeat, but the second answer would not name what the first has done."""
 EXPIRED: Verb[list[Lapsed]] = Verb("expired", Limit, list[Lapsed])

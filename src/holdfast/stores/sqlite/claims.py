@@ -1,37 +1,54 @@
-"""Which jobs a claim takes: repair first, then the lines in turn. And what a sleeper waits for."""
+"""Which jobs a claim takes: repair first, then tenants and lines in turn. And what a sleeper waits
+for.
+"""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
-from holdfast.clock import SECOND, Micros, seconds
-from holdfast.job import TERMINAL, EventKind, Lease
-from holdfast.limits import REPAIR_MAX, REPAIR_PASSES_MAX, WAIT_S_MAX
+from holdfast.clock import SECOND, Micros, micros, seconds
+from holdfast.job import TERMINAL, EventKind, JobRecord, Lease, Reason
+from holdfast.limits import (
+    CLAIM_REPEAT_S,
+    ERROR_CHARS_MAX,
+    REPAIR_MAX,
+    REPAIR_PASSES_MAX,
+    WAIT_S_MAX,
+)
 from holdfast.scope import rounds
-from holdfast.store import Claim, Watch
-from holdfast.stores.sql_rows import BLOCKED, STATES
-from holdfast.stores.sqlite import filing, gates, packs
+from holdfast.store import Claim, Ref, Watch
+from holdfast.stores.sql_rows import BLOCKED
+from holdfast.stores.sqlite import gates
 from holdfast.stores.sqlite import statements as sql
-from holdfast.stores.sqlite.packing import Head
-from holdfast.stores.sqlite.rows import claimed, packed
+from holdfast.stores.sqlite.rows import DEFAULT_RULES, SEQ, claimed, plain, record
 from holdfast.stores.sqlite.transaction import Transaction
-from holdfast.stores.sqlite.turns import Place, Turns, open_lines
+from holdfast.stores.sqlite.turns import (
+    Turns,
+    any_open,
+    lines_of_turn,
+    tenants_of_turn,
+    visited,
+)
 
-FEW = 8
-"""Posted jobs that are leased without standing in line."""
+Place = tuple[str, str]
+"""(queue, tenant): a line."""
+
+ENDED = frozenset(state.value for state in TERMINAL)
+
+FORGOTTEN_MAX = 8
+"""Claims whose time is over that a new one clears away."""
 
 _encode = msgspec.json.Encoder().encode
 
 
 def idle(connection: sqlite3.Connection, claim: Claim, now: Micros) -> bool:
     """True when a claim would neither find nor repair anything."""
-    if filing.unfiled(connection) or open_lines(connection, claim.tenants, claim.queues, 1):
+    if any_open(connection, claim.tenants, claim.queues) or overdue(connection, now):
         return False
-    return not overdue(connection, now)
+    return connection.execute(sql.CLAIM_OF, (claim.nonce, now)).fetchone() is None
 
 
 def overdue(connection: sqlite3.Connection, now: Micros) -> bool:
@@ -41,36 +58,39 @@ def overdue(connection: sqlite3.Connection, now: Micros) -> bool:
 
 
 def claim(transaction: Transaction, claim: Claim, turns: Turns) -> list[Lease]:
-    """Files what was posted, if nobody has in this transaction."""
-    leases = take_posted(transaction, claim)
-    if leases is not None:
-        return leases
-    filing.file(transaction)
+    known = transaction.execute(sql.CLAIM_OF, (claim.nonce, transaction.now)).fetchone()
+    if known is not None:
+        return _again(transaction, claim, known[0])
     repair(transaction)
-    return _take(transaction, claim, turns)
+    leases = _take(transaction, claim, turns)
+    if leases:
+        _remember(transaction, claim, leases)
+    return leases
 
 
-def take_posted(transaction: Transaction, claim: Claim) -> list[Lease] | None:
-    """The short way of jobs that an idle worker was woken for: they are leased as they are filed,
-    and never stand in a line. None when there is anything else to see to.
-    """
-    connection = transaction.connection
-    if not transaction.posted or overdue(connection, transaction.now):
-        return None
-    if open_lines(connection, None, None, 1):
-        return None
-    parcel = filing.only(transaction)
-    if parcel is None or len(parcel.ids) > min(claim.limit, FEW):
-        return None
-    head = parcel.shared
-    if (
-        head.tenant in transaction.rules.tenants
-        or (claim.tenants is not None and head.tenant not in claim.tenants)
-        or (claim.queues is not None and head.queue not in claim.queues)
-    ):
-        return None
-    held = _held(transaction, claim)
-    return _leased(transaction, head, filing.keep_held(transaction, parcel, held), held)
+# -- repeats ---------------------------------------------------------------------------------------
+
+
+def _again(transaction: Transaction, claim: Claim, seqs: str) -> list[Lease]:
+    """The leases of a claim that is repeated, as far as they still hold."""
+    now = transaction.now
+    found = transaction.execute(sql.HELD_STILL, (seqs, f"{claim.nonce}.", now)).fetchall()
+    leases = [Lease(record(row, now), token, until) for token, until, *row in found]
+    return [lease for lease in leases if _asked_for(claim, lease.job)]
+
+
+def _asked_for(claim: Claim, job: JobRecord) -> bool:
+    """Whether the claim names the job's line: who repeats another's must not be given its jobs."""
+    return (claim.tenants is None or job.tenant in claim.tenants) and (
+        claim.queues is None or job.queue in claim.queues
+    )
+
+
+def _remember(transaction: Transaction, claim: Claim, leases: list[Lease]) -> None:
+    now = transaction.now
+    transaction.execute(sql.CLAIMS_DROP, (now, FORGOTTEN_MAX))
+    seqs = _encode([lease.job.seq for lease in leases]).decode()
+    transaction.execute(sql.CLAIM_PUT, (claim.nonce, now + micros(CLAIM_REPEAT_S), seqs))
 
 
 # -- repair ----------------------------------------------------------------------------------------
@@ -90,13 +110,11 @@ def _repair(transaction: Transaction) -> int:
     Returns how many it moved.
     """
     now = transaction.now
-    due, lapse, pieces, opens, outlived = (
+    due, lapse, opens, outlived = (
         at is not None and at <= now for at in _next(transaction.connection)
     )
     moved = _promote(transaction) if due else 0
-    if pieces:
-        packs.open_lapsed(transaction, REPAIR_MAX)
-    moved += _rescue(transaction) if lapse or pieces else 0
+    moved += _rescue(transaction) if lapse else 0
     moved += gates.reopen(transaction, REPAIR_MAX) if opens else 0
     # Last, for the jobs made ready just now may have outlived their time too.
     return moved + (_retire(transaction) if outlived or moved else 0)
@@ -142,81 +160,86 @@ def _retire(transaction: Transaction) -> int:
 
 
 def _take(transaction: Transaction, claim: Claim, turns: Turns) -> list[Lease]:
-    """Leases from the lines the claim names, in turn, each tenant by its weight."""
+    """Leases from the lines the claim names: tenants take turns by weight, and so do the lines of
+    each.
+    """
     leases: list[Lease] = []
-    dry: set[Place] = set()
-    """Lines that have nothing more for this claim."""
+    dry: set[str] = set()
+    """Tenants that have nothing more for this claim."""
     while (room := claim.limit - len(leases)) > 0:
-        # More lines than jobs wanted cannot be served anyway.
+        # More tenants than jobs wanted cannot be served anyway.
         most = room + len(dry)
-        found = open_lines(transaction.connection, claim.tenants, claim.queues, most)
-        lines = [line for line in found if line not in dry]
-        for line, taken, wanted in _round(transaction, claim, turns, lines, room):
+        found = tenants_of_turn(transaction, claim.tenants, claim.queues, most)
+        tenants = [tenant for tenant in found if tenant not in dry]
+        if not tenants:
+            break
+        weights = [transaction.rules.weight(tenant) for tenant in tenants]
+        times = rounds(room, weights)
+        for tenant, weight in zip(tenants, weights, strict=True):
+            room = claim.limit - len(leases)
+            if room == 0:
+                break
+            allowed = turns.allowance(tenant, weight * times)
+            wanted = min(allowed, room)
+            taken = _take_tenant(transaction, tenant, claim, wanted)
             leases += taken
-            if len(taken) < wanted or wanted == 0:
-                dry.add(line)
-        if len(found) < most and dry.issuperset(lines):
-            break  # These were all there are.
+            if len(taken) < wanted:
+                dry.add(tenant)
+            full = len(taken) == room and len(taken) < allowed
+            turns.done(transaction, tenant, allowed - len(taken) if full else 0)
     return leases
 
 
-def _round(
-    transaction: Transaction, claim: Claim, turns: Turns, lines: list[Place], room: int
-) -> Iterator[tuple[Place, list[Lease], int]]:
-    """Gives each of the lines its turn, until so many are taken: what it took, of how many it could
-    have.
-    """
-    weights = [transaction.rules.weight(tenant) for _, tenant in lines]
-    times = rounds(room, weights) if lines else 0
-    for line, weight in zip(lines, weights, strict=True):
-        if room == 0:
-            return
-        allowed = turns.allowance(line, weight * times)
-        taken, wanted = _take_line(transaction, line, claim, min(allowed, room))
-        full = len(taken) == room and len(taken) < allowed
-        turns.served(transaction, line, allowed - len(taken) if full else 0)
-        room -= len(taken)
-        yield line, taken, wanted
+def _take_tenant(transaction: Transaction, tenant: str, claim: Claim, wanted: int) -> list[Lease]:
+    """Up to so many jobs of a tenant, from its lines in turn."""
+    leases: list[Lease] = []
+    dry: set[str] = set()
+    while (room := wanted - len(leases)) > 0:
+        # One more than can be served tells whether the order of them matters.
+        most = room + len(dry)
+        found = lines_of_turn(transaction.connection, tenant, claim.queues, most + 1)
+        queues = [queue for queue in found if queue not in dry][:room]
+        if not queues:
+            break
+        share = rounds(room, [1] * len(queues))
+        for queue in queues:
+            room = wanted - len(leases)
+            if room == 0:
+                break
+            asked = min(share, room)
+            taken = _take_line(transaction, (queue, tenant), claim, asked)
+            leases += taken
+            if len(taken) < asked:
+                dry.add(queue)
+            if len(found) > 1 or claim.queues is not None:
+                visited(transaction, tenant, queue)
+    return leases
 
 
-def _take_line(
-    transaction: Transaction, line: Place, claim: Claim, wanted: int
-) -> tuple[list[Lease], int]:
-    """Up to so many jobs of a line, and how many its scopes let it have."""
+def _take_line(transaction: Transaction, line: Place, claim: Claim, wanted: int) -> list[Lease]:
+    """Up to so many jobs of a line, as far as its scopes let it have them."""
     queue, tenant = line
     if tenant not in transaction.rules.tenants:
-        return _lease_first(transaction, line, claim, wanted), wanted
+        return _lease_first(transaction, line, claim, wanted)
     # Each visit must see what those before it took: lines share their tenant, parts their group.
     transaction.settle(tenant)
     rooms = gates.rooms(transaction, tenant, queue)
     wanted = min(wanted, *(room.left() for room in rooms))
     if wanted == 0:
-        return [], 0
+        return []
     leases = _lease_first(transaction, line, claim, wanted)
     for room in rooms:
         room.start(len(leases))
         room.save()
-    return leases, wanted
+    return leases
 
 
 def _lease_first(transaction: Transaction, line: Place, claim: Claim, wanted: int) -> list[Lease]:
     """Leases the first jobs of a line: in one statement where no group is in question."""
     queue, tenant = line
     if claim.exclude_groups or tenant in transaction.rules.grouping:
-        packs.open_front(transaction, queue, tenant, wanted)
         return _lease_these(transaction, line, claim, wanted)
-    leases: list[Lease] = []
-    while (left := wanted - len(leases)) > 0:
-        pack = packs.first(transaction, queue, tenant)
-        if pack is None:
-            values = (queue, tenant, transaction.now, left)
-            return leases + _lease(transaction, line, claim, sql.TAKE, values)
-        priority, seq = pack.place
-        before = (queue, tenant, transaction.now, priority, priority, seq, left)
-        leases += _lease(transaction, line, claim, sql.TAKE_BEFORE, before)
-        if len(leases) < wanted:
-            leases += _lease_pack(transaction, pack, claim, wanted - len(leases))
-    return leases
+    return _lease(transaction, line, claim, sql.TAKE, (queue, tenant, transaction.now, wanted))
 
 
 def _lease_these(transaction: Transaction, line: Place, claim: Claim, wanted: int) -> list[Lease]:
@@ -270,7 +293,11 @@ def _lease(
     seqs: list[int] = []
     groups: dict[str | None, int] = {}
     for row in transaction.execute(statement, values).fetchall():
-        job = claimed(row, line, claim.worker, now, until)
+        try:
+            job = claimed(row, line, claim.worker, now, until)
+        except Exception as error:  # Whatever it holds, it must not keep the others.
+            set_aside(transaction, row[SEQ], error)
+            continue
         leases.append(Lease(job, f"{claim.nonce}.{job.seq}", until))
         seqs.append(job.seq)
         groups[job.group] = groups.get(job.group, 0) + 1
@@ -286,33 +313,22 @@ def _lease(
     return leases
 
 
-def _lease_pack(
-    transaction: Transaction, pack: packs.Pack, claim: Claim, wanted: int
-) -> list[Lease]:
-    """Leases the first jobs of a pack, which have no rows yet."""
-    head, held = pack.head, _held(transaction, claim)
-    jobs = packs.lease(transaction, pack, wanted, held)
-    transaction.move((head.tenant, head.queue, None), "enqueued", "processing", len(jobs))
-    return _leased(transaction, head, jobs, held)
-
-
-def _held(transaction: Transaction, claim: Claim) -> packs.Held:
+def set_aside(transaction: Transaction, seq: int, error: Exception) -> None:
+    """Fails a job in line whose record cannot be read."""
     now = transaction.now
-    return packs.Held(f"{claim.nonce}.", now + claim.lease_us, claim.worker, now)
-
-
-def _leased(
-    transaction: Transaction, head: Head, jobs: list[packs.Job], held: packs.Held
-) -> list[Lease]:
-    """The leases of jobs that come out of packs, recorded."""
-    leases: list[Lease] = []
-    for job in jobs:
-        seq, id, _, _ = job
-        name = (head.tenant, id, head.queue, head.type)
-        transaction.note(EventKind.LEASED, name, 1, 1, until=held.until, text=held.worker)
-        record = packed(head, job, held.worker, held.at, held.until)
-        leases.append(Lease(record, f"{held.token}{seq}", held.until))
-    return leases
+    why = plain(f"the stored record cannot be read: {error}"[:ERROR_CHARS_MAX])
+    values = (why, now, now, now + DEFAULT_RULES.keep_failed_us, seq)
+    found = transaction.execute(sql.SET_ASIDE, values).fetchone()
+    tenant, id, queue, type, attempt, fence, group, key, size = found
+    if key is not None:
+        transaction.execute(sql.KEY_RELEASE, (tenant, queue, type, key, id, now))
+    transaction.move((tenant, queue, group), "enqueued", "failed", 1, -size)
+    transaction.ended.append(Ref(tenant, id))
+    name = (tenant, id, queue, type)
+    text = f"{Reason.DECODE.value}: {why}"
+    transaction.note(EventKind.FAILED, name, attempt, fence, text=text)
+    if transaction.drained(tenant, group):
+        transaction.note(EventKind.DRAINED, name, attempt, fence, text=group)
 
 
 # -- what a sleeper waits for ----------------------------------------------------------------------
@@ -324,10 +340,8 @@ def soonest(connection: sqlite3.Connection, watch: Watch, now: Micros) -> float:
         return WAIT_S_MAX
     if watch.job is not None:
         found = connection.execute(sql.STATE_OF, (watch.job.tenant, watch.job.id)).fetchone()
-        if found is None:
-            return 0.0 if packs.find(connection, watch.job) is None else WAIT_S_MAX
-        return 0.0 if STATES[found[0]] in TERMINAL else WAIT_S_MAX
-    if filing.unfiled(connection) or open_lines(connection, watch.tenants, watch.queues, 1):
+        return 0.0 if found is None or found[0] in ENDED else WAIT_S_MAX
+    if any_open(connection, watch.tenants, watch.queues):
         return 0.0
     *opening, _ = _next(connection)
     instants = [at for at in opening if at is not None]
@@ -335,8 +349,8 @@ def soonest(connection: sqlite3.Connection, watch: Watch, now: Micros) -> float:
 
 
 def _next(connection: sqlite3.Connection) -> tuple[Micros | None, ...]:
-    """When the next job is due, when the next lease lapses that repair would make ready, of a job
-    or of a piece of a pack, when time next opens a scope, and when a waiting job outlives its time.
+    """When the next job is due, when the next lease lapses that repair would make ready, when time
+    next opens a scope, and when a waiting job outlives its time.
     """
     found: tuple[Micros | None, ...] = connection.execute(sql.NEXT).fetchone()
     return found

@@ -11,7 +11,6 @@ from holdfast.store import Ref
 from holdfast.stores.sqlite import chunks
 from holdfast.stores.sqlite import statements as sql
 from holdfast.stores.sqlite.layout import INLINE_MAX
-from holdfast.stores.sqlite.pieces import Pieces
 from holdfast.stores.sqlite.transaction import Transaction, Where
 
 
@@ -28,9 +27,7 @@ class Completing:
         self._keys: list[tuple[Any, ...]] = []
         self._moves: dict[tuple[Where, str | None], tuple[int, int]] = {}
         """(where, place after) -> jobs, bytes"""
-        self._pieces = Pieces(transaction)
         seqs = [_seq(change) for change in transitions if _is_plain(change)]
-        seqs = [seq for seq in seqs if not self._pieces.find(seq)]
         found: list[tuple[Any, ...]] = []
         if seqs:
             query = sql.COMPLETING.format(marks=", ".join("?" * len(seqs)))
@@ -41,8 +38,6 @@ class Completing:
         """True when the job is completed by this, as of the next `flush`."""
         # Whatever this transition does, a later one on the same job must look at it anew.
         seq = _seq(change)
-        if _is_plain(change) and self._pieces.complete(seq, change):
-            return True
         row = self._held.pop(seq, None)
         if row is None or not _is_plain(change):
             return False
@@ -74,7 +69,6 @@ class Completing:
     def flush(self) -> None:
         """Writes what was taken."""
         connection = self._transaction.connection
-        self._pieces.flush()
         self._count()
         for statement, values in (
             (sql.COMPLETE, self._updates),

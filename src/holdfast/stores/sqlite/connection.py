@@ -7,19 +7,21 @@ import random
 import sqlite3
 import time
 from collections.abc import Callable
-from contextlib import suppress
-from importlib import resources
 from typing import TypeVar
 
-from holdfast.errors import SchemaTooNew, StoreCorrupt, StoreUnavailable, StoreUnsupported
+from holdfast.errors import SchemaTooOld, StoreUnavailable, StoreUnsupported
+from holdfast.stores.sqlite import migrate
 from holdfast.stores.sqlite.faults import check_place, is_busy
-from holdfast.stores.sqlite.layout import APPLICATION_ID, SCHEMA_VERSION
+from holdfast.stores.sqlite.layout import SCHEMA_VERSION
 from holdfast.stores.sqlite.options import Options
 
 T = TypeVar("T")
 
 SQLITE_MIN = (3, 35, 0)
 """RETURNING came with it."""
+
+OWNER_ONLY = 0o600
+"""The mode of a new database file."""
 
 STATEMENTS_MAX = 256
 """Prepared statements that one connection keeps."""
@@ -29,30 +31,50 @@ NAP_S_MAX = 0.001
 """SQLite's own busy handler naps up to 100 ms, far longer than our transactions last."""
 
 LOG_PAGES = {"full": 250, "normal": 1000}
-"""Pages of the log after which it is written over from its start. Where each commit is flushed, the
-log is made that long at once (`lengthen_log`); where none is, a checkpoint is the only flush.
-"""
-LOG_BYTES = 1536 * 1024
-"""How long that is: 250 pages of jobs that were posted one by one, and those they are filed into.
+"""Pages of the log after which it is written over from its start: where no commit is flushed, a
+checkpoint is the only flush.
 """
 WAL_BYTES_MAX = 64 * 1024 * 1024
 """To this the log file is cut back after a long reader made it grow."""
 
 
-def open_writer(options: Options) -> sqlite3.Connection:
-    """A connection that may write, with the schema at its newest version."""
+def open_writer(options: Options, may_migrate: bool | None = None) -> sqlite3.Connection:
+    """A connection that may write, with the schema at its newest version. Unless it is said here
+    whether that may be brought about, the options say it.
+    """
+    may = options.migrate == "auto" if may_migrate is None else may_migrate
     _check_version(options.path)
-    if not options.create and not os.path.exists(options.path):
-        raise StoreUnavailable(store=options.path, why="there is no such database")
     check_place(options.path)
+    if not os.path.exists(options.path):
+        _make(options, may)
     connection = _connect(options)
     try:
         _journal(connection, options)
-        _migrate(connection, options)
+        _migrate(connection, options, may)
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _make(options: Options, may_migrate: bool) -> None:
+    """An empty file that nobody but its owner can read. SQLite gives the files that it keeps beside
+    it the same mode.
+    """
+    if not options.create:
+        raise StoreUnavailable(store=options.path, why="there is no such database")
+    if not may_migrate:
+        raise SchemaTooOld(store=options.path, found=0, known=SCHEMA_VERSION)
+    try:
+        file = os.open(options.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, OWNER_ONLY)
+    except FileExistsError:  # Another process made it just now.
+        return
+    except OSError as error:
+        raise StoreUnavailable(store=options.path, why=f"it cannot be made: {error}") from error
+    try:
+        os.fchmod(file, OWNER_ONLY)  # Whatever the umask says.
+    finally:
+        os.close(file)
 
 
 def open_reader(options: Options) -> sqlite3.Connection:
@@ -60,31 +82,6 @@ def open_reader(options: Options) -> sqlite3.Connection:
     connection = _connect(options)
     _set(connection, options, "query_only = 1")
     return connection
-
-
-def open_poster(options: Options) -> sqlite3.Connection:
-    """A connection that writes, of any thread that asks. It never checkpoints, which takes long:
-    those that file what it wrote do.
-    """
-    connection = _connect(options, check_same_thread=False)
-    _set(connection, options, "wal_autocheckpoint = 0")
-    return connection
-
-
-def lengthen_log(connection: sqlite3.Connection, options: Options) -> None:
-    """Makes the log file as long as it will be, for a connection of one who begins to post.
-
-    A flush after the file grew takes 250 us, one that finds it as long as it was takes 150. The log
-    begins with nothing at each start, for the last who closes deletes it. Zeros at its end are no
-    frames to SQLite, and under the lock of writers nobody else makes it longer.
-    """
-    # It may well not work: others write, or the disk is full. Then the file grows as it is used.
-    with suppress(sqlite3.Error, OSError):
-        connection.execute("BEGIN IMMEDIATE")
-        with open(f"{options.path}-wal", "r+b") as log:  # Never one that SQLite did not make.
-            log.write(bytes(max(0, LOG_BYTES - log.seek(0, os.SEEK_END))))
-    if connection.in_transaction:
-        connection.execute("ROLLBACK")
 
 
 def patiently(busy_s: float, act: Callable[[], T]) -> T:
@@ -110,13 +107,12 @@ def _check_version(path: str) -> None:
         )
 
 
-def _connect(options: Options, check_same_thread: bool = True) -> sqlite3.Connection:
+def _connect(options: Options) -> sqlite3.Connection:
     # No timeout: `patiently` waits, in shorter naps than SQLite would.
     connection = sqlite3.connect(
         options.path,
         timeout=0,
         isolation_level=None,
-        check_same_thread=check_same_thread,
         cached_statements=STATEMENTS_MAX,
     )
     _set(connection, options, f"synchronous = {options.synchronous}")
@@ -143,52 +139,18 @@ def _journal(connection: sqlite3.Connection, options: Options) -> None:
     _set(connection, options, f"journal_size_limit = {WAL_BYTES_MAX}")
 
 
-def _migrate(connection: sqlite3.Connection, options: Options) -> None:
-    """Runs the missing migrations in one transaction; of many processes one does it."""
-    if patiently(options.busy_s, lambda: _version(connection, options.path)) == SCHEMA_VERSION:
+def _migrate(connection: sqlite3.Connection, options: Options, may: bool) -> None:
+    """Brings the schema up to date, in one transaction; of many processes one does it."""
+    found = patiently(options.busy_s, lambda: migrate.version(connection, options.path))
+    if found == SCHEMA_VERSION:
         return
+    if not may:
+        raise SchemaTooOld(store=options.path, found=found, known=SCHEMA_VERSION)
     patiently(options.busy_s, lambda: connection.execute("BEGIN IMMEDIATE"))
     try:
-        found = _version(connection, options.path)
-        for number, text in _migrations():
-            if number > found:
-                for statement in _statements(text):
-                    connection.execute(statement)
-        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        migrate.run(connection, options.path)
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
-
-
-def _version(connection: sqlite3.Connection, path: str) -> int:
-    """The schema's version; 0 for an empty file. Refuses what is not ours, or newer than we are."""
-    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    (application,) = connection.execute("PRAGMA application_id").fetchone()
-    found: int = connection.execute("PRAGMA user_version").fetchone()[0]
-    if tables and application != APPLICATION_ID:
-        raise StoreCorrupt(store=path, why="the file is another application's database")
-    if found > SCHEMA_VERSION:
-        raise SchemaTooNew(store=path, found=found, known=SCHEMA_VERSION)
-    return found if tables else 0
-
-
-def _migrations() -> list[tuple[int, str]]:
-    folder = resources.files("holdfast.stores.sqlite").joinpath("migrations")
-    files = sorted(
-        (file for file in folder.iterdir() if file.name.endswith(".sql")), key=lambda f: f.name
-    )
-    return [(int(file.name[:4]), file.read_text("utf-8")) for file in files]
-
-
-def _statements(text: str) -> list[str]:
-    # Not executescript: it would commit the transaction that the migration runs in.
-    statements, part = [], ""
-    for line in text.splitlines(keepends=True):
-        part += line
-        if sqlite3.complete_statement(part):
-            statements.append(part)
-            part = ""
-    return statements

@@ -12,10 +12,8 @@ from holdfast.job import TERMINAL, State
 from holdfast.scope import Scope, ScopeKind, slot_scope_of
 from holdfast.store import Tally
 from holdfast.stores.sql_rows import STATES
-from holdfast.stores.sqlite import pack_statements as pack_sql
 from holdfast.stores.sqlite import statements as sql
 from holdfast.stores.sqlite.gates import key_of, live
-from holdfast.stores.sqlite.packing import decode_sizes, undone
 from holdfast.stores.sqlite.transaction import Transaction
 
 Part = tuple[str, str]
@@ -95,9 +93,8 @@ class _Due:
             return None
         part = (scope.tenant, scope.part)
         instants = [self._since.get(part)]
-        for statement in (sql.OLDEST, pack_sql.OLDEST):
-            found = self._connection.execute(statement, part).fetchone()
-            instants.append(None if found is None else found[0])
+        found = self._connection.execute(sql.OLDEST, part).fetchone()
+        instants.append(None if found is None else found[0])
         return min((at for at in instants if at is not None), default=None)
 
 
@@ -111,6 +108,8 @@ def recount(transaction: Transaction) -> int:
     at = {name: index for index, name in enumerate(sql.SUMMED)}
     for statement in sql.RECOUNT:
         for kind, tenant, part, state, number, size, blocked in execute(statement).fetchall():
+            if state not in at:  # Damaged: it is nowhere, and counts for nothing.
+                continue
             row = zeros.copy()
             row[at[state]] = number
             if kind == ScopeKind.TENANT.value and STATES[state] not in TERMINAL:
@@ -119,22 +118,11 @@ def recount(transaction: Transaction) -> int:
                 row[at["blocked"]] = blocked
             transaction.turn += 1
             execute(sql.COUNT_ADD, (kind, tenant, part, transaction.turn, *row))
-    _recount_packs(transaction)
     for (name,) in execute(sql.RECOUNT_SLOTS).fetchall():
         scope = slot_scope_of(name)
         assert scope is not None, "only slots have a scope"
         execute(sql.SLOT_ADD, (*key_of(scope), 1))
     transaction.tenants |= transaction.rules.tenants
+    transaction.visits |= transaction.rules.queues
     after = dict(execute(sql.RUNNING).fetchall())
     return sum(abs(after.get(line, 0) - before.get(line, 0)) for line in before | after)
-
-
-def _recount_packs(transaction: Transaction) -> None:
-    execute = transaction.execute
-    for tenant, queue, waiting, held, size in execute(pack_sql.COUNT).fetchall():
-        transaction.move((tenant, queue, None), None, "enqueued", waiting, size)
-        transaction.move((tenant, queue, None), None, "processing", held)
-    for tenant, queue, sizes, done in execute(pack_sql.SIZES).fetchall():
-        alive = sum(undone(decode_sizes(sizes), done))
-        transaction.move((tenant, queue, None), None, "processing", 0, alive)
-    transaction.settle()

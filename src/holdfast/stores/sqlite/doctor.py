@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 import sqlite3
+import stat
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -15,6 +16,7 @@ from holdfast.stores.sqlite.connection import open_reader
 from holdfast.stores.sqlite.faults import ours
 from holdfast.stores.sqlite.options import Options
 from holdfast.stores.sqlite.store import SqliteStore
+from holdfast.stores.sqlite.unpacking import batches_unread
 
 FREE_BYTES_MIN = 100 * 1024 * 1024
 FAULTS_SHOWN_MAX = 3
@@ -30,7 +32,8 @@ async def examine(store: Store) -> list[Finding]:
 def _of_file(options: Options) -> list[Finding]:
     try:
         with closing(open_reader(options)) as connection:
-            return [_version(), *_pragmas(connection), *_disk(options.path)]
+            found = [_version(), *_pragmas(connection), *_disk(options.path)]
+            return [*found, *_access(options.path), *_batches(connection)]
     except sqlite3.Error as error:
         return [Finding(Level.BAD, "file", str(ours(error, options.path)))]
 
@@ -70,10 +73,34 @@ def _disk(path: str) -> Iterator[Finding]:
     yield Finding(level, "disk", f"{_mega(free)} free")
 
 
+def _access(path: str) -> Iterator[Finding]:
+    """Who may read the jobs, besides their owner. Nothing is changed: it may be meant so."""
+    found = os.stat(path)
+    if found.st_uid != os.geteuid():
+        words = f"it belongs to the user with id {found.st_uid}, not to the one who asks"
+        yield Finding(Level.WARNING, "access", words)
+    mode = stat.S_IMODE(found.st_mode)
+    if mode & 0o077:
+        words = f"other users may open it (mode {mode:o}); unless that is meant: chmod 600 {path}"
+        yield Finding(Level.WARNING, "access", words)
+    else:
+        yield Finding(Level.OK, "access", "only its owner can open it")
+
+
+def _batches(connection: sqlite3.Connection) -> Iterator[Finding]:
+    number = batches_unread(connection)
+    if number:
+        words = f"{number} batches of jobs of an earlier version cannot be read, and do not run"
+        yield Finding(Level.BAD, "batches", words)
+
+
 def _wakeup(store: SqliteStore) -> Finding:
     if store._doorbell.listen():
         return Finding(Level.OK, "wake-up", "processes wake each other by sockets")
-    words = "no sockets can be made beside the file: workers look for new jobs by polling"
+    words = (
+        f"no sockets can be made in {store._doorbell.folder}, or it is not this user's alone: "
+        "workers look for new jobs by polling"
+    )
     return Finding(Level.WARNING, "wake-up", words)
 
 

@@ -7,9 +7,8 @@ from typing import Any
 
 from holdfast.job import EventKind, NewJob
 from holdfast.stores.sql_rows import rules_text, size_of
-from holdfast.stores.sqlite import chunks, filing
+from holdfast.stores.sqlite import chunks
 from holdfast.stores.sqlite import statements as sql
-from holdfast.stores.sqlite.packing import Texts, alike
 from holdfast.stores.sqlite.rows import is_large
 from holdfast.stores.sqlite.transaction import Transaction
 
@@ -31,11 +30,6 @@ class Entering:
         if not jobs:
             return []
         transaction = self._transaction
-        parcels = alike(jobs, Texts())
-        if parcels is not None:
-            for parcel in parcels:
-                filing.keep(transaction, parcel)
-            return [(job, True) for job in jobs]
         rows = [self._row(job) for job in jobs]
         written = chunks.insert(
             transaction.connection, sql.PLAIN_INSERT, sql.PLAIN_MARKS, rows, sql.PLAIN_END

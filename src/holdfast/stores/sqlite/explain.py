@@ -18,15 +18,14 @@ from holdfast.scope import (
     Scope,
     ScopeKind,
     ScopeSettings,
-    decode,
     group_gate,
 )
 from holdfast.store import Ref
-from holdfast.stores.sqlite import pack_statements as pack_sql
-from holdfast.stores.sqlite import packs
 from holdfast.stores.sqlite import statements as sql
+from holdfast.stores.sqlite import turn_statements as turn_sql
 from holdfast.stores.sqlite.gates import Room, taken
 from holdfast.stores.sqlite.rows import Row
+from holdfast.stores.sqlite.rules import read
 
 _INSIDE = {
     ScopeKind.TENANT: "tenant = ?1 AND ?2 = ''",
@@ -49,12 +48,8 @@ def explain(connection: sqlite3.Connection, ref: Ref, now: Micros) -> Explanatio
     ahead = None
     if not gates:
         place = (row.queue, row.tenant, row.priority, row.seq, AHEAD_MAX)
-        ahead = sum(
-            connection.execute(statement, place).fetchone()[0]
-            for statement in (sql.AHEAD, pack_sql.AHEAD)
-        )
-        ahead = min(ahead, AHEAD_MAX)
-    (tenants,) = connection.execute(sql.LINES_OF_QUEUE, (row.queue,)).fetchone()
+        (ahead,) = connection.execute(sql.AHEAD, place).fetchone()
+    (tenants,) = connection.execute(turn_sql.TENANTS_OF_QUEUE, (row.queue,)).fetchone()
     return gate.explanation(gates, ahead, tenants)
 
 
@@ -76,7 +71,7 @@ def _settings(connection: sqlite3.Connection, scope: Scope) -> ScopeSettings:
     found = connection.execute(sql.SETTING, (scope.name,)).fetchone()
     if found is None or found[1] is None:
         return NO_SETTINGS
-    return decode(scope.name, found[1])
+    return read(scope.name, found[1])
 
 
 def _scope_gates(
@@ -99,8 +94,6 @@ def _holders(
     query = sql.HOLDERS.format(inside=_INSIDE[scope.kind])
     found = connection.execute(query, (scope.tenant, scope.part, HOLDERS_MAX)).fetchall()
     ids = [id for (id,) in found]
-    if scope.kind is not ScopeKind.GROUP and len(ids) < HOLDERS_MAX:
-        ids += packs.held_ids(connection, scope.tenant, scope.part or None, HOLDERS_MAX - len(ids))
     if slots and len(ids) < HOLDERS_MAX:
         values = (scope.slots, now, HOLDERS_MAX - len(ids))
         for (name,) in connection.execute(sql.SLOT_NAMES, values).fetchall():

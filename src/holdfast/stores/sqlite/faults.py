@@ -57,6 +57,11 @@ def is_busy(error: sqlite3.Error) -> bool:
     return code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
+def is_interrupted(error: sqlite3.Error) -> bool:
+    """Its time was over."""
+    return getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_INTERRUPT
+
+
 def check_place(path: str) -> None:
     """Refuses a path that cannot work, in plainer words than sqlite3's."""
     folder = os.path.dirname(path)

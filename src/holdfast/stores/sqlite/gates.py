@@ -1,9 +1,9 @@
 """What may start now, as the limits, rates, pauses and slots of scopes say; and who waits for it.
 
-A line (tenant, queue) without room is closed: it leaves the index that claims walk. A job of a
-group without room is gated: it leaves the index of ready jobs. What frees room is told by the moves
-that are counted anyway, so that no way to end a job can forget it: `open_up` looks at the tenants
-and groups that they touched.
+A tenant, or a line (tenant, queue), without room is closed: it leaves the index that claims walk. A
+job of a group without room is gated: it leaves the index of ready jobs. What frees room is told by
+the moves that are counted anyway, so that no way to end a job can forget it: `open_up` looks at the
+tenants, lines and groups that they touched.
 """
 
 from __future__ import annotations
@@ -23,9 +23,12 @@ from holdfast.scope import (
 )
 from holdfast.stores.sql_rows import BLOCKED
 from holdfast.stores.sqlite import statements as sql
+from holdfast.stores.sqlite import turn_statements as turn_sql
 from holdfast.stores.sqlite.transaction import Transaction
 
 UNLIMITED = 1 << 60
+WAKES_MAX = 64
+"""Lines of a tenant whose sleepers are woken by name; of more, everybody is."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -138,29 +141,38 @@ def open_up(transaction: Transaction) -> None:
         grant(transaction, *transaction.groups.pop())
     transaction.settle()
     while transaction.tenants:
-        refresh(transaction, transaction.tenants.pop())
+        refresh_tenant(transaction, transaction.tenants.pop())
+    while transaction.visits:
+        refresh_line(transaction, *transaction.visits.pop())
 
 
-def refresh(transaction: Transaction, tenant: str) -> None:
-    """Opens and closes the lines of a tenant."""
-    rules, connection, now = transaction.rules, transaction.connection, transaction.now
-    whole = Room(connection, Scope(tenant), rules.tenant(tenant), now)
-    tenant_open = whole.left() > 0
-    if not tenant_open:
-        reopen_later(transaction, whole)
-    for queue, was in transaction.execute(sql.LINES_OF, (tenant,)).fetchall():
-        part = Room(
-            connection, Scope(tenant, ScopeKind.QUEUE, queue), rules.queue(tenant, queue), now
-        )
-        queue_open = part.left() > 0
-        if not queue_open:
-            reopen_later(transaction, part)
-        is_open = int(tenant_open and queue_open)
-        if is_open != was:
-            transaction.turn += 1
-            transaction.execute(sql.LINE_SET, (is_open, transaction.turn, tenant, queue))
-            if is_open:
-                transaction.lines.add((tenant, queue))
+def refresh_tenant(transaction: Transaction, tenant: str) -> None:
+    """Opens or closes a tenant: its lines stay as they are, however many it has."""
+    if _refresh(transaction, Scope(tenant)):
+        transaction.execute(turn_sql.RING_BACK, (tenant,))
+        _ring(transaction, tenant, None)
+
+
+def refresh_line(transaction: Transaction, tenant: str, queue: str) -> None:
+    """Opens or closes a line, as its queue says."""
+    if _refresh(transaction, Scope(tenant, ScopeKind.QUEUE, queue)):
+        transaction.lines.add((tenant, queue))
+
+
+def _refresh(transaction: Transaction, scope: Scope) -> bool:
+    """Opens or closes a scope; True when it has just been opened."""
+    rules = transaction.rules.of(scope)
+    room = Room(transaction.connection, scope, rules, transaction.now)
+    is_open = room.left() > 0
+    if not is_open:
+        reopen_later(transaction, room)
+    key = key_of(scope)
+    found = transaction.execute(sql.SCOPE_OPEN, key).fetchone()
+    if found is None or found[0] == is_open:
+        return False
+    transaction.turn += 1
+    transaction.execute(sql.SCOPE_SET, (int(is_open), transaction.turn, *key))
+    return is_open
 
 
 def reopen_later(transaction: Transaction, room: Room) -> None:
@@ -181,8 +193,9 @@ def _ring(transaction: Transaction, tenant: str, queue: str | None) -> None:
     if queue is not None:
         transaction.lines.add((tenant, queue))
         return
-    for each, _ in transaction.execute(sql.LINES_OF, (tenant,)).fetchall():
-        transaction.lines.add((tenant, each))
+    names = transaction.execute(turn_sql.LINES, (tenant, WAKES_MAX + 1)).fetchall()
+    transaction.lines |= {(tenant, name) for (name,) in names}
+    transaction.wakes_all |= len(names) > WAKES_MAX
 
 
 def reopen(transaction: Transaction, limit: int) -> int:
@@ -201,6 +214,8 @@ def changed(transaction: Transaction, scope: Scope) -> None:
         transaction.execute(sql.SLOT_ADD, (*key_of(scope), -gone))
     if scope.kind is ScopeKind.GROUP:
         transaction.groups.add((scope.tenant, scope.part))
+    elif scope.kind is ScopeKind.QUEUE:
+        transaction.visits.add((scope.tenant, scope.part))
     else:
         transaction.tenants.add(scope.tenant)
 

@@ -9,7 +9,6 @@ from holdfast.job import TERMINAL, EventKind, NewJob, State
 from holdfast.lifecycle import Transition, apply, refusal, why
 from holdfast.store import Acked, Enqueued, Extended, Extension, Ref
 from holdfast.stores.sql_rows import BLOCKED, STATES, size_of
-from holdfast.stores.sqlite import packs
 from holdfast.stores.sqlite import statements as sql
 from holdfast.stores.sqlite.caps import Caps
 from holdfast.stores.sqlite.completing import Completing
@@ -23,8 +22,7 @@ ENDED = frozenset(state.value for state in TERMINAL)
 
 
 def enqueue(transaction: Transaction, jobs: Sequence[NewJob]) -> list[Enqueued]:
-    packs.open_named(transaction, (Ref(job.tenant, job.id) for job in jobs if not job.fresh))
-    caps, entering = Caps(transaction), Entering(transaction)
+    caps, entering = Caps(transaction, len(jobs)), Entering(transaction)
     answers: list[Enqueued] = []
     for job in jobs:
         if is_plain(job) and not caps.concern(job.tenant):
@@ -49,7 +47,7 @@ def _enqueue(transaction: Transaction, job: NewJob, caps: Caps) -> Enqueued:
         return _earlier(transaction, job)
     if job.key is not None and (holder := _key_holder(transaction, job)) is not None:
         return Enqueued(holder, False)
-    if capped and (full := caps.refusal(job.tenant, size)) is not None:
+    if capped and (full := caps.refusal(job)) is not None:
         return Enqueued(job.id, False, full)
     run_at = job.run_at if job.run_at is not None else now + job.delay_us
     place, gate = "scheduled" if run_at > now else "enqueued", 0
@@ -156,8 +154,6 @@ def _ack(transaction: Transaction, change: Transition) -> Acked:
 
 def look(transaction: Transaction, tenant: str, id: str) -> Row | None:
     found = transaction.execute(sql.LOOK, (tenant, id)).fetchone()
-    if found is None and packs.open_named(transaction, [Ref(tenant, id)]):
-        found = transaction.execute(sql.LOOK, (tenant, id)).fetchone()
     return None if found is None else Row(found)
 
 

@@ -19,19 +19,16 @@ X = TypeVar("X")
 class Call(Generic[X]):
     """One call on its way: what to do with an X, and who waits for the answer."""
 
-    __slots__ = ("act", "answer", "error", "files", "future", "idle", "loop")
+    __slots__ = ("act", "answer", "error", "future", "idle", "loop")
 
     def __init__(
         self,
         act: Callable[[X], Any],
         idle: Callable[[sqlite3.Connection], bool] | None = None,
-        files: bool = False,
     ) -> None:
         self.act = act
         self.idle = idle
         """Says, by reading only, that the call would find nothing to do; None: it always has."""
-        self.files = files
-        """Files by itself what was posted, when it is alone."""
         self.loop = asyncio.get_running_loop()
         self.future: asyncio.Future[Any] = self.loop.create_future()
         self.answer: Any = None
@@ -97,10 +94,9 @@ class Lane(Generic[X]):
         self,
         act: Callable[[X], T],
         idle: Callable[[sqlite3.Connection], bool] | None = None,
-        files: bool = False,
     ) -> T:
         """The answer of `act`, run in this lane's thread."""
-        call: Call[X] = Call(act, idle, files)
+        call: Call[X] = Call(act, idle)
         with self._lock:
             if self._stopped:
                 raise StoreUnavailable(store=self._path, why="it is closed")

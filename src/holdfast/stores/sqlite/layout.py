@@ -18,36 +18,32 @@
       keep_until              set when finished: when prune deletes the row
     bodies    seq -> payload  large payloads: a row is written again at each step, these are not;
                               whatever deletes the job deletes its body
-    posted    n -> jobs that are alike and came together; no place in line yet (`posting.py`)
-      head                    what they share: tenant, queue, type, codec, version, priority, rules
-      at number size          when they came, how many they are, bytes of their payloads
-      ids bodies              of each, as MessagePack
-    packs     seq of its first job -> jobs that are alike and follow each other, in one row
-      number taken left       how many came; how many of them, from the front, claims took; how many
-                              are still in line or in pieces
-      size at                 bytes of those in line, and when the first came
-      loose first_id last_id  where an id may be: see `packing.span`
-    contents  seq -> head, at, ats, ids, bodies of a pack; never written again
-    pieces    seq of its first job -> what one claim took of a pack
-      pack number token until worker at     token: what the tokens of its jobs begin with
-      sizes done              of each job: bytes of its payload, and a bit for its end
     counts    (kind, tenant, part) -> jobs in each state; a row for each tenant, queue and group
       bytes                   of a tenant: the payloads of its jobs that have not ended
       blocked                 of a queue: enqueued jobs that are in no line, gated or late
       slots                   rows of `holds` that are its slots, expired ones too
-      open turn               of a queue, which with its tenant is a line: 0 while its tenant or its
-                              queue is paused, at its limit or out of tokens; and its place among
-                              the lines that take turns, from `heads`
+      open                    of a tenant, and of a queue, which with its tenant is a line: 0 while
+                              it is paused, at its limit or out of tokens
+      turn                    its place among the tenants, or the lines of its tenant, that take
+                              turns; from `heads`
+      ring                    of a line: its tenant's turn, as it was when that was last looked at;
+                              0 while it is out of the ring of its queue
+      line_count queue_count group_count slot_count
+                              of a tenant: its lines that can be claimed from, its rows here and the
+                              slots in all of them; kept by the triggers of the table
+    claims    nonce -> until, seqs            claims that gave leases, until they are forgotten
     buckets   (kind, tenant, part) -> full_at     tokens of a rate; no row: full
     reopen    (kind, tenant, part) -> at          when time alone may make room in a scope
     keys      (tenant, queue, type, key) -> id, until     idempotency; until NULL: while it lives
     events    cursor -> a run of facts        the log; cursors from `heads`, never used twice
       at kind tenant queue type attempt fence until note    what the facts of the run share
+      signed                  who wanted it and why, if an operator did
       ids number              of its jobs, as JSON; their cursors end with the row's: see `log.py`
     heads     one row: seq, cursor, events_floor (the last pruned cursor), scopes (how often any
               scope's settings were put), turn
     settings  name -> value, version; of a scope also `stamp`, the value of heads.scopes then
-    holds     name -> owner, until, note; of a slot also what its scope's slots begin with
+    holds     name -> owner, until, note; of a slot also what its scope's slots begin with, and its
+              tenant
 
 Challenge: a claim must find the first job by (priority, seq) of each line that has work, among
 millions that wait, run or are done, and never walk over one that it cannot take (P9).
@@ -55,7 +51,10 @@ millions that wait, run or are done, and never walk over one that it cannot take
 Pattern: each place where a job can stand is a partial index, so a job is in one of them, and leaves
 it in the same statement that changes its state.
 
-    lines_turn  (turn), lines_open (queue, turn)      lines with work  claim: whose turn it is
+    tenants_turn (turn)                  open tenants with open lines claim: whose turn it is
+    lines_turn  (tenant, turn)           open lines with work         claim: which of its queues
+    lines_ring  (queue, ring)            open lines with work         claim of listed queues: whose
+                                         turn; lines_out (tenant) those taken out of their rings
     jobs_ready  (queue, tenant, priority desc, seq)   enqueued        claim: head of a line
     jobs_gated  (tenant, group, gate, queue, priority desc, seq)      enqueued, of a group: granted
                                                       a place when its group has one
@@ -75,37 +74,20 @@ it in the same statement that changes its state.
     keys_until  (until)                  timed keys                   prune
     counts_idle, buckets_full, holds_until     what says nothing any more        prune
     reopen_at   (at)                     claim: looked at again       holds_slots (scope, until)
+    claims_until (until)                 claims to forget             holds_tenant (tenant, until)
 
 `jobs_due` carries a few columns more, so that `count` need not touch the rows.
-
-Challenge: a job costs a row with four index entries when it comes, writes all of it again when it
-is claimed, and a third time when it goes. Most jobs are like the one before and go as they came.
-
-Pattern: **jobs that are alike travel in packs.** Many of one call, or that came one after the
-other, are one row until they are claimed, and then a piece that says which of them are done. A job
-is in one form at a time: in a pack, in a piece, or a row of `jobs`. Who asks for it by more than
-its turn (by name, by a page, by a failure, a heartbeat or a lease that lapsed) has the pack or the
-piece opened first, and meets rows as of any other job; so only claims, completions and counts know
-packs at all. A drain takes 13 us a job in the worker instead of 27.
-
-    packs_line  (queue, tenant, priority desc, seq)   in line         claim: beside jobs_ready
-    packs_ages  (tenant, queue, at)                   in line         how long the oldest waits
-    packs_name  (tenant, loose, last_id, first_id)                    where an id may be
-    pieces_pack (pack), pieces_until (until)                          opened; lapsed
-
-What may be packed has an id made for its call, and nothing that only some have: no key, group,
-delay, time to live, tags or large payload (`packing.may_pack`). Jobs that are kept after their end
-are rows from their claim on.
 
 Counts: each call notes its moves from place to place, the transaction adds them up and writes each
 scope once (`Transaction.settle`): before a claim looks, and before the commit. That a scope is
 full is asked of these counts, so whatever ends a job frees its place; `gates.open_up` looks at the
 scopes that the moves touched. Where nothing is set for a tenant none of this asks anything.
 
-Ordering: lines without work and closed lines are not in the indexes of lines, so they cost nothing
-however many they are. `jobs_ready` begins with the queue, for workers name queues. The history
-of one job has no index, which would cost every job three entries: its tenant's runs are looked
-through, in time that grows with the tenant's log and no other's (`log.py`).
+Ordering: tenants and lines without work, and closed ones, are not in the indexes of turns, so they
+cost nothing however many they are; only a ring may have a closed tenant's line, until it is met.
+`jobs_ready` begins with the queue, for workers name queues. The history of one job has no index,
+which would cost every job three entries: its tenant's runs are looked through, in time that grows
+with the tenant's log and no other's (`log.py`).
 
 Limits: one writer at a time (SQLite's), so every write is short and bounded by `limits.py`; integer
 columns hold 64 bits; a text or blob at most 1 GB, far above ours.
@@ -113,7 +95,7 @@ columns hold 64 bits; a text or blob at most 1 GB, far above ours.
 
 from __future__ import annotations
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """The number of the newest file in `migrations/`; PRAGMA user_version of the database."""
 
 APPLICATION_ID = 0x484F4C44

@@ -19,8 +19,10 @@ from holdfast.store import EventPage
 from holdfast.stores.sql_rows import KINDS
 from holdfast.stores.sqlite import statements as sql
 
-Head = tuple[Micros, str, str, str, str, int, int, Micros | None, str | None]
-"""(at, kind, tenant, queue, type, attempt, fence, until, note): what the facts of a run share."""
+Head = tuple[Micros, str, str, str, str, int, int, Micros | None, str | None, str | None]
+"""(at, kind, tenant, queue, type, attempt, fence, until, note, signed): what the facts of a run
+share.
+"""
 
 Run = tuple[Head, list[str]]
 """A head, and the ids of its jobs."""
@@ -69,12 +71,18 @@ def _facts(
         f"SELECT {sql.RUN} FROM events WHERE {' AND '.join(conditions)} ORDER BY cursor", values
     )
     for last, number, ids, at, kind, *rest in rows:
-        of, queue, type, attempt, fence, until, note = rest
-        for cursor, id in enumerate(_decode(ids), last - number + 1):
+        of, queue, type, *facts = rest
+        for cursor, id in enumerate(_ids(ids, kind), last - number + 1):
             if cursor > after and (job_id is None or id == job_id):
-                yield Event(
-                    cursor, at, KINDS[kind], of, id, queue, type, attempt, fence, until, note
-                )
+                yield Event(cursor, at, KINDS[kind], of, id, queue, type, *facts)
+
+
+def _ids(text: str, kind: str) -> list[str]:
+    """The jobs of a run; none if it cannot be read, for the log goes on after it."""
+    try:
+        return _decode(text) if kind in KINDS else []
+    except (TypeError, msgspec.MsgspecError):
+        return []
 
 
 def prune(connection: sqlite3.Connection, limit: int, horizon: Micros) -> int:

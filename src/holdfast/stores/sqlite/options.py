@@ -23,6 +23,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """How long to wait for other processes that write to the same file."""
     create: bool = True
     """Whether a missing file is made; off where its absence means a wrong path or mount."""
+    migrate: str = "auto"
+    """`auto` brings an older schema up to date at open; `never` refuses it instead."""
 
 
 def parse(url: str) -> Options:
@@ -62,4 +64,5 @@ _READERS: dict[str, Callable[[str, str], Any]] = {
     "events": switch,
     "busy_s": seconds(0.0, BUSY_S_MAX),
     "create": switch,
+    "migrate": one_of("auto", "never"),
 }

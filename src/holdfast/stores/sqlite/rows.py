@@ -7,11 +7,22 @@ from typing import Any
 import msgspec
 
 from holdfast.clock import Micros
-from holdfast.job import Envelope, JobRecord, NewJob, State
+from holdfast.job import Envelope, JobRecord, NewJob, Rules, State
 from holdfast.stores import sql_rows
-from holdfast.stores.sql_rows import REASONS, Columns, rules_of, rules_text, size_of
+from holdfast.stores.sql_rows import REASONS, STATES, Columns, rules_of, rules_text, size_of
 from holdfast.stores.sqlite.layout import INLINE_MAX
-from holdfast.stores.sqlite.packing import Head
+
+DEFAULT_RULES = Rules()
+"""Of a job whose own cannot be read."""
+NO_RULES = rules_text(DEFAULT_RULES)
+
+SEQ = 11
+"""Where `statements.CLAIMED` has it."""
+RULES, TAGS, STATE, REASON = 7, 11, 14, 26
+"""Where `statements.RECORD` has them."""
+ROW_STATE, ROW_REASON = 7, 19
+"""Where `statements.ROW` has them."""
+KNOWN_REASONS = {None, *REASONS}
 
 
 def _tags(text: str) -> tuple[str, ...]:
@@ -19,8 +30,17 @@ def _tags(text: str) -> tuple[str, ...]:
 
 
 def record(row: Columns, now: Micros) -> JobRecord:
-    """The job of a row with the columns of `statements.RECORD`."""
-    return sql_rows.record(row, now, _tags)
+    """The job of a row with the columns of `statements.RECORD`. Where its record cannot be read, it
+    is shown with what can be: a page must not end at it.
+    """
+    try:
+        return sql_rows.record(row, now, _tags)
+    except Exception:
+        shown = list(row)
+        shown[RULES], shown[TAGS] = NO_RULES, None
+        shown[STATE] = row[STATE] if row[STATE] in STATES else State.FAILED.value
+        shown[REASON] = row[REASON] if row[REASON] in REASONS else None
+        return sql_rows.record(shown, now, _tags)
 
 
 def claimed(
@@ -58,40 +78,6 @@ def claimed(
         None,
         None if reason is None else REASONS[reason],
         error,
-    )
-
-
-def packed(
-    head: Head, job: tuple[int, str, bytes, Micros], worker: str, now: Micros, until: Micros
-) -> JobRecord:
-    """A job of a pack, as its claim leaves it."""
-    seq, id, body, at = job
-    return JobRecord(
-        head.tenant,
-        id,
-        head.queue,
-        Envelope(head.type, head.codec, head.version, body),
-        rules_of(head.rules),
-        head.priority,
-        None,
-        None,
-        (),
-        None,
-        seq,
-        State.PROCESSING,
-        1,
-        1,
-        0,
-        0,
-        at,
-        now,
-        at,
-        None,
-        until,
-        worker,
-        None,
-        None,
-        None,
     )
 
 
@@ -134,6 +120,20 @@ class Row(sql_rows.Row):
     """With what is written back of it here."""
 
     __slots__ = ()
+
+    def __init__(self, row: Columns) -> None:
+        if row[ROW_STATE] not in STATES or row[ROW_REASON] not in KNOWN_REASONS:
+            row = list(row)
+            row[ROW_STATE] = row[ROW_STATE] if row[ROW_STATE] in STATES else State.FAILED.value
+            row[ROW_REASON] = None
+        super().__init__(row)
+
+    def keep_until(self) -> Micros:
+        try:
+            return super().keep_until()
+        except Exception:  # Rules that cannot be read.
+            self.rules = NO_RULES
+            return super().keep_until()
 
     def saved(self, now: Micros) -> tuple[Any, ...]:
         """The values of `statements.SAVE`."""

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import sqlite3
 
+from holdfast.errors import InvalidInput
 from holdfast.scope import (
     NO_SETTINGS,
     GroupGate,
+    Pause,
     Scope,
     ScopeKind,
     ScopeSettings,
@@ -19,6 +21,17 @@ from holdfast.scope import (
     scope_of,
 )
 from holdfast.stores.sqlite import statements as sql
+
+UNREADABLE = ScopeSettings(paused=Pause("its settings cannot be read: put them again", "holdfast"))
+"""A scope whose limits nobody knows stands still; no other does."""
+
+
+def read(name: str, value: bytes) -> ScopeSettings:
+    """Stored settings; those of a scope that stands still if they cannot be read."""
+    try:
+        return decode(name, value)
+    except (InvalidInput, TypeError, ValueError):
+        return UNREADABLE
 
 
 class Rules:
@@ -42,7 +55,7 @@ class Rules:
             if value is None:
                 self._settings.pop(scope, None)
             else:
-                self._settings[scope] = decode(name, value)
+                self._settings[scope] = read(name, value)
                 self._note(scope)
         if not self._settings:
             self.tenants.clear()
@@ -54,6 +67,13 @@ class Rules:
         self.tenants.add(scope.tenant)
         if scope.kind is ScopeKind.GROUP or self._settings[scope].groups is not None:
             self.grouping.add(scope.tenant)
+
+    @property
+    def queues(self) -> set[tuple[str, str]]:
+        """(tenant, queue) of those for which anything is set."""
+        return {
+            (scope.tenant, scope.part) for scope in self._settings if scope.kind is ScopeKind.QUEUE
+        }
 
     def clear(self) -> None:
         """Forgets all, for what was known may have been rolled back."""

@@ -16,10 +16,9 @@ IN_ORDER = (
 DUE = "state IN ('scheduled', 'retrying') AND late = 0"
 HELD = "state = 'processing' AND attempt < max_attempts"
 SPENT = "state = 'processing' AND attempt >= max_attempts"
-OPEN = "kind = 'queue' AND open = 1 AND enqueued > blocked"
 IDLE = (
     "waiting + scheduled + enqueued + processing + retrying = 0"
-    " AND completed + failed + canceled + slots = 0"
+    " AND completed + failed + canceled + slots + queue_count + group_count = 0"
 )
 WITH_TTL = "expires_at IS NOT NULL AND state IN ('waiting', 'scheduled', 'enqueued', 'retrying')"
 
@@ -48,13 +47,10 @@ ROW = (
 
 # -- heads and events ------------------------------------------------------------------------------
 
-HEADS = (
-    "SELECT seq, cursor, scopes, turn, EXISTS (SELECT 1 FROM posted),"
-    " EXISTS (SELECT 1 FROM packs), EXISTS (SELECT 1 FROM pieces) FROM heads"
-)
+HEADS = "SELECT seq, cursor, scopes, turn FROM heads"
 HEADS_SAVE = "UPDATE heads SET seq = ?, cursor = ?, scopes = ?, turn = ?"
-RUN = "cursor, number, ids, at, kind, tenant, queue, type, attempt, fence, until, note"
-EVENT_INSERT = f"INSERT INTO events ({RUN}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+RUN = "cursor, number, ids, at, kind, tenant, queue, type, attempt, fence, until, note, signed"
+EVENT_INSERT = f"INSERT INTO events ({RUN}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 # -- enqueue ---------------------------------------------------------------------------------------
 
@@ -139,24 +135,33 @@ STARTABLE = (
     f" {_FIRST}"
 )
 
-# The lines that can be claimed from, in the order of their turns.
-LINES = f"SELECT part, tenant FROM counts INDEXED BY lines_turn WHERE {OPEN} ORDER BY turn LIMIT ?"
-QUEUE_LINES = (
-    f"SELECT turn, part, tenant FROM counts INDEXED BY lines_open WHERE {OPEN} AND part = ?"
-    " ORDER BY turn LIMIT ?"
+# Claims by their nonce.
+CLAIM_OF = "SELECT seqs FROM claims WHERE nonce = ? AND until > ?"
+CLAIM_PUT = (
+    "INSERT INTO claims (nonce, until, seqs) VALUES (?, ?, ?) ON CONFLICT (nonce)"
+    " DO UPDATE SET until = excluded.until, seqs = excluded.seqs"
 )
-# Not by these indexes: of one tenant there are few.
-TENANT_LINES = f"SELECT turn, part, tenant FROM counts NOT INDEXED WHERE {OPEN} AND tenant = ?"
-LINE_OPEN = f"{TENANT_LINES} AND part = ?"
-TURN = "UPDATE counts SET turn = ? WHERE kind = 'queue' AND tenant = ? AND part = ?"
-LINES_OF_QUEUE = f"SELECT count(*) FROM counts INDEXED BY lines_open WHERE {OPEN} AND part = ?"
+CLAIMS_DROP = (
+    "DELETE FROM claims WHERE nonce IN"
+    " (SELECT nonce FROM claims WHERE until <= ? ORDER BY until LIMIT ?)"
+)
+HELD_STILL = (
+    f"SELECT token, lease_until, {RECORD} FROM jobs"
+    " WHERE seq IN (SELECT value FROM json_each(?))"
+    " AND state = 'processing' AND token = ? || seq AND lease_until > ? ORDER BY seq"
+)
+# A record that cannot be read.
+SET_ASIDE = (
+    "UPDATE jobs SET state = 'failed', reason = 'DECODE', error = ?, token = NULL, gate = 0,"
+    " updated_at = ?, finished_at = ?, keep_until = ? WHERE seq = ?"
+    " RETURNING tenant, id, queue, type, attempt, fence, group_name, key, size"
+)
 
 # When something next comes to pass by itself: all in one question, for each costs a claim 15 us
 # when the processor has slept.
 NEXT = (
     f"SELECT (SELECT run_at FROM jobs WHERE {DUE} ORDER BY run_at LIMIT 1),"
     f" (SELECT lease_until FROM jobs WHERE {HELD} ORDER BY lease_until LIMIT 1),"
-    " (SELECT until FROM pieces ORDER BY until LIMIT 1),"
     " (SELECT at FROM reopen ORDER BY at LIMIT 1),"
     f" (SELECT expires_at FROM jobs WHERE {WITH_TTL} AND late = 0 ORDER BY expires_at LIMIT 1)"
 )
@@ -229,6 +234,10 @@ PRUNE_COUNTS = (
     "DELETE FROM counts WHERE (kind, tenant, part) IN"
     f" (SELECT kind, tenant, part FROM counts WHERE {IDLE} LIMIT ?)"
 )
+PRUNE_NAMES = (
+    "DELETE FROM counts WHERE (kind, tenant, part) IN (SELECT kind, tenant, part FROM counts"
+    f" INDEXED BY counts_idle WHERE {IDLE} AND tenant = ? AND kind = ? LIMIT ?)"
+)
 PRUNE_BUCKETS = (
     "DELETE FROM buckets WHERE (kind, tenant, part) IN"
     " (SELECT kind, tenant, part FROM buckets WHERE full_at <= ? LIMIT ?)"
@@ -279,8 +288,8 @@ _ADD = {name: f"{name} = {name} + excluded.{name}" for name in SUMMED}
 COUNT_ADD = (
     _COUNTED
     + ", ".join(_ADD.values())
-    # A line that comes up goes to the end.
-    + ", turn = CASE WHEN enqueued > blocked THEN turn ELSE excluded.turn END"
+    # A line that comes up goes to the end of its tenant's; what a tenant does then, a trigger says.
+    + ", turn = CASE WHEN kind <> 'queue' OR enqueued > blocked THEN turn ELSE excluded.turn END"
 )
 # Where no job entered or left a line, its place in the indexes of lines is not written anew.
 COUNT_ADD_BESIDE = _COUNTED + ", ".join(
@@ -291,6 +300,11 @@ SLOT_ADD = (
     " ON CONFLICT (kind, tenant, part) DO UPDATE SET slots = slots + excluded.slots"
 )
 TAKEN = "SELECT processing, slots FROM counts WHERE kind = ? AND tenant = ? AND part = ?"
+NAME_COUNTS = (
+    "SELECT queue_count, group_count FROM counts WHERE kind = 'tenant' AND tenant = ? AND part = ''"
+)
+NAME_KNOWN = "SELECT 1 FROM counts WHERE kind = ? AND tenant = ? AND part = ?"
+SLOT_COUNT = "SELECT slot_count FROM counts WHERE kind = 'tenant' AND tenant = ? AND part = ''"
 ALIVE = (
     "SELECT waiting + scheduled + enqueued + processing + retrying, bytes FROM counts"
     " WHERE kind = ? AND tenant = ? AND part = ?"
@@ -315,8 +329,8 @@ REOPEN_PUT = (
 )
 REOPEN_PAST = "SELECT kind, tenant, part FROM reopen WHERE at <= ? ORDER BY at LIMIT ?"
 REOPEN_DROP = "DELETE FROM reopen WHERE kind = ? AND tenant = ? AND part = ?"
-LINES_OF = "SELECT part, open FROM counts WHERE kind = 'queue' AND tenant = ?"
-LINE_SET = "UPDATE counts SET open = ?, turn = ? WHERE kind = 'queue' AND tenant = ? AND part = ?"
+SCOPE_OPEN = "SELECT open FROM counts WHERE kind = ? AND tenant = ? AND part = ?"
+SCOPE_SET = "UPDATE counts SET open = ?, turn = ? WHERE kind = ? AND tenant = ? AND part = ?"
 
 GATE = "UPDATE jobs SET gate = 1 WHERE seq IN (SELECT value FROM json_each(?))"
 GRANT = "UPDATE jobs SET gate = 0 WHERE seq IN (SELECT value FROM json_each(?))"
@@ -363,17 +377,17 @@ SETTING_PUT = (
     " DO UPDATE SET value = excluded.value, version = excluded.version, stamp = excluded.stamp"
 )
 SETTINGS_SINCE = "SELECT name, value FROM settings WHERE stamp IS NOT NULL AND stamp > ?"
-SETTINGS_UNDER = (
-    "SELECT name, value, version FROM settings WHERE value IS NOT NULL"
-    " AND name >= ?1 AND substr(name, 1, length(?1)) = ?1 ORDER BY name"
-)
+SETTINGS_PAGE = "SELECT name, value, version FROM settings WHERE value IS NOT NULL AND {names}"
+SETTINGS_WITHIN = "SELECT count(*) FROM settings WHERE name >= ? AND name < ?"
 HOLD = "SELECT name, owner, until, note FROM holds WHERE name = ?"
 HOLD_PUT = (
-    "INSERT INTO holds (name, owner, until, note, scope) VALUES (?, ?, ?, ?, ?) ON CONFLICT (name)"
+    "INSERT INTO holds (name, owner, until, note, scope, tenant) VALUES (?, ?, ?, ?, ?, ?)"
+    " ON CONFLICT (name)"
     " DO UPDATE SET owner = excluded.owner, until = excluded.until, note = excluded.note"
 )
 HOLD_DROP = "DELETE FROM holds WHERE name = ?"
-HOLDS_UNDER = (
-    "SELECT name, owner, until, note FROM holds"
-    " WHERE name >= ?1 AND substr(name, 1, length(?1)) = ?1 AND until > ?2 ORDER BY name"
+HOLDS_PAGE = "SELECT name, owner, until, note FROM holds WHERE until > ? AND {names}"
+PAST_SLOTS = (
+    "DELETE FROM holds WHERE name IN (SELECT name FROM holds INDEXED BY holds_tenant"
+    " WHERE tenant = ? AND until <= ? LIMIT ?) RETURNING name"
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
 
 from holdfast.clock import Micros
 from holdfast.job import EventKind
@@ -27,7 +26,7 @@ Move = tuple[Where, str | None, str | None, int, int]
 Group = tuple[str, str]
 """(tenant, group)"""
 
-Mark = tuple[tuple[int, int, int, int], tuple[int, int, int], set[str], set[Group]]
+Mark = tuple[tuple[int, int, int, int], tuple[int, int, int], set[str], set[Line], set[Group]]
 
 _AT = {name: index for index, name in enumerate(sql.SUMMED)}
 _ENQUEUED, _BYTES, _BLOCKED = _AT["enqueued"], _AT["bytes"], _AT["blocked"]
@@ -53,14 +52,14 @@ class Transaction:
         "groups",
         "lines",
         "now",
-        "packed",
-        "pieces",
-        "posted",
         "rules",
         "scopes",
         "seq",
+        "signed",
         "tenants",
         "turn",
+        "visits",
+        "wakes_all",
     )
 
     def __init__(self, connection: sqlite3.Connection, events_on: bool, rules: Rules) -> None:
@@ -71,15 +70,7 @@ class Transaction:
         self.cursor: int
         self.scopes: int
         self.turn: int
-        self.posted: bool
-        """Whether jobs were posted that have no places yet."""
-        self.packed: bool
-        """Whether there are packs at all."""
-        self.pieces: bool
-        """Whether claims hold pieces of packs."""
-        (
-            self.seq, self.cursor, self.scopes, self.turn, self.posted, self.packed, self.pieces,
-        ) = self.execute(sql.HEADS).fetchone()  # fmt: skip
+        self.seq, self.cursor, self.scopes, self.turn = self.execute(sql.HEADS).fetchone()
         self.rules = rules
         rules.sync(connection, self.scopes)
         self._runs: list[log.Run] = []
@@ -89,8 +80,14 @@ class Transaction:
         self.lines: set[Line] = set()
         """Where work may have come up."""
         self.ended: list[Ref] = []
+        self.wakes_all = False
+        """Work may have come up in more lines than can be named."""
+        self.signed: str | None = None
+        """Who wanted the present call, and why, for its events."""
         self.tenants: set[str] = set()
-        """Tenants with settings whose lines must be looked at: see `gates.open_up`."""
+        """Tenants with settings that may have to open or close: see `gates.open_up`."""
+        self.visits: set[Line] = set()
+        """Their lines that may have to."""
         self.groups: set[Group] = set()
         """Groups that may have room for more."""
         self._moves: list[Move] = []
@@ -116,25 +113,13 @@ class Transaction:
         if not self._on:
             return
         tenant, id, queue, type = job
-        head = (self.now, kind._value_, tenant, queue, type, attempt, fence, until, text)
+        head = (
+            self.now, kind._value_, tenant, queue, type, attempt, fence, until, text, self.signed,
+        )  # fmt: skip
         if head != self._head:
             self._runs.append((head, []))
             self._head = head
         self._runs[-1][1].append(id)
-
-    def note_new(
-        self, tenant: str, queue: str, type: str, jobs: Iterable[tuple[Micros, str]]
-    ) -> None:
-        """Records enqueues, each at its own instant."""
-        if not self._on:
-            return
-        kind = EventKind.ENQUEUED.value
-        for at, id in jobs:
-            head = (at, kind, tenant, queue, type, 0, 0, None, None)
-            if head != self._head:
-                self._runs.append((head, []))
-                self._head = head
-            self._runs[-1][1].append(id)
 
     # -- counts ----------------------------------------------------------------------------------
 
@@ -162,7 +147,7 @@ class Transaction:
             if size:
                 _row(rows, ("tenant", at[0], ""))[_BYTES] += size
         for ((tenant, queue, group), before, after), number in sums.items():
-            self._look_later(tenant, group)
+            self._look_later(tenant, queue, group)
             row = _row(rows, ("queue", tenant, queue))
             row[_BLOCKED] += number * ((after == BLOCKED) - (before == BLOCKED))
             if before in _IN_LINE and after in _IN_LINE:
@@ -188,9 +173,10 @@ class Transaction:
         self._settled = len(self._moves)
         self._moved.clear()
 
-    def _look_later(self, tenant: str, group: str | None) -> None:
+    def _look_later(self, tenant: str, queue: str, group: str | None) -> None:
         if tenant in self.rules.tenants:
             self.tenants.add(tenant)
+            self.visits.add((tenant, queue))
             if group is not None and tenant in self.rules.grouping:
                 self.groups.add((tenant, group))
 
@@ -208,6 +194,11 @@ class Transaction:
         self._alive[tenant, group] = left
         return left == 0
 
+    @property
+    def pending(self) -> int:
+        """How many moves are not in the counts yet."""
+        return len(self._moves) - self._settled
+
     # -- calls -----------------------------------------------------------------------------------
 
     def mark(self) -> Mark:
@@ -215,14 +206,14 @@ class Transaction:
         only hints.
         """
         self._alive.clear()
-        self._head = None
+        self._head = self.signed = None
         heads = (self.seq, self.cursor, self.scopes, self.turn)
         lengths = (len(self._runs), len(self._moves), self._settled)
-        return heads, lengths, set(self.tenants), set(self.groups)
+        return heads, lengths, set(self.tenants), set(self.visits), set(self.groups)
 
     def forget(self, mark: Mark) -> None:
         scopes = self.scopes
-        heads, (runs, moves, settled), self.tenants, self.groups = mark
+        heads, (runs, moves, settled), self.tenants, self.visits, self.groups = mark
         self.seq, self.cursor, self.scopes, self.turn = heads
         del self._runs[runs:]
         del self._moves[moves:]
@@ -232,15 +223,9 @@ class Transaction:
             self.rules.clear()
             self.rules.sync(self.connection, self.scopes)
 
-    def record(self) -> None:
-        """Writes the facts so far. Not within a call, which may have to be undone."""
-        self.cursor = log.write(self.connection, self._runs, self.cursor)
-        self._runs.clear()
-        self._head = None
-
     def flush(self) -> None:
         """Writes what was gathered; the commit follows."""
-        self.record()
+        self.cursor = log.write(self.connection, self._runs, self.cursor)
         self.settle()
         self.execute(sql.HEADS_SAVE, (self.seq, self.cursor, self.scopes, self.turn))
 

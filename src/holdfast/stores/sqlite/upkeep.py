@@ -32,6 +32,7 @@ def prune(transaction: Transaction, limit: int, events_keep_us: Micros) -> Prune
     transaction.settle()
     transaction.execute(sql.PRUNE_COUNTS, (limit,))
     transaction.execute(sql.PRUNE_BUCKETS, (transaction.now, limit))
+    transaction.execute(sql.CLAIMS_DROP, (transaction.now, limit))
     return Pruned(jobs, events, more=limit in (jobs, keys) or events >= limit)
 
 

@@ -3,6 +3,7 @@
     jobs.db-wake/            beside the database; under the temporary directory if its path is
       4711-9f3c2a.sock       too long for a socket. One socket per store that has sleepers.
 
+The folder is its owner's alone; one that is another user's, or that others may enter, is not used.
 After a commit the writer sends each socket one small datagram. Hints only: a full buffer or a dead
 process loses them, and sending never blocks. A socket that nobody holds any more is unlinked.
 """
@@ -14,6 +15,7 @@ import hashlib
 import os
 import secrets
 import socket
+import stat
 import tempfile
 import threading
 import time
@@ -53,7 +55,7 @@ class Doorbell:
     """One store's side of it: its own socket once it has sleepers, and the way to the others."""
 
     def __init__(self, path: str, bell: Bell) -> None:
-        self._folder = _folder(path)
+        self.folder = _folder(path)
         self._bell = bell
         self._lock = threading.Lock()
         self._ear: _Ear | None = None
@@ -68,7 +70,7 @@ class Doorbell:
         with self._lock:
             if not self._tried:
                 self._tried = True
-                self._ear = _bind(self._folder, self._heard)
+                self._ear = _bind(self.folder, self._heard)
             return self._ear is not None
 
     @contextmanager
@@ -87,13 +89,18 @@ class Doorbell:
                 if not self._watched[job]:
                     del self._watched[job]
 
-    def ring(self, lines: set[Line], ended: list[Ref]) -> None:
-        """Wakes sleepers here and in other processes. Never blocks, never raises."""
-        if not lines and not ended:
+    def ring(self, lines: set[Line] | None, ended: list[Ref]) -> None:
+        """Wakes sleepers here and in other processes; None: all of them. Never blocks, never
+        raises.
+        """
+        if lines is not None and not lines and not ended:
             return
         try:
-            self._bell.ring(lines, ended)
-            with self._lock:  # The writer rings, and those who post.
+            if lines is None:
+                self._bell.ring_all()
+            else:
+                self._bell.ring(lines, ended)
+            with self._lock:
                 others = self._look_around()
                 if others:
                     self._send(others, lines, ended)
@@ -111,26 +118,29 @@ class Doorbell:
 
     def _look_around(self) -> list[str]:
         """The sockets of the other processes; the directory is read only after it changed."""
-        if not os.access(self._folder, os.F_OK):  # Mostly, and quicker than to fail.
+        if not os.access(self.folder, os.F_OK):  # Mostly, and quicker than to fail.
             return []
         try:
-            changed_ns = os.stat(self._folder).st_mtime_ns
+            found = os.lstat(self.folder)
         except FileNotFoundError:
             return []
+        if not _ours(found):  # Whoever else listens there must not hear whose jobs these are.
+            return []
+        changed_ns = found.st_mtime_ns
         if changed_ns != self._seen_ns:
             settled = time.time_ns() - changed_ns > SETTLED_NS
             self._seen_ns = changed_ns if settled else -1
             own = self._ear.path if self._ear is not None else None
-            paths = [os.path.join(self._folder, name) for name in os.listdir(self._folder)]
+            paths = [os.path.join(self.folder, name) for name in os.listdir(self.folder)]
             self._others = [path for path in paths if path.endswith(".sock") and path != own]
         return self._others
 
-    def _send(self, others: list[str], lines: set[Line], ended: list[Ref]) -> None:
+    def _send(self, others: list[str], lines: set[Line] | None, ended: list[Ref]) -> None:
         if self._sender is None:
             self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
             self._sender.setblocking(False)
         hint = Hint(
-            list(lines) if len(lines) <= HINTS_MAX else None,
+            list(lines) if lines is not None and len(lines) <= HINTS_MAX else None,
             [(ref.tenant, ref.id) for ref in ended] if len(ended) <= HINTS_MAX else None,
         )
         text = _encode(hint)
@@ -206,8 +216,10 @@ def _bind(folder: str, heard: Heard) -> _Ear | None:
     bound = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     for _ in range(BIND_TRIES_MAX):
         try:
-            os.makedirs(folder, mode=0o700, exist_ok=True)
+            if not _make(folder):
+                break
             bound.bind(path)
+            os.chmod(path, 0o600)
             return _Ear(bound, path, heard)
         except FileNotFoundError:
             continue  # The last one to leave removed the directory just then.
@@ -215,6 +227,22 @@ def _bind(folder: str, heard: Heard) -> _Ear | None:
             break
     bound.close()
     return None
+
+
+def _make(folder: str) -> bool:
+    """Makes the folder for its owner alone, whatever the umask says; False if it is another's."""
+    try:
+        os.mkdir(folder, 0o700)
+        os.chmod(folder, 0o700)
+    except FileExistsError:
+        pass
+    return _ours(os.lstat(folder))
+
+
+def _ours(found: os.stat_result) -> bool:
+    """A folder, not a link to one, that this user has made and nobody else can enter."""
+    alone = stat.S_ISDIR(found.st_mode) and not found.st_mode & 0o077
+    return alone and found.st_uid == os.geteuid()
 
 
 def _unlink(path: str) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Sequence
 
+import msgspec
+
+from holdfast.clock import Micros
 from holdfast.errors import JobNotFound
 from holdfast.job import TERMINAL, EventKind, State, replay_id
 from holdfast.store import Act, Canceled, Change, Changed, Ref
@@ -12,8 +16,10 @@ from holdfast.stores.sqlite import statements as sql
 from holdfast.stores.sqlite.caps import Caps
 from holdfast.stores.sqlite.journey import finish, look, note, release_key, remove, save
 from holdfast.stores.sqlite.rows import Row
-from holdfast.stores.sqlite.sight import open_step, where
+from holdfast.stores.sqlite.sight import where
 from holdfast.stores.sqlite.transaction import Transaction
+
+_encode = msgspec.json.Encoder().encode
 
 _FINISHED = "state IN ('completed', 'failed', 'canceled')"
 
@@ -26,7 +32,8 @@ _POSSIBLE = {
 }
 
 
-def cancel(transaction: Transaction, refs: Sequence[Ref]) -> list[Canceled]:
+def cancel(transaction: Transaction, refs: Sequence[Ref], signed: str | None) -> list[Canceled]:
+    transaction.signed = signed
     transaction.ended += refs
     return [_cancel(transaction, ref) for ref in refs]
 
@@ -43,24 +50,38 @@ def _cancel(transaction: Transaction, ref: Ref) -> Canceled:
     return Canceled(ref.id, row.state is State.CANCELED)
 
 
-def change(transaction: Transaction, change: Change) -> Changed:
-    if change.act is not Act.REPLAY:
-        open_step(transaction, change.select, change.after, change.limit)
-    condition, values = where(change.select, transaction.now)
-    found = transaction.execute(
-        f"SELECT {sql.ROW} FROM jobs WHERE {condition} AND {_POSSIBLE[change.act]} AND seq > ?"
+def candidates(connection: sqlite3.Connection, change: Change, now: Micros) -> list[int]:
+    """The jobs that a step is about, and one more if there are more. Looked for where a search
+    holds up nobody, since all writes wait for the one who changes.
+    """
+    condition, values = where(change.select, now)
+    found = connection.execute(
+        f"SELECT seq FROM jobs WHERE {condition} AND {_POSSIBLE[change.act]} AND seq > ?"
         " ORDER BY seq LIMIT ?",
         (*values, change.after, change.limit + 1),
     ).fetchall()
-    rows = [Row(one) for one in found[: change.limit]]
-    caps = Caps(transaction)
+    return [seq for (seq,) in found]
+
+
+def change(transaction: Transaction, change: Change, seqs: list[int]) -> Changed:
+    """Changes those of the candidates that are still what was asked for."""
+    transaction.signed = None if change.by is None else change.by.words
+    condition, values = where(change.select, transaction.now)
+    step, more = seqs[: change.limit], len(seqs) > change.limit
+    found = transaction.execute(
+        f"SELECT {sql.ROW} FROM jobs WHERE jobs.seq IN (SELECT value FROM json_each(?))"
+        f" AND {condition} AND {_POSSIBLE[change.act]} ORDER BY seq",
+        (_encode(step).decode(), *values),
+    ).fetchall()
+    rows = [Row(one) for one in found]
+    caps = Caps(transaction, len(rows))
     done: dict[Ref, str] = {}
     for row in rows:
         outcome = _change(transaction, change, row, caps)
         if outcome is not None:
             done[Ref(row.tenant, row.id)] = outcome
-    reached = rows[-1].seq if rows else change.after
-    return Changed(done, reached if len(found) > change.limit else None)
+    reached = step[-1] if step else change.after
+    return Changed(done, reached if more else None)
 
 
 def _change(transaction: Transaction, change: Change, row: Row, caps: Caps) -> str | None:
@@ -86,8 +107,8 @@ def _change(transaction: Transaction, change: Change, row: Row, caps: Caps) -> s
 
 def _replay(transaction: Transaction, row: Row, caps: Caps) -> str | None:
     now, id = transaction.now, replay_id(row.tenant, row.id)
-    capped = caps.concern(row.tenant)
-    if capped and caps.refusal(row.tenant, row.size) is not None:
+    capped = caps.capped(row.tenant)
+    if capped and caps.no_room(row.tenant, row.size) is not None:
         known = transaction.execute(sql.NAMED, (row.tenant, id)).fetchone()
         if known is None:
             return None

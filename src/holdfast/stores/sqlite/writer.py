@@ -1,7 +1,6 @@
 """The one writer of a process: calls that wait at the same time share one transaction.
 
     callers --Call--> Lane --[Call, ...]--> BEGIN IMMEDIATE
-                                              what was posted is filed (`posting.py`)
                                               SAVEPOINT, call 1, RELEASE        (not for one alone)
                                               SAVEPOINT, call 2, ROLLBACK TO    (fails alone)
                                               ...
@@ -21,9 +20,9 @@ from functools import partial
 from holdfast.clock import Clock
 from holdfast.stores.sqlite.connection import patiently
 from holdfast.stores.sqlite.faults import ours
-from holdfast.stores.sqlite.filing import file
 from holdfast.stores.sqlite.gates import open_up
 from holdfast.stores.sqlite.lane import Call
+from holdfast.stores.sqlite.migrate import check
 from holdfast.stores.sqlite.options import Options
 from holdfast.stores.sqlite.rules import Rules
 from holdfast.stores.sqlite.transaction import Transaction
@@ -61,9 +60,11 @@ class Writer:
 
     def _idle(self, connection: sqlite3.Connection, calls: list[Write]) -> bool:
         """True when none of them has anything to do: then the write lock is not even asked for."""
+        if any(call.idle is None for call in calls):
+            return False
+        patiently(self._options.busy_s, lambda: check(connection, self._options.path))
         for call in calls:
-            if call.idle is None:
-                return False
+            assert call.idle is not None
             if not patiently(self._options.busy_s, partial(call.idle, connection)):
                 return False
         for call in calls:
@@ -73,9 +74,8 @@ class Writer:
     def _commit(self, connection: sqlite3.Connection, calls: list[Write]) -> list[Write]:
         """Runs the calls in one transaction; returns those that must run again."""
         patiently(self._options.busy_s, lambda: connection.execute("BEGIN IMMEDIATE"))
+        check(connection, self._options.path)
         transaction = Transaction(connection, self._options.events, self._rules)
-        if len(calls) > 1 or not calls[0].files:
-            file(transaction)
         run = self._run if len(calls) > 1 else self._run_alone
         for call in calls:
             run(transaction, call)

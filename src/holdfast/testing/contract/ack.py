@@ -121,7 +121,7 @@ async def test_an_abandoned_job_goes_to_the_next_worker(bench: Bench) -> None:
     assert (await bench.end(lease, Abandoned())).state is State.ENQUEUED
 
     again = await bench.one(worker="w2")
-    assert (again.job.id, again.job.attempt, again.fence) == ("a", 1, 2)
+    assert (again.job.id, again.job.attempt, again.job.fence) == ("a", 1, 2)
 
 
 @pytest.mark.parametrize(

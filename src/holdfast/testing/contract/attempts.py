@@ -57,7 +57,7 @@ async def test_giving_back_forever_never_fails_a_job(bench: Bench) -> None:
         assert (await bench.end(await bench.one(), Released())).state is State.ENQUEUED
 
     lease = await bench.one()
-    assert (lease.job.attempt, lease.fence) == (1, 10)
+    assert (lease.job.attempt, lease.job.fence) == (1, 10)
     assert (await bench.end(lease, Completed())).state is State.COMPLETED
 
 
@@ -79,14 +79,14 @@ async def test_the_fence_grows_with_every_lease(bench: Bench) -> None:
     fences = []
     for outcome in (Released(), Failed("boom"), Snoozed(SECOND), Abandoned()):
         lease = await bench.one()
-        fences.append(lease.fence)
+        fences.append(lease.job.fence)
         await bench.end(lease, outcome)
-        assert (await bench.get("a")).fence == lease.fence
+        assert (await bench.get("a")).fence == lease.job.fence
         bench.clock.advance(RETRY_S)
     lease = await bench.one()
-    fences.append(lease.fence)
+    fences.append(lease.job.fence)
     bench.clock.advance(60)
-    fences.append((await bench.one()).fence)
+    fences.append((await bench.one()).job.fence)
 
     assert fences == [1, 2, 3, 4, 5, 6]
 

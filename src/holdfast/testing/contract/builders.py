@@ -47,7 +47,7 @@ def job(
     **options: Any,
 ) -> NewJob:
     """A job ready at once; the options are those of NewJob."""
-    envelope = Envelope(type=type, codec="json", version=1, body=body)
+    envelope = Envelope(type=type, codec="bytes", version=1, body=body)
     return NewJob(tenant=tenant, id=id, queue=queue, envelope=envelope, rules=rules, **options)
 
 

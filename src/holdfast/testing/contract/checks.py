@@ -85,7 +85,7 @@ def check_tallies(records: Iterable[JobRecord], kind: ScopeKind, tallies: Iterab
 def check_order(
     leases: list[Lease], ready: dict[Line, list[Item]], limit: int, after: Places
 ) -> None:
-    """P9, P13: each line's in its order, no line left out, and all that limits allow.
+    """P9, P13: each line's in its order, no tenant left out, and all that limits allow.
 
     `after` is who holds which place when the claim has returned. Within a claim places are only
     taken, so what had no place on the way has none at its end.
@@ -93,11 +93,13 @@ def check_order(
     assert len(leases) <= limit
     taken = {(each.job.tenant, each.job.id) for each in leases}
     assert taken <= {item.name for items in ready.values() for item in items}
+    served = {each.job.tenant for each in leases}
+    tenants = {tenant for tenant, _ in ready}
     for line, items in ready.items():
         got = [each.job.id for each in leases if (each.job.tenant, each.job.queue) == line]
         assert got == [item.new.id for item in items if item.name in taken]
         left = [item for item in items if item.name not in taken]
-        if len(leases) < limit or (not got and limit >= len(ready)):
+        if len(leases) < limit or (line[0] not in served and limit >= len(tenants)):
             assert all(after.blocked(item) for item in left)
         _check_rank(items, taken, after)
     for item in (item for items in ready.values() for item in items if item.name in taken):
@@ -117,7 +119,7 @@ def _check_rank(items: list[Item], taken: set[tuple[str, str]], after: Places) -
 def check_lease(lease: Lease, item: Item | None) -> None:
     """P11: the attempt and the fence are one more than before."""
     assert item is not None
-    assert (lease.job.attempt, lease.fence) == (item.attempt + 1, item.fence + 1)
+    assert (lease.job.attempt, lease.job.fence) == (item.attempt + 1, item.fence + 1)
     assert lease.job.state is State.PROCESSING
     assert lease.job.lease_until == lease.until
 

@@ -34,7 +34,7 @@ async def test_a1_dequeue_returns_token_and_future_deadline(bench: Bench) -> Non
     assert lease.until > bench.clock.now()
     record = await bench.get("a")
     assert record.state is State.PROCESSING
-    assert (record.lease_until, record.fence) == (lease.until, lease.fence)
+    assert (record.lease_until, record.fence) == (lease.until, lease.job.fence)
 
 
 async def test_a2_ack_with_another_token_is_refused(bench: Bench) -> None:

@@ -92,7 +92,8 @@ def _claim_in_process(url: str, name: str, claimers: int) -> list[tuple[str, str
         finally:
             await store.close()
 
-    return [(each.job.tenant, each.job.id, each.fence, each.token) for each in asyncio.run(work())]
+    leases = asyncio.run(work())
+    return [(each.job.tenant, each.job.id, each.job.fence, each.token) for each in leases]
 
 
 def claim_in_processes(

@@ -1,9 +1,10 @@
--- cancel: {{tenant, id}, ...} -> for each -1 (not found), 1 (canceled now) or 0 (ended otherwise).
+-- cancel: {{{tenant, id}, ...}, by or nil} -> for each -1 (not found), 1 (canceled now) or 0 (ended otherwise).
 
 core.insist()
+core.by = ARGS[2]
 
-local names = {}
-for index, item in ipairs(ARGS) do names[index] = rows.name(item[1], item[2]) end
+local items, names = ARGS[1], {}
+for index, item in ipairs(items) do names[index] = rows.name(item[1], item[2]) end
 rows.find(names)
 
 local function cancel(item)
@@ -19,6 +20,6 @@ local function cancel(item)
 end
 
 local answers = {}
-for index, item in ipairs(ARGS) do answers[index] = cancel(item) end
+for index, item in ipairs(items) do answers[index] = cancel(item) end
 core.finish()
 return answers

@@ -1,7 +1,8 @@
--- change: {selection, act, after, limit, priority, delay, run_at or nil} -> {where to go on or '',
--- tenant, id, tenant, id, ...}. Replays are replay.lua's.
+-- change: {selection, act, after, limit, priority, delay, run_at or nil, by or nil} -> {where to
+-- go on or '', tenant, id, tenant, id, ...}. Replays are replay.lua's.
 
 core.insist()
+core.by = ARGS[8]
 local act, limit = ARGS[2], ARGS[4]
 
 local function possible(row)

@@ -1,13 +1,35 @@
--- hold: {takes, under or nil} -> {name, owner, until, note, ...}. A take is {name, owner, length,
--- note, kind or nil, tenant, part, slot}; that of a slot takes a place of its scope.
+-- hold: {takes, page or nil, most, check} -> {0 or a tenant, where to go on or '', {name, owner, until,
+-- note}, ...}. A take is {name, owner, length, note, kind or nil, tenant, part, slot}; that of a slot
+-- takes a place of its scope. A page is {from, to, limit}, of names in order. A tenant may hold `most`
+-- slots: when it would have more, it is named and nothing is changed. `check`: only that is asked.
 
-local takes, under = ARGS[1], ARGS[2]
+local LOOK_MAX = 2000 -- Names that one call looks at; lapsed ones may stand between the held.
+
+local takes, page, most, check = ARGS[1], ARGS[2], ARGS[3], ARGS[4]
 
 local function held(name)
   local text = call('HGET', key('holds'), name)
   if not text then return nil end
-  local hold = cmsgpack.unpack(text)
-  return hold[1], hold[2], hold[3]
+  return unpack(cmsgpack.unpack(text))
+end
+
+local function slots_of(tenant) return key('slots_of:' .. tenant) end
+
+-- The tenant that would have too many slots; nil when none would.
+local function too_many()
+  local new, seen = {}, {}
+  for _, one in ipairs(takes) do
+    if one[5] and one[3] > 0 and not seen[one[1]] then
+      seen[one[1]] = true
+      local till = call('ZSCORE', slots_of(one[6]), one[1])
+      if not till or tonumber(till) <= NOW then new[one[6]] = (new[one[6]] or 0) + 1 end
+    end
+  end
+  for tenant, more in pairs(new) do
+    if call('ZCOUNT', slots_of(tenant), '(' .. whole(NOW), '+inf') + more > most then
+      return tenant
+    end
+  end
 end
 
 -- Keeps the slots of scopes in step with the holds that stand for them.
@@ -16,10 +38,12 @@ local function slot(one, till)
   local scope = counts.name(one[5], one[6], one[7])
   if till then
     call('ZADD', key('slots:' .. scope), till, one[8])
+    call('ZADD', slots_of(one[6]), till, one[1])
     counts.list(one[5], one[6], one[7])
     gates.reopen_at(till, scope)
   else
     call('ZREM', key('slots:' .. scope), one[8])
+    call('ZREM', slots_of(one[6]), one[1])
   end
   gates.look(scope)
 end
@@ -36,26 +60,30 @@ local function take(one)
     return {name, '', '0', ''}
   end
   till = NOW + one[3]
-  call('HSET', key('holds'), name, cmsgpack.pack({one[2], till, one[4]}))
+  call('HSET', key('holds'), name, cmsgpack.pack({one[2], till, one[4], one[5] and one[6]}))
   call('ZADD', key('hold_names'), 0, name)
   call('ZADD', key('hold_ends'), till, name)
   slot(one, till)
   return {name, one[2], whole(till), one[4]}
 end
 
-local answer = {}
+local full = too_many()
+if full or check then return {full or 0, ''} end
+
+local answer = {0, ''}
 if #takes > 0 then
   core.insist()
-  for index, one in ipairs(takes) do answer[index] = take(one) end
+  for index, one in ipairs(takes) do answer[index + 2] = take(one) end
   core.finish()
 end
-if under then
-  answer = {}
-  for _, name in ipairs(
-    call('ZRANGEBYLEX', key('hold_names'), '[' .. under, '(' .. under .. '\255'))
-  do
+if page then
+  local names = call('ZRANGEBYLEX', key('hold_names'), page[1], page[2], 'LIMIT', 0, LOOK_MAX)
+  for _, name in ipairs(names) do
     local owner, till, note = held(name)
-    if till > NOW then answer[#answer + 1] = {name, owner, whole(till), note} end
+    if till > NOW and #answer < page[3] + 2 then
+      answer[#answer + 1] = {name, owner, whole(till), note}
+    end
   end
+  if #names == LOOK_MAX then answer[2] = names[LOOK_MAX] end
 end
 return answer

@@ -7,10 +7,12 @@ local FEW = 8
 
 local REOPEN, CREDIT = key('reopen'), key('credit')
 
+local CLAIM = claim_key(ARGS[2])
+
 local UNTIL = whole(NOW)
 
 -- Most shards have none of these keys: one command instead of one for each.
-local bare = call('EXISTS', TTL, REOPEN, CREDIT) == 0
+local bare = call('EXISTS', TTL, REOPEN, CREDIT, CLAIM) == 0
 
 -- Whether something waits for its instant there, and it has come.
 local function come(name) return call('ZCOUNT', name, '-inf', UNTIL) > 0 end
@@ -19,7 +21,10 @@ local function some_come()
   return come(DUE) or come(HELD) or not bare and (come(TTL) or come(REOPEN))
 end
 
--- The lines that can be claimed from, up to two, as tenant and queue.
+local function open_key(tenant) return key('open:' .. tenant) end
+
+-- The lines that can be claimed from, up to two, as tenant and queue. Where nothing is set no tenant
+-- rests, so all that are in a ring can.
 local function open_lines(queues)
   local found = {}
   for _, queue in ipairs(queues or {}) do
@@ -28,11 +33,29 @@ local function open_lines(queues)
     end
   end
   if not queues then
-    for index, line in ipairs(call('ZRANGE', TURNS, '0', '1')) do
-      found[index] = {string.match(line, '^([^%z]*)%z(.*)$')}
+    for _, tenant in ipairs(call('ZRANGE', TENANTS, '0', '1')) do
+      for _, queue in ipairs(call('ZRANGE', open_key(tenant), '0', '1')) do
+        found[#found + 1] = {tenant, queue}
+      end
     end
   end
   return found
+end
+
+-- Takes a line that is empty now out of the turns, and ends that of its tenant.
+local function close_line(tenant, queue)
+  call('ZREM', open_key(tenant), queue)
+  call('ZREM', key('ring:' .. queue), tenant)
+  if call('EXISTS', open_key(tenant)) == 0 then
+    call('ZREM', TENANTS, tenant)
+  else
+    call('ZADD', TENANTS, whole(core.tick('turn')), tenant)
+  end
+end
+
+-- Remembers the claim, as lib_take does.
+local function remember(seqs)
+  call('SET', CLAIM, wide(NOW + REPEAT_US) .. table.concat(seqs), 'PX', whole(REPEAT_US / 1000))
 end
 
 -- The counts of a scope after so many jobs were leased.
@@ -69,7 +92,7 @@ local function take_all(claim, tenant, queue)
   local of_queue, of_tenant = 'q\0' .. line, 't\0' .. tenant .. '\0'
   local known = call('HMGET', key('counts'), of_queue, of_tenant)
   if not (known[1] and known[2]) then return nil end
-  if not bare and call('HEXISTS', CREDIT, line) == 1 then return nil end
+  if not bare and call('HEXISTS', CREDIT, tenant) == 1 then return nil end
   local written, held, spent = lease_all(claim, seqs)
   if not written then return nil end
   call('DEL', key('line:' .. line)) -- Before all that needs memory, as `core.insist`.
@@ -78,9 +101,8 @@ local function take_all(claim, tenant, queue)
   if #spent > 0 then call('ZADD', SPENT, unpack(spent)) end
   call('HSET', key('counts'), of_queue, some_leased(known[1], number),
     of_tenant, some_leased(known[2], number))
-  call('ZREM', TURNS, line)
-  call('ZREM', key('ring:' .. queue), tenant)
-  call('SREM', key('lines:' .. tenant), queue)
+  close_line(tenant, queue)
+  remember(seqs)
   log.save()
   local bodies, flat = call('HMGET', BODIES, unpack(seqs)), {}
   for index = 1, number do
@@ -92,7 +114,8 @@ end
 
 local function idle()
   local claim = {worker = ARGS[1], nonce = ARGS[2], limit = ARGS[3], lease_us = ARGS[4]}
-  if CONTROL[7] or ARGS[5] or heads.rules > 0 or some_come() then return nil end
+  if ARGS[5] or heads.rules > 0 or some_come() then return nil end
+  if not bare and call('EXISTS', CLAIM) == 1 then return nil end
   local found = open_lines(ARGS[6])
   if #found > 1 then return nil end
   local answer = {{}, {}}

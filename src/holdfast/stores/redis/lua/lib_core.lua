@@ -3,7 +3,7 @@
 local rows, counts, gates, groups, lines, jobs = {}, {}, {}, {}, {}, {}
 local packs, pieces, repair, rules, walk = {}, {}, {}, {}, {}
 local plain = {settle = function() end}
-local take = {seqs = {}, texts = {}, bodies = {}, rows = {}, told = 0, count = 0}
+local take = {seqs = {}, texts = {}, bodies = {}, rows = {}, numbers = {}, told = 0, count = 0}
 
 local DONE, LATE_ONES = key('done'), key('late')
 
@@ -54,16 +54,17 @@ function core.each_part(command, name, values)
   end
 end
 
--- The values of these fields, in order; false where there is none.
-function core.values(name, fields)
+-- The values of these fields, in order; false where there is none. `command` reads many of one key.
+function core.values(name, fields, command)
   local count, found = #fields, {}
+  command = command or 'HMGET'
   if count <= ARGS_MAX then
     if count == 0 then return found end
-    return call('HMGET', name, unpack(fields))
+    return call(command, name, unpack(fields))
   end
   for first = 1, count, ARGS_MAX do
     local last = math.min(first + ARGS_MAX - 1, count)
-    local part = call('HMGET', name, unpack(fields, first, last))
+    local part = call(command, name, unpack(fields, first, last))
     for index = 1, last - first + 1 do found[first + index - 1] = part[index] end
   end
   return found
@@ -122,6 +123,9 @@ function core.wake(line)
     woken_count = woken_count + 1
   end
 end
+
+-- Has all sleepers look.
+function core.wake_all() woken_count = HINTS_MAX + 1 end
 
 function core.over(tenant, id)
   ended_count = ended_count + 1

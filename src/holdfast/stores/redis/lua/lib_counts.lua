@@ -61,7 +61,10 @@ function counts.move(row, from, to)
   end
   if group then add(counts.of('g', tenant, group), from, to) end
   if ruled(tenant) then
-    if from == PROCESSING or to == PROCESSING then lines.touch_tenant(tenant) end
+    if from == PROCESSING or to == PROCESSING then
+      lines.touch(tenant, queue)
+      lines.touch_tenant(tenant)
+    end
     if group and lived and to ~= PROCESSING then groups.touch(tenant, group) end
   end
 end
@@ -81,6 +84,21 @@ function counts.add(tenant, queue, from, to, number, bytes)
   elseif lives and not lived then
     whole_tenant[BYTES] = whole_tenant[BYTES] + bytes
   end
+end
+
+local scopes_of = {} -- By kind and tenant: how many it has, with those that this call lets in.
+
+-- Whether a tenant that may have so many queues or groups may have jobs in this one: always, if it is
+-- known. Those without jobs count until they are pruned.
+function counts.admit(kind, tenant, part, most)
+  local record = counts.of(kind, tenant, part)
+  if not record.new or record.admitted then return true end
+  local name = kind .. tenant
+  local number = scopes_of[name] or call('ZLEXCOUNT', key('scopes:' .. kind),
+    '[' .. tenant .. '\0', '(' .. tenant .. '\1')
+  record.admitted = number < most
+  scopes_of[name] = record.admitted and number + 1 or number
+  return record.admitted
 end
 
 -- Makes a scope known although it has no jobs, for it has slots.

@@ -8,6 +8,8 @@
 -- before its kind, the ids are in one text, and the one before it is that of the first job; those of
 -- the others follow, SHARDS apart.
 
+-- Of an operator's act the note is {note or false, who and why}.
+
 local log = {}
 local facts, facts_told, facts_count = {}, 0, 0
 
@@ -22,6 +24,7 @@ function log.fact(kind, tenant, id, queue, type, attempt, fence, untill, note, p
     cursor = core.tick('cursor')
   end
   untill, note = untill or false, note or false
+  if core.by then note = {note, core.by} end
   if facts_told == 0 then -- Mostly the only one: a table that is made whole never grows.
     facts = {kind, tenant, id, queue, type, attempt, fence, untill, note, previous}
   else

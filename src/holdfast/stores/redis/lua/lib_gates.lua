@@ -131,10 +131,18 @@ local function room(kind, tenant, part, gate)
   return math.max(0, left)
 end
 
-function gates.line_room(tenant, queue)
+function gates.tenant_room(tenant)
   if not ruled(tenant) then return UNLIMITED end
-  return math.min(room('t', tenant, '', gates.of('t', tenant, '')),
-    room('q', tenant, queue, gates.of('q', tenant, queue)))
+  return room('t', tenant, '', gates.of('t', tenant, ''))
+end
+
+function gates.queue_room(tenant, queue)
+  if not ruled(tenant) then return UNLIMITED end
+  return room('q', tenant, queue, gates.of('q', tenant, queue))
+end
+
+function gates.line_room(tenant, queue)
+  return math.min(gates.tenant_room(tenant), gates.queue_room(tenant, queue))
 end
 
 function gates.group_room(tenant, group, queue)
@@ -151,8 +159,8 @@ function gates.reopen_at(at, scope)
   local known = call('ZSCORE', name, scope)
   if known and tonumber(known) <= at then return end
   zput(name, scope, at)
-  local _, tenant = string.match(scope, '^(%a)%z([^%z]*)%z')
-  for _, line in ipairs(lines.of(tenant)) do core.wake(line) end
+  local kind, tenant, part = string.match(scope, '^(%a)%z([^%z]*)%z(.*)$')
+  if kind == 'q' then core.wake(tenant .. '\0' .. part) else lines.wake(tenant) end
 end
 
 -- Remembers when time alone will make room in a scope, if it will.
@@ -174,6 +182,8 @@ function gates.look(scope)
   call('ZREMRANGEBYSCORE', key('slots:' .. scope), '-inf', whole(NOW))
   if kind == 'g' then
     groups.touch(tenant, part)
+  elseif kind == 'q' then
+    lines.touch(tenant, part)
   else
     lines.touch_tenant(tenant)
   end

@@ -29,28 +29,42 @@ local function key(name) return TAG .. ':' .. name end
 local function whole(number) return string.format('%d', number) end
 local function wide(number) return string.format('%016d', number) end
 
-local ROWS, BODIES, NAMES, TURNS = key('rows'), key('bodies'), key('names'), key('turns')
+local ROWS, BODIES, NAMES = key('rows'), key('bodies'), key('names')
+local TENANTS = key('tenants') -- Those that can be claimed from, by turn.
 local HELD, SPENT, DUE, TTL = key('held'), key('spent'), key('due'), key('ttl')
 local TAILS = key('tails')
+
+-- What a claim is remembered by, so that it leases nothing more when it is repeated.
+local function claim_key(nonce) return key('claim:' .. nonce) end
 
 local TIME = call('TIME')
 local SERVER_NOW = TIME[1] * 1000000 + TIME[2]
 local SHARDS, SHARD, EVENTS, CHANNEL = CONTROL[2], CONTROL[3], CONTROL[4], CONTROL[6]
 
 -- -- heads ----------------------------------------------------------------------------------------
--- The last sequence, cursor and turn given out, the last pruned cursor, how many scopes have
--- settings, the latest instant of a clock that is not the server's, and 1 if there ever was a pack.
--- Each of the first three grows by the server's time, so that those of several shards compare: about
--- in the order in which they were given, and never the same.
+-- The last sequence, cursor, turn of a tenant and visit of a line given out, the last pruned cursor,
+-- how many scopes have settings, the latest instant of a clock that is not the server's, 1 if there
+-- ever was a pack, and the format. Each of the first four grows by the server's time, so that those
+-- of several shards compare: about in the order in which they were given, and never the same.
+--
+-- A shard of another format than these scripts were written for is not touched.
 
 local heads, heads_changed = nil, {}
 do
-  local found = call('HMGET', KEYS[2], 'seq', 'cursor', 'turn', 'floor', 'rules', 'now', 'packs')
+  local found = call('HMGET', KEYS[2], 'seq', 'cursor', 'turn', 'floor', 'rules', 'now', 'packs',
+    'visit', 'format')
+  local format = found[9]
+  if format ~= LAYOUT and not MIGRATES then
+    -- The first to write to an empty shard gives it its format; older ones did not say so.
+    for index = 1, 7 do format = format or found[index] and '2' end
+    if format then return redis.error_reply('WRONGFORMAT ' .. format) end
+    heads_changed.format = true
+  end
   heads = {
     seq = tonumber(found[1] or '0'), cursor = tonumber(found[2] or '0'),
     turn = tonumber(found[3] or '0'), floor = tonumber(found[4] or '0'),
     rules = tonumber(found[5] or '0'), now = tonumber(found[6] or '0'),
-    packs = tonumber(found[7] or '0'),
+    packs = tonumber(found[7] or '0'), visit = tonumber(found[8] or '0'), format = tonumber(LAYOUT),
   }
 end
 
@@ -87,6 +101,7 @@ end
 
 function core.save_heads()
   if CONTROL[1] and NOW > heads.now then core.set_head('now', NOW) end
+  if heads_changed.format and next(heads_changed, next(heads_changed)) == nil then return end
   local values = {}
   for name in pairs(heads_changed) do
     values[#values + 1] = name

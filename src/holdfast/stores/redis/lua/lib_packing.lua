@@ -21,9 +21,35 @@ function packs.unrolled(pack)
   return list
 end
 
+-- Whether a job of such a pack may be known already, in a row or in a pack, or its name have facts.
+local function some_known(pack)
+  local names = {}
+  for index = 0, pack.number - 1 do
+    names[index + 1] = rows.name(pack.tenant, packs.ids(pack, index, 1))
+  end
+  for _, seq in ipairs(core.values(NAMES, names)) do
+    if seq then return true end
+  end
+  if EVENTS then
+    for _, cursor in ipairs(call('ZMSCORE', TAILS, unpack(names))) do
+      if cursor then return true end
+    end
+  end
+  if heads.packs == 0 then return false end
+  -- The ids of all packs that begin as these do, from the first to the last.
+  local first, last = packs.ids(pack, 0, 1), packs.ids(pack, pack.number - 1, 1)
+  local stem = string.sub(names[1], 1, #names[1] - #first + STEM_SIZE)
+  local spans = call('ZRANGEBYLEX', SPANS, '[' .. stem, '(' .. names[pack.number] .. '\1')
+  for _, member in ipairs(spans) do
+    local other = string.match(member, '^[^%z]*%z([^%z]*)%z')
+    if not packs.below(other, first) then return true end
+  end
+  return false
+end
+
 -- Keeps such a pack. False when its jobs must be looked at one by one.
 function packs.insert(pack)
-  if CONTROL[7] or ruled(pack.tenant) then return false end
+  if ruled(pack.tenant) or some_known(pack) then return false end
   pack.first = core.tick('seq')
   pack.seq = wide(pack.first)
   core.set_head('seq', pack.first + (pack.number - 1) * SHARDS)
@@ -95,7 +121,7 @@ end
 -- -- finding --------------------------------------------------------------------------------------
 
 -- Byte by byte: Lua's own order is that of the server's locale.
-local function below(one, other)
+function packs.below(one, other)
   for at = 1, math.min(#one, #other) do
     local left, right = string.byte(one, at), string.byte(other, at)
     if left ~= right then return left < right end
@@ -131,7 +157,7 @@ local function search(name, look)
     '(' .. name .. '\1')
   for _, member in ipairs(members) do
     local last, seq = string.match(member, '^[^%z]*%z([^%z]*)%z(.*)$')
-    local pack = not below(last, id) and packs.get(seq)
+    local pack = not packs.below(last, id) and packs.get(seq)
     local index = pack and index_of(pack, id)
     local found = index and look(pack, index)
     if found then return found end

@@ -21,7 +21,7 @@ local function tell(pack, from, number, claim)
     packs.length(pack, from)) .. pack.head
   local many = packs.ids(pack, from, number) .. packs.lengths(pack, from, number)
     .. packs.load(pack, from, number)
-  take.tell(wide(pack.first + from * SHARDS), text, many)
+  take.tell(wide(pack.first + from * SHARDS), text, many, number)
 end
 
 -- Leases up to so many jobs of a pack that was taken out of its line; returns how many.

@@ -74,10 +74,14 @@ local SHARED = '>BBBI4I4I4I4dddddd' -- All of a row's head that a batch of new j
 local heads_of, scores = {}, {}     -- It, and the rank in a line, by priority.
 
 -- Keeps a new job that is ready at once. Returns false when it is not plain.
-function plain.insert(name, fixed, body, priority, previous)
+function plain.insert(name, fixed, body, priority, previous, most_queues)
   local _, _, _, _, size, tenant, id, queue, type, group, job_key =
     struct.unpack('>' .. FIXED, fixed)
-  if group ~= '' or job_key ~= '' or ruled(tenant) then return false end
+  if group ~= '' or job_key ~= '' or ruled(tenant)
+    or not counts.admit('q', tenant, queue, most_queues)
+  then
+    return false
+  end
   if not scores[priority] then
     scores[priority] = whole(-priority)
     heads_of[priority] =

@@ -47,7 +47,8 @@ end
 -- The tags and the origin of a row, nil where there are none.
 function rows.more(row)
   if row.tail == '' then return nil, nil end
-  local found = cmsgpack.unpack(row.tail)
+  local fine, found = pcall(cmsgpack.unpack, row.tail)
+  if not fine or type(found) ~= 'table' then return nil, nil end -- Nobody can read them.
   return found[1] or nil, found[2] or nil
 end
 

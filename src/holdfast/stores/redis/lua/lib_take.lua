@@ -4,9 +4,10 @@
 
 local ASIDE_MAX = 10000 -- Jobs of excluded groups that one claim looks past.
 
--- Tells of a job, or of a piece of a pack, which is leased; `body` if that is known.
-function take.tell(seq, text, body)
+-- Tells of a job, or of a piece of a pack with so many, which is leased; `body` if that is known.
+function take.tell(seq, text, body, number)
   local told = take.told + 1
+  take.numbers[told] = number
   take.told, take.seqs[told], take.texts[told], take.bodies[told] = told, seq, text, body or false
 end
 
@@ -96,51 +97,107 @@ local function take_line(tenant, queue, claim, wanted)
   return got
 end
 
--- Gives a line its turn. Returns how many it took, of how many it could have.
-function take.visit(tenant, queue, claim, allowed, room)
+local LINES_PER_CLAIM = 8
+local VISITS_MAX = 2000 -- Lines in which one turn finds nothing.
+
+-- As `scope.rounds`: for so many, whose weights are this in all.
+function take.rounds(room, number, weights)
+  return math.max(1, math.floor(room / weights),
+    math.floor(room * number / (weights * LINES_PER_CLAIM)))
+end
+
+-- Leases up to so many jobs of a tenant, from its lines in turn; returns how many, and the queues
+-- that were visited.
+local function take_lines(tenant, claim, wanted)
+  local got, visited, dry, dried = 0, {}, {}, 0
+  while got < wanted and dried < VISITS_MAX do
+    local found = {}
+    for _, queue in ipairs(lines.of_turn(tenant, claim.queues, wanted - got + dried)) do
+      if not dry[queue] then found[#found + 1] = queue end
+    end
+    if #found == 0 then break end
+    local share = take.rounds(wanted - got, #found, #found)
+    for _, queue in ipairs(found) do
+      if got == wanted then break end
+      local most = math.min(share, wanted - got)
+      local asked = math.min(most, gates.line_room(tenant, queue))
+      local taken = asked > 0 and take_line(tenant, queue, claim, asked) or 0
+      got = got + taken
+      if taken < most then
+        dry[queue] = true
+        dried = dried + 1
+      end
+      lines.visited(tenant, queue)
+      visited[queue] = true
+    end
+  end
+  return got, visited
+end
+
+-- Gives a tenant its turn. Returns how many jobs it took, and whether it has nothing more.
+function take.turn(tenant, claim, allowed, room)
   local wanted = math.min(allowed, room)
-  if ruled(tenant) then wanted = math.min(wanted, gates.line_room(tenant, queue)) end
-  local got = wanted > 0 and take_line(tenant, queue, claim, wanted) or 0
+  local got, visited = take_lines(tenant, claim, wanted)
   local full = got == room and got < allowed
-  lines.done(tenant, queue, full and allowed - got or 0)
-  return got, wanted
+  lines.done(tenant, full and allowed - got or 0, visited)
+  return got, got < wanted
 end
 
 function take.claim_of(list)
   return {
     worker = list[1], nonce = list[2], limit = list[3], lease_us = list[4],
-    tenants = set_of(list[5]), queues = set_of(list[6]), excluded = set_of(list[7]),
+    tenants = list[5], queues = list[6], excluded = set_of(list[7]),
   }
 end
 
-local AGAIN_MAX = 5000
+-- -- repeats --------------------------------------------------------------------------------------
+-- A claim that gave leases is known by its nonce for a time: until when, and the sequences of its
+-- jobs. The key goes by itself, by the server's clock.
 
--- Finds what this very claim has leased already, when its answer was lost on the way: nobody else
--- knows the nonce, so the jobs would stay held for nothing. Of one line, if that is named; returns
--- how many.
-function take.again(claim, tenant, queue)
-  if not CONTROL[7] then return 0 end
-  local before = take.count
-  for _, name in ipairs({HELD, SPENT}) do
-    local seqs = call('ZRANGEBYSCORE', name, '(' .. whole(NOW), whole(NOW + claim.lease_us),
-      'LIMIT', 0, AGAIN_MAX)
-    seqs = packs.spread(seqs, AGAIN_MAX, claim)
-    rows.load(seqs)
-    for _, seq in ipairs(seqs) do
-      local row = rows.get(seq)
-      if row and packs.leased_by(row, claim)
-        and (not tenant or (row.tenant == tenant and row.queue == queue))
-      then
-        take.add(row)
-      end
+local SEQ_SIZE = 16
+
+local function remember(claim)
+  if take.told == 0 then return end
+  local seqs, to = {wide(NOW + REPEAT_US)}, 1
+  for index = 1, take.told do
+    for place = 0, (take.numbers[index] or 1) - 1 do
+      to = to + 1
+      seqs[to] = place == 0 and take.seqs[index] or wide(take.seqs[index] + place * SHARDS)
     end
   end
-  return take.count - before
+  call('SET', claim_key(claim.nonce), table.concat(seqs), 'PX', whole(REPEAT_US / 1000))
+end
+
+-- The row of a held job, also of one that is in a piece of a pack.
+local function held(seq)
+  local row = rows.get(seq)
+  if row or heads.packs == 0 then return row end
+  local number = tonumber(seq)
+  local piece = packs.piece_at(number)
+  local pack = piece and packs.of(piece.member)
+  local at = piece and (number - piece.first) / SHARDS
+  if not pack or string.byte(piece.marks, at + 1) ~= 48 then return nil end
+  return packs.row_at(pack, piece.from + at, piece)
+end
+
+-- Whether this very claim was made before. Then it gives those of its leases that still hold.
+function take.again(claim)
+  local text = call('GET', claim_key(claim.nonce))
+  if not text or tonumber(string.sub(text, 1, SEQ_SIZE)) <= NOW then return false end
+  for at = SEQ_SIZE + 1, #text, SEQ_SIZE do
+    local row = held(string.sub(text, at, at + SEQ_SIZE - 1))
+    if row and row.state == PROCESSING and row.lease > NOW and packs.leased_by(row, claim) then
+      take.add(row)
+    end
+  end
+  return true
 end
 
 -- The leases as they are told: one flat list of sequence, row and body, and a list of those that
--- have more, each with its place and the seldom things. For a piece of a pack see lib_pieces.
-function take.answer()
+-- have more, each with its place and the seldom things. For a piece of a pack see lib_pieces. `known`:
+-- the claim is remembered already.
+function take.answer(claim, known)
+  if not known then remember(claim) end
   core.finish()
   local seqs, at = {}, {}
   for index = 1, take.told do

@@ -1,7 +1,7 @@
 -- Walk: rows in the order of their sequence, filtered by a selection.
 --
 -- A selection is {tenant or nil, ids, queues, types, states, groups, tags, reasons, key,
--- created_from, created_before}, each nil when it does not narrow.
+-- created_from, created_before, failed_from, failed_before}, each nil when it does not narrow.
 
 local WALK_MAX = 5000 -- Rows that one call looks at; the caller goes on from where it stopped.
 local CHUNK = 200
@@ -11,6 +11,7 @@ local function selection(list)
     tenant = list[1], ids = list[2], id_set = set_of(list[2]), queues = set_of(list[3]),
     types = set_of(list[4]), states = set_of(list[5]), groups = set_of(list[6]), tags = list[7],
     reasons = set_of(list[8]), key = list[9], from = list[10], before = list[11],
+    failed_from = list[12], failed_before = list[13],
   }
 end
 walk.selection = selection
@@ -23,6 +24,14 @@ local function tagged(row, tags)
   return true
 end
 
+-- Whether a job failed for good in the time asked for. It was updated last when it ended.
+local function failed(select, row)
+  if not (select.failed_from or select.failed_before) then return true end
+  return row.state == FAILED
+    and (not select.failed_from or row.updated >= select.failed_from)
+    and (not select.failed_before or row.updated < select.failed_before)
+end
+
 function walk.selects(select, row)
   return (not select.tenant or row.tenant == select.tenant)
     and (not select.id_set or select.id_set[row.id])
@@ -33,6 +42,7 @@ function walk.selects(select, row)
     and (not select.key or row.key == select.key)
     and (not select.from or row.created >= select.from)
     and (not select.before or row.created < select.before)
+    and failed(select, row)
     and (not select.tags or tagged(row, select.tags))
     and (not select.states or select.states[rows.seen(row)])
 end
@@ -48,6 +58,7 @@ local function may_hold(select, pack)
   return (not select.queues or select.queues[pack.queue])
     and (not select.types or select.types[pack.type])
     and not (select.groups or select.reasons or select.key or select.tags)
+    and not (select.failed_from or select.failed_before)
     and (not select.states or select.states[ENQUEUED] or select.states[PROCESSING])
 end
 
@@ -175,6 +186,7 @@ local function by_ids(select, after, newest)
 end
 
 local function only_failed(select)
+  if select.failed_from or select.failed_before then return true end
   if not select.states or not select.states[FAILED] then return false end
   for state in pairs(select.states) do
     if state ~= FAILED then return false end

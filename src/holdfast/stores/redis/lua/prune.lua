@@ -37,6 +37,8 @@ end
 local function prune_holds()
   local past = call('ZRANGEBYSCORE', key('hold_ends'), '-inf', whole(NOW), 'LIMIT', 0, limit)
   for _, name in ipairs(past) do
+    local tenant = cmsgpack.unpack(call('HGET', key('holds'), name) or '\144')[4]
+    if tenant then call('ZREM', key('slots_of:' .. tenant), name) end
     call('HDEL', key('holds'), name)
     call('ZREM', key('hold_names'), name)
     call('ZREM', key('hold_ends'), name)

@@ -37,6 +37,7 @@ local function mend(sums, first, last)
           record[state] = sum[state]
           record.dirty = true
           lines.touch_tenant(tenant)
+          if kind == 'q' then lines.touch(tenant, name) end
           if kind == 'g' then groups.touch(tenant, name) end
         end
       end

@@ -1,6 +1,7 @@
--- replay: {{seq, new id}, ...} -> for each 1 (done) or 0 (its state, or its tenant's cap, forbids).
+-- replay: {{{seq, new id}, ...}, by or nil} -> for each 1 (done) or 0 (its state, or its tenant's cap, forbids).
 
 core.insist()
+core.by = ARGS[2]
 
 local function full(tenant, size)
   local limits = gates.of('t', tenant, '')
@@ -43,6 +44,6 @@ local function replay(seq, id)
 end
 
 local answers = {}
-for index, item in ipairs(ARGS) do answers[index] = replay(item[1], item[2]) end
+for index, item in ipairs(ARGS[1]) do answers[index] = replay(item[1], item[2]) end
 core.finish()
 return answers

@@ -1,8 +1,11 @@
--- settings: {puts, under or nil} -> {1, name, value, version, ...}, or {0, name, version} for a put
--- that is stale: then nothing is changed. A put is {name, value or nil, version, kind or nil, tenant,
--- part}; a scope's takes effect at once.
+-- settings: {puts, page or nil, most, by or nil} -> {1, name, value, version, ...}, or {0, name,
+-- version} for a put that is stale, or {2, tenant} for one that has too many: then nothing is
+-- changed. A put is {name, value or nil, version, kind or nil, tenant, part}; a scope's takes effect
+-- at once. A page is {from, to, limit}, of names in order. A tenant may have `most` scopes that have
+-- settings, or ever had: versions outlive what they are of.
 
-local puts, under = ARGS[1], ARGS[2]
+local puts, page, most = ARGS[1], ARGS[2], ARGS[3]
+core.by = ARGS[4]
 
 -- The value, nil when it is not there, and the last version, which outlives it.
 local function setting(name)
@@ -11,6 +14,8 @@ local function setting(name)
   local version, there, value = string.match(text, '^(%d+) (%d)(.*)$')
   return there == '1' and value or nil, tonumber(version)
 end
+
+local function scopes_field(tenant) return tenant .. '\0\0' end
 
 local function put(one)
   local _, version = setting(one[1])
@@ -22,6 +27,7 @@ local function put(one)
     call('ZREM', key('setting_names'), one[1])
   end
   if one[4] then
+    if version == 0 then call('HINCRBY', key('ruled'), scopes_field(one[5]), 1) end
     gates.configure(one[4], one[5], one[6], one[2])
     local name = rows.name(one[5], one[1])
     local cursor = log.fact('configured', one[5], one[1], '', '', 0, 0, nil, one[2] or '',
@@ -30,20 +36,35 @@ local function put(one)
   end
 end
 
-for _, one in ipairs(puts) do
-  local value, version = setting(one[1])
-  local seen = value and version or 0
-  if seen ~= one[3] then return {0, one[1], whole(seen)} end
+-- Why the puts are refused, all of them; nil when they are not.
+local function refusal()
+  local new, seen = {}, {}
+  for _, one in ipairs(puts) do
+    local value, version = setting(one[1])
+    local now = value and version or 0
+    if now ~= one[3] then return {0, one[1], whole(now)} end
+    if one[4] and version == 0 and not seen[one[1]] then
+      seen[one[1]] = true
+      new[one[5]] = (new[one[5]] or 0) + 1
+    end
+  end
+  for tenant, more in pairs(new) do
+    local known = tonumber(call('HGET', key('ruled'), scopes_field(tenant)) or '0')
+    if known + more > most then return {2, tenant} end
+  end
 end
+
 if #puts > 0 then
+  local refused = refusal()
+  if refused then return refused end
   core.insist()
   for _, one in ipairs(puts) do put(one) end
   core.finish()
 end
 
 local names, answer = {}, {1}
-if under then
-  names = call('ZRANGEBYLEX', key('setting_names'), '[' .. under, '(' .. under .. '\255')
+if page then
+  names = call('ZRANGEBYLEX', key('setting_names'), page[1], page[2], 'LIMIT', 0, page[3])
 else
   for index, one in ipairs(puts) do names[index] = one[1] end
 end

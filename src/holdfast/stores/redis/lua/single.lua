@@ -12,13 +12,17 @@ local function one_more(text, bytes)
 end
 
 -- Lets a line take turns. False when it does already.
-local function open_line(line, tenant, queue)
-  local number = core.next('turn')
-  local turn = whole(number)
-  if call('ZADD', TURNS, 'NX', turn, line) == 0 then return false end
-  core.set_head('turn', number)
-  call('ZADD', key('ring:' .. queue), turn, tenant)
-  call('SADD', key('lines:' .. tenant), queue)
+local function open_line(tenant, queue)
+  local number = core.next('visit')
+  if call('ZADD', key('open:' .. tenant), 'NX', whole(number), queue) == 0 then return false end
+  core.set_head('visit', number)
+  local turn = core.next('turn')
+  if call('ZADD', TENANTS, 'NX', whole(turn), tenant) == 1 then
+    core.set_head('turn', turn)
+  else
+    turn = tonumber(call('ZSCORE', TENANTS, tenant))
+  end
+  call('ZADD', key('ring:' .. queue), whole(turn), tenant)
   return true
 end
 
@@ -33,10 +37,13 @@ local function single()
   local of_queue, of_tenant = 'q\0' .. line, 't\0' .. tenant .. '\0'
   local known = call('HMGET', key('counts'), of_queue, of_tenant)
   if not (known[1] and known[2]) then return nil end
-  -- A name that was made for this very call has no history.
-  local is_new = ARGS[3] and not CONTROL[7]
-  if EVENTS and not is_new and call('ZSCORE', TAILS, name) then return nil end
-  if not is_new and heads.packs > 0 then return nil end -- It may be in a pack.
+  if EVENTS and call('ZSCORE', TAILS, name) then return nil end
+  if heads.packs > 0 then -- It may be in a pack.
+    local stem = string.sub(name, 1, #name - #id + STEM_SIZE)
+    if call('ZRANGEBYLEX', key('spans'), '[' .. stem, '(' .. name .. '\1', 'LIMIT', '0', '1')[1] then
+      return nil
+    end
+  end
   local number = core.next('seq')
   local seq = wide(number)
   if call('HSETNX', NAMES, name, seq) == 0 then return nil end
@@ -49,7 +56,7 @@ local function single()
   call('ZADD', key('of:' .. tenant), seq, seq)
   call('ZADD', key('line:' .. line), whole(-priority), seq)
   call('HSET', key('counts'), of_queue, one_more(known[1], 0), of_tenant, one_more(known[2], size))
-  local opened = open_line(line, tenant, queue)
+  local opened = open_line(tenant, queue)
   core.save_heads()
   -- Who sleeps on a line has seen it closed, and was told when it opened. Only those who follow the
   -- log want to hear of each job.

@@ -5,7 +5,7 @@ if ARGS[3] then
   local row = rows.named(rows.name(ARGS[3][1], ARGS[3][2]))
   return (not row or row.state >= ENDED) and '0' or '-1'
 end
-if #lines.open(set_of(ARGS[1]), set_of(ARGS[2]), 1) > 0 then return '0' end
+if lines.any(ARGS[1], ARGS[2]) then return '0' end
 local first = nil
 for _, name in ipairs({'due', 'held', 'reopen'}) do
   local head = call('ZRANGE', key(name), 0, 0, 'WITHSCORES')

@@ -1,0 +1,14 @@
+"""What the handler of a job returns, for type checkers: jobs and answers of enqueues carry it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    Result_co = TypeVar("Result_co", default=Any, covariant=True)
+else:
+    from typing import TypeVar
+
+    Result_co = TypeVar("Result_co", covariant=True)

@@ -1,0 +1,43 @@
+"""What a handler finds around it."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from holdfast import Context, Job
+from holdfast.middleware import Call
+
+if TYPE_CHECKING:
+    from tests.worker.conftest import Yard
+
+request_id: ContextVar[str] = ContextVar("request_id", default="none")
+
+
+@pytest.mark.parametrize("style", ["loop", "thread"])
+async def test_context_variables_of_middleware_reach_the_handler(yard: Yard, style: str) -> None:
+    """Such as the request or trace that logs and clients look for; and no further job sees them."""
+
+    async def tracing(ctx: Context, job: Job, call: Call) -> Any:
+        if ctx.job_id == "traced":
+            request_id.set("r1")
+        return await call(ctx, job)
+
+    async def on_loop(ctx: Context) -> str:
+        return request_id.get()
+
+    def in_thread(ctx: Context) -> str:
+        found = request_id.get()
+        request_id.set("of the thread")
+        return found
+
+    yard.app.middleware = (tracing,)
+    target: Any = on_loop if style == "loop" else in_thread
+    work = yard.app.job(name="work")(target)
+    for id in ("traced", "next", "last"):
+        await yard.put(work(), id=id)
+    yard.start(concurrency=1)
+
+    assert [await yard.result(id) for id in ("traced", "next", "last")] == ["r1", "none", "none"]
