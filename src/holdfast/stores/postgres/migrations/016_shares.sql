@@ -1204,9 +1204,9 @@ BEGIN
                             has[i] := has[i] - ask;
                             need := need - ask;
                         END IF;
-                        rest := rest OR has[i] > 0;
                     END LOOP;
                 END LOOP;
+                rest := rest OR alive > 0;
                 room := room + need;
             END LOOP;
             low := high + 1;
