@@ -244,6 +244,8 @@ class LoadOut(Out):
     slots: int
     wanted: int
     busy: float
+    whole: bool = True
+    """False where there are more queues or groups than one look counts."""
 
 
 async def load(call: Call) -> LoadOut:
@@ -268,4 +270,5 @@ async def load(call: Call) -> LoadOut:
         slots=found.slots,
         wanted=found.wanted,
         busy=found.busy,
+        whole=found.whole,
     )
