@@ -71,7 +71,8 @@
     events    cursor -> the fact              the log
       number ids last_id      of a fact about many jobs: the first is job_id, cursors count on
       signed                  who wanted it, and why
-    settings  name -> value, version, tenant of a scope          holds     name -> owner, until, note; a slot's scope
+    settings  name -> value, version; of a scope: its tenant
+    holds     name -> owner, until, note; of a slot: its scope
 
 Challenge: PostgreSQL keeps every version of a row until nobody can see it. A counter that is
 updated with each job grows a chain of dead versions that everybody walks, and holds up whoever
