@@ -208,7 +208,7 @@ async def test_a_connection_to_another_database_is_refused(
     desk: Desk, elsewhere: Any, opened: Callable[[Any], AbstractAsyncContextManager[Any]]
 ) -> None:
     """P1: the job would be kept where no worker of this store looks, even if there is a store."""
-    there = App(f"{elsewhere.dsn}?schema={desk.schema}")
+    there = App(f"{elsewhere.dsn}?migrate=auto&schema={desk.schema}")
     async with there:
         with pytest.raises(InvalidInput, match="another database, 'elsewhere'"):
             async with opened(elsewhere) as connection:

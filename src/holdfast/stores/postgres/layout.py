@@ -40,13 +40,13 @@
     counts    (kind, tenant, part) -> jobs in each state; a row for each tenant, queue and group
       bytes                   of a tenant: the payloads of its jobs that have not ended
       blocked                 of a queue: enqueued jobs that are in no line, gated or late
-      open turn               of a tenant or a queue, which with its tenant is a line: whether its own
-                              settings let it run; its place among the tenants, or among the lines of
-                              its tenant, that take turns
+      open turn               of a tenant, or of a queue, which with its tenant is a line: whether
+                              its own settings let it run; its place among the tenants, or among the
+                              lines of its tenant
       lines queues groups     of a tenant: its open lines with jobs; rows of its queues and groups
       credit                  of a tenant: what is left of a turn that a full claim cut short
-      ring parked             of a line: its tenant's turn of some time, never a later one; its tenant
-                              was closed when a claim met it
+      ring parked             of a line: its tenant's turn of some time, never a later one; its
+                              tenant was closed when a claim met it
       floor_rank floor_seq    of a line: no ready job stands before it, but for what deltas say
     deltas    what has changed since the counts were added up, by (tenant, queue, group)
       id                      from `turns`: also the turn of a line that comes up or was served
@@ -60,7 +60,7 @@
     heads     one row: floor (no unfolded delta is below this txid), mark, folded_at, events_floor,
               held_floor due_floor (no living lease, nothing due is below, but for what deltas say),
               repeat_floor (no living claim ends before)
-    claims    nonce -> until, seqs     the claims of the last minute, so that a repeated one is known
+    claims    nonce -> until, seqs     of the last minute, so that a repeated claim is known
     crowded   tenants that have as many queues or groups as they may; found now and then
     waiters   (tenant, id) -> until    jobs whose end somebody waits for, and is told of
     scopes    the settings of scopes in columns, for the functions; `settings` holds what was put
