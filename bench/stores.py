@@ -32,7 +32,7 @@ def fresh(url: str, label: str) -> str:
     path, mark, options = url.partition("?")
     scheme, mine = path.partition(":")[0], f"bench_{label}_{secrets.token_hex(3)}"
     if scheme in ("postgresql", "postgres"):
-        return f"{path}?schema={mine}{'&' if options else ''}{options}"
+        return f"{path}?migrate=auto&schema={mine}{'&' if options else ''}{options}"
     if scheme.startswith("redis"):
         return f"{path}?prefix={mine}:{'&' if options else ''}{options}"
     if scheme == "fdb":

@@ -74,7 +74,7 @@ HOLDERS_MAX = 20
 # What one tenant may have.
 QUEUES_MAX = 100_000
 """Queues with jobs."""
-GROUPS_MAX = 1_000_000
+GROUPS_MAX = 100_000
 """Groups with jobs."""
 SETTINGS_MAX = 10_000
 """Scopes that have, or ever had, settings."""

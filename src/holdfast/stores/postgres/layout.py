@@ -40,21 +40,29 @@
     counts    (kind, tenant, part) -> jobs in each state; a row for each tenant, queue and group
       bytes                   of a tenant: the payloads of its jobs that have not ended
       blocked                 of a queue: enqueued jobs that are in no line, gated or late
-      open turn credit        of a queue, which with its tenant is a line: whether its scopes let it
-                              run; its place among the lines that take turns; and what is left of a
-                              turn that a full claim cut short
+      open turn               of a tenant, or of a queue, which with its tenant is a line: whether
+                              its own settings let it run; its place among the tenants, or among the
+                              lines of its tenant
+      lines queues groups     of a tenant: its open lines with jobs; rows of its queues and groups
+      credit                  of a tenant: what is left of a turn that a full claim cut short
+      ring parked             of a line: its tenant's turn of some time, never a later one; its
+                              tenant was closed when a claim met it
       floor_rank floor_seq    of a line: no ready job stands before it, but for what deltas say
     deltas    what has changed since the counts were added up, by (tenant, queue, group)
       id                      from `turns`: also the turn of a line that comes up or was served
       txid                    who wrote it; the one index
-      served credit           a claim visited the line
+      served turned credit    a claim visited the line; ended its tenant's turn, or left some of it
       head_rank head_seq due  the first of the jobs that came into the line (rank is -priority), and
                               when the first of the others is due
       held                    of a claim: when its leases end
       mark                    without a tenant: the snapshot in which somebody looked at all scopes
                               that deltas name
     heads     one row: floor (no unfolded delta is below this txid), mark, folded_at, events_floor,
-              held_floor due_floor (no living lease, nothing due is below, but for what deltas say)
+              held_floor due_floor (no living lease, nothing due is below, but for what deltas say),
+              repeat_floor (no living claim ends before)
+    claims    nonce -> until, seqs     of the last minute, so that a repeated claim is known
+    crowded   tenants that have as many queues or groups as they may; found now and then
+    waiters   (tenant, id) -> until    jobs whose end somebody waits for, and is told of
     scopes    the settings of scopes in columns, for the functions; `settings` holds what was put
     ruled     tenants for which anything was ever set: no other tenant costs a question
     buckets   (kind, tenant, part) -> full_at     tokens of a rate; no row: full
@@ -62,7 +70,9 @@
     keys      (tenant, queue, type, key) -> id, until     idempotency; until NULL: while it lives
     events    cursor -> the fact              the log
       number ids last_id      of a fact about many jobs: the first is job_id, cursors count on
-    settings  name -> value, version          holds     name -> owner, until, note; a slot's scope
+      signed                  who wanted it, and why
+    settings  name -> value, version; of a scope: its tenant
+    holds     name -> owner, until, note; of a slot: its scope
 
 Challenge: PostgreSQL keeps every version of a row until nobody can see it. A counter that is
 updated with each job grows a chain of dead versions that everybody walks, and holds up whoever
@@ -86,6 +96,14 @@ jobs of groups into their lines, opens and closes lines (`look`), and remembers 
 deltas it has seen. It asks again of each job whether its group has room, so that a job that came in
 while settings changed is neither started too early nor left behind.
 
+Challenge: turns go over tenants first, of which some have many queues, and claims for listed
+queues must find the tenant whose turn it is among all that have jobs there.
+
+Pattern: **a line keeps a copy of its tenant's turn**, which only grows. A claim reads the lines of a
+queue by that copy, puts right what it meets out of date, parks lines of closed tenants, and goes on
+until what it meets is right: that is first, since no other copy is too large. Each correction is
+paid by one meeting. Tenants that deltas name are worked out by themselves (`told`, `turns_told`).
+
 Challenge: a new version of a row is a new entry in each index of its table, unless no index names a
 column that has changed; and the rows of jobs are wide.
 
@@ -108,7 +126,10 @@ is the lock of its places as well.
     jobs_name   (tenant, id) unique      by name
     jobs_key    (tenant, key)            where given
     history_name, history_seq, history_done (keep_until), history_dead (tenant, seq) of failed ones
-    lines_turn  (turn), lines_open (queue, turn)      lines with work  claim: whose turn it is
+    tenants_turn (turn)                  open, with lines             claim: whose turn it is
+    lines_turn  (tenant, turn)           open, with jobs              claim: the lines of a tenant
+    lines_ring  (queue, ring)            the same, not parked         claim: the tenants of a queue
+    lines_closed (tenant), lines_parked (tenant)                      opened with their settings
     deltas_txid (txid)                   from the floor on: dead entries below it are not walked
 
 Challenge: to delete a million ended jobs one by one costs as much as it did to write them, and

@@ -162,6 +162,8 @@ UPDATE holdfast.counts t SET turn = coalesce((
     SELECT min(c.turn) FROM holdfast.counts c WHERE c.kind = 'queue' AND c.tenant = t.tenant
 ), 0) WHERE t.kind = 'tenant';
 SELECT holdfast.count_lines();
+UPDATE holdfast.counts c SET ring = t.turn FROM holdfast.counts t
+WHERE c.kind = 'queue' AND t.kind = 'tenant' AND t.tenant = c.tenant AND t.part = '';
 INSERT INTO holdfast.deltas (tenant) SELECT tenant FROM holdfast.ruled;
 
 DROP FUNCTION holdfast.claim(
@@ -288,6 +290,8 @@ CREATE FUNCTION holdfast.turns_of_queue(told holdfast.told[], of_queue text, mos
 RETURNS SETOF holdfast.turn LANGUAGE plpgsql AS $$
 DECLARE
     mended bigint;
+    seen bigint := most;
+    fixed bigint := 0;
     found holdfast.turn[];
 BEGIN
     LOOP
@@ -297,7 +301,7 @@ BEGIN
                 WHERE c.kind = 'queue' AND c.open AND c.enqueued > c.blocked AND NOT c.parked
                     AND c.part = of_queue
                     AND c.tenant NOT IN (SELECT u.tenant FROM unnest(told) u)
-                ORDER BY c.ring LIMIT most
+                ORDER BY c.ring LIMIT seen
             ) l CROSS JOIN LATERAL (
                 SELECT x.turn, x.credit, x.open FROM holdfast.counts x
                 WHERE x.kind = 'tenant' AND x.tenant = l.tenant AND x.part = '' LIMIT 1
@@ -308,9 +312,13 @@ BEGIN
                 AND (n.ring <> n.turn OR NOT n.open)
             RETURNING 1
         )
-        SELECT (SELECT count(*) FROM mended), array_agg((n.tenant, n.turn, n.credit)::holdfast.turn)
+        SELECT (SELECT count(*) FROM mended),
+            array_agg((n.tenant, n.turn, n.credit)::holdfast.turn) FILTER (WHERE n.open)
         INTO mended, found FROM near n;
-        EXIT WHEN mended = 0;
+        -- Where very many are out of date, this claim takes what it has, and the next ones go on.
+        fixed := fixed + mended;
+        EXIT WHEN mended = 0 OR (fixed >= 5000 AND cardinality(found) > 0);
+        seen := least(2 * seen, 1000);
     END LOOP;
     RETURN QUERY SELECT * FROM unnest(found);
 END
@@ -536,7 +544,7 @@ BEGIN
             coalesce(credit, 0), 9223372036854775807, 9223372036854775807
         FROM summed s
         WHERE (s.kind, s.tenant, s.part) NOT IN (SELECT x.kind, x.tenant, x.part FROM changed x)
-        RETURNING kind, tenant, enqueued > blocked AS stands
+        RETURNING kind, tenant, part, enqueued > blocked AS stands
     ), touched AS (
         -- Who looks at scopes must hear of these still.
         INSERT INTO holdfast.deltas (tenant, group_name)
@@ -551,21 +559,36 @@ BEGIN
             SELECT x.tenant, (x.kind = 'queue' AND x.stands)::integer, (x.kind = 'queue')::integer,
                 (x.kind = 'group')::integer FROM written x WHERE x.kind <> 'tenant'
         ) t GROUP BY t.tenant
+    ), comes AS (
+        SELECT x.tenant, x.part FROM changed x WHERE x.stands > 0
+        UNION ALL
+        SELECT x.tenant, x.part FROM written x WHERE x.kind = 'queue' AND x.stands
     )
     SELECT (SELECT count(*) FROM gone) AS number,
         pg_snapshot_xmin(pg_current_snapshot()) AS horizon, (SELECT min(due) FROM gone) AS due,
         (SELECT min(held) FROM gone) AS held,
         array_agg(s.tenant) AS tenants, array_agg(s.part) AS queues,
         array_agg(s.head_rank) AS ranks, array_agg(s.head_seq) AS seqs,
-        (SELECT array_agg(x.tenant) FROM stands x) AS standing,
-        (SELECT array_agg(ARRAY[x.number, x.queues, x.groups]) FROM stands x) AS numbers
+        (SELECT array_agg(x.tenant ORDER BY x.tenant) FROM stands x) AS standing,
+        (SELECT array_agg(x.number ORDER BY x.tenant) FROM stands x) AS numbers,
+        (SELECT array_agg(x.queues ORDER BY x.tenant) FROM stands x) AS more_queues,
+        (SELECT array_agg(x.groups ORDER BY x.tenant) FROM stands x) AS more_groups,
+        (SELECT array_agg(x.tenant ORDER BY x.tenant, x.part) FROM comes x) AS come_tenants,
+        (SELECT array_agg(x.part ORDER BY x.tenant, x.part) FROM comes x) AS come_queues
     INTO lines FROM summed s WHERE s.kind = 'queue';
     number := lines.number;
-    FOR i IN 1..coalesce(cardinality(lines.standing), 0) LOOP
-        UPDATE holdfast.counts c SET lines = c.lines + lines.numbers[i][1],
-            queues = c.queues + lines.numbers[i][2], groups = c.groups + lines.numbers[i][3]
-        WHERE c.kind = 'tenant' AND c.tenant = lines.standing[i] AND c.part = '';
-    END LOOP;
+    UPDATE holdfast.counts c SET lines = c.lines + u.number, queues = c.queues + u.queues,
+        groups = c.groups + u.groups
+    FROM unnest(lines.standing, lines.numbers, lines.more_queues, lines.more_groups)
+        AS u(tenant, number, queues, groups)
+    WHERE c.kind = 'tenant' AND c.tenant = u.tenant AND c.part = '';
+    -- Lines that come up have the turn of their tenant as it is by now.
+    UPDATE holdfast.counts c SET ring = t.turn
+    FROM unnest(lines.come_tenants, lines.come_queues) AS u(tenant, queue) CROSS JOIN LATERAL (
+        SELECT x.turn FROM holdfast.counts x
+        WHERE x.kind = 'tenant' AND x.tenant = u.tenant AND x.part = '' LIMIT 1
+    ) t
+    WHERE c.kind = 'queue' AND c.tenant = u.tenant AND c.part = u.queue AND c.ring <> t.turn;
     IF number >= 10000 THEN
         ANALYZE holdfast.counts;  -- So that the planner knows before autovacuum comes around.
     END IF;
