@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from holdfast.clock import SECOND
-from holdfast.errors import HoldfastError, InvalidInput, JobNotFound
+from holdfast.errors import HoldfastError, InvalidInput, InvalidLeaseToken, JobNotFound
 from holdfast.job import Completed, State
 from holdfast.lifecycle import decide
 from holdfast.limits import PAGE_MAX
@@ -80,6 +80,30 @@ async def test_a_name_that_is_no_text_is_refused_alone(bench: Bench, id: str) ->
     assert isinstance(acked[0].error, JobNotFound)
     assert acked[1].state is State.COMPLETED
     assert [type(each.error) for each in canceled] == [JobNotFound, JobNotFound, type(None)]
+
+
+@pytest.mark.parametrize("token", ["\ud800.7", "n\0.7", "\0", "~." + "9" * 25, "x" * 100_000])
+async def test_a_token_that_is_no_text_is_refused_alone(bench: Bench, token: str) -> None:
+    """P3, P19: it is not the token of the job; the others of its batch go on."""
+    lease, other = await bench.held("a"), await bench.held("b")
+    tokens = (token, other.token)
+
+    extended = await bench.store.extend(
+        [
+            Extension(tenant=ACME, id=one.job.id, token=each, lease_us=90 * SECOND)
+            for one, each in zip((lease, other), tokens, strict=True)
+        ]
+    )
+    acked = await bench.store.ack(
+        [
+            decide(Completed(), one.job, each, 0.0)
+            for one, each in zip((lease, other), tokens, strict=True)
+        ]
+    )
+
+    assert isinstance(extended[0].error, InvalidLeaseToken)
+    assert isinstance(acked[0].error, InvalidLeaseToken)
+    assert (extended[1].error, acked[1].error) == (None, None)
 
 
 @pytest.mark.parametrize("number", HUGE, ids=size)

@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable
 import msgspec
 import pytest
 
-from holdfast.clock import SECOND
 from holdfast.errors import (
     HoldfastError,
     InvalidLeaseToken,
@@ -30,8 +29,7 @@ from holdfast.job import (
     Snoozed,
     State,
 )
-from holdfast.lifecycle import Transition, decide, lapse
-from holdfast.store import Extension
+from holdfast.lifecycle import Transition, lapse
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.builders import ACME, GLOBEX, rules
 
@@ -295,32 +293,3 @@ async def test_a_lapse_needs_the_token_that_lapsed(bench: Bench) -> None:
     assert isinstance(wrong.error, InvalidLeaseToken)
     assert isinstance(none.error, InvalidLeaseToken)
     assert (await bench.upkeep())[0].state is State.ENQUEUED
-
-
-CRAFTED = ("9" * 25, "9" * 5000, "-1", "0", "1e9", "0x1f", str(2**53), str(2**63), str(2**64), "")
-
-
-@pytest.mark.parametrize("mark", [".", "~.", "\0.", "\ud800."])
-@pytest.mark.parametrize("digits", CRAFTED, ids=lambda digits: digits[:25])
-async def test_a_crafted_token_is_refused_by_itself(bench: Bench, digits: str, mark: str) -> None:
-    """P3, P19: whatever follows the secret part of a true one; the others of its batch go on."""
-    lease, other = await bench.held("a"), await bench.held("b")
-    crafted = lease.token.rpartition(".")[0] + mark + digits
-
-    extended = await bench.store.extend(
-        [
-            Extension(tenant=ACME, id=one.job.id, token=token, lease_us=90 * SECOND)
-            for one, token in ((lease, crafted), (other, other.token))
-        ]
-    )
-    acked = await bench.store.ack(
-        [
-            decide(Completed(), one.job, token, 0.0)
-            for one, token in ((lease, crafted), (other, other.token))
-        ]
-    )
-
-    assert isinstance(extended[0].error, InvalidLeaseToken)
-    assert isinstance(acked[0].error, InvalidLeaseToken)
-    assert (extended[1].error, acked[1].error) == (None, None)
-    assert await bench.state("a") is State.PROCESSING
