@@ -259,6 +259,7 @@ async def load(call: Call) -> LoadOut:
         at_least=query.at_least,
         at_most=query.at_most,
         own=call.caller.tenant is not None,
+        now=await call.service.store_clock.look(),
     )
     return LoadOut(
         runnable=found.runnable,

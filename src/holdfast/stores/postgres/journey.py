@@ -20,7 +20,7 @@ from holdfast.stores.postgres import bloom, using
 from holdfast.stores.postgres import statements as sql
 from holdfast.stores.postgres.bloom import Seen
 from holdfast.stores.postgres.options import Options
-from holdfast.stores.postgres.rows import TAGS_BETWEEN, Row, plain, read_leases, seq_of
+from holdfast.stores.postgres.rows import TAGS_BETWEEN, Row, asked, plain, read_leases, seq_of
 from holdfast.stores.postgres.step import Step
 from holdfast.stores.sql_rows import Columns, rules_text
 
@@ -253,15 +253,15 @@ async def extend(step: Step, extensions: Sequence[Extension]) -> list[Extended]:
 
 
 async def _extend(step: Step, extensions: dict[int, Extension]) -> dict[int, Extended]:
-    places, asked = list(extensions), list(extensions.values())
+    places, wanted = list(extensions), list(extensions.values())
     renewed = await step.rows(
         sql.EXTEND,
-        [seq_of(each.token) for each in asked],
-        [each.token for each in asked],
-        [each.tenant for each in asked],
-        [each.id for each in asked],
-        [each.lease_us for each in asked],
-        [plain(each.progress) for each in asked],
+        [seq_of(each.token) for each in wanted],
+        [asked(each.token) for each in wanted],
+        [asked(each.tenant) for each in wanted],
+        [asked(each.id) for each in wanted],
+        [each.lease_us for each in wanted],
+        [plain(each.progress) for each in wanted],
         step.given,
         step.events_on,
     )
@@ -310,9 +310,9 @@ async def complete(
     found = await step.row(
         sql.COMPLETE,
         [seq_of(change.token) for change in changes],
-        [change.token for change in changes],
-        [change.tenant for change in changes],
-        [change.id for change in changes],
+        [asked(change.token or "") for change in changes],
+        [asked(change.tenant) for change in changes],
+        [asked(change.id) for change in changes],
         _column([change.result for change in changes]),
         step.given,
         step.events_on,

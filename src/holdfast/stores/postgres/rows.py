@@ -120,6 +120,23 @@ def event(row: Columns) -> Event:
     return Event(cursor, at, KINDS[kind], *rest)
 
 
+NOWHERE = "\x01"
+"""Stands for a text that PostgreSQL cannot hold: no name and no token has a control character."""
+
+
+def asked(text: str) -> str:
+    """A name or token as it can be asked for: one that cannot be stored is nowhere, and must not
+    fail the others of its call.
+    """
+    if text.isascii() and "\0" not in text:
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return NOWHERE
+    return NOWHERE if "\0" in text else text
+
+
 def plain(text: str | None) -> str | None:
     """The text with what PostgreSQL cannot hold spelled out: lone surrogates, which error texts
     have when they quote file names, and zero characters. An error text must never fail an ack.

@@ -357,12 +357,12 @@ SETTING_PUT = (
 )
 # No name that starts with the text comes after this one.
 _LAST = "$1::text || repeat(chr(1114111), 4)"
-_PAGE = (
+NAMES_PAGE = (
     f"name >= {EXPECT.format('$1::text')} AND name > $2 AND name <= {_LAST}"
     " AND starts_with(name, $1)"
 )
 SETTINGS_UNDER = (
-    f"SELECT name, value, version FROM holdfast.settings WHERE {_PAGE} AND value IS NOT NULL"
+    f"SELECT name, value, version FROM holdfast.settings WHERE {NAMES_PAGE} AND value IS NOT NULL"
     " ORDER BY name LIMIT $3"
 )
 SCOPES_OF = "SELECT count(*) FROM (SELECT FROM holdfast.settings WHERE tenant = $1 LIMIT $2) scopes"
@@ -389,21 +389,3 @@ TOUCH_RULED = (
     "INSERT INTO holdfast.deltas (tenant, group_name)"
     " SELECT $1, $2 FROM holdfast.ruled WHERE tenant = $1"
 )
-HOLD_TAKE = (
-    "INSERT INTO holdfast.holds AS h VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (name)"
-    " DO UPDATE SET owner = excluded.owner, until = excluded.until, note = excluded.note"
-    " WHERE h.until <= $8 OR h.owner = excluded.owner RETURNING name"
-)
-HOLD_DROP = "DELETE FROM holdfast.holds WHERE name = $1 AND (until <= $3 OR owner = $2)"
-HOLD = "SELECT name, owner, until, note FROM holdfast.holds WHERE name = $1"
-HOLDS_UNDER = (
-    f"SELECT name, owner, until, note FROM holdfast.holds WHERE {_PAGE} AND until > $4"
-    " ORDER BY name LIMIT $3"
-)
-# One at a time for each tenant, so that two calls do not both take its last places.
-SLOTS_LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('holdfast.slots/' || $1, 0))"
-SLOTS_OF = (
-    "SELECT count(*) FROM (SELECT FROM holdfast.holds WHERE kind IN ('tenant', 'queue', 'group')"
-    " AND tenant = $1 AND until > $2 LIMIT $3) slots"
-)
-HELD_NAMES = "SELECT name FROM holdfast.holds WHERE name = ANY ($1) AND until > $2"

@@ -14,7 +14,7 @@ from holdfast.store import Ref
 from holdfast.stores.bell import Line
 from holdfast.stores.postgres import statements as sql
 from holdfast.stores.postgres.connection import Connection
-from holdfast.stores.postgres.rows import Row, plain
+from holdfast.stores.postgres.rows import Row, asked, plain
 from holdfast.stores.sql_rows import BLOCKED, Columns
 
 STATEMENTS_MAX = 1024
@@ -109,7 +109,7 @@ class Step:
     async def look(self, names: Iterable[tuple[str, str]]) -> dict[tuple[str, str], Row]:
         """The jobs of these names; those that have not ended are locked until the step's end."""
         names = list(names)
-        tenants, ids = [tenant for tenant, _ in names], [id for _, id in names]
+        tenants, ids = [asked(tenant) for tenant, _ in names], [asked(id) for _, id in names]
         found = await self._found(tenants, ids)
         if len(found) < len(set(names)):
             await self.open_packs(tenants, ids)

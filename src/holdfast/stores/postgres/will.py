@@ -9,7 +9,7 @@ from holdfast.errors import JobNotFound
 from holdfast.job import EventKind, State, replay_id
 from holdfast.store import Act, Canceled, Change, Changed, Ref
 from holdfast.stores.postgres import statements as sql
-from holdfast.stores.postgres.rows import Row
+from holdfast.stores.postgres.rows import Row, asked
 from holdfast.stores.postgres.sight import may_be, reached, where
 from holdfast.stores.postgres.step import Step
 from holdfast.stores.sql_rows import BLOCKED
@@ -28,7 +28,9 @@ async def cancel(
         missing = {place: ref for place, ref in now.items() if answers[place].error is not None}
         if missing:
             named = list(missing.values())
-            await step.open_packs([ref.tenant for ref in named], [ref.id for ref in named])
+            await step.open_packs(
+                [asked(ref.tenant) for ref in named], [asked(ref.id) for ref in named]
+            )
             # Also where nothing was opened: somebody else may just have done it.
             answers |= await _cancel(step, missing, channel, sender)
         left = [(place, ref) for place, ref in left if place not in answers]
@@ -42,8 +44,8 @@ async def _cancel(
     places = sorted(refs)
     found = await step.rows(
         sql.CANCEL,
-        [refs[place].tenant for place in places],
-        [refs[place].id for place in places],
+        [asked(refs[place].tenant) for place in places],
+        [asked(refs[place].id) for place in places],
         step.given,
         step.events_on,
         channel,
