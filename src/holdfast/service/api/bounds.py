@@ -17,7 +17,7 @@ from holdfast.check import check_name, check_nonce, check_token, check_whole
 from holdfast.clock import SECOND
 from holdfast.codec import JSON, OBJECT, json_fault
 from holdfast.errors import InvalidInput, PayloadTooLarge
-from holdfast.job import By, Lease, NewJob, State, again, check_new
+from holdfast.job import By, NewJob, State, again, check_new
 from holdfast.lifecycle import Transition, clip
 from holdfast.limits import (
     BATCH_MAX,
@@ -233,13 +233,6 @@ def claim(call: Call, wish: Claim) -> Claim:
     _names("exclude_groups", wish.exclude_groups, GROUP_MAX)
     return msgspec.structs.replace(
         wish, tenants=several(call, wish.tenants), queues=queues(call, wish.queues)
-    )
-
-
-def may_hold(wish: Claim, lease: Lease) -> bool:
-    """Whether the claim could have been given this: another's nonce gives nothing of its leases."""
-    return (wish.tenants is None or lease.job.tenant in wish.tenants) and (
-        wish.queues is None or lease.job.queue in wish.queues
     )
 
 

@@ -57,6 +57,7 @@ from holdfast.store import (
 )
 from holdfast.stores.remote import wire
 from holdfast.stores.remote.wire import MEDIA
+from holdfast.stores.repeats import asked_for
 
 NAP_S = 5.0
 """How long a wait sleeps before it looks whether the service goes down."""
@@ -139,7 +140,7 @@ async def claim(call: Call, wish: Claim) -> list[Lease]:
             if claims.get(wish.nonce) is call:
                 await _give_back(call, leases, 0)
             raise
-        leases = [lease for lease in leases if bounds.may_hold(wish, lease)]
+        leases = [lease for lease in leases if asked_for(wish, lease.job)]
         if leases and await call.request.is_disconnected():
             if claims.get(wish.nonce) is call:
                 await _give_back(call, leases, 0)

@@ -33,7 +33,8 @@ later, by who reads or prunes (`log.number`): what a step sees at its version is
          EVENTS   cursor -> [tenant, facts] a run of facts; the key is the last one's cursor
          HEAD     -> the last cursor        FLOOR -> the last pruned one
          COUNTS   kind tenant part what -> int64, added to, never set: a state, the bytes that
-                                            wait, or one of the parts of a limit (`places.py`)
+                                            wait, one of the parts of a limit (`places.py`), or
+                                            of a tenant its slots, queues, groups (`shares.py`)
          GATES    kind tenant part what -> ''    written by who takes a place of a limited scope
          BUCKETS  kind tenant part -> full_at
          REOPEN   at kind tenant part       when time alone may let a group go on
@@ -43,6 +44,7 @@ later, by who reads or prunes (`log.number`): what a step sees at its version is
          SETTINGS name -> version, value    HOLDS name -> owner, until, note    HOLD_ENDS until name
          BELLS    name -> int64             watched by sleepers of other processes
          MARKS    version nonce -> ''       which calls have been done: see below
+         CLAIMED  nonce -> until, seqs      claims that gave leases, for a repeat (`repeats.py`)
     OWN  ROWS     id -> row                 all of a job but a large payload
          BODIES   id part -> bytes          a payload above INLINE_MAX, in parts of PART_MAX
          NAMES    queue type key -> id, until    idempotency
@@ -88,6 +90,11 @@ too little room has only been careful. Slots write all of them. Groups have one 
 write it, so that none is lost between two that end at once: many who claim and ack jobs of one
 limited group at once are in each other's way (measured: 16 of them, half of the tries in vain).
 Buckets are read in earnest.
+P15: a claim reads CLAIMED of its nonce with a conflict, and writes it with its leases: of two
+claims of one nonce one fails, and finds the other's.
+P19: claims go by tenant first (`lines.py`, `turns.py`). A tenant's queues and groups are counted
+by who brings the first job, which reads the counters of the new one with a conflict, and by the
+sweep that clears them.
 P14: facts are numbered in the order of their commits, all of a version at once: none comes in late.
 
 **A commit whose result is unknown** (1021, or no answer in time). Each writing step reads and
