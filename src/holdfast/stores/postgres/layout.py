@@ -99,9 +99,9 @@ while settings changed is neither started too early nor left behind.
 Challenge: turns go over tenants first, of which some have many queues, and claims for listed
 queues must find the tenant whose turn it is among all that have jobs there.
 
-Pattern: **a line keeps a copy of its tenant's turn**, which only grows. A claim reads the lines of a
-queue by that copy, puts right what it meets out of date, parks lines of closed tenants, and goes on
-until what it meets is right: that is first, since no other copy is too large. Each correction is
+Pattern: **a line keeps a copy of its tenant's turn**, which only grows. A claim reads the lines of
+a queue by that copy, puts right what it meets out of date, parks lines of closed tenants, and goes
+on until what it meets is right: that is first, since no other copy is too large. Each correction is
 paid by one meeting. Tenants that deltas name are worked out by themselves (`told`, `turns_told`).
 
 Challenge: a new version of a row is a new entry in each index of its table, unless no index names a
