@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast import App, Context, InvalidInput, operate
+from holdfast import App, Context, InvalidInput, limits, operate
 from holdfast.clock import SECOND
 from holdfast.load import Load
 from holdfast.roster import PREFIX, Present
@@ -148,3 +148,17 @@ async def test_operators_reach_any_scope(app: App) -> None:
     assert (await operate.explain(app.store, "j")).gates[0].words.endswith("by ada: why")
     assert [tally.queue for tally in await operate.queues(app.store)] == ["sums"]
     assert await operate.reconcile(app.store) == 0
+
+
+async def test_a_look_counts_so_many_queues_and_says_so(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P15: the answer is bounded, whatever a tenant has."""
+    for number in range(4):
+        await put(app, 1, queue=f"q{number}")
+    assert (await operate.load(app.store)).whole
+
+    monkeypatch.setattr(limits, "LOAD_MAX", 3)
+    found = await operate.load(app.store)
+
+    assert (found.waiting, found.whole) == (3, False)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from holdfast import (
     App,
+    By,
     Context,
     Fail,
     InvalidInput,
@@ -214,3 +216,37 @@ async def test_counts_are_of_the_own_tenant(app: App) -> None:
     [tally] = await app.tenant("acme").counts()
 
     assert (tally.queue, tally.counts) == ("sums", {State.ENQUEUED: 3})
+
+
+async def test_a_waiting_job_is_reprioritised_and_rescheduled() -> None:
+    """One that runs or has ended is not; every act is signed in its event."""
+    app = App("memory://")
+
+    @app.job
+    async def work(ctx: Context) -> None: ...
+
+    by = By("ann", "wrong address")
+    async with app:
+        acme = app.tenant("acme")
+        one, two = [(await acme.enqueue(work())).id for _ in range(2)]
+        await acme.reprioritise(one, 7, by=by)
+        await acme.reschedule(two, delay=60, by=by)
+        found = [await acme.get(id) for id in (one, two)]
+        await acme.reschedule(two, run_at=datetime(2020, 1, 1, tzinfo=UTC))
+        again = (await acme.get(two)).state
+        await acme.cancel(one, by=by)
+        with pytest.raises(NotChangeable):
+            await acme.reprioritise(one, 1)
+        with pytest.raises(JobNotFound):
+            await acme.reschedule("nothing", delay=1)
+        now = datetime.now(UTC)
+        for wrong in ({}, {"delay": 1.0, "run_at": now}, {"run_at": now.replace(tzinfo=None)}):
+            with pytest.raises(InvalidInput):
+                await acme.reschedule(two, **wrong)
+        events = (await app.store.events("acme", 0, 100)).events
+
+    assert (found[0].priority, found[1].state, again) == (7, State.SCHEDULED, State.ENQUEUED)
+    assert [event.by for event in events if event.kind.value in ("changed", "canceled")] == [
+        *("ann: wrong address", "ann: wrong address"),
+        *(None, "ann: wrong address"),
+    ]

@@ -106,6 +106,9 @@ SEARCHES_MAX = 4
 """Slow searches of one tenant that wait or run at a time (SQLite)."""
 ROSTER_MAX = 5000
 """Workers that one look at who is present reads."""
+LOAD_MAX = 20_000
+"""Queues, and groups under a rule, that one look at the load counts; its answer says if it was so
+many."""
 SCOPES_MAX = 20_000
 """Scopes with settings that one look at the load reads; past them it goes without the rest."""
 

@@ -15,9 +15,11 @@ from collections.abc import Iterable
 
 import msgspec
 
+from holdfast import limits
 from holdfast.check import check_whole
 from holdfast.clock import Micros, seconds
 from holdfast.job import State
+from holdfast.limits import SCOPES_MAX
 from holdfast.listings import configured, tallies
 from holdfast.roster import Worker, roster
 from holdfast.scope import NO_SETTINGS, Scope, ScopeKind, ScopeSettings, group_gate
@@ -47,6 +49,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     slots: int
     wanted: int
     """How many workers there should be."""
+    whole: bool = True
+    """False where there are more queues, groups or scopes than one look counts."""
 
     @property
     def busy(self) -> float:
@@ -75,11 +79,8 @@ async def load(
     check_whole("at_least", at_least, 0, at_most)
     names = None if tenants is None else set(tenants)
     lines = None if queues is None else set(queues)
-    found = [
-        tally
-        for tally in await _all(store, names, ScopeKind.QUEUE)
-        if lines is None or tally.queue in lines
-    ]
+    counted = await _all(store, names, ScopeKind.QUEUE)
+    found = [tally for tally in counted if lines is None or tally.queue in lines]
     settings = await _settings(store, names)
     groups = await _all(store, names, ScopeKind.GROUP) if _grouped(settings) else []
     runnable, oldest = _runnable(found, groups, settings)
@@ -101,6 +102,7 @@ async def load(
         running=running,
         slots=slots,
         wanted=min(at_most, max(at_least, math.ceil(need / each))),
+        whole=max(len(counted), len(groups)) < limits.LOAD_MAX and len(settings) < SCOPES_MAX,
     )
 
 
@@ -114,7 +116,13 @@ def _running(tally: Tally) -> int:
 
 async def _all(store: Store, tenants: set[str] | None, by: ScopeKind) -> list[Tally]:
     asked: list[str | None] = [None] if tenants is None else [*sorted(tenants)]
-    return [tally for tenant in asked async for tally in tallies(store, tenant, by)]
+    found: list[Tally] = []
+    for tenant in asked:
+        async for tally in tallies(store, tenant, by):
+            if len(found) >= limits.LOAD_MAX:
+                return found
+            found.append(tally)
+    return found
 
 
 async def _settings(store: Store, tenants: set[str] | None) -> dict[Scope, ScopeState]:

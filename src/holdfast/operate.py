@@ -20,8 +20,15 @@ from holdfast.errors import HoldfastError, InvalidInput, JobNotFound, PayloadToo
 from holdfast.explain import Explained
 from holdfast.explain import explain as explain_job
 from holdfast.finding import Finding, Level
-from holdfast.job import TERMINAL, By, Envelope, Event, JobRecord, NewJob, State
-from holdfast.limits import PAGE_MAX, PAYLOAD_MAX, PRIORITY_MAX, PRIORITY_MIN, TENANT_MAX
+from holdfast.job import TERMINAL, By, Envelope, Event, JobRecord, NewJob, Reason, State
+from holdfast.limits import (
+    PAGE_MAX,
+    PAYLOAD_MAX,
+    PRIORITY_MAX,
+    PRIORITY_MIN,
+    REASON_MAX,
+    TENANT_MAX,
+)
 from holdfast.listings import configured, tallies
 from holdfast.plural import many
 from holdfast.scope import Scope, ScopeKind
@@ -40,6 +47,8 @@ from holdfast.types import Types, foreign_type
 STEP = 200
 """Jobs of one step of a replay or purge: small enough that claims go on in between."""
 TIMELINE_MAX = 10_000
+UNREAD_MAX = 100
+"""How many unreadable dead letters `doctor` counts."""
 LAG_WARNING_S = 10.0
 UNSERVED_NAMED_MAX = 5
 """Queues without a worker that the doctor names."""
@@ -174,6 +183,12 @@ async def reschedule(
     await change_one(store, ref, Act.RESCHEDULE, delay_us=delay_us, run_at=run_at, by=by)
 
 
+def author(name: str) -> str:
+    """The name of somebody who signed in, such that it can sign an act."""
+    plain = "".join(char for char in name if char.isprintable()).strip()
+    return plain[:REASON_MAX].strip() or "unnamed"
+
+
 async def _steps(store: Store, select: Selection, act: Act, by: By | None) -> AsyncIterator[int]:
     after: int | None = 0
     total = 0
@@ -297,7 +312,22 @@ async def _general_findings(store: Store) -> list[Finding]:
     if dead:
         words = f"{many(dead, 'job')} failed for good: see `holdfast dead list`"
         found.append(Finding(Level.WARNING, "dead letters", words))
+        found += await _unread(store)
     return found
+
+
+async def _unread(store: Store) -> list[Finding]:
+    """Dead letters whose record or payload could not be read."""
+    select = Selection(tenant=None, states=(State.FAILED,), reasons=(Reason.DECODE,))
+    page = await store.find(Find(select=select, limit=UNREAD_MAX))
+    if not page.jobs:
+        return []
+    more = " or more" if page.cursor is not None else ""
+    words = (
+        f"{many(len(page.jobs), 'job')}{more} could not be read, the last is {page.jobs[0].id!r}"
+    )
+    words += ": see `holdfast dead list --reason DECODE`"
+    return [Finding(Level.WARNING, "unreadable jobs", words)]
 
 
 def _worked(counted: list[Tally], present: list[roster.Worker]) -> Finding:

@@ -27,7 +27,7 @@ from holdfast.errors import (
 from holdfast.events import Gap, follow
 from holdfast.explain import Explained, explain
 from holdfast.job import TERMINAL, By, Event, JobRecord, Reason, State
-from holdfast.limits import PRIORITY_MAX, PRIORITY_MIN, WAIT_S_MAX
+from holdfast.limits import INSTANT_MAX, PRIORITY_MAX, PRIORITY_MIN, WAIT_S_MAX
 from holdfast.listings import tallies
 from holdfast.scope import Scope, ScopeKind
 from holdfast.scopes import GroupHandle, ScopeHandle, supported
@@ -271,6 +271,8 @@ async def change_one(store: Store, ref: Ref, act: Act, **change: Any) -> None:
     otherwise.
     """
     select = Selection(tenant=ref.tenant, ids=(ref.id,))
+    if change.get("run_at") is not None:
+        check_whole("run_at", change["run_at"], 0, INSTANT_MAX)
     change["by"] = _signed(change.get("by"))
     changed = await store.change(Change(select=select, act=act, limit=1, **change))
     if ref in changed.done:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -69,7 +70,9 @@ class Shelf:
 
     def lease(self, limit: int = 1) -> list[Lease]:
         """Leases the jobs that come next."""
-        claim = Claim(worker="w1", nonce="secret", limit=limit, lease_us=60_000_000)
+        claim = Claim(
+            worker="w1", nonce=f"secret{secrets.token_hex(8)}", limit=limit, lease_us=60_000_000
+        )
         return self.use(lambda store: store.claim(claim))
 
     def settle(self, lease: Lease, to: State, **more: Any) -> None:

@@ -96,9 +96,9 @@ def test_every_option_reaches_the_job(run: Any, shelf: Any) -> None:
 
 def test_run_at_is_an_instant_with_its_zone(run: Any, shelf: Any) -> None:
     """Two clocks on two walls may differ, the instant does not."""
-    run("enqueue", "t", "--tenant", "a", "--id", "one", "--run-at", "2999-01-01T02:00:00+02:00")
+    run("enqueue", "t", "--tenant", "a", "--id", "one", "--run-at", "2199-01-01T02:00:00+02:00")
 
-    assert shelf.get("one").run_at == instant(datetime.fromisoformat("2999-01-01T00:00:00Z"))
+    assert shelf.get("one").run_at == instant(datetime.fromisoformat("2199-01-01T00:00:00Z"))
 
 
 def test_a_repeated_key_gives_the_first_job(run: Any) -> None:
@@ -130,7 +130,7 @@ def test_a_repeated_key_gives_the_first_job(run: Any) -> None:
         (("", "--tenant", "a"), "type: must not be empty", 1),
         (("t", "--tenant", ""), "tenant: must not be empty", 1),
         (("t", "--tenant", "a", "--max-attempts", "0"), "max_attempts: is 0", 1),
-        (("t", "--tenant", "a", "--delay", "1", "--run-at", "2999-01-01T00:00:00Z"), "not both", 1),
+        (("t", "--tenant", "a", "--delay", "1", "--run-at", "2199-01-01T00:00:00Z"), "not both", 1),
     ],
 )
 def test_bad_input_is_named(run: Any, arguments: tuple[str, ...], words: str, code: int) -> None:

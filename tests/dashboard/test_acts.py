@@ -58,6 +58,74 @@ async def test_a_replay_leads_to_the_new_job(visit: Visit, api: Client, jobs: Jo
     assert "Replayed as" in await operator.page(path)
 
 
+async def test_a_waiting_job_is_changed(visit: Visit, api: Client, jobs: Jobs) -> None:
+    """Its priority and its time, by who operates; one that runs or has ended offers neither."""
+    operator, path = visit("operator"), link("jobs", "acme", jobs["enqueued"])
+
+    raised = await operator.send(f"{path}/reprioritise", priority="-7", reason="hurry <b>")
+    later = await operator.send(f"{path}/reschedule", minutes="90")
+
+    assert (raised.status, later.status) == (303, 303)
+    found = (await api.get(f"/v1/jobs/{jobs['enqueued']}")).json
+    assert (found["priority"], found["state"]) == (-7, "scheduled")
+    text = await operator.page(path)
+    assert "by olga: hurry &lt;b&gt;" in text
+    assert "Set priority" in text
+    for state in ("processing", "failed"):
+        assert "Set priority" not in await operator.page(link("jobs", "acme", jobs[state]))
+    assert "Set priority" not in await visit("reader").page(path)
+    assert (await visit("reader").send(f"{path}/reprioritise", priority="1")).status == 403
+
+
+@pytest.mark.parametrize(
+    ("act", "fields"),
+    [
+        ("reprioritise", {"priority": "9" * 10}),
+        ("reprioritise", {"priority": "1e3"}),
+        ("reschedule", {"minutes": "-1"}),
+        ("reschedule", {"minutes": ""}),
+        ("reschedule", {"minutes": "9" * 10}),
+        ("cancel", {"reason": "x" * 300}),
+    ],
+)
+async def test_a_change_that_makes_no_sense_is_refused(
+    visit: Visit, api: Client, jobs: Jobs, act: str, fields: dict[str, str]
+) -> None:
+    """And changes nothing."""
+    path = link("jobs", "acme", jobs["enqueued"])
+
+    assert (await visit("operator").send(f"{path}/{act}", **fields)).status == 422
+    assert await _state(api, jobs["enqueued"]) == "enqueued"
+
+
+async def test_acts_are_signed_by_who_is_signed_in(visit: Visit, api: Client, jobs: Jobs) -> None:
+    """With the reason that was given."""
+    operator = visit("operator")
+    await operator.send(f"{link('jobs', 'acme', jobs['enqueued'])}/cancel", reason="not needed")
+    await operator.send(f"{link('jobs', 'acme', jobs['failed'])}/replay")
+    await operator.send(f"{link('queues', 'acme', 'mail')}/pause", reason="hot")
+    await operator.send(f"{link('queues', 'acme', 'mail')}/resume", reason="cool")
+
+    events = (await api.get("/v1/events")).json["events"]
+    by = {event["kind"]: event.get("by") for event in events}
+    assert (by["canceled"], by["replayed"], by["configured"]) == (
+        "olga: not needed",
+        "olga",
+        "olga: cool",
+    )
+
+
+async def test_dead_letters_are_filtered_by_the_time_of_their_failure(
+    visit: Visit, jobs: Jobs
+) -> None:
+    """In UTC, to the minute; a wrong instant is named."""
+    reader = visit("reader")
+
+    assert jobs["failed"] in await reader.page("/ui/dead?failed_from=2020-01-01T00:00")
+    assert jobs["failed"] not in await reader.page("/ui/dead?failed_before=2020-01-01T00:00")
+    assert (await reader.get("/ui/dead?failed_from=yesterday")).status == 422
+
+
 async def test_a_running_job_is_not_replayed(visit: Visit, jobs: Jobs) -> None:
     """It has not ended yet."""
     found = await visit("operator").send(f"{link('jobs', 'acme', jobs['processing'])}/replay")

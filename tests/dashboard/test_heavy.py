@@ -52,17 +52,17 @@ def heavy(name: str) -> NewJob:
 
 
 class Stall:
-    """How long the loop was busy with one thing, at most."""
+    """How long the loop itself was busy with one thing, at most, however busy the machine is."""
 
     def __init__(self) -> None:
         self.most_s = 0.0
         self._task = asyncio.ensure_future(self._watch())
 
     async def _watch(self) -> None:
-        last = time.perf_counter()
+        last = time.thread_time()
         while True:
             await asyncio.sleep(0)
-            now = time.perf_counter()
+            now = time.thread_time()
             self.most_s, last = max(self.most_s, now - last), now
 
     def stop(self) -> float:
@@ -103,14 +103,14 @@ async def test_a_claim_of_many_heavy_payloads_stalls_nobody(
 ) -> None:
     """Each is looked at before it goes out; all of them together take a while."""
     one = heavy("as deep as is let in")
-    await open_service.store.enqueue([msgspec.structs.replace(one, id=f"j{n}") for n in range(50)])
+    await open_service.store.enqueue([msgspec.structs.replace(one, id=f"j{n}") for n in range(150)])
 
     stall = Stall()
-    answer = await visitor.post("/v1/claim", {"limit": 50})
+    answer = await visitor.post("/v1/claim", {"limit": 150})
 
     stalled_s = stall.stop()
 
-    assert answer.body.count(b'"token":') == 50
+    assert answer.body.count(b'"token":') == 150
     assert stalled_s < STALL_S
 
 

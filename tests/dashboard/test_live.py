@@ -20,6 +20,7 @@ from holdfast.dashboard.samples import SPAN_S, Level, Samples
 from holdfast.dashboard.words import link
 from holdfast.job import Event, EventKind
 from holdfast.service.service import Service
+from holdfast.store_clock import StoreClock
 
 KEY = (None, None)
 
@@ -41,7 +42,7 @@ async def _who(*_: object) -> Viewer:
 
 def _hub(service: Service) -> Hub:
     host = Host(
-        store=service.store, codecs=service.codecs, who=_who,
+        store=service.store, clock=service.store_clock, codecs=service.codecs, who=_who,
         status_of=lambda _: 500, closing=lambda: service.closing,
     )  # fmt: skip
     return Hub(host, html.overview)
@@ -213,7 +214,7 @@ async def test_a_first_look_knows_the_minutes_before(
     service: Service, api: Client, jobs: dict[str, str]
 ) -> None:
     """From the event log."""
-    snapshot = await Feed(service.store, KEY).look()
+    snapshot = await Feed(service.store, StoreClock(service.store), KEY).look()
 
     assert snapshot.samples.total("arrived", snapshot.now) == 5
     assert snapshot.samples.total("done", snapshot.now) == 1
@@ -226,7 +227,7 @@ async def test_a_flood_of_news_is_estimated(
     """A look reads so much and no more, and goes on at the end."""
     monkeypatch.setattr(feed, "PAGES_MAX", 1)
     monkeypatch.setattr(feed, "PAGE_MAX", 100)
-    here = Feed(service.store, KEY)
+    here = Feed(service.store, StoreClock(service.store), KEY)
     await here.look()
     await api.post("/v1/jobs/batch", {"jobs": [{"type": "mail"}] * 400})
 

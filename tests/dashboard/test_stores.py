@@ -16,6 +16,7 @@ from holdfast.service.app import application
 from holdfast.service.auth.nobody import NoAuth
 from holdfast.service.pages import dashboard
 from holdfast.service.service import Service
+from holdfast.store_clock import StoreClock
 from holdfast.stores import open_store
 
 KINDS = ["sqlite", "postgres15", "redis"]
@@ -52,7 +53,7 @@ async def test_the_pages_show_what_the_store_keeps(store_url: str) -> None:
         path = link("jobs", "acme", jobs["failed"])
         new = (await visitor.send(f"{path}/replay")).headers["location"]
         assert jobs["failed"] in await visitor.page(new)
-        snapshot = await Feed(service.store, (None, None)).look()
+        snapshot = await Feed(service.store, StoreClock(service.store), (None, None)).look()
         assert snapshot.samples.total("failed", snapshot.now) == 1
         assert snapshot.samples.total("done", snapshot.now) == 1
     finally:

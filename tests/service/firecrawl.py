@@ -19,11 +19,9 @@ from holdfast.service.service import Auth, Service
 from holdfast.stores import open_store
 from holdfast.testing import ManualClock
 
+KINDS = ("memory", "foundationdb")
+"""Stores that the wire is tried over: the reference, and the one it was first made for."""
 CLAIM_S = 300.0
-STORES = ("memory", "foundationdb")
-"""What the tests of the wire run over: the reference, and the engine that Firecrawl's own wire was
-made for.
-"""
 JSON_MEDIA = "application/json"
 
 
@@ -100,12 +98,8 @@ async def benched(
     auth: Auth | None = None, settings: Settings | None = None, kind: str = "memory"
 ) -> AsyncIterator[Bench]:
     clock = ManualClock()
-    store = (
-        Engines().store("wire", clock)
-        if kind == "foundationdb"
-        else open_store(f"{kind}://", clock)
-    )
-    service = Service(store, auth or NoAuth())
+    made = open_store("memory://", clock) if kind == "memory" else Engines().store("jobs", clock)
+    service = Service(made, auth or NoAuth())
     await service.store.open()
     try:
         yield Bench(service, clock, settings or Settings(claim_s=CLAIM_S))

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import msgspec
 import pytest
-from tests.service.firecrawl import CLAIM_S, STORES, Bench, benched
+from tests.service.firecrawl import CLAIM_S, KINDS, Bench, benched
 
 from holdfast.job import Envelope, NewJob, Rules
 from holdfast.lifecycle import lapse
@@ -19,7 +19,7 @@ TEAM = "/queue/count/team/team"
 CRAWL = "/queue/count/crawl/crawl"
 
 
-@pytest.fixture(params=STORES)
+@pytest.fixture(params=KINDS)
 async def bench(request: pytest.FixtureRequest) -> AsyncIterator[Bench]:
     async with benched(kind=request.param) as found:
         yield found

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from functools import partial
+from itertools import count
+from typing import Any, cast
 from urllib.parse import quote
 
+import msgspec
 import pytest
-from tests.service.firecrawl import CLAIM_S, STORES, Bench, benched
+from tests.service.firecrawl import CLAIM_S, KINDS, Badges, Bench, badge, benched
 
 from holdfast.errors import StoreUnavailable
-from holdfast.limits import HOLD_S_MAX
+from holdfast.job import State
+from holdfast.limits import EXPIRED_MAX, HOLD_S_MAX
 from holdfast.scope import Scope, ScopeKind
 from holdfast.scopes import ScopeHandle
-from holdfast.service.firecrawl import janitor, mapping
-from holdfast.store import Find, Selection
+from holdfast.service.auth.nobody import NoAuth
+from holdfast.service.firecrawl import mapping, overdue
+from holdfast.service.firecrawl.wire import OWNER
+from holdfast.store import Find, Ref, Selection, Take
+from holdfast.stores.memory.store import MemoryStore
+from holdfast.testing.contract import builders
 
 MINUTE = 60_000
 
 
-@pytest.fixture(params=STORES)
+@pytest.fixture(params=KINDS)
 async def bench(request: pytest.FixtureRequest) -> AsyncIterator[Bench]:
     async with benched(kind=request.param) as found:
         yield found
@@ -131,6 +140,50 @@ async def test_expired_jobs_are_cleaned_a_thousand_at_a_time(bench: Bench) -> No
     assert await bench.count("/queue/count/team/team") == 1
 
 
+async def test_overdue_jobs_of_others_do_not_hide_those_of_the_wire(bench: Bench) -> None:
+    """However many stand before, and whoever asks; they are left for upkeep."""
+    for tenant, queue in (("other", "mail"), ("team", "mail"), ("other", mapping.QUEUE)):
+        first = 0 if queue == "mail" else 5000
+        await bench.store.enqueue(
+            [
+                builders.job(f"{n}", tenant=tenant, queue=queue, ttl_us=500_000)
+                for n in range(first, first + EXPIRED_MAX)
+            ]
+        )
+    for number in range(5):
+        await bench.push(f"{number}", timeout=1000)
+    await bench.push("fresh")
+    bench.clock.advance(2)
+
+    own = Badges(badge("team", "team"))
+    bench.service._auth = own
+    answer = await bench.call("POST", "/cleanup/expired-jobs", b"", badge="team")
+
+    assert answer.json == {"cleaned": 5}
+    bench.service._auth = NoAuth()
+    assert await bench.count("/queue/count/team/team") == 1
+    assert await bench.cleaned("expired-jobs") == EXPIRED_MAX
+    left = await bench.store.expired(EXPIRED_MAX)
+    assert {one.job.queue for one in left} == {"mail"}
+
+
+async def test_a_long_queue_is_searched_in_bounded_steps(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each call goes on where the one before stopped."""
+    monkeypatch.setattr(overdue, "WALK_MAX", 10)
+    others = [builders.job(f"{n}", queue="mail", ttl_us=500_000) for n in range(EXPIRED_MAX)]
+    await bench.store.enqueue(others)
+    for number in range(25):
+        await bench.push(f"{number}")
+    await bench.push("late", timeout=1000)
+    bench.clock.advance(2)
+
+    cleaned = [await bench.cleaned("expired-jobs") for _ in range(4)]
+
+    assert cleaned == [0, 0, 1, 0]
+
+
 async def test_expired_claims_are_freed_and_counted(bench: Bench) -> None:
     """A claim that holds stays."""
     await bench.push("a", crawl="c")
@@ -182,32 +235,70 @@ async def test_reconcile_finds_nothing_to_correct(bench: Bench) -> None:
         assert await bench.correction(f"{what}-unknown") == 0
 
 
-async def test_reconcile_tells_the_difference_once_it_is_sure() -> None:
-    """Twice the same, while the counter stood still."""
-    actual, counted = iter([5, 5]), iter([2, 2, 2])
+RECONCILES = ("team/queue/team", "team/active/team", "crawl/queue/c", "crawl/active/c")
 
-    async def actually() -> int:
-        return next(actual)
 
-    async def counting() -> int:
-        return next(counted)
-
+@pytest.mark.parametrize("what", RECONCILES)
+async def test_reconcile_under_load_corrects_nothing(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Jobs and markers that come and go while it looks are no drift."""
     async with benched() as bench:
-        assert await janitor._correction(bench.store, counting, actually) == 3
+        await bench.push("first", crawl="c")
+        store, numbers = bench.store, count()
+
+        async def busy(look: Any, *args: Any, **kwargs: Any) -> Any:
+            """One more of everything for as long as somebody looks."""
+            name = f"more{next(numbers)}"
+            slots = [Take(mapping.team_scope("team").slot(name), name, 10**9)]
+            slots += [Take(mapping.crawl_scope("c").slot(f"a/0:/{name}"), OWNER, 10**9)]
+            more = msgspec.structs.replace(
+                builders.job(name, tenant="team", queue=mapping.QUEUE), group="c"
+            )
+            await store.enqueue([more])
+            await hold(slots)
+            try:
+                return await look(*args, **kwargs)
+            finally:
+                await store.cancel([Ref("team", name)])
+                await hold([msgspec.structs.replace(one, length_us=0) for one in slots])
+
+        hold = store.hold
+        monkeypatch.setattr(store, "find", partial(busy, store.find))
+        monkeypatch.setattr(store, "hold", partial(busy, hold))
+        assert [await bench.correction(what) for _ in range(3)] == [0, 0, 0]
 
 
-async def test_a_busy_counter_is_not_called_wrong() -> None:
-    """What changed while it was looked at proves nothing."""
-    counted = iter([2, 3])
-
-    async def actually() -> int:
-        return 3
-
-    async def counting() -> int:
-        return next(counted)
-
+async def test_reconcile_tells_what_the_store_corrected() -> None:
+    """Once: then it is mended."""
     async with benched() as bench:
-        assert await janitor._correction(bench.store, counting, actually) == 0
+        await bench.push("j")
+        damaged = cast(MemoryStore, bench.store)._tables.counts["team", mapping.QUEUE]
+        damaged[State.PROCESSING] += 3
+
+        assert await bench.correction("team/queue/team") == 3
+        assert await bench.count("/queue/count/team/team") == 1
+        assert await bench.correction("team/queue/team") == 0
+
+
+async def test_reconcile_counts_everything_at_most_once_a_minute(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """P19: it costs all teams; the janitor asks for each, and a team's own token for none."""
+    async with benched(Badges(badge("all", None), badge("one", "team"))) as bench:
+        recounts, real = list[bool](), bench.store.count
+
+        async def count(*args: Any, **kwargs: Any) -> Any:
+            recounts.append(kwargs.get("recount", False))
+            return await real(*args, **kwargs)
+
+        monkeypatch.setattr(bench.store, "count", count)
+        for what in RECONCILES:
+            await bench.call("POST", f"/reconcile/{what}", b"", badge="one")
+        assert sum(recounts) == 0
+        for what in RECONCILES:
+            await bench.call("POST", f"/reconcile/{what}", b"", badge="all")
+        assert sum(recounts) == 1
 
 
 async def test_reconcile_lists_a_crawl_for_as_long_as_it_has_jobs(bench: Bench) -> None:

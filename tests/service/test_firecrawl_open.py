@@ -12,6 +12,7 @@ from tests.service.asgi import Client
 from tests.service.firecrawl import Badges, badge, benched
 from tests.service.live import serving
 
+from holdfast import limits
 from holdfast.service.app import application
 from holdfast.service.firecrawl.mapping import key_of
 from holdfast.service.firecrawl.routes import LINES, mounting
@@ -182,3 +183,18 @@ async def test_what_was_open_before_stays_open(path: str) -> None:
     finally:
         service.close()
         await service.store.close()
+
+
+async def test_a_team_with_many_crawls_does_not_stop_the_pushes_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """P19: the list of crawls is shared by all teams and is a hint; a full one refuses no job."""
+    monkeypatch.setattr(limits, "SLOTS_MAX", 3)
+    async with benched() as bench:
+        for number in range(6):
+            await bench.push(f"j{number}", team="greedy", crawl=f"crawl-{number}")
+
+        await bench.push("mine", team="modest", crawl="last")
+
+        assert await bench.popped("modest") == "mine"
+        assert await bench.count("/queue/count/crawl/last") == 1

@@ -120,6 +120,8 @@ async def test_a_waiting_job_is_reprioritised_and_rescheduled(client: Client) ->
         ("reschedule", {}, "delay"),
         ("reschedule", {"delay": 1, "run_at": "2030-01-01T00:00:00Z"}, "delay"),
         ("reschedule", {"delay": -1}, "delay"),
+        ("reschedule", {"run_at": "9999-01-01T00:00:00Z"}, "run_at"),
+        ("reschedule", {"run_at": "1900-01-01T00:00:00Z"}, "run_at"),
         ("reschedule", {"run_at": "2030-01-01T00:00:00"}, "run_at"),
     ],
 )

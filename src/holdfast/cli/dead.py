@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast import operate
 from holdfast.cli.common import Settings, Told, common_options, json_option, opened, tell, work
-from holdfast.cli.filters import filters, narrows
+from holdfast.cli.filters import dated, filters, narrows
 from holdfast.cli.job import print_timeline
 from holdfast.cli.jobs import print_jobs
 from holdfast.cli.show import job_data, print_json, progress
@@ -59,7 +59,8 @@ def list_dead(
 
 async def _page(settings: Settings, find: Find) -> Page:
     async with opened(settings) as store:
-        return await store.find(find)
+        select = await dated(store, find.select)
+        return await store.find(msgspec.structs.replace(find, select=select))
 
 
 @command.command("show")
@@ -175,8 +176,8 @@ def somebody_there() -> bool:
 
 async def _preview(settings: Settings, deed: _Deed, wish: _Wish) -> tuple[int, list[str]]:
     """How many it would be, and which of the ids are no dead letters."""
-    select = _dead(wish.select, wish.ids)
     async with opened(settings) as store:
+        select = await dated(store, _dead(wish.select, wish.ids))
         missing: list[str] = []
         if wish.ids:
             page = await store.find(Find(select=select, limit=PAGE_MAX))
@@ -188,8 +189,9 @@ async def _preview(settings: Settings, deed: _Deed, wish: _Wish) -> tuple[int, l
 async def _perform(settings: Settings, deed: _Deed, wish: _Wish, total: int) -> int:
     done = 0
     async with opened(settings) as store:
+        select = await dated(store, _dead(wish.select, wish.ids))
         with progress(deed.done, total, quiet=settings.quiet) as so_far:
-            async for done in deed.steps(store, _dead(wish.select, wish.ids), wish.by):
+            async for done in deed.steps(store, select, wish.by):
                 so_far(done)
     return done
 

@@ -7,12 +7,14 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
+import msgspec
 
 from holdfast.check import check_name
 from holdfast.cli.values import past
 from holdfast.job import Reason, State
 from holdfast.limits import QUEUE_MAX, SELECT_MAX, TENANT_MAX, TYPE_MAX, within
-from holdfast.store import Selection
+from holdfast.store import Selection, Store
+from holdfast.store_clock import StoreClock
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -26,6 +28,7 @@ _MANY: dict[str, str] = {
 }
 """Options that may be repeated, and the field of the selection that each fills."""
 _TIMES = ("since", "before", "failed_since", "failed_before")
+_INSTANTS = ("created_from", "created_before", "failed_from", "failed_before")
 Times = dict[str, int | None]
 
 
@@ -105,6 +108,18 @@ def _selection(tenant: str | None, times: Times, **many: tuple[str, ...]) -> Sel
         failed_from=times["failed_since"],
         failed_before=times["failed_before"],
     )
+
+
+async def dated(store: Store, select: Selection) -> Selection:
+    """The selection with an instant of the store's clock for each time that was said as a length:
+    that of this host may be minutes off (P8).
+    """
+    times = {name: getattr(select, name) for name in _INSTANTS}
+    lengths = {name: at for name, at in times.items() if at is not None and at < 0}
+    if not lengths:
+        return select
+    now = await StoreClock(store).look()
+    return msgspec.structs.replace(select, **{name: now + at for name, at in lengths.items()})
 
 
 def narrows(select: Selection) -> bool:

@@ -39,7 +39,8 @@ class ShowFirst(click.Group):
     """`job ID` is `job show ID`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
+        known = (*self.commands, *ctx.help_option_names)
+        if not args or args[0] not in known:
             args = ["show", *args]
         return super().parse_args(ctx, args)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import click
+import msgspec
 
 from holdfast import operate
 from holdfast.cli.common import Settings, common_options, json_option, opened, work
-from holdfast.cli.filters import filters
+from holdfast.cli.filters import dated, filters
 from holdfast.cli.scoping import pause_data, pause_words, scope_data
 from holdfast.cli.show import ago, clean, job_data, print_json, print_table, short, width
 from holdfast.job import TERMINAL, JobRecord, State
@@ -53,7 +54,8 @@ def command(
 async def _page(settings: Settings, find: Find) -> tuple[Page, Pauses]:
     """The page, and the pauses that hold some of its jobs."""
     async with opened(settings) as store:
-        page = await store.find(find)
+        select = await dated(store, find.select)
+        page = await store.find(msgspec.structs.replace(find, select=select))
         states = await operate.scopes(store, find.select.tenant)
     paused = {scope: one.settings.paused for scope, one in states.items()}
     held = {scope for job in page.jobs if _waits(job) for scope in _scopes(job)}

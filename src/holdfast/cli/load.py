@@ -12,6 +12,7 @@ from holdfast.cli.show import instant_text, print_json, span
 from holdfast.cli.values import names
 from holdfast.load import WAITING_PER_SLOT, WANTED_MAX, Load
 from holdfast.plural import many
+from holdfast.store_clock import StoreClock
 
 
 @click.command("load")
@@ -46,7 +47,7 @@ async def _load(settings: Settings, asked: dict[str, Any]) -> Load:
     # Names given as none ('*') stand for all of them.
     asked = {name: value if value != () else None for name, value in asked.items()}
     async with opened(settings) as store:
-        return await operate.load(store, **asked)
+        return await operate.load(store, now=await StoreClock(store).look(), **asked)
 
 
 def _data(found: Load) -> dict[str, object]:

@@ -6,7 +6,6 @@ Plain functions, given to click as `type=`; what they refuse is a usage error of
 from __future__ import annotations
 
 import re
-import time
 from datetime import datetime
 
 import click
@@ -37,9 +36,11 @@ def moment(text: str) -> datetime:
 
 
 def past(text: str) -> Micros:
-    """An instant with its zone, or how long ago: 15m, 2h."""
+    """An instant with its zone, or how long ago: 15m, 2h. The latter is below zero, until the
+    store's clock makes an instant of it (`filters.dated`).
+    """
     ago = _seconds(text)
-    return instant(moment(text)) if ago is None else time.time_ns() // 1000 - micros(ago)
+    return instant(moment(text)) if ago is None else min(-1, -micros(ago))
 
 
 def names(text: str) -> tuple[str, ...]:

@@ -6,22 +6,26 @@ that claims go on in between and a step that is sent twice does no harm.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+
 import msgspec
 from starlette.responses import Response
 
 from holdfast import operate
-from holdfast.clock import Micros
+from holdfast.check import check_seconds
+from holdfast.clock import Micros, micros
 from holdfast.dashboard import filters, session, views
 from holdfast.dashboard.filters import Filters
-from holdfast.dashboard.host import Viewer
 from holdfast.dashboard.site import Ask, moved
 from holdfast.dashboard.words import link
 from holdfast.errors import InvalidInput, NotChangeable
-from holdfast.job import TERMINAL, JobRecord, State
+from holdfast.job import TERMINAL, By, JobRecord, State
 from holdfast.scopes import ScopeHandle
-from holdfast.store import Act, Change, Ref, Selection, Store
+from holdfast.store import Act, Change, Ref, Selection
 
 STEP = operate.STEP
+_WHOLE = re.compile(r"-?[0-9]{1,10}")
 ACTS = {"replay": Act.REPLAY, "purge": Act.DELETE}
 
 
@@ -50,14 +54,14 @@ async def pause(ask: Ask) -> Response:
     reason = fields.get("reason", "").strip()
     if not reason:
         raise InvalidInput(field="reason", why="say why, so that others know")
-    await _handle(ask, tenant, queue).pause(reason, ask.viewer.name)
+    await _handle(ask, tenant, queue).pause(reason, operate.author(ask.viewer.name))
     return moved(f"{link('queues', tenant, queue)}?did=paused")
 
 
 async def resume(ask: Ask) -> Response:
-    await _operated(ask)
+    by = _by(ask, await _operated(ask))
     tenant, queue = _line(ask)
-    await _handle(ask, tenant, queue).resume(ask.viewer.name)
+    await _handle(ask, tenant, queue).resume(by.author, by.reason)
     return moved(f"{link('queues', tenant, queue)}?did=resumed")
 
 
@@ -81,10 +85,11 @@ def _line(ask: Ask) -> tuple[str, str]:
 
 
 async def cancel(ask: Ask) -> Response:
-    await session.form(ask.request)
+    fields = await session.form(ask.request)
     ask.viewer.check(ask.viewer.cancels, "cancel jobs")
     job = await _job(ask)
-    [result] = await ask.host.store.cancel([Ref(job.tenant, job.id)])
+    by = _by(ask, fields)
+    [result] = await ask.host.store.cancel([Ref(job.tenant, job.id)], by=by)
     if result.error is not None:
         raise result.error
     did = "canceled" if result.canceled else "ended"
@@ -93,18 +98,48 @@ async def cancel(ask: Ask) -> Response:
 
 async def replay(ask: Ask) -> Response:
     """Leads to the new job; to the same one when it was replayed before."""
-    await _operated(ask)
+    by = _by(ask, await _operated(ask))
     job = await _job(ask)
     new = job.replayed_as
     if new is None:
         if job.state not in TERMINAL:
             raise NotChangeable(id=job.id, state=job.state.value)
         select = Selection(tenant=job.tenant, ids=(job.id,))
-        changed = await ask.host.store.change(Change(select=select, act=Act.REPLAY, limit=1))
+        change = Change(select=select, act=Act.REPLAY, limit=1, by=by)
+        changed = await ask.host.store.change(change)
         new = changed.done.get(Ref(job.tenant, job.id)) or (await _job(ask)).replayed_as
     if new is None:
         raise NotChangeable(id=job.id, state=job.state.value)
     return moved(f"{link('jobs', job.tenant, new)}?did=replayed")
+
+
+async def reprioritise(ask: Ask) -> Response:
+    fields = await _operated(ask)
+    job = await _job(ask)
+    text = fields.get("priority", "").strip()
+    if not _WHOLE.fullmatch(text):
+        raise InvalidInput(field="priority", why="is not a whole number")
+    ref = Ref(job.tenant, job.id)
+    await operate.reprioritise(ask.host.store, ref, int(text), _by(ask, fields))
+    return moved(f"{link('jobs', job.tenant, job.id)}?did=changed")
+
+
+async def reschedule(ask: Ask) -> Response:
+    """After some minutes; 0 is now."""
+    fields = await _operated(ask)
+    job = await _job(ask)
+    text = fields.get("minutes", "").strip()
+    if not _WHOLE.fullmatch(text):
+        raise InvalidInput(field="minutes", why="is not a whole number")
+    delay = check_seconds("minutes", int(text) * 60)
+    ref, by = Ref(job.tenant, job.id), _by(ask, fields)
+    await operate.reschedule(ask.host.store, ref, delay_us=micros(delay), by=by)
+    return moved(f"{link('jobs', job.tenant, job.id)}?did=changed")
+
+
+def _by(ask: Ask, fields: Mapping[str, str]) -> By:
+    """Who is signed in, and the reason it gave."""
+    return By(operate.author(ask.viewer.name), fields.get("reason", "").strip()).checked()
 
 
 async def _job(ask: Ask) -> JobRecord:
@@ -114,12 +149,12 @@ async def _job(ask: Ask) -> JobRecord:
 # -- dead letters ----------------------------------------------------------------------------------
 
 
-async def planned(store: Store, viewer: Viewer, chosen: Filters, act: str) -> Bulk:
+async def planned(ask: Ask, chosen: Filters, act: str) -> Bulk:
     """What a bulk act would do, before anybody does it."""
     _known(act)
-    before = views.now()
-    select = chosen.selection(viewer, before=before)
-    total, over = await views.preview(store, select, replay=act == "replay")
+    before = ask.host.clock.now()
+    select = chosen.selection(ask.viewer, before=before)
+    total, over = await views.preview(ask.host.store, select, replay=act == "replay")
     return Bulk(act=act, filters=chosen, before=before, total=total, over=over)
 
 
@@ -136,6 +171,7 @@ async def bulk(ask: Ask) -> Response:
         act=ACTS[act],
         after=filters.cursor(fields, "cursor") or 0,
         limit=STEP,
+        by=_by(ask, fields),
     )
     changed = await ask.host.store.change(step)
     shown = Bulk(

@@ -17,6 +17,7 @@ from holdfast.job import Event, State
 from holdfast.limits import PAGE_MAX
 from holdfast.roster import Worker, roster
 from holdfast.store import Store, Tally
+from holdfast.store_clock import StoreClock
 
 FRESH_S = 0.5
 """A look is shared by all who ask within this."""
@@ -63,8 +64,9 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 class Feed:
     """For one tenant or all, and for some queues or all."""
 
-    def __init__(self, store: Store, key: Key) -> None:
+    def __init__(self, store: Store, clock: StoreClock, key: Key) -> None:
         self._store = store
+        self._clock = clock
         self._tenant, self._queues = key
         self._samples = Samples()
         self._cursor: int | None = None
@@ -95,7 +97,7 @@ class Feed:
         ages = [one.oldest_at for one in tallies if one.oldest_at is not None]
         changed = list(dict.fromkeys((one.tenant, one.job_id) for one in news))
         snapshot = Snapshot(
-            now=time.time_ns() // 1000,
+            now=await self._clock.look(),
             counts=counts,
             oldest_at=min(ages, default=None),
             tallies=tallies,
@@ -127,7 +129,7 @@ class Feed:
         """What was stored since the last look, and whether some of it was passed over."""
         if self._cursor is None:
             self._cursor = (await self._store.events(self._tenant, -1, 0)).cursor
-            since = time.time_ns() // 1000 - SPAN_S * SECOND
+            since = await self._clock.look() - SPAN_S * SECOND
             before = await past(self._store, self._tenant, self._cursor, since)
             self._samples.happened(event for event in before if self._may(event))
         start, news, full = self._cursor, [], False

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from urllib.parse import urlencode
 
 import msgspec
 
 from holdfast.check import check_name
-from holdfast.clock import Micros
+from holdfast.clock import Micros, instant
 from holdfast.dashboard.host import Viewer
 from holdfast.errors import InvalidInput, did_you_mean
 from holdfast.job import Reason, State
@@ -37,6 +38,8 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
     tag: str = ""
     reason: str = ""
     id: str = ""
+    failed_from: str = ""
+    failed_before: str = ""
 
     def given(self) -> dict[str, str]:
         """What narrows."""
@@ -66,11 +69,24 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
             tags=_one(self.tag),
             reasons=(Reason(self.reason),) if self.reason else (),
             created_before=before,
+            failed_from=_instant("failed_from", self.failed_from),
+            failed_before=_instant("failed_before", self.failed_before),
         )
 
 
 def _one(value: str) -> tuple[str, ...]:
     return (value,) if value else ()
+
+
+def _instant(name: str, text: str) -> Micros | None:
+    """As a browser's field gives it, without a zone: UTC."""
+    if not text:
+        return None
+    try:
+        at = datetime.fromisoformat(text)
+        return instant(at if at.tzinfo is not None else at.replace(tzinfo=UTC))
+    except (ValueError, OverflowError):
+        raise InvalidInput(field=name, why="is no instant; write 2026-01-31T12:00") from None
 
 
 def read(params: Mapping[str, str]) -> Filters:
@@ -85,6 +101,8 @@ def read(params: Mapping[str, str]) -> Filters:
         if name in found and found[name] not in list(kind):
             hint = did_you_mean(found[name], list(kind))
             raise InvalidInput(field=name, why=f"there is no {found[name]!r}.{hint}")
+    for name in ("failed_from", "failed_before"):
+        _instant(name, found.get(name, ""))
     return Filters(**found)
 
 

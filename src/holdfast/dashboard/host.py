@@ -11,6 +11,7 @@ from starlette.requests import Request
 from holdfast.codec import Codecs
 from holdfast.errors import HoldfastError
 from holdfast.store import Store
+from holdfast.store_clock import StoreClock
 
 READ, OPERATE, PRODUCE, PLATFORM = "read", "operate", "produce", "platform"
 
@@ -87,6 +88,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     """Everything from outside."""
 
     store: Store
+    clock: StoreClock
     codecs: Codecs
     who: Who
     status_of: Callable[[HoldfastError], int]

@@ -136,7 +136,7 @@ class Hub:
             idle = [each for each, channel in self._channels.items() if not channel.readers]
             if len(self._channels) >= FEEDS_MAX and idle:
                 del self._channels[idle[0]]
-            found = Channel(Feed(self._host.store, key), self._host, self._write)
+            found = Channel(Feed(self._host.store, self._host.clock, key), self._host, self._write)
         self._channels[key] = found  # Last: the dictionary's order is that of use.
         return found
 

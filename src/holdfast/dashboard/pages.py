@@ -63,7 +63,7 @@ async def dead(ask: Ask) -> Response:
     store, bulk = ask.host.store, None
     if act := ask.params.get("act", ""):
         ask.viewer.check(ask.viewer.operates, "operate")
-        bulk = await acts.planned(store, ask.viewer, chosen, act)
+        bulk = await acts.planned(ask, chosen, act)
     found = await views.jobs(store, chosen.selection(ask.viewer), after, PAGE)
     return ask.page("dead.html", filters=chosen, found=found, after=after, bulk=bulk)
 
@@ -182,6 +182,8 @@ POSTS = {
     f"{BASE}/queues/{{tenant}}/{{queue}}/resume": acts.resume,
     f"{BASE}/jobs/{{tenant}}/{{id}}/cancel": acts.cancel,
     f"{BASE}/jobs/{{tenant}}/{{id}}/replay": acts.replay,
+    f"{BASE}/jobs/{{tenant}}/{{id}}/reprioritise": acts.reprioritise,
+    f"{BASE}/jobs/{{tenant}}/{{id}}/reschedule": acts.reschedule,
     f"{BASE}/dead/{{act}}": acts.bulk,
 }
 

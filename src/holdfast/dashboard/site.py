@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 from urllib.parse import quote
@@ -10,7 +11,7 @@ from urllib.parse import quote
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from holdfast.dashboard import html, session, views
+from holdfast.dashboard import html, session
 from holdfast.dashboard.host import READ, Host, Viewer
 from holdfast.dashboard.live import Hub
 from holdfast.dashboard.words import link, unlink
@@ -20,6 +21,7 @@ UNKNOWN = 401
 """The status of who has not said who it is."""
 
 DID = {
+    "changed": "The job was changed.",
     "canceled": "The job is canceled.",
     "ended": "The job had already ended; nothing was changed.",
     "replayed": "The job was replayed: this is the new one.",
@@ -57,7 +59,8 @@ class Ask:
         return unlink(self.request.path_params[name])
 
     def page(self, template: str, *, status: int = 200, **values: Any) -> Response:
-        return page(self.request, self.viewer, template, status=status, **values)
+        now = self.host.clock.now()
+        return page(self.request, self.viewer, template, status=status, now=now, **values)
 
 
 Handler = Callable[[Ask], Awaitable[Response]]
@@ -81,6 +84,7 @@ class Site:
                 viewer = await self.host.who(request, session.token_of(request))
                 viewer.check(READ in viewer.rights, READ)
                 async with asyncio.timeout(self.host.request_s), self.host.turn(viewer):
+                    await self.host.clock.look()
                     return await handler(Ask(self.host, self.hub, request, viewer))
             except HoldfastError as error:
                 return self.refused(request, error, viewer)
@@ -127,7 +131,7 @@ def page(
         "form_field": session.FORM_FIELD,
         "form_token": token,
         "did": did,
-        "now": views.now(),
+        "now": time.time_ns() // 1000,
         "path": request.scope["path"],
         **values,
     }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -35,10 +34,6 @@ PREVIEW_MAX = 10_000
 PREVIEW_STEP = 1000
 
 Settings = dict[Scope, ScopeState]
-
-
-def now() -> Micros:
-    return time.time_ns() // 1000
 
 
 # -- queues ----------------------------------------------------------------------------------------
@@ -171,6 +166,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     until: Micros | None
     until_words: str
     note: str | None
+    by: str | None = None
     times: int = 1
 
 
@@ -195,6 +191,11 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def alive(self) -> bool:
         return self.job.state not in TERMINAL
+
+    @property
+    def changeable(self) -> bool:
+        """Whether it waits."""
+        return self.alive and self.job.state is not State.PROCESSING
 
 
 _UNTIL = {
@@ -266,6 +267,7 @@ def timeline(events: Sequence[Event]) -> list[Entry]:
                 until=event.until if event.kind in _UNTIL else None,
                 until_words=_UNTIL.get(event.kind, ""),
                 note=event.note,
+                by=event.by,
             )
         )
     return found

@@ -13,7 +13,8 @@ from starlette.requests import Request
 from holdfast.check import check_name
 from holdfast.errors import InvalidInput, did_you_mean
 from holdfast.job import By
-from holdfast.limits import GROUP_MAX, ID_MAX, QUEUE_MAX, REASON_MAX, TENANT_MAX
+from holdfast.limits import GROUP_MAX, ID_MAX, QUEUE_MAX, TENANT_MAX
+from holdfast.operate import author
 from holdfast.scope import Scope, ScopeKind
 from holdfast.service.problems import BodyTooLarge, NotFound, NotJson
 from holdfast.service.rights import Caller, Forbidden
@@ -87,9 +88,8 @@ class Call:
     @property
     def by(self) -> By:
         """Who acts, by its token, and why, by its own word."""
-        name = "".join(char for char in self.caller.name if char.isprintable()).strip()
         reason = (self.header(REASON_HEADER) or "").encode("latin-1").decode("utf-8", "replace")
-        return By(name[:REASON_MAX].strip() or "unnamed", reason).checked()
+        return By(author(self.caller.name), reason).checked()
 
     def header(self, name: bytes) -> str | None:
         return header(self.request, name)

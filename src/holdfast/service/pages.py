@@ -36,6 +36,7 @@ def dashboard(service: Service) -> Sequence[BaseRoute]:
     return routes(
         Host(
             store=service.store,
+            clock=service.store_clock,
             codecs=service.codecs,
             who=who,
             status_of=status_of,

@@ -25,6 +25,7 @@ from holdfast.service.rights import Caller
 from holdfast.service.settings import Limits
 from holdfast.service.shares import Lanes, Places
 from holdfast.store import Acked, Enqueued, Extended, Extension, Store
+from holdfast.store_clock import StoreClock
 from holdfast.tenant import Tenant
 from holdfast.typed import Registry
 from holdfast.types import Types
@@ -77,6 +78,7 @@ class Service:
         self.deadlines = Deadlines()
         own_max = store.capabilities.payload_max or self.config.payload_max
         self.payload_max = min(self.config.payload_max, own_max)
+        self.store_clock = StoreClock(store)
         self.presences = Presences()
         self.claims: dict[str, object] = {}
         """The last call of each claim that is under way, by nonce: a repeated one is the second."""

@@ -4,19 +4,33 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
+import msgspec
 import pytest
 from tests.servers.redis_node import RedisNode
 
 from holdfast.errors import StoreFull, StoreUnavailable
 from holdfast.job import Completed, State
 from holdfast.lifecycle import decide
-from holdfast.store import Claim, Ref
+from holdfast.store import Act, Claim, Ref
 from holdfast.stores.redis.claims import wish
 from holdfast.stores.redis.options import parse
 from holdfast.stores.redis.rows import leased, pack
 from holdfast.stores.redis.store import RedisStore
-from holdfast.testing.contract.builders import ACME, LEASE, finding, job
+from holdfast.testing.contract.bench import Bench
+from holdfast.testing.contract.builders import (
+    ACME,
+    CRAWL,
+    GLOBEX,
+    LEASE,
+    changing,
+    finding,
+    group_of,
+    ids,
+    job,
+    rules,
+)
 
 Open = Callable[..., Awaitable[RedisStore]]
 
@@ -159,3 +173,69 @@ async def test_replicas_that_are_missing_are_told(node: RedisNode) -> None:
     assert "safe to repeat" in str(caught.value)
     assert len((await store.find(finding())).jobs) == 1
     await store.close()
+
+
+# -- damage ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("damage", [b"", b"x", b"\xff" * 300, b"\x03" * 60], ids=repr)
+@pytest.mark.parametrize("state", ["ready", "held", "due", "ended", "grouped"])
+async def test_a_damaged_row_stops_nobody_else(
+    bench: Bench, node: RedisNode, state: str, damage: bytes
+) -> None:
+    """P19: whatever stands in it; all verbs go on for all others, and the doctor tells."""
+    store = bench.store
+    assert isinstance(store, RedisStore)
+    await bench.configure(group_of(), ordered=True)
+    await bench.put("bad", **BAD[state])
+    tag = f"{{{store.options.prefix}0}}"
+    seq = node.ask("HGET", f"{tag}:names", f"{len(ACME)}:{ACME}bad")
+    if state in ("held", "ended"):
+        lease = await bench.one()
+        if state == "ended":
+            await bench.end(lease, Completed())
+    await bench.put("a", "b", rules=rules(max_attempts=1))
+    await bench.put("g", group=CRAWL)
+    await bench.put("c", tenant=GLOBEX)
+    node.ask("HSET", f"{tag}:rows", seq, damage)
+
+    bench.clock.advance(61)
+    for act in (Act.REPRIORITISE, Act.RESCHEDULE):
+        await store.change(changing(act, None))
+    leases = [*await bench.claim(10), *await bench.claim(10)]
+    assert sorted(ids(leases)) == ["a", "b", "c", "g"]
+    assert {lease.job.attempt for lease in leases} == {1}
+    await bench.explain("a")
+    await bench.extend(leases[0])
+    for lease in leases:
+        assert (await bench.end(lease, Completed())).state is State.COMPLETED
+    await bench.upkeep()
+    await bench.store.count(None, recount=True)
+    await bench.configure(group_of(), max_running=3)
+    page = await store.find(finding(None))
+    assert sorted(ids(page.jobs)) == ["a", "b", "c", "g"]
+    bench.clock.advance(30 * 24 * 3600)
+    await store.prune(100, 0)
+    assert (await store.find(finding(None))).jobs == []
+    assert await store.damaged() == 1
+
+
+BAD: dict[str, dict[str, Any]] = {
+    "ready": {},
+    "held": {},
+    "due": {"delay_us": LEASE // 2},
+    "ended": {},
+    "grouped": {"group": CRAWL},
+}
+
+
+async def test_a_repeat_gives_only_what_it_asks_for(node: RedisNode, opened: Open) -> None:
+    """P7: whoever brings the nonce of another gets none of its leases, and nothing else."""
+    store = await opened(node.fresh())
+    await store.enqueue([job("a"), job("b", tenant=GLOBEX)])
+    theirs = msgspec.structs.replace(claim(5, "same"), tenants=(ACME,))
+    mine = msgspec.structs.replace(claim(5, "same"), tenants=(GLOBEX,))
+    assert len(await store.claim(theirs)) == 1
+
+    assert await store.claim(mine) == []
+    assert len(await store.claim(theirs)) == 1

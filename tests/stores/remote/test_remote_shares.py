@@ -13,7 +13,6 @@ from holdfast.errors import InvalidInput, SchemaTooNew, StoreUnsupported, Tenant
 from holdfast.job import By, EventKind
 from holdfast.limits import NOTE_MAX, PAGE_MAX, PRESENCE_S_MAX
 from holdfast.roster import PREFIX, Present, roster
-from holdfast.scope import ScopeKind
 from holdfast.service.rights import Caller, Right, rights
 from holdfast.store import Claim, Ref, Take
 from holdfast.stores.remote import wire
@@ -128,7 +127,6 @@ async def test_a_token_for_some_queues_counts_those_in_pages(place: Place, opene
     assert [first[0].queue, last.queue] == ["q2", "q5"]
     assert await two.count(ACME, limit=1, after=(ACME, last.queue)) == []
     assert await two.count(ACME, part="q3") == []
-    assert await two.count(ACME, by=ScopeKind.TENANT, part="") != []
 
 
 async def test_anothers_nonce_gives_none_of_its_leases(place: Place, opened: Opened) -> None:

@@ -127,7 +127,10 @@ async def test_a_tenant_has_so_many_slow_searches_at_most(
         with pytest.raises(StoreUnavailable) as caught:
             await store.find(finding())
         page = await store.find(finding(ids=("a",)))
+        news = await store.events(ACME, 0, 10)
+        counts = await store.count(ACME)
 
+    assert len(news.events) == len(counts) == 1
     assert "searches of tenant 'acme'" in str(caught.value)
     assert ids(page.jobs) == ["a"]
 

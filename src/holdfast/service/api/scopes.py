@@ -244,6 +244,8 @@ class LoadOut(Out):
     slots: int
     wanted: int
     busy: float
+    whole: bool = True
+    """False where there are more queues or groups than one look counts."""
 
 
 async def load(call: Call) -> LoadOut:
@@ -257,6 +259,7 @@ async def load(call: Call) -> LoadOut:
         at_least=query.at_least,
         at_most=query.at_most,
         own=call.caller.tenant is not None,
+        now=await call.service.store_clock.look(),
     )
     return LoadOut(
         runnable=found.runnable,
@@ -267,4 +270,5 @@ async def load(call: Call) -> LoadOut:
         slots=found.slots,
         wanted=found.wanted,
         busy=found.busy,
+        whole=found.whole,
     )

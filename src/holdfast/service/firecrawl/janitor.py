@@ -6,30 +6,23 @@ Upkeep does most of this by itself, so these routes seldom find anything. Each d
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 from holdfast.clock import Micros
 from holdfast.errors import HoldfastError
-from holdfast.limits import PAGE_MAX, SLOTS_MAX
-from holdfast.scope import Scope, ScopeKind
-from holdfast.scopes import ALIVE, recount
+from holdfast.limits import PAGE_MAX
+from holdfast.scope import ScopeKind
 from holdfast.service.api.system import READY_S
 from holdfast.service.firecrawl import mapping
 from holdfast.service.firecrawl.endpoint import Ask
-from holdfast.service.firecrawl.mapping import CRAWLS, QUEUE
+from holdfast.service.firecrawl.mapping import CRAWLS
 from holdfast.service.firecrawl.overdue import Overdue, end_overdue
-from holdfast.service.firecrawl.pages import PAGE_BYTES, alive_jobs, size_of
 from holdfast.service.firecrawl.shapes import CleanedOut, CorrectionOut, HealthOut, IdsOut
-from holdfast.service.firecrawl.wire import OWNER, Wire
-from holdfast.store import Selection, Store, Take, Tally
+from holdfast.store import Tally
 
 JOBS, CLAIMS = Overdue(claims=False), Overdue(claims=True)
 MARKERS_MAX = 1000
 """Markers of one cleanup."""
-RECOUNTED_MAX = 5000
-"""Jobs that one reconcile counts; a team or crawl with more is left to upkeep's own recount."""
 SAMPLE_DEFAULT, SAMPLE_MAX = 50, 100_000
-CLOCK = "firecrawl/clock"
 EVENTS_KEEP_US: Micros = 2**52
 
 
@@ -60,11 +53,10 @@ async def expired_markers(ask: Ask) -> CleanedOut:
     """Markers end by themselves; this drops what the store still keeps of them, and tells how many
     of those that this process set have ended since the last call.
     """
-    store, own = ask.wire.store, ask.caller.tenant
-    [hold] = await store.hold([Take(CLOCK, OWNER, 1)])  # By the store's clock, not by ours.
+    own, now = ask.caller.tenant, await ask.wire.now()
     if own is None:
-        await store.prune(MARKERS_MAX, EVENTS_KEEP_US)
-    return CleanedOut(cleaned=ask.wire.lapsed(own, hold.until - 1, MARKERS_MAX))
+        await ask.wire.store.prune(MARKERS_MAX, EVENTS_KEEP_US)
+    return CleanedOut(cleaned=ask.wire.lapsed(own, now, MARKERS_MAX))
 
 
 async def stale_counters(ask: Ask) -> CleanedOut:
@@ -76,16 +68,8 @@ async def stale_counters(ask: Ask) -> CleanedOut:
 
 
 async def team_queue(ask: Ask) -> CorrectionOut:
-    wire, tenant = ask.wire, ask.team(ask.part("team"), "team")
-    scope = Scope(tenant, ScopeKind.QUEUE, QUEUE)
-
-    async def counted() -> int:
-        return mapping.alive(await wire.tally(scope))
-
-    async def actual() -> int | None:
-        return await _walked(wire, [Selection(tenant=tenant, queues=(QUEUE,), states=ALIVE)])
-
-    return CorrectionOut(correction=await _correction(wire.store, counted, actual))
+    ask.team(ask.part("team"), "team")
+    return await _corrected(ask)
 
 
 async def crawl_queue(ask: Ask) -> CorrectionOut:
@@ -97,64 +81,25 @@ async def crawl_queue(ask: Ask) -> CorrectionOut:
         await wire.renew_crawl(crawl, [tally.tenant for tally in tallies])
     elif own is None:
         await wire.drop_crawl(crawl, await wire.crawl_teams(crawl))
-
-    async def counted() -> int:
-        return mapping.alive(await wire.crawl_tallies(crawl, own))
-
-    async def actual() -> int | None:
-        return await _walked(
-            wire,
-            [Selection(tenant=one.tenant, groups=(crawl,), states=ALIVE) for one in tallies],
-        )
-
-    return CorrectionOut(correction=await _correction(wire.store, counted, actual))
+    return await _corrected(ask)
 
 
 async def team_active(ask: Ask) -> CorrectionOut:
-    scope = mapping.team_scope(ask.team(ask.part("team"), "team"))
-    return CorrectionOut(correction=await _slots_correction(ask.wire, scope))
+    ask.team(ask.part("team"), "team")
+    return await _corrected(ask)
 
 
 async def crawl_active(ask: Ask) -> CorrectionOut:
-    scope = mapping.crawl_scope(mapping.crawl_name(ask.part("crawl"), "crawl"))
-    return CorrectionOut(correction=await _slots_correction(ask.wire, scope))
+    mapping.crawl_name(ask.part("crawl"), "crawl")
+    return await _corrected(ask)
 
 
-async def _slots_correction(wire: Wire, scope: Scope) -> int:
-    async def counted() -> int:
-        return sum(tally.slots for tally in await wire.tally(scope))
-
-    async def actual() -> int | None:
-        return len([hold async for hold in wire.each_hold(scope.slots, SLOTS_MAX)])
-
-    return await _correction(wire.store, counted, actual)
-
-
-async def _correction(
-    store: Store, counted: Callable[[], Awaitable[int]], actual: Callable[[], Awaitable[int | None]]
-) -> int:
-    """Actual minus counter, and the counter mended. Only a counter that stood still while it was
-    checked, twice, can be said to be wrong; a busy one is left for the next time.
+async def _corrected(ask: Ask) -> CorrectionOut:
+    """What the store found wrong, in one step of its own: two reads would differ under load. It
+    counts everything, so a token for one team leaves it to upkeep.
     """
-    before, correction = await counted(), 0
-    for _ in range(2):
-        found = await actual()
-        if found is None or found == before or await counted() != before:
-            return 0
-        correction = found - before
-    await recount(store)
-    return correction
-
-
-async def _walked(wire: Wire, selections: list[Selection]) -> int | None:
-    """How many jobs there are; None when that is too many to count here."""
-    number = size = 0
-    for select in selections:
-        async for job in alive_jobs(wire.store, select, RECOUNTED_MAX + 1 - number):
-            number, size = number + 1, size + size_of(job)
-            if number > RECOUNTED_MAX or size > PAGE_BYTES:
-                return None
-    return number
+    whole = ask.caller.tenant is None
+    return CorrectionOut(correction=await ask.wire.recounted() if whole else 0)
 
 
 # -- samples ---------------------------------------------------------------------------------------

@@ -5,10 +5,16 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.job import JobRecord, State
-from holdfast.lifecycle import lapse
-from holdfast.limits import EXPIRED_MAX
+from holdfast.lifecycle import Transition, lapse
+from holdfast.limits import BATCH_MAX, EXPIRED_MAX
 from holdfast.service.firecrawl.mapping import QUEUE
-from holdfast.service.firecrawl.wire import Wire
+from holdfast.service.firecrawl.pages import alive_jobs
+from holdfast.service.firecrawl.wire import REMEMBERED_MAX, Wire
+from holdfast.store import Selection
+
+WALK_MAX = 10_000
+"""Jobs that one call looks through where others' are overdue for longer."""
+WAITING = (State.ENQUEUED, State.SCHEDULED, State.RETRYING)
 
 
 class Overdue(msgspec.Struct, frozen=True):
@@ -30,11 +36,32 @@ async def end_overdue(wire: Wire, tenant: str | None, what: Overdue) -> int:
         acked = await wire.store.ack([lapse(one.job, one.token) for one in ours]) if ours else []
         ended = sum(one.error is None for one in acked)
         done += ended
-        if len(overdue) < step or (not ended and step == EXPIRED_MAX):
+        if len(overdue) < step:
             break
+        if not ended and step == EXPIRED_MAX:  # Others stand before, and are not ours to end.
+            return done + (0 if what.claims else await _walk(wire, tenant))
         if not ended:
-            step = EXPIRED_MAX  # Others are overdue for longer: look past them.
+            step = EXPIRED_MAX
     return done
+
+
+async def _walk(wire: Wire, tenant: str | None) -> int:
+    """Looks through the waiting jobs of the wire itself, on from where it stopped the last time."""
+    now = await wire.now()
+    select = Selection(tenant=tenant, queues=(QUEUE,), states=WAITING)
+    looked, late = 0, list[Transition]()
+    last = wire.walked.pop(tenant, 0)
+    async for job in alive_jobs(wire.store, select, WALK_MAX, last or None):
+        looked, last = looked + 1, job.seq
+        if job.expires_at is not None and job.expires_at <= now:
+            late.append(lapse(job, None))
+        if looked == WALK_MAX or len(late) == BATCH_MAX:
+            wire.walked[tenant] = last
+            break
+    if len(wire.walked) > REMEMBERED_MAX:
+        wire.walked.popitem(last=False)
+    acked = await wire.store.ack(late) if late else []
+    return sum(one.error is None for one in acked)
 
 
 def _is(what: Overdue, job: JobRecord, tenant: str | None) -> bool:

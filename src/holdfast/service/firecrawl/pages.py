@@ -15,9 +15,11 @@ PAGE_BYTES = 8 * 1024 * 1024
 """What a page may hold, by the size of the jobs of the page before: a job may be 2 MiB."""
 
 
-async def alive_jobs(store: Store, select: Selection, most: int) -> AsyncIterator[JobRecord]:
-    """The selected jobs in the order of their enqueue, so many at most."""
-    find = Find(select=select, limit=min(PAGE_FIRST, most), newest_first=False)
+async def alive_jobs(
+    store: Store, select: Selection, most: int, after: int | None = None
+) -> AsyncIterator[JobRecord]:
+    """The selected jobs in the order of their enqueue, so many at most, on from a cursor."""
+    find = Find(select=select, after=after, limit=min(PAGE_FIRST, most), newest_first=False)
     while most > 0:
         page = await store.find(find)
         for job in page.jobs:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
 
 import msgspec
 from starlette.requests import Request
 
 from holdfast.clock import Micros, micros
 from holdfast.coalesce import Coalescer
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, TenantFull
 from holdfast.job import Rules
 from holdfast.limits import ATTEMPTS_MAX, BATCH_MAX, DELAY_S_MAX, LEASE_S_MAX, PAGE_MAX
 from holdfast.scope import Scope, ScopeKind
+from holdfast.scopes import recount
 from holdfast.service.auth.bearer import KEY_HEADER
 from holdfast.service.auth.nobody import check_local
 from holdfast.service.firecrawl import mapping
@@ -32,6 +34,9 @@ REMEMBERED_MAX = 50_000
 """Crawls and markers that a process remembers."""
 TEAMS_MAX = 10_000
 """Teams of one crawl that are looked for."""
+RECOUNT_S = 60.0
+"""How often a process counts everything anew for a reconcile; that takes time for each job."""
+CLOCK = "firecrawl/clock"
 OWNER = "firecrawl"
 """Of all holds that any process of the wire may renew."""
 
@@ -80,6 +85,9 @@ class Wire:
             service.store.hold, batch_max=BATCH_MAX, pending_max=PENDING_MAX
         )
         self.nonces = Nonces(service.store)
+        self.walked: OrderedDict[str | None, int] = OrderedDict()
+        """Where the searches for overdue jobs stopped, of a team or of all."""
+        self._recounted_at = float("-inf")
         self._listed: OrderedDict[tuple[str, str], float] = OrderedDict()
         self._markers: OrderedDict[str, tuple[Micros, str | None]] = OrderedDict()
 
@@ -91,15 +99,31 @@ class Wire:
             check_local(request)
         return self.service.admitted(request, ANYBODY)
 
+    async def now(self) -> Micros:
+        """By the store's clock."""
+        [hold] = await self.store.hold([Take(CLOCK, OWNER, 1)])
+        return hold.until - 1
+
+    async def recounted(self) -> int:
+        """What the store corrected by counting everything anew; nothing when it did so just now."""
+        now = time.monotonic()
+        if now - self._recounted_at < RECOUNT_S:
+            return 0
+        self._recounted_at = now
+        return await recount(self.store)
+
     # -- crawls ----------------------------------------------------------------------------------
 
     async def list_crawl(self, crawl: str, tenant: str) -> None:
-        """Says that the team has jobs of the crawl; before the first of them is stored."""
+        """Says that the team has jobs of the crawl; before the first of them is stored. All teams
+        share the list, and it is a hint: a full one refuses no job.
+        """
         now = time.monotonic()
         known = self._listed.pop((crawl, tenant), None)
         if known is None or now - known >= RENEW_S:
             known = now
-            await self.renew_crawl(crawl, (tenant,))
+            with suppress(TenantFull):
+                await self.renew_crawl(crawl, (tenant,))
         self._listed[crawl, tenant] = known
         if len(self._listed) > REMEMBERED_MAX:
             self._listed.popitem(last=False)

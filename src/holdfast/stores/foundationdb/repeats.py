@@ -15,6 +15,7 @@ from holdfast.store import Claim
 from holdfast.stores.foundationdb.layout import SEQ, Space, seq_bytes, text, texts
 from holdfast.stores.foundationdb.rows import pack
 from holdfast.stores.foundationdb.step import Step
+from holdfast.stores.repeats import asked_for
 
 _decoder = msgspec.msgpack.Decoder(tuple[int, bytes])
 
@@ -49,7 +50,8 @@ async def again(step: Step, claim: Claim) -> list[Lease] | None:
             continue
         if row.token == f"{claim.nonce}.{row.seq}" and not row.lapsed(step.at):
             record = row.record(step.now, await step.body(row))
-            leases.append(Lease(record, row.token, row.lease_until))
+            if asked_for(claim, record):
+                leases.append(Lease(record, row.token, row.lease_until))
     return leases
 
 

@@ -13,6 +13,7 @@ from holdfast.stores.bell import Line
 from holdfast.stores.memory.gates import tenant_scope
 from holdfast.stores.memory.layout import Tables
 from holdfast.stores.memory.rows import Row
+from holdfast.stores.repeats import asked_for
 
 
 def repair(tables: Tables, now: Micros) -> int:
@@ -133,8 +134,9 @@ def again(tables: Tables, claim: Claim) -> list[Lease] | None:
         if row is None or row.state is not State.PROCESSING or row.lease_until is None:
             continue
         token = f"{claim.nonce}.{row.seq}"
-        if row.token == token and row.lease_until > tables.now:
-            leases.append(Lease(row.record(tables.now), token, row.lease_until))
+        record = row.record(tables.now)
+        if row.token == token and row.lease_until > tables.now and asked_for(claim, record):
+            leases.append(Lease(record, token, row.lease_until))
     return leases
 
 

@@ -27,6 +27,10 @@ async def examine(store: Store) -> list[Finding]:
     found.append(await _clock(store))
     if store.options.cluster:
         found.append(await _slots(store))
+    damaged = await store.damaged()
+    if damaged:
+        words = f"{damaged} rows cannot be read and are set aside, by number in the key `damaged`"
+        found.append(Finding(Level.BAD, "rows", words))
     words = f"format {FORMAT}, {store.shards} shard(s), prefix {store.options.prefix!r}"
     return [*found, Finding(Level.OK, "layout", words)]
 

@@ -40,7 +40,7 @@ async def explain(shards: Shards, ref: Ref, now: Micros | None) -> Explanation:
         return gate.running(job.worker, job.attempt, job.lease_until)
     gates = [*gate.own_gates(job, at), *_scope_gates(job, scopes, head.decode())]
     ahead = None if gates else min(max(rank, 0), AHEAD_MAX)
-    tenants = ring if shards.number == 1 else await shards.waiting_lines(job.queue)
+    tenants = ring if shards.number == 1 else await shards.sizes(f"ring:{job.queue}")
     return gate.explanation(gates, ahead, tenants)
 
 

@@ -14,6 +14,7 @@ of a name are apart by a zero byte, which no name holds.
     bodies         hash    seq -> {codec, version, rules, payload}: packed by Python, never unpacked
                            by a script, and not written again at each step of its job
     names          hash    tenant, id -> seq
+    damaged        zset    seq of rows that nobody can read: set aside, in no other place
     errors, results, progress, replays
                    hash    seq -> the text: most jobs have none, and flags of the row say which
     of:<tenant>    zset    its jobs by seq, and its packs by the first job in them: pages

@@ -93,9 +93,9 @@ class Shards:
         key = f"{self.tag(shard)}:claim:{nonce}\0"
         await self._links.command("DEL", key, key=key)
 
-    async def waiting_lines(self, queue: str) -> int:
-        """How many tenants take turns in a queue."""
-        keys = (f"{self.tag(shard)}:ring:{queue}" for shard in self.all())
+    async def sizes(self, name: str) -> int:
+        """How many members a sorted set has, in all shards."""
+        keys = (f"{self.tag(shard)}:{name}" for shard in self.all())
         return sum(await together(self._links.command("ZCARD", key, key=key) for key in keys))
 
     def tag(self, shard: int) -> str:

@@ -307,6 +307,10 @@ class RedisStore:
     def shards(self) -> int:
         return self._mine().number
 
+    async def damaged(self) -> int:
+        """How many rows nobody can read, for the doctor."""
+        return await self._mine().sizes("damaged")
+
     def _mine(self) -> Shards:
         """The shards, if the store is open and opened by this very process."""
         if self._shards is None:

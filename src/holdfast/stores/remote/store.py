@@ -15,10 +15,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from holdfast.check import check_token
 from holdfast.clock import Clock, Micros
 from holdfast.errors import (
     NOT_OPEN,
     HoldfastError,
+    InvalidInput,
     PayloadTooLarge,
     SchemaTooNew,
     StoreUnavailable,
@@ -63,7 +65,11 @@ NEWS_S = 1.0
 POLL_S = 1.0
 """How long a sleeper sleeps at most that has no place among those who sleep in the service."""
 
+NOBODYS = "-"
+"""A token that no claim gives."""
+
 T = TypeVar("T")
+Held = TypeVar("Held", Extension, Transition)
 Item = TypeVar("Item")
 
 
@@ -159,7 +165,7 @@ class RemoteStore:
 
     async def extend(self, extensions: Sequence[Extension]) -> list[Extended]:
         within("extensions", len(extensions), BATCH_MAX)
-        return await self._ask(wire.EXTEND, extensions)
+        return await self._ask(wire.EXTEND, [_sendable(one) for one in extensions])
 
     async def ack(self, transitions: Sequence[Transition]) -> list[Acked]:
         within("transitions", len(transitions), BATCH_MAX)
@@ -167,7 +173,7 @@ class RemoteStore:
         upkeep = any(change.lapsed or change.token is None for change in transitions)
         return await self._in_parts(
             wire.LAPSE if upkeep else wire.ACK,
-            transitions,
+            [_sendable(change) for change in transitions],
             lambda change, error: Acked(change.id, error=error),
         )
 
@@ -309,6 +315,18 @@ class RemoteStore:
             why = "it was opened before a fork; open it again in the child process"
             raise StoreUnavailable(store=self.options.name, why=why)
         return self._client, self._hello
+
+
+def _sendable(one: Held) -> Held:
+    """The item; a token that no claim can have given goes as one that is nobody's, so that the
+    store refuses it by itself and not the whole batch.
+    """
+    if one.token is not None:
+        try:
+            check_token("token", one.token)
+        except InvalidInput:
+            return msgspec.structs.replace(one, token=NOBODYS)
+    return one
 
 
 class _Places:

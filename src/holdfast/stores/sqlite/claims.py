@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from holdfast.clock import SECOND, Micros, micros, seconds
-from holdfast.job import TERMINAL, EventKind, JobRecord, Lease, Reason
+from holdfast.job import TERMINAL, EventKind, Lease, Reason
 from holdfast.limits import (
     CLAIM_REPEAT_S,
     ERROR_CHARS_MAX,
@@ -20,6 +20,7 @@ from holdfast.limits import (
 )
 from holdfast.scope import rounds
 from holdfast.store import Claim, Ref, Watch
+from holdfast.stores.repeats import asked_for
 from holdfast.stores.sql_rows import BLOCKED
 from holdfast.stores.sqlite import gates
 from holdfast.stores.sqlite import statements as sql
@@ -76,14 +77,7 @@ def _again(transaction: Transaction, claim: Claim, seqs: str) -> list[Lease]:
     now = transaction.now
     found = transaction.execute(sql.HELD_STILL, (seqs, f"{claim.nonce}.", now)).fetchall()
     leases = [Lease(record(row, now), token, until) for token, until, *row in found]
-    return [lease for lease in leases if _asked_for(claim, lease.job)]
-
-
-def _asked_for(claim: Claim, job: JobRecord) -> bool:
-    """Whether the claim names the job's line: who repeats another's must not be given its jobs."""
-    return (claim.tenants is None or job.tenant in claim.tenants) and (
-        claim.queues is None or job.queue in claim.queues
-    )
+    return [lease for lease in leases if asked_for(claim, lease.job)]
 
 
 def _remember(transaction: Transaction, claim: Claim, leases: list[Lease]) -> None:

@@ -58,7 +58,8 @@ class Readers:
             await lane.stop()
 
     async def peek(self, look: Look[T]) -> T:
-        return await self._peeks.call(lambda connection: look(connection, self._clock.now()))
+        """What a worker sees before it sleeps."""
+        return await self._in_time(self._peeks, look)
 
     async def page(self, look: Look[T], searches: str | None = None) -> T:
         """What is seen of one instant; `searches` is the tenant who may have it read for long.
@@ -74,11 +75,11 @@ class Readers:
             return await self._quick.call(quick)
         except _TooLong:
             with self._share(searches):
-                return await self._search(look)
+                return await self._in_time(self._searches, look)
 
-    async def _search(self, look: Look[T]) -> T:
+    async def _in_time(self, lane: Lane[sqlite3.Connection], look: Look[T]) -> T:
         try:
-            return await self._searches.call(lambda found: look(found, self._clock.now()))
+            return await lane.call(lambda connection: look(connection, self._clock.now()))
         except _TooLong:
             why = (
                 f"took longer than {limits.READ_S_MAX:g} s; narrow it by tenant, queue, state, "

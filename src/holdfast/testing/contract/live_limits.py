@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from holdfast.job import Completed
+from holdfast.job import Completed, Reason
 from holdfast.scope import GroupRules, Scope
 from holdfast.testing.contract.bench import Bench
-from holdfast.testing.contract.builders import ids, job, queue_of
+from holdfast.testing.contract.builders import CRAWL, RULES, ids, job, queue_of, rules
 from holdfast.testing.contract.inside import crawl, each_scope
 
 
@@ -100,3 +100,22 @@ async def test_a_changed_default_counts_for_all_groups_at_once(bench: Bench) -> 
 
     await bench.configure(queue_of())
     assert sorted(ids(await bench.claim(10))) == ["x2", "x3", "y2", "y3"]
+
+
+@each_scope
+async def test_a_lapsed_last_attempt_keeps_its_place_until_upkeep(
+    bench: Bench, scope: Scope
+) -> None:
+    """P11, P13: what upkeep has yet to end counts as running; then its place is free at once."""
+    await bench.configure(scope, max_running=1)
+    await bench.add(
+        job("a", group=CRAWL, rules=rules(max_attempts=1)), job("b", group=CRAWL, rules=RULES)
+    )
+    assert ids(await bench.claim(10)) == ["a"]
+    bench.clock.advance(61)
+
+    assert await bench.claim(10) == []
+    await bench.upkeep()
+
+    assert (await bench.get("a")).reason is Reason.LEASE_EXPIRED
+    assert ids(await bench.claim(10)) == ["b"]

@@ -78,6 +78,21 @@ async def test_a_repeated_claim_over_many_tenants_and_queues_is_whole(bench: Ben
     assert len(again) == 4
 
 
+async def test_a_repeated_claim_gives_only_what_it_names(bench: Bench) -> None:
+    """P7: the nonce of another's claim opens no job of another tenant or queue."""
+    await bench.put("a", "b", queue="mail")
+    await bench.put("c", queue="audio")
+    await bench.put("d", tenant=GLOBEX, queue="mail")
+    await bench.claim(10, nonce="lost")
+
+    theirs = await bench.claim(10, nonce="lost", tenants=(GLOBEX,))
+    audio = await bench.claim(10, nonce="lost", queues=("audio",))
+
+    assert ids(theirs) == ["d"]
+    assert ids(audio) == ["c"]
+    assert await bench.claim(10, nonce="lost", tenants=("nobody",)) == []
+
+
 async def test_a_claim_that_found_nothing_may_be_repeated(bench: Bench) -> None:
     """P15: nothing was leased, so the repeat may lease."""
     assert await bench.claim(1, nonce="lost") == []

@@ -1096,7 +1096,10 @@ BEGIN
     now := holdfast.instant_in_order(given_now);
     SELECT c.seqs INTO all_seqs FROM holdfast.claims c WHERE c.nonce = own AND c.until > now;
     IF FOUND THEN
-        RETURN QUERY SELECT * FROM holdfast.leased_again(own, all_seqs, now);
+        -- Of the lines it names: who repeats another's claim must not be given its jobs.
+        RETURN QUERY SELECT * FROM holdfast.leased_again(own, all_seqs, now) l
+        WHERE (in_tenants IS NULL OR l.tenant = ANY (in_tenants))
+            AND (in_queues IS NULL OR l.queue = ANY (in_queues));
         RETURN;
     END IF;
     all_seqs := '{}';

@@ -21,7 +21,7 @@ local function natural(line, rank)
   for _, seq in ipairs(seqs) do
     if packs.is(seq) then return packs.of(seq).created end
     local row = rows.get(seq)
-    if not has(row, AGED) then return row.run_at end
+    if row and not has(row, AGED) then return row.run_at end
   end
 end
 

@@ -20,14 +20,14 @@ add('late', false)
 table.sort(found, function(one, other) return one[2] > other[2] end)
 for index = #found, limit + 1, -1 do found[index] = nil end
 
-local seqs, list = {}, {}
-for index, one in ipairs(found) do seqs[index] = one[1] end
-rows.load(seqs)
-for index, seq in ipairs(seqs) do list[index] = rows.get(seq) end
-local answer = {whole(NOW)}
+local seqs, by_seq = {}, {}
+for index, one in ipairs(found) do
+  seqs[index] = one[1]
+  by_seq[one[1]] = one
+end
+local list, answer = rows.list(seqs), {whole(NOW)}
 for index, told in ipairs(rows.told(list)) do
-  answer[index + 1] = {
-    whole(found[index][2]), found[index][3] and rules.token(list[index]) or '', told,
-  }
+  local one = by_seq[list[index].seq]
+  answer[index + 1] = {whole(one[2]), one[3] and rules.token(list[index]) or '', told}
 end
 return answer

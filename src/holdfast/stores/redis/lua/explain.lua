@@ -13,9 +13,7 @@ local function holders(kind, tenant, part, most)
   local found = {}
   for _, name in ipairs({'held', 'spent'}) do
     local seqs = packs.spread(call('ZRANGE', key(name), 0, WALK_MAX - 1), WALK_MAX)
-    rows.load(seqs)
-    for _, seq in ipairs(seqs) do
-      local row = rows.get(seq)
+    for _, row in ipairs(rows.list(seqs)) do
       if row.tenant == tenant and inside(row, kind, part) then found[#found + 1] = row.id end
       if #found >= most then return found end
     end

@@ -23,8 +23,12 @@ function groups.leaves(row) zdrop(order_key(row.tenant, row.group), row.seq) end
 -- The sequence of the group's first job that has not ended.
 function groups.head(tenant, group)
   local name = order_key(tenant, group)
-  zsettle(name)
-  return call('ZRANGE', name, 0, 0)[1]
+  while true do
+    zsettle(name)
+    local seq = call('ZRANGE', name, 0, 0)[1]
+    if not seq or rows.get(seq) then return seq end
+    zdrop(name, seq)
+  end
 end
 
 -- Lets a job wait for a place.
@@ -76,7 +80,10 @@ local function waiting(part, most)
   zsettle(wait_key(part))
   local found = call('ZRANGE', wait_key(part), 0, math.min(most, 1000) - 1)
   rows.load(found)
-  return found
+  for _, seq in ipairs(found) do
+    if not rows.get(seq) then zdrop(wait_key(part), seq) end
+  end
+  return rows.list(found)
 end
 
 local function grant_ordered(tenant, group, part, room)
@@ -95,8 +102,8 @@ local function grant_first(part, room)
     local found = waiting(part, room)
     local worst_score, worst_seq = tonumber(last[2]), last[1]
     local moved = 0
-    for _, seq in ipairs(found) do
-      local row = rows.get(seq)
+    for _, row in ipairs(found) do
+      local seq = row.seq
       local before = worst_seq and comes_before(-row.priority, seq, worst_score, worst_seq)
       if held >= room and not before then return end
       grant(row, part)
@@ -156,7 +163,7 @@ function groups.regrant(tenant, group)
     rows.load(seqs)
     for _, seq in ipairs(seqs) do
       local row = rows.get(seq)
-      if row.state == ENQUEUED and not has(row, LATE) then jobs.line_up_anew(row) end
+      if row and row.state == ENQUEUED and not has(row, LATE) then jobs.line_up_anew(row) end
       after = '(' .. seq
     end
   until #seqs == 0

@@ -132,7 +132,7 @@ end
 function plain.complete(seq, text, its_tenant, its_id, its_nonce, result)
   local state, flags, _, attempt, fence, lapses, misses, priority, created, _, run_at, expires,
     lease, last, nonce, worker, max_attempts, keep, _, _, size, tenant, id, queue, type, group,
-    job_key, from = struct.unpack(FORMAT, text)
+    job_key, from = unpacked(text)
   if state ~= PROCESSING or flags ~= 0 or expires > 0 or group ~= '' or job_key ~= ''
     or from <= #text or lease <= NOW or tenant ~= its_tenant or id ~= its_id or nonce ~= its_nonce
     or nonce == '' or ruled(tenant)

@@ -24,6 +24,12 @@ local function unmark(row, flag)
   if has(row, flag) then row.flags = row.flags - flag end
 end
 
+-- The values of a row; nothing when it is damaged, so that nobody can read it.
+local function sound(fine, state, ...)
+  if fine and state >= WAITING and state <= CANCELED then return state, ... end
+end
+local function unpacked(text) return sound(pcall(struct.unpack, FORMAT, text)) end
+
 -- A row with a new head and holder; what never changes is copied as it is.
 local function with_head(text, nonce, worker, head, holder)
   return head .. holder .. string.sub(text, HEAD_SIZE + #nonce + #worker + 5)
@@ -34,7 +40,7 @@ end
 local function leased(text, claim)
   local _, flags, reason, attempt, fence, lapses, misses, priority, created, _, run_at, expires, _,
     last, nonce, worker, max_attempts, _, _, _, _, tenant, id, queue, type, group, _, from =
-    struct.unpack(FORMAT, text)
+    unpacked(text)
   if flags ~= 0 or expires > 0 or group ~= '' or from <= #text then return nil end
   attempt, fence = attempt + 1, fence + 1
   local till = NOW + claim.lease_us

@@ -17,10 +17,16 @@ end
 local function some(text) return text ~= '' and text or nil end
 local function tail_of(text, at) return at <= #text and string.sub(text, at) or '' end
 
+-- A row as a table. Of one that is damaged nothing is known but its sequence: it is set aside, in no
+-- place any more, for people to look at.
 function rows.read(seq, text)
   local state, flags, reason, attempt, fence, lapses, misses, priority, created, updated, run_at,
     expires, lease, last, nonce, worker, max_attempts, keep, keep_failed, key_us, size, tenant, id,
-    queue, type, group, job_key, at = struct.unpack(FORMAT, text)
+    queue, type, group, job_key, at = unpacked(text)
+  if not state then
+    zput(key('damaged'), seq, NOW)
+    return nil
+  end
   return {
     seq = seq, state = state, flags = flags, reason = reason, attempt = attempt, fence = fence,
     lapses = lapses, misses = misses, priority = priority, created = created, updated = updated,
@@ -89,10 +95,10 @@ function rows.load(seqs)
   end
 end
 
--- The row of a text that was read already; the one that is known, if it is.
+-- The row of a text that was read already; the one that is known, if it is. Nil when it is damaged.
 function rows.adopt(seq, text)
-  if not cache[seq] then cache[seq] = rows.read(seq, text) end
-  return cache[seq]
+  if not cache[seq] then cache[seq] = rows.read(seq, text) or false end
+  return cache[seq] or nil
 end
 
 -- The row that is known by a sequence, or becomes so now; nil or false when none is.
@@ -103,6 +109,14 @@ end
 
 -- Whether a row has been read or changed in this call.
 function rows.known(seq) return cache[seq] ~= nil end
+
+-- The rows of these sequences, without those that are not there.
+function rows.list(seqs)
+  local found = {}
+  rows.load(seqs)
+  for _, seq in ipairs(seqs) do found[#found + 1] = rows.get(seq) end
+  return found
+end
 
 -- The row of a sequence; nil when there is none.
 function rows.get(seq)

@@ -85,7 +85,7 @@ local function take_line(tenant, queue, claim, wanted)
         take.tell(seq, new)
       elseif texts[index] or rows.known(seq) then -- Else a place without a row, which is dropped.
         local row = rows.adopt(seq, texts[index])
-        local word = try(row, claim)
+        local word = row and try(row, claim)
         if word == 'leased' then got = got + 1 end
         if word == 'aside' then aside[#aside + 1] = {seq, -row.priority} end
         again = again or word == 'back'
@@ -180,13 +180,24 @@ local function held(seq)
   return packs.row_at(pack, piece.from + at, piece)
 end
 
+-- Whether a claim asks for jobs like this: whoever brings another's nonce gets none of its leases.
+local function asked_for(claim, row)
+  if not claim.of_tenants then
+    claim.of_tenants, claim.of_queues = set_of(claim.tenants) or {}, set_of(claim.queues) or {}
+  end
+  return (not claim.tenants or claim.of_tenants[row.tenant])
+    and (not claim.queues or claim.of_queues[row.queue])
+end
+
 -- Whether this very claim was made before. Then it gives those of its leases that still hold.
 function take.again(claim)
   local text = call('GET', claim_key(claim.nonce))
   if not text or tonumber(string.sub(text, 1, SEQ_SIZE)) <= NOW then return false end
   for at = SEQ_SIZE + 1, #text, SEQ_SIZE do
     local row = held(string.sub(text, at, at + SEQ_SIZE - 1))
-    if row and row.state == PROCESSING and row.lease > NOW and packs.leased_by(row, claim) then
+    if row and row.state == PROCESSING and row.lease > NOW and packs.leased_by(row, claim)
+      and asked_for(claim, row)
+    then
       take.add(row)
     end
   end

@@ -8,8 +8,12 @@ local function prune_jobs()
   rows.load(seqs)
   for _, seq in ipairs(seqs) do
     local row = rows.get(seq)
-    jobs.remove(row)
-    log.tail(rows.name_of(row), row.last)
+    if row then
+      jobs.remove(row)
+      log.tail(rows.name_of(row), row.last)
+    else
+      call('ZREM', DONE, seq)
+    end
   end
   return #seqs
 end

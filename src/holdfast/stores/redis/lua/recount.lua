@@ -10,9 +10,7 @@ local function scopes_of(row)
 end
 
 local function counted(seqs, sums)
-  rows.load(seqs)
-  for _, seq in ipairs(seqs) do
-    local row = rows.get(seq)
+  for _, row in ipairs(rows.list(seqs)) do
     for _, scope in ipairs(scopes_of(row)) do
       local name = counts.name(unpack(scope))
       local sum = sums[name] or {0, 0, 0, 0, 0, 0, 0, 0, 0}
