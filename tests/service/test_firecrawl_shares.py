@@ -6,9 +6,12 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from tests.service.firecrawl import KINDS, Badges, Bench, badge, benched
+from tests.service.firecrawl import CLAIM_S, KINDS, Badges, Bench, badge, benched
 
 from holdfast import limits
+from holdfast.limits import EXPIRED_MAX
+from holdfast.service.firecrawl import overdue
+from holdfast.testing.contract import builders
 
 FEW = 3
 MONTH_MS = 31 * 24 * 3600 * 1000
@@ -42,6 +45,10 @@ async def _marked(bench: Bench, who: str, crawl: str = "c") -> list[str]:
 async def _push(bench: Bench, team: str, id: str, crawl: str | None = None) -> None:
     job = {"id": id, "data": 1, "priority": 0, "listenable": False}
     await _ok(bench, team, "POST /queue/push", {"teamId": team, "job": job, "crawlId": crawl})
+
+
+async def _pop(bench: Bench, team: str) -> Any:
+    return await _ok(bench, team, f"POST /queue/pop/{team}", {"workerId": "w"})
 
 
 # -- markers of crawls -----------------------------------------------------------------------------
@@ -120,3 +127,59 @@ async def test_a_crawl_marker_takes_no_place_among_the_team_s_own(bench: Bench) 
 
     assert await _ok(bench, "modest", "GET /active/count/modest") == {"count": 0}
     assert await _ok(bench, "all", "GET /active/jobs/modest") == {"jobIds": []}
+
+
+# -- claims ----------------------------------------------------------------------------------------
+
+
+async def _overdue_mail(bench: Bench) -> None:
+    """Jobs that are nobody's of the wire, and will be overdue first."""
+    mail = [builders.job(f"{n}", queue="mail", ttl_us=500_000) for n in range(EXPIRED_MAX)]
+    await bench.store.enqueue(mail)
+
+
+async def test_overdue_jobs_of_others_do_not_hide_claims_past_their_time(bench: Bench) -> None:
+    """However many stand before, and whoever asks; a claim that holds stays."""
+    await _overdue_mail(bench)
+    for team, number in (("greedy", 1), ("modest", 3)):
+        for n in range(number + 1):
+            await _push(bench, team, f"{n}")
+        for _ in range(number):
+            await _pop(bench, team)
+    bench.clock.advance(CLAIM_S / 2)
+    held = await _pop(bench, "modest")
+    bench.clock.advance(CLAIM_S / 2)
+
+    cleaned = [
+        (await _ok(bench, who, "POST /cleanup/orphaned-claims", b""))["cleaned"]
+        for who in ("modest", "modest", "all", "all")
+    ]
+
+    assert cleaned == [3, 0, 1, 0]
+    assert len(await bench.store.expired(EXPIRED_MAX)) == EXPIRED_MAX
+    done = await _ok(bench, "modest", "POST /queue/complete", {"queueKey": held["queueKey"]})
+    assert done == {"success": True}
+
+
+async def test_many_claims_are_searched_in_bounded_steps(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each call goes on where the one before stopped, and looks at no more jobs than it may."""
+    monkeypatch.setattr(overdue, "WALK_MAX", 2)
+    await _overdue_mail(bench)
+    for number in range(5):
+        await _push(bench, "modest", f"{number}")
+        await _pop(bench, "modest")
+    for number in range(4):  # They come before the last, and are claimed anew.
+        await _ok(bench, "modest", "POST /queue/release", {"jobId": f"{number}"})
+    bench.clock.advance(CLAIM_S / 2)
+    for _ in range(4):
+        await _pop(bench, "modest")
+    bench.clock.advance(CLAIM_S / 2)
+
+    cleaned = [
+        (await _ok(bench, "modest", "POST /cleanup/orphaned-claims", b""))["cleaned"]
+        for _ in range(4)
+    ]
+
+    assert cleaned == [0, 0, 1, 0]

@@ -85,8 +85,8 @@ class Wire:
             service.store.hold, batch_max=BATCH_MAX, pending_max=PENDING_MAX
         )
         self.nonces = Nonces(service.store)
-        self.walked: OrderedDict[str | None, int] = OrderedDict()
-        """Where the searches for overdue jobs stopped, of a team or of all."""
+        self.walked: OrderedDict[tuple[bool, str | None], int] = OrderedDict()
+        """Where the searches for overdue claims (True) and jobs stopped, of a team or of all."""
         self._recounted_at = float("-inf")
         self._listed: OrderedDict[tuple[str, str], float] = OrderedDict()
         self._markers: OrderedDict[str, tuple[Micros, str | None]] = OrderedDict()
