@@ -15,7 +15,7 @@ from tests.service.firecrawl import CLAIM_S, KINDS, Badges, Bench, badge, benche
 from holdfast.errors import StoreUnavailable
 from holdfast.job import State
 from holdfast.limits import EXPIRED_MAX, HOLD_S_MAX
-from holdfast.scope import Scope, ScopeKind
+from holdfast.scope import Scope, ScopeKind, slot_scope_of
 from holdfast.scopes import ScopeHandle
 from holdfast.service.auth.nobody import NoAuth
 from holdfast.service.firecrawl import mapping, overdue
@@ -251,7 +251,7 @@ async def test_reconcile_under_load_corrects_nothing(
             """One more of everything for as long as somebody looks."""
             name = f"more{next(numbers)}"
             slots = [Take(mapping.team_scope("team").slot(name), name, 10**9)]
-            slots += [Take(mapping.crawl_scope("c").slot(f"a/0:/{name}"), OWNER, 10**9)]
+            slots += [Take(mapping.active_scope("c").slot(name), OWNER, 10**9)]
             more = msgspec.structs.replace(
                 builders.job(name, tenant="team", queue=mapping.QUEUE), group="c"
             )
@@ -366,7 +366,11 @@ async def test_health_says_whether_the_store_answers(bench: Bench) -> None:
     assert (refused.status, refused.json["code"]) == (503, "STORE_UNAVAILABLE")
 
 
-def test_no_team_can_have_the_name_of_the_crawls_tenant() -> None:
-    """What belongs to crawls is out of every team's reach."""
-    assert mapping.team_name(mapping.CRAWLS) != mapping.CRAWLS
+def test_no_team_can_have_the_name_of_a_crawls_tenant() -> None:
+    """What belongs to crawls is out of every team's reach, its own share of markers too."""
+    share = slot_scope_of(mapping.marker_share("team", "c", "j"))
+    scopes = [mapping.crawl_scope("c"), mapping.active_scope("c"), share]
+    for tenant in [scope.tenant for scope in scopes if scope is not None]:
+        assert mapping.team_name(tenant) != tenant
     assert mapping.crawl_scope("c") == Scope(mapping.CRAWLS, ScopeKind.GROUP, "c")
+    assert len({scope.tenant for scope in scopes if scope is not None}) == len(scopes)

@@ -12,6 +12,7 @@ from holdfast.check import check_name
 from holdfast.errors import InvalidInput
 from holdfast.job import Rules, State
 from holdfast.limits import DELAY_S_MAX, NAME_MAX, PRIORITY_MAX, PRIORITY_MIN, TENANT_MAX
+from holdfast.scope import slot_scope_of
 from holdfast.service.firecrawl import mapping
 from holdfast.service.firecrawl.mapping import BadKey, Claimed, Key
 from holdfast.store import Take, Tally
@@ -48,11 +49,12 @@ def test_the_longest_ids_fit_the_names_of_their_holds() -> None:
     """A claim's and a marker's name holds those of its team, its crawl and its job."""
     job, team, crawl = "j" * mapping.JOB_MAX, "t" * 128, "c" * 256
     claim = mapping.claim_hold(Key(team, "i" * 36, "token", job))
-    marker = mapping.crawl_scope(crawl).slot(mapping.crawl_marker(team, job))
+    of_team = [name(team, crawl, job) for name in (mapping.marker_share, mapping.marker_hold)]
 
-    assert max(len(claim), len(marker)) <= NAME_MAX
-    Take(claim, "o", 1).checked()
-    Take(marker, "o", 1).checked()
+    for name in (claim, mapping.active_scope(crawl).slot(job), *of_team):
+        assert len(name) <= NAME_MAX
+        Take(name, "o", 1).checked()
+        slot_scope_of(name)
 
 
 @pytest.mark.parametrize(
@@ -114,12 +116,15 @@ def test_a_claim_is_found_by_its_job_in_all_teams_or_in_one(job: str, team: str,
     assert mapping.claim_of(name, under, "token") == Claimed(tenant, id, "token")
 
 
-@given(ids, ids)
-def test_a_crawl_s_marker_tells_its_job(team: str, job: str) -> None:
-    """Under its caller's name, or under no name."""
-    name = mapping.name_of("jobId", job, 999)
-    for caller in (None, mapping.name_of("t", team, 999)):
-        assert mapping.marked_job(mapping.crawl_marker(caller, name)) == job
+@given(ids, ids, ids)
+def test_a_crawl_s_marker_tells_its_job(team: str, crawl: str, job: str) -> None:
+    """Its name is found under its crawl in all teams or in one, whatever the ids look like."""
+    tenant, group = (mapping.name_of("id", id, 999) for id in (team, crawl))
+    name = mapping.marker_hold(tenant, group, mapping.name_of("jobId", job, 999))
+
+    assert name.startswith(mapping.markers_under(group, tenant))
+    assert mapping.markers_under(group, tenant).startswith(mapping.markers_under(group, None))
+    assert mapping.marked_job(name, group) == job
 
 
 def test_a_push_becomes_a_job_of_ours() -> None:

@@ -61,17 +61,29 @@ async def unmark_crawl(ask: Ask) -> SuccessOut:
     return DONE
 
 
-async def _mark_crawl(ask: Ask, crawl: str, job: str, timeout_ms: int) -> None:
-    scope = mapping.crawl_scope(mapping.crawl_name(crawl))
-    own = ask.caller.tenant
-    name = scope.slot(mapping.crawl_marker(own, job))
-    await ask.wire.mark(own, Take(name, OWNER, mapping.marker_us(timeout_ms)))
+async def _mark_crawl(ask: Ask, id: str, job: str, timeout_ms: int) -> None:
+    """A marker counts against the team whose token sets it; tokens for all teams share one room."""
+    crawl, own, length = mapping.crawl_name(id), ask.caller.tenant, mapping.marker_us(timeout_ms)
+    if own is None:
+        await ask.wire.mark(own, Take(mapping.active_scope(crawl).slot(job), OWNER, length))
+        return
+    if length:
+        await ask.wire.list_crawl(crawl, own)
+    share, listed = (
+        Take(name(own, crawl, job), OWNER, length)
+        for name in (mapping.marker_share, mapping.marker_hold)
+    )
+    await ask.wire.mark(own, share, listed)
 
 
 async def jobs_of_crawl(ask: Ask) -> JobIdsOut:
     """A token for one team sees the markers that were set by such tokens, others see all."""
-    scope = mapping.crawl_scope(mapping.crawl_name(ask.part("crawl"), "crawl"))
-    under = scope.slot(mapping.crawl_markers(ask.caller.tenant))
-    holds = [hold async for hold in ask.wire.each_hold(under, LISTED_MAX)]
-    found = {mapping.marked_job(hold.name.removeprefix(scope.slots)): None for hold in holds}
+    crawl, own = mapping.crawl_name(ask.part("crawl"), "crawl"), ask.caller.tenant
+    found: dict[str, None] = {}
+    if own is None:
+        under = mapping.active_scope(crawl).slots
+        async for hold in ask.wire.each_hold(under, LISTED_MAX):
+            found[mapping.id_of(hold.name.removeprefix(under))] = None
+    async for hold in ask.wire.each_hold(mapping.markers_under(crawl, own), LISTED_MAX):
+        found[mapping.marked_job(hold.name, crawl)] = None
     return JobIdsOut(jobIds=list(found)[:LISTED_MAX])

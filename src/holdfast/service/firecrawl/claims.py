@@ -1,4 +1,4 @@
-"""How a release finds the token of a claim again, without the store ever showing it.
+"""How a release or a cleanup finds the token of a claim again, without the store ever showing it.
 
 A release names a job, not its lease, and may come to another process than the pop. So the nonce of
 a pop is made from a random salt and a secret of the store, and the claim's hold keeps the salt. Who
@@ -12,6 +12,7 @@ import hashlib
 import hmac
 import secrets
 
+from holdfast.clock import SECOND, Micros
 from holdfast.errors import StaleSetting
 from holdfast.store import Put, Store
 
@@ -19,6 +20,10 @@ SECRET = "firecrawl/secret"
 """The name of the setting."""
 SALT_BYTES = 16
 SALT_CHARS = 2 * SALT_BYTES
+KEPT_US: Micros = 3600 * SECOND
+"""How long the hold of a claim stays past the claim's time, so that a cleanup can end the claim; as
+long as the wire keeps the record of a job that has ended.
+"""
 
 
 class Nonces:

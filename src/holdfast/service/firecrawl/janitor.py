@@ -14,7 +14,7 @@ from holdfast.scope import ScopeKind
 from holdfast.service.api.system import READY_S
 from holdfast.service.firecrawl import mapping
 from holdfast.service.firecrawl.endpoint import Ask
-from holdfast.service.firecrawl.mapping import CRAWLS
+from holdfast.service.firecrawl.mapping import ACTIVE, CRAWLS
 from holdfast.service.firecrawl.overdue import Overdue, end_overdue
 from holdfast.service.firecrawl.shapes import CleanedOut, CorrectionOut, HealthOut, IdsOut
 from holdfast.store import Tally
@@ -109,19 +109,28 @@ async def teams(ask: Ask) -> IdsOut:
     """Teams that have jobs or markers, in a stable order, on from `after`."""
     after = ask.request.query_params.get("after")
     start = ("", "") if not after else (mapping.team_name(after, "after"), "")
-    return await _sampled(ask, ScopeKind.TENANT, ask.caller.tenant, start)
+    found = await _sampled(ask, ScopeKind.TENANT, ask.caller.tenant, start)
+    return IdsOut(ids=[mapping.id_of(one.tenant) for one in found])
 
 
 async def crawls(ask: Ask) -> IdsOut:
     """Crawls that were pushed to of late, or have markers; of a team, those that have jobs."""
     after = ask.request.query_params.get("after")
-    tenant = ask.caller.tenant or CRAWLS
-    start = (tenant, "" if not after else mapping.crawl_name(after, "after"))
-    return await _sampled(ask, ScopeKind.GROUP, tenant, start)
+    own, names = ask.caller.tenant, set[str]()
+    for tenant in (CRAWLS, ACTIVE) if own is None else (own,):
+        start = (tenant, "" if not after else mapping.crawl_name(after, "after"))
+        names |= {one.queue for one in await _sampled(ask, ScopeKind.GROUP, tenant, start)}
+    return IdsOut(ids=[mapping.id_of(name) for name in sorted(names)[: _limit(ask)]])
 
 
-async def _sampled(ask: Ask, by: ScopeKind, tenant: str | None, start: tuple[str, str]) -> IdsOut:
-    limit = ask.number("limit", SAMPLE_DEFAULT, SAMPLE_MAX)
+def _limit(ask: Ask) -> int:
+    return ask.number("limit", SAMPLE_DEFAULT, SAMPLE_MAX)
+
+
+async def _sampled(
+    ask: Ask, by: ScopeKind, tenant: str | None, start: tuple[str, str]
+) -> list[Tally]:
+    limit = _limit(ask)
     found: list[Tally] = []
     while len(found) < limit:
         wanted = min(PAGE_MAX, limit - len(found))
@@ -130,5 +139,4 @@ async def _sampled(ask: Ask, by: ScopeKind, tenant: str | None, start: tuple[str
         if len(page) < wanted:
             break
         start = (page[-1].tenant, page[-1].queue)
-    names = (one.tenant if by is ScopeKind.TENANT else one.queue for one in found)
-    return IdsOut(ids=[mapping.id_of(name) for name in names])
+    return found

@@ -4,13 +4,15 @@ team      a tenant. An id that is no legal name is escaped; the way back is exac
 crawl     a group in the team's tenant
 job       a job of ours in QUEUE with an id of ours: the client's may come twice
 claim     a lease; the queueKey carries its token, and a hold under CLAIMS lets release find it
-marker    a slot: of the team's tenant, or of the crawl's group in the tenant CRAWLS
+marker    a slot: of the team's tenant, or of the crawl's group in the tenant ACTIVE; a team's token
+          has a share of its own for the markers of crawls, and a hold under MARKED lists them
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import re
 import secrets
 from collections.abc import Callable, Iterable
@@ -43,7 +45,10 @@ from holdfast.store import Tally
 QUEUE = "firecrawl"
 TYPE = "firecrawl"
 CRAWLS = "%crawls"
-"""The tenant of what belongs to a crawl and names no team. No team's name can be this."""
+"""The tenant of the list of crawls and their teams. No team's name can be this."""
+ACTIVE = "%active"
+"""The tenant of the markers of crawls; apart from the list, which teams can fill."""
+MARKED = "firecrawl/active/"
 CLAIMS = "firecrawl/claim/"
 JOB_MAX = 256
 """Characters of a job's id, escaped: two of them, a team and a crawl still fit a name."""
@@ -320,12 +325,12 @@ def claims_under(job: str, tenant: str | None) -> str:
     return under if tenant is None else f"{under}{len(tenant)}:{tenant}/"
 
 
-_CLAIM = re.compile(r"([0-9]+):")
+_LENGTH = re.compile(r"([0-9]+):")
 
 
 def claim_of(name: str, under: str, token: str) -> Claimed | None:
     """Whose claim a hold stands for; `under` is what all names of the job's claims begin with."""
-    found = _CLAIM.match(name, len(under))
+    found = _LENGTH.match(name, len(under))
     if found is None:
         return None
     end = found.end() + int(found[1])
@@ -348,26 +353,40 @@ def team_scope(tenant: str) -> Scope:
 
 
 def crawl_scope(crawl: str) -> Scope:
-    """Where the markers of a crawl are, and the teams that pushed jobs of it."""
+    """Where the teams are listed that pushed jobs of a crawl."""
     return Scope(CRAWLS, ScopeKind.GROUP, crawl)
-
-
-def crawl_marker(caller: str | None, job: str) -> str:
-    """The slot of a marker; each tenant's callers have their own, others share one."""
-    return f"{crawl_markers(caller or '')}{job}"
-
-
-def crawl_markers(caller: str | None) -> str:
-    """What the slots of markers begin with: those of one tenant's callers, or all."""
-    return "a/" if caller is None else f"a/{len(caller)}:{caller}/"
-
-
-def marked_job(slot: str) -> str:
-    """The job of a crawl's marker."""
-    found = re.match(r"a/([0-9]+):", slot)
-    assert found is not None, "only slots under `crawl_markers` are asked about"
-    return id_of(slot[found.end() + int(found[1]) + 1 :])
 
 
 TEAMS = "t/"
 """What the slots begin with that name the teams of a crawl."""
+
+
+def active_scope(crawl: str) -> Scope:
+    """Where the markers of a crawl are that tokens for all teams set."""
+    return Scope(ACTIVE, ScopeKind.GROUP, crawl)
+
+
+def marker_share(tenant: str, crawl: str, job: str) -> str:
+    """The slot that counts a crawl's marker against the team whose token sets it. Each team has a
+    tenant of its own for these, which its token cannot reach by other routes.
+    """
+    own = f"{ACTIVE}/{hashlib.sha256(tenant.encode()).hexdigest()}"  # Any team's name fits.
+    return Scope(own, ScopeKind.GROUP, ACTIVE).slot(f"{len(crawl)}:{crawl}/{job}")
+
+
+def marker_hold(tenant: str, crawl: str, job: str) -> str:
+    """The name that lists such a marker by its crawl."""
+    return f"{markers_under(crawl, tenant)}{job}"
+
+
+def markers_under(crawl: str, tenant: str | None) -> str:
+    """What the names of a crawl's markers begin with: those of all teams' tokens, or of one's."""
+    under = f"{MARKED}{len(crawl)}:{crawl}/"
+    return under if tenant is None else f"{under}{len(tenant)}:{tenant}/"
+
+
+def marked_job(name: str, crawl: str) -> str:
+    """The id of the job that a marker in the list is for."""
+    found = _LENGTH.match(name, len(markers_under(crawl, None)))
+    assert found is not None, "only names of `marker_hold` are asked about"
+    return id_of(name[found.end() + int(found[1]) + 1 :])

@@ -7,7 +7,7 @@ import msgspec
 from holdfast.job import JobRecord, State
 from holdfast.lifecycle import Transition, lapse
 from holdfast.limits import BATCH_MAX, EXPIRED_MAX
-from holdfast.service.firecrawl.mapping import QUEUE
+from holdfast.service.firecrawl.mapping import QUEUE, Key, claim_hold, job_id
 from holdfast.service.firecrawl.pages import alive_jobs
 from holdfast.service.firecrawl.wire import REMEMBERED_MAX, Wire
 from holdfast.store import Selection
@@ -33,35 +33,57 @@ async def end_overdue(wire: Wire, tenant: str | None, what: Overdue) -> int:
     for _ in range(what.steps):
         overdue = await wire.store.expired(step)
         ours = [one for one in overdue if _is(what, one.job, tenant)]
-        acked = await wire.store.ack([lapse(one.job, one.token) for one in ours]) if ours else []
-        ended = sum(one.error is None for one in acked)
+        ended = await _end(wire, [lapse(one.job, one.token) for one in ours])
         done += ended
         if len(overdue) < step:
             break
         if not ended and step == EXPIRED_MAX:  # Others stand before, and are not ours to end.
-            return done + (0 if what.claims else await _walk(wire, tenant))
+            return done + await _walk(wire, tenant, what)
         if not ended:
             step = EXPIRED_MAX
     return done
 
 
-async def _walk(wire: Wire, tenant: str | None) -> int:
-    """Looks through the waiting jobs of the wire itself, on from where it stopped the last time."""
-    now = await wire.now()
-    select = Selection(tenant=tenant, queues=(QUEUE,), states=WAITING)
-    looked, late = 0, list[Transition]()
-    last = wire.walked.pop(tenant, 0)
+async def _walk(wire: Wire, tenant: str | None, what: Overdue) -> int:
+    """Looks through the jobs of the wire itself, on from where it stopped the last time."""
+    now, place = await wire.now(), (what.claims, tenant)
+    states, most = ((State.PROCESSING,), what.step) if what.claims else (WAITING, BATCH_MAX)
+    select = Selection(tenant=tenant, queues=(QUEUE,), states=states)
+    looked, late = 0, list[JobRecord]()
+    last = wire.walked.pop(place, 0)
     async for job in alive_jobs(wire.store, select, WALK_MAX, last or None):
         looked, last = looked + 1, job.seq
-        if job.expires_at is not None and job.expires_at <= now:
-            late.append(lapse(job, None))
-        if looked == WALK_MAX or len(late) == BATCH_MAX:
-            wire.walked[tenant] = last
+        until = job.lease_until if what.claims else job.expires_at
+        if until is not None and until <= now:
+            late.append(job)
+        if looked == WALK_MAX or len(late) == most:
+            wire.walked[place] = last
             break
     if len(wire.walked) > REMEMBERED_MAX:
         wire.walked.popitem(last=False)
-    acked = await wire.store.ack(late) if late else []
+    if not what.claims:
+        return await _end(wire, [lapse(job, None) for job in late])
+    tokens = [(job, await _token(wire, job)) for job in late]
+    return await _end(wire, [lapse(job, token) for job, token in tokens if token is not None])
+
+
+async def _end(wire: Wire, lapses: list[Transition]) -> int:
+    acked = await wire.store.ack(lapses) if lapses else []
     return sum(one.error is None for one in acked)
+
+
+async def _token(wire: Wire, job: JobRecord) -> str | None:
+    """Of the last claim of a job, by the hold that its pop took; None if a pop of the wire did not
+    claim it, or long ago: such a claim is left for upkeep and for the next pop.
+    """
+    id = job_id(job)
+    if id is None:
+        return None
+    name = claim_hold(Key(job.tenant, job.id, "", id))
+    for hold in await wire.store.hold(under=name, limit=1):
+        if hold.name == name:
+            return await wire.nonces.token(hold.note)
+    return None
 
 
 def _is(what: Overdue, job: JobRecord, tenant: str | None) -> bool:

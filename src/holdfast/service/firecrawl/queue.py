@@ -15,7 +15,7 @@ from holdfast.scope import Scope, ScopeKind
 from holdfast.scopes import ALIVE
 from holdfast.service.aside import aside, size_of
 from holdfast.service.firecrawl import mapping
-from holdfast.service.firecrawl.claims import note_of
+from holdfast.service.firecrawl.claims import KEPT_US, note_of
 from holdfast.service.firecrawl.endpoint import Ask
 from holdfast.service.firecrawl.mapping import QUEUE, TYPE, Claimed, Key
 from holdfast.service.firecrawl.overdue import Overdue, end_overdue
@@ -112,7 +112,7 @@ async def _given(ask: Ask, lease: Lease, found: PoppedOut, note: str | None) -> 
         acked = await ask.service.acks.submit(_transition(claimed, State.COMPLETED))
         return None if acked.error is not None else found.job
     name = mapping.claim_hold(Key(claimed.tenant, claimed.id, claimed.token, found.job.id))
-    await ask.wire.holds.submit(Take(name, OWNER, ask.wire.claim_us, note))
+    await ask.wire.holds.submit(Take(name, OWNER, ask.wire.claim_us + KEPT_US, note))
     return found
 
 

@@ -85,8 +85,8 @@ class Wire:
             service.store.hold, batch_max=BATCH_MAX, pending_max=PENDING_MAX
         )
         self.nonces = Nonces(service.store)
-        self.walked: OrderedDict[str | None, int] = OrderedDict()
-        """Where the searches for overdue jobs stopped, of a team or of all."""
+        self.walked: OrderedDict[tuple[bool, str | None], int] = OrderedDict()
+        """Where the searches for overdue claims (True) and jobs stopped, of a team or of all."""
         self._recounted_at = float("-inf")
         self._listed: OrderedDict[tuple[str, str], float] = OrderedDict()
         self._markers: OrderedDict[str, tuple[Micros, str | None]] = OrderedDict()
@@ -115,8 +115,8 @@ class Wire:
     # -- crawls ----------------------------------------------------------------------------------
 
     async def list_crawl(self, crawl: str, tenant: str) -> None:
-        """Says that the team has jobs of the crawl; before the first of them is stored. All teams
-        share the list, and it is a hint: a full one refuses no job.
+        """Says that the team has jobs or markers of the crawl; before the first is stored. All
+        teams share the list, and it is a hint: a full one refuses nothing.
         """
         now = time.monotonic()
         known = self._listed.pop((crawl, tenant), None)
@@ -173,7 +173,7 @@ class Wire:
         if mapping.alive(found):
             return found
         every = await self.store.count(None, by=ScopeKind.GROUP, part=crawl)
-        return [one for one in every if one.tenant != mapping.CRAWLS]
+        return [one for one in every if one.tenant not in (mapping.CRAWLS, mapping.ACTIVE)]
 
     async def tally(self, scope: Scope) -> list[Tally]:
         """One, or nothing."""
@@ -181,11 +181,14 @@ class Wire:
 
     # -- markers ---------------------------------------------------------------------------------
 
-    async def mark(self, tenant: str | None, take: Take) -> None:
+    async def mark(self, tenant: str | None, take: Take, *listed: Take) -> None:
         """Sets a marker or renews it; a length of 0 takes it away. `tenant` may ask how many of
-        its own have ended.
+        its own have ended. What lists the marker is taken in the same step: refused with it, too.
         """
-        hold = await self.holds.submit(take)
+        if listed:
+            hold, *_ = await self.store.hold([take, *listed])
+        else:
+            hold = await self.holds.submit(take)
         self._markers.pop(take.name, None)
         if take.length_us:
             self._markers[take.name] = hold.until, tenant
