@@ -18,8 +18,15 @@ STOP_S = 30.0
 
 
 @contextlib.contextmanager
-def serving(store: str, *options: str, env: Mapping[str, str] | None = None) -> Iterator[str]:
-    """Its URL; the process is ended by SIGTERM on exit, and must end by itself then."""
+def serving(
+    store: str,
+    *options: str,
+    env: Mapping[str, str] | None = None,
+    heard: list[str] | None = None,
+) -> Iterator[str]:
+    """Its URL; the process is ended by SIGTERM on exit, and must end by itself then. `heard` gets
+    what it wrote to its standard error.
+    """
     port = free_port()
     command = [sys.executable, "-m", "holdfast", "-q", "serve", f"--port={port}", *options]
     process = subprocess.Popen(
@@ -41,6 +48,8 @@ def serving(store: str, *options: str, env: Mapping[str, str] | None = None) -> 
             process.communicate()
             raise
     assert process.returncode == 0, told
+    if heard is not None:
+        heard.append(told)
 
 
 def _wait_until_ready(process: subprocess.Popen[str], url: str) -> None:

@@ -37,3 +37,25 @@ def test_the_lines_to_try_work_when_pasted(tmp_path: Path) -> None:
     assert "event: " in done.stdout
     assert TENANTS[0] in done.stdout
     assert "INVALID" not in done.stdout
+
+
+def test_jobs_that_fail_on_purpose_do_not_bury_the_lines_to_try(tmp_path: Path) -> None:
+    """What it prints is what to try, however many of its jobs fail."""
+    heard: list[str] = []
+    call = ["curl", "-sS", "-H", "Holdfast-Tenant: demo"]
+    failing = '{"type":"greet","payload":{"name":"nobody"},"queue":"mail","id":"fails"}'
+    with serving(f"sqlite:///{tmp_path}/jobs.db", "--demo", heard=heard) as url:
+        json = ["-H", "Content-Type: application/json", "-d", failing]
+        subprocess.run([*call, *json, f"{url}/v1/jobs"], check=True, timeout=BOUND_S)
+        done = subprocess.run(
+            [*call, f"{url}/v1/jobs/fails/result?wait=20"],
+            capture_output=True,
+            text=True,
+            timeout=BOUND_S,
+            check=True,
+        )
+
+    assert '"state":"failed"' in done.stdout
+    assert "Try, in another shell" in heard[0]
+    assert "Traceback" not in heard[0]
+    assert "attempt" not in heard[0]

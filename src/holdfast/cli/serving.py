@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 from functools import partial
@@ -67,6 +68,8 @@ def _worker(wish: Wish) -> App | None:
     if wish.demo:
         if wish.worker is not None:
             raise ConfigError(field="demo", why="brings a worker of its own; leave --worker out")
+        # Its jobs fail on purpose; what each says of it would bury the lines to try.
+        logging.getLogger("holdfast.worker").setLevel(logging.CRITICAL)
         return load_app("holdfast.cli.demo_jobs:app")
     return None if wish.worker is None else load_app(wish.worker)
 
