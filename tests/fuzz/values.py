@@ -38,7 +38,7 @@ OTHERS: tuple[Any, ...] = (None, True, False, [], {}, [[]], {"": ""}, {"__proto_
 
 def nested(depth: int, rng: random.Random) -> Any:
     """Lists in objects in lists, so deep."""
-    value: Any = rng.choice(OTHERS)
+    value: Any = copy.deepcopy(rng.choice(OTHERS))
     for level in range(depth):
         value = [value] if level % 2 else {"a": value}
     return value
@@ -52,7 +52,7 @@ def hostile(rng: random.Random) -> Any:
     if kind < 0.8:
         return rng.choice(TEXTS)
     if kind < 0.97:
-        return rng.choice(OTHERS)
+        return copy.deepcopy(rng.choice(OTHERS))  # What is made of it may be spoiled again.
     return nested(rng.choice((3, 60, 200)), rng)
 
 
