@@ -11,7 +11,7 @@ from hypothesis import strategies as some
 from holdfast.check import check_name
 from holdfast.errors import InvalidInput
 from holdfast.job import Rules, State
-from holdfast.limits import DELAY_S_MAX, NAME_MAX, PRIORITY_MAX, PRIORITY_MIN, TENANT_MAX
+from holdfast.limits import DELAY_S_MAX, GROUP_MAX, NAME_MAX, PRIORITY_MAX, PRIORITY_MIN, TENANT_MAX
 from holdfast.scope import slot_scope_of
 from holdfast.service.firecrawl import mapping
 from holdfast.service.firecrawl.mapping import BadKey, Claimed, Key
@@ -45,9 +45,10 @@ def test_an_id_without_a_name_is_refused_by_its_field() -> None:
     assert len(mapping.team_name("\n" * 42)) <= TENANT_MAX
 
 
-def test_the_longest_ids_fit_the_names_of_their_holds() -> None:
+@pytest.mark.parametrize("letter", ["x", "😀"])
+def test_the_longest_ids_fit_the_names_of_their_holds(letter: str) -> None:
     """A claim's and a marker's name holds those of its team, its crawl and its job."""
-    job, team, crawl = "j" * mapping.JOB_MAX, "t" * 128, "c" * 256
+    job, team, crawl = (letter * most for most in (mapping.JOB_MAX, TENANT_MAX, GROUP_MAX))
     claim = mapping.claim_hold(Key(team, "i" * 36, "token", job))
     of_team = [name(team, crawl, job) for name in (mapping.marker_share, mapping.marker_hold)]
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from starlette.requests import Request
-from tests.service.firecrawl import Badges, Bench, badge, benched
+from tests.service.firecrawl import KINDS, Badges, Bench, badge, benched
 
 from holdfast.service.firecrawl.endpoint import Line
 from holdfast.service.firecrawl.routes import LINES
@@ -44,9 +44,14 @@ def _named(line: Line) -> str:
     return f"{line.method} {line.path}"
 
 
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 @pytest.fixture
-async def bench() -> AsyncIterator[Bench]:
-    async with benched() as found:
+async def bench(kind: str) -> AsyncIterator[Bench]:
+    async with benched(kind=kind) as found:
         yield found
 
 
@@ -76,12 +81,12 @@ async def test_every_route_answers_what_is_right(bench: Bench, line: Line) -> No
 
 
 @pytest.mark.parametrize("line", LINES, ids=_named)
-async def test_every_route_asks_for_its_right(line: Line) -> None:
+async def test_every_route_asks_for_its_right(line: Line, kind: str) -> None:
     """A token with all rights but this one is refused; one with this one alone is not."""
     right = line.right or Right.READ
     others = [one for one in Right if one is not right]
     auth = Badges(badge("wrong", None, *others), badge("right", None, right))
-    async with benched(auth) as bench:
+    async with benched(auth, kind=kind) as bench:
         path, body = _path(line), BODIES.get(line.path)
         wrong = await bench.call(line.method, path, body, badge="wrong")
         good = await bench.call(line.method, path, body, badge="right")
@@ -91,23 +96,23 @@ async def test_every_route_asks_for_its_right(line: Line) -> None:
 
 
 @pytest.mark.parametrize("line", LINES, ids=_named)
-async def test_every_route_but_health_asks_who_calls(line: Line) -> None:
+async def test_every_route_but_health_asks_who_calls(line: Line, kind: str) -> None:
     """Nobody is told anything but that."""
 
     class Nobody:
         async def caller(self, request: Request) -> Caller:
             raise Unauthenticated(why="no token")
 
-    async with benched(Nobody()) as bench:
+    async with benched(Nobody(), kind=kind) as bench:
         answer = await bench.call(line.method, _path(line), BODIES.get(line.path))
 
     assert answer.status == (200 if line.right is None else 401)
 
 
 @pytest.mark.parametrize("line", NAMES_A_TEAM, ids=_named)
-async def test_a_token_for_one_team_acts_for_no_other(line: Line) -> None:
+async def test_a_token_for_one_team_acts_for_no_other(line: Line, kind: str) -> None:
     """In the path as in the body; its own it may."""
-    async with benched(Badges(badge("acme", "acme"), badge("evil", "evil"))) as bench:
+    async with benched(Badges(badge("acme", "acme"), badge("evil", "evil")), kind=kind) as bench:
         path, body = _path(line), BODIES.get(line.path)
         own = await bench.call(line.method, path, body, badge="acme")
         foreign = await bench.call(line.method, path, body, badge="evil")
@@ -116,10 +121,10 @@ async def test_a_token_for_one_team_acts_for_no_other(line: Line) -> None:
         assert await _stored(bench) == (1 if line.path == "/queue/push" else 0)
 
 
-async def test_what_names_no_team_stays_within_the_token_s() -> None:
+async def test_what_names_no_team_stays_within_the_token_s(kind: str) -> None:
     """Counts, claims, markers and samples of crawls; a service token sees all."""
     auth = Badges(badge("acme", "acme"), badge("evil", "evil"), badge("all", None))
-    async with benched(auth) as bench:
+    async with benched(auth, kind=kind) as bench:
 
         async def call(who: str, method: str, path: str, body: Any = None) -> Any:
             return (await bench.call(method, path, body, badge=who)).json
@@ -156,10 +161,10 @@ async def test_what_names_no_team_stays_within_the_token_s() -> None:
     assert (still, again["job"]["id"]) == (None, "j")
 
 
-async def test_a_token_for_other_queues_does_not_reach_the_wire() -> None:
+async def test_a_token_for_other_queues_does_not_reach_the_wire(kind: str) -> None:
     """The wire's queue is named `firecrawl`, and so is its type."""
     auth = Badges(badge("q", None, queues=("mail",)), badge("t", None, types=("mail",)))
-    async with benched(auth) as bench:
+    async with benched(auth, kind=kind) as bench:
         for line in LINES:
             answer = await bench.call(line.method, _path(line), BODIES.get(line.path), badge="q")
             assert answer.status == (200 if line.right is None else 403), line.path

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from tests.service.firecrawl import CLAIM_S, KINDS, Badges, Bench, badge, benched
 
 from holdfast import limits
-from holdfast.limits import EXPIRED_MAX
-from holdfast.service.firecrawl import overdue
+from holdfast.limits import EXPIRED_MAX, GROUP_MAX, TENANT_MAX
+from holdfast.service.firecrawl import mapping, overdue
 from holdfast.testing.contract import builders
 
 FEW = 3
@@ -18,9 +19,14 @@ MONTH_MS = 31 * 24 * 3600 * 1000
 
 
 @pytest.fixture(params=KINDS)
-async def bench(request: pytest.FixtureRequest) -> AsyncIterator[Bench]:
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+async def bench(kind: str) -> AsyncIterator[Bench]:
     callers = (badge("greedy", "greedy"), badge("modest", "modest"), badge("all", None))
-    async with benched(Badges(*callers), kind=request.param) as found:
+    async with benched(Badges(*callers), kind=kind) as found:
         yield found
 
 
@@ -127,6 +133,24 @@ async def test_a_crawl_marker_takes_no_place_among_the_team_s_own(bench: Bench) 
 
     assert await _ok(bench, "modest", "GET /active/count/modest") == {"count": 0}
     assert await _ok(bench, "all", "GET /active/jobs/modest") == {"jobIds": []}
+
+
+@pytest.mark.parametrize("letter", ["x", "😀"])
+async def test_the_longest_ids_can_be_marked_and_claimed(kind: str, letter: str) -> None:
+    """Their holds have names that a store takes, whoever sets them."""
+    team, crawl, job = letter * TENANT_MAX, letter * GROUP_MAX, letter * mapping.JOB_MAX
+    async with benched(Badges(badge("own", team), badge("all", None)), kind=kind) as bench:
+        assert [await _mark(bench, who, crawl, job) for who in ("own", "all")] == [200, 200]
+        path = f"/active/crawl/jobs/{quote(crawl)}"
+        for who in ("own", "all"):
+            assert await _ok(bench, who, f"GET {path}") == {"jobIds": [job]}
+        pushed = {"id": job, "data": 1, "priority": 0, "listenable": False}
+        body = {"teamId": team, "job": pushed, "crawlId": crawl}
+        await _ok(bench, "own", "POST /queue/push", body)
+        for _ in range(2):
+            found = await _ok(bench, "own", f"POST /queue/pop/{quote(team)}", {"workerId": "w"})
+            assert found["job"]["id"] == job
+            await _ok(bench, "all", "POST /queue/release", {"jobId": job})
 
 
 # -- claims ----------------------------------------------------------------------------------------
