@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from tests.service.asgi import Client
+from tests.service.firecrawl import KINDS
 
 from holdfast.service.app import application
 from holdfast.service.auth.nobody import NoAuth
@@ -29,3 +30,9 @@ async def service() -> AsyncIterator[Service]:
 def client(service: Service) -> Client:
     """Acts for the tenant `acme`."""
     return Client(application(service, owns_store=False), {"holdfast-tenant": ACME})
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    """A store that the Firecrawl wire is tried over."""
+    return str(request.param)

@@ -104,10 +104,10 @@ def status(url: str, **headers: str) -> int:
 # -- claims ----------------------------------------------------------------------------------------
 
 
-async def test_no_list_of_holds_shows_the_token_of_a_claim() -> None:
+async def test_no_list_of_holds_shows_the_token_of_a_claim(kind: str) -> None:
     """P3: a key that may only read could complete the job with it."""
     auth = Badges(badge("root", None), badge("reader", None, Right.READ))
-    async with benched(auth) as bench:
+    async with benched(auth, kind=kind) as bench:
         bench.client = bench.client.with_headers(badge="root")
         await bench.push("a")
         popped = await bench.pop()
@@ -124,10 +124,10 @@ async def test_no_list_of_holds_shows_the_token_of_a_claim() -> None:
         assert len(await bench.store.hold(under="firecrawl/claim/")) == 1
 
 
-async def test_what_a_claim_is_found_by_again_is_not_for_readers() -> None:
+async def test_what_a_claim_is_found_by_again_is_not_for_readers(kind: str) -> None:
     """The store's own secret, from which the claims' tokens come, is a setting for admins."""
     auth = Badges(badge("root", None), badge("reader", None, Right.READ, Right.OPERATE))
-    async with benched(auth) as bench:
+    async with benched(auth, kind=kind) as bench:
         bench.client = bench.client.with_headers(badge="root")
         await bench.push("a")
         await bench.pop()
@@ -138,9 +138,9 @@ async def test_what_a_claim_is_found_by_again_is_not_for_readers() -> None:
             assert answer.status == 403
 
 
-async def test_a_release_finds_the_claim_that_another_process_made() -> None:
+async def test_a_release_finds_the_claim_that_another_process_made(kind: str) -> None:
     """By the note in the store and the secret in the store, not by memory."""
-    async with benched() as bench:
+    async with benched(kind=kind) as bench:
         await bench.push("a")
         popped = await bench.pop()
         other = application(bench.service, mounts=[mounting(Settings())], owns_store=False)
@@ -154,9 +154,9 @@ async def test_a_release_finds_the_claim_that_another_process_made() -> None:
         assert await bench.complete(again["queueKey"])
 
 
-async def test_tokens_of_claims_cannot_be_foretold() -> None:
+async def test_tokens_of_claims_cannot_be_foretold(kind: str) -> None:
     """Each claim has a salt of its own: two are never alike, nor is one the other's beginning."""
-    async with benched() as bench:
+    async with benched(kind=kind) as bench:
         nonces = set()
         for number in range(20):
             await bench.push(f"j{number}")
@@ -186,11 +186,11 @@ async def test_what_was_open_before_stays_open(path: str) -> None:
 
 
 async def test_a_team_with_many_crawls_does_not_stop_the_pushes_of_others(
-    monkeypatch: pytest.MonkeyPatch,
+    kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """P19: the list of crawls is shared by all teams and is a hint; a full one refuses no job."""
     monkeypatch.setattr(limits, "SLOTS_MAX", 3)
-    async with benched() as bench:
+    async with benched(kind=kind) as bench:
         for number in range(6):
             await bench.push(f"j{number}", team="greedy", crawl=f"crawl-{number}")
 

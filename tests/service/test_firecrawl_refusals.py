@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from starlette.requests import Request
-from tests.service.firecrawl import KINDS, Badges, Bench, badge, benched
+from tests.service.firecrawl import Badges, Bench, badge, benched
 
 from holdfast.service.firecrawl.endpoint import Line
 from holdfast.service.firecrawl.routes import LINES
@@ -42,11 +42,6 @@ def _path(line: Line, team: str = "acme") -> str:
 
 def _named(line: Line) -> str:
     return f"{line.method} {line.path}"
-
-
-@pytest.fixture(params=KINDS)
-def kind(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from tests.service.firecrawl import CLAIM_S, KINDS, Badges, Bench, badge, benched
+from tests.service.firecrawl import CLAIM_S, Badges, Bench, badge, benched
 
 from holdfast import limits
 from holdfast.limits import EXPIRED_MAX, GROUP_MAX, TENANT_MAX
@@ -16,11 +16,6 @@ from holdfast.testing.contract import builders
 
 FEW = 3
 MONTH_MS = 31 * 24 * 3600 * 1000
-
-
-@pytest.fixture(params=KINDS)
-def kind(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 @pytest.fixture
