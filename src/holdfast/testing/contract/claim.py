@@ -33,6 +33,7 @@ async def test_a_lease_carries_the_job_a_token_and_a_deadline(bench: Bench) -> N
     assert lease.until == bench.clock.now() + 15 * SECOND
     assert lease.job.state is State.PROCESSING
     assert (lease.job.attempt, lease.job.fence) == (1, 1)
+    assert lease.fence == lease.job.created_at + 1
     assert (lease.job.worker, lease.job.lease_until) == ("w7", lease.until)
     assert lease.job.envelope.body == b"payload"
     assert await bench.get("a") == lease.job
