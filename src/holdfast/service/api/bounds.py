@@ -17,7 +17,7 @@ from holdfast.check import check_name, check_nonce, check_token, check_whole
 from holdfast.clock import SECOND
 from holdfast.codec import JSON, OBJECT, json_fault
 from holdfast.errors import InvalidInput, PayloadTooLarge
-from holdfast.job import By, NewJob, State, again, check_new
+from holdfast.job import By, NewJob, Rules, State, again, check_new, check_rules
 from holdfast.lifecycle import Transition, clip
 from holdfast.limits import (
     BATCH_MAX,
@@ -40,7 +40,6 @@ from holdfast.limits import (
     WORKER_MAX,
     within,
 )
-from holdfast.retry import PRESETS
 from holdfast.scope import PREFIX, SLOTS, Scope, ScopeKind, scope_of, slot_scope_of
 from holdfast.service.call import Call
 from holdfast.service.rights import Forbidden, Right
@@ -56,6 +55,8 @@ SETTLED = frozenset(
     {State.COMPLETED, State.FAILED, State.RETRYING, State.ENQUEUED, State.SCHEDULED}
 )
 """What an ack can make of a job."""
+
+USUAL = Rules()
 
 T = TypeVar("T")
 
@@ -200,12 +201,8 @@ def new_job(call: Call, job: NewJob) -> NewJob:
     check_new(job)
     check_whole("delay_us", job.delay_us, 0, DELAY_MAX)
     _optional("ttl_us", job.ttl_us, 1, DELAY_MAX)
-    _optional("timeout_us", rules.timeout_us, 1, DELAY_MAX)
-    _optional("key_us", rules.key_us, 0, DELAY_MAX)
-    check_whole("keep_us", rules.keep_us, 0, DELAY_MAX)
-    check_whole("keep_failed_us", rules.keep_failed_us, 0, DELAY_MAX)
-    if rules.retry != PRESETS["default"]:
-        rules.retry.checked()
+    if rules != USUAL:  # Nearly all are, and checking a retry policy takes longer than the rest.
+        check_rules(rules)
     if job.origin is not None:
         check_name("origin", job.origin, ID_MAX)
     return again(job)  # That an id is new is nobody's word but ours: it was chosen outside.
