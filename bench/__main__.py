@@ -7,15 +7,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import importlib.metadata
-import importlib.util
-import os
-import platform
 import signal
-import subprocess
 import sys
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
@@ -24,8 +18,10 @@ from bench import show
 from bench.charts import write_charts
 from bench.figures import Peers, Run
 from bench.measure import MEASURES, Bench, Sizes
-from bench.peers import FASTEST, HARNESS, ROOT, NoHarness, find_harness, measure_peers
+from bench.peers import ALL as PEER_MEASURES
+from bench.peers import FASTEST, HARNESS, NoHarness, find_harness, measure_peers
 from bench.places import NAMES, Missing, place
+from bench.run_info import keep, made, say
 from bench.verdict import checks
 
 
@@ -39,7 +35,7 @@ def main() -> None:
     if given.deep:
         sizes = msgspec.structs.replace(sizes, deep=given.deep)
     stopped = False
-    run = Run(made=_made(), sizes=msgspec.structs.asdict(sizes))
+    run = Run(made=made(), sizes=msgspec.structs.asdict(sizes))
     try:
         harness = None if given.peers is None else find_harness(given.harness)
         _measure_stores(run, given, sizes)
@@ -49,22 +45,23 @@ def main() -> None:
                 harness,
                 _peers(given.peers),
                 sizes,
-                _say,
+                say,
                 found=run.peers,
-                keep=lambda: _keep(run, given.json),
+                keep=lambda: keep(run, given.json),
+                measures=given.peer_measures,
             )
     except NoHarness as problem:
         sys.exit(str(problem))
     except KeyboardInterrupt:
         stopped = True
-        _say("stopped; what was measured so far follows")
+        say("stopped; what was measured so far follows")
     run.made["minutes"] = f"{(time.monotonic() - STARTED) / 60:.0f}"
     run.checks = checks(run)
-    _keep(run, given.json)
+    keep(run, given.json)
     print("\n".join(show.text(run)))
     if given.charts:
         for path in write_charts(run, Path(given.charts)):
-            _say(f"wrote {path}")
+            say(f"wrote {path}")
     if stopped:
         sys.exit(130)
 
@@ -79,7 +76,9 @@ def _arguments() -> argparse.Namespace:
         help=f"one of {', '.join(NAMES)}, or a store URL; repeat or join by commas; all without",
     )
     parser.add_argument(
-        "--measures", metavar="NAMES", help=f"of {', '.join(MEASURES)}, or none; all without"
+        "--measures",
+        metavar="NAMES",
+        help=f"of {', '.join(MEASURES)}, or none; all without. Peers: enqueue, drain, pickup",
     )
     parser.add_argument("--rounds", type=int, help="of each measure; medians count (default 3)")
     parser.add_argument("--deep", type=int, help="jobs of the deep queue (default 1,000,000)")
@@ -95,7 +94,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--json", metavar="FILE", help="writes all figures there")
     parser.add_argument("--charts", metavar="DIR", help="writes SVG charts there")
     given = parser.parse_args()
-    given.measures = _names(given.measures) or list(MEASURES)
+    # Ceilings and peers with 100 in flight take long: they belong to a run of everything.
+    asked = _names(given.measures)
+    given.peer_measures = PEER_MEASURES if asked in ([], ["none"]) else asked
+    given.measures = asked or list(MEASURES)
     for name in given.measures:
         if name not in (*MEASURES, "none"):
             parser.error(f"there is no measure {name!r}: {', '.join(MEASURES)}")
@@ -120,50 +122,13 @@ def _measure_stores(run: Run, given: argparse.Namespace, sizes: Sizes) -> None:
     for name in given.store if measures else ():
         try:
             with place(name) as where:
-                _say(f"{name} {where.version}")
-                bench = Bench(where, sizes, _say)
+                say(f"{name} {where.version}")
+                bench = Bench(where, sizes, say)
                 run.stores.append(bench.found)
                 asyncio.run(bench.run(measures))
         except Missing as lack:
-            _say(f"{name}: not measured: {lack}")
-        _keep(run, given.json)
-
-
-def _keep(run: Run, path: str | None) -> None:
-    """After every store: a run that is broken off has not been in vain."""
-    if path is not None:
-        Path(path).write_bytes(msgspec.json.format(msgspec.json.encode(run), indent=1) + b"\n")
-
-
-def _made() -> dict[str, str]:
-    """When, where and with what."""
-    commit = subprocess.run(
-        ["git", "describe", "--always", "--dirty"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=10,
-    ).stdout.strip()
-    uvloop = importlib.util.find_spec("uvloop") is not None
-    packages = ("holdfast", "msgspec", "asyncpg", "redis", *(("uvloop",) if uvloop else ()))
-    return {
-        "date": datetime.now(tz=UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "commit": commit,
-        "machine": f"{os.cpu_count()} cores, {_memory_gb()} GB, {platform.platform()}",
-        "python": platform.python_version(),
-        "loop": "uvloop" if uvloop else "asyncio",
-        "packages": ", ".join(f"{name} {importlib.metadata.version(name)}" for name in packages),
-        "load before": f"{os.getloadavg()[0]:.2f}",
-    }
-
-
-def _memory_gb() -> int:
-    return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9)
-
-
-def _say(text: str) -> None:
-    print(f"{datetime.now(tz=UTC):%H:%M:%S} {text}", file=sys.stderr, flush=True)
+            say(f"{name}: not measured: {lack}")
+        keep(run, given.json)
 
 
 STARTED = time.monotonic()

@@ -1,8 +1,9 @@
-"""`python -m bench.bloat --store postgresql://...`: what an old snapshot costs.
+"""`python -m bench.bloat`: what a transaction that stays open costs on PostgreSQL.
 
-Somebody's transaction that stays open keeps PostgreSQL from clearing away dead rows, and a queue
-makes many. Jobs come at a steady pace and a worker runs them, first without and then with such a
-transaction; what counts is the ratio, and whether claims get slower the longer it lasts.
+It keeps PostgreSQL from removing dead rows, and a queue makes many. Jobs come at a steady pace and
+a worker runs them, each time on a new schema: without any other transaction, with one that holds an
+old snapshot, and with one that has written and so holds a transaction id (xid). What counts are the
+ratios to the first, and whether claims get slower the longer the transaction lasts.
 """
 
 from __future__ import annotations
@@ -11,42 +12,61 @@ import argparse
 import asyncio
 import statistics
 import time
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 import msgspec
 
+from bench.places import place
 from bench.stores import fresh
+from bench.table import lines, number
 from holdfast import App, Context
-from holdfast.job import Lease
+from holdfast.core.job import Lease
 from holdfast.store import Claim
 from holdfast.worker.worker import Worker
 
 TICK_S = 0.02
+WARM_S = 5.0
 FILLER = "x" * 70
+HOLDS = ("nothing", "snapshot", "xid")
+"""What the other transaction holds."""
+THIRDS = ("first third", "second third", "last third")
+HEADS = ("held", "phase", "jobs/s", "claim p50 ms", "claim p95 ms")
 
 
 class Phase(msgspec.Struct):
     """What was seen in one stretch of time."""
 
+    held: str
     name: str
     done: int = 0
     seconds: float = 0.0
     claims: list[float] = []
 
-    def row(self) -> str:
+    @property
+    def per_s(self) -> float:
+        return self.done / self.seconds if self.seconds else 0.0
+
+    @property
+    def claim_ms(self) -> float:
+        """Median of the claims that got a job."""
+        return statistics.median(self.claims or [0.0]) * 1e3
+
+    def row(self) -> tuple[str, ...]:
         took = sorted(self.claims) or [0.0]
-        p50, p95 = statistics.median(took), took[int(len(took) * 0.95)]
-        rate = self.done / self.seconds if self.seconds else 0.0
-        return f"  {self.name:<28} {rate:>8,.0f} {p50 * 1e3:>12.2f} {p95 * 1e3:>12.2f}"
+        p95 = took[int(len(took) * 0.95)] * 1e3
+        figures = number(self.per_s), number(self.claim_ms, 2), number(p95, 2)
+        return self.held, self.name, *figures
 
 
 class Bench:
-    def __init__(self, url: str, per_s: int) -> None:
+    def __init__(self, url: str, per_s: int, held: str) -> None:
         self.app = App(url, concurrency=100, keep_s=0)
         self._per_s = per_s
-        self.phase = Phase("warm-up")
+        self._held = held
+        self.phase = Phase(held, "warm-up")
         self.phases: list[Phase] = []
         self._stop = asyncio.Event()
 
@@ -78,7 +98,7 @@ class Bench:
             await asyncio.sleep(TICK_S)
 
     async def during(self, name: str, seconds: float) -> None:
-        self.phase, started = Phase(name), time.monotonic()
+        self.phase, started = Phase(self._held, name), time.monotonic()
         await asyncio.sleep(seconds)
         self.phase.seconds = time.monotonic() - started
         self.phases.append(self.phase)
@@ -87,41 +107,73 @@ class Bench:
         self._stop.set()
 
 
-async def measure(url: str, per_s: int, seconds: float) -> list[Phase]:
-    parts = urlsplit(url)
-    bench = Bench(fresh(url, "bloat"), per_s)
-    async with bench.app, AsyncExitStack() as stack:
+@asynccontextmanager
+async def holding(url: str, held: str) -> AsyncIterator[None]:
+    """A transaction of somebody else's that stays open."""
+    other = await asyncpg.connect(urlunsplit((*urlsplit(url)[:3], "", "")))
+    try:
+        await other.execute("CREATE TABLE IF NOT EXISTS bench_bloat_other (written int)")
+        if held == "snapshot":
+            await other.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+            await other.fetchval("SELECT count(*) FROM pg_class")
+        elif held == "xid":
+            await other.execute("BEGIN")
+            await other.execute("INSERT INTO bench_bloat_other VALUES (1)")
+        yield
+    finally:
+        await other.close()  # which rolls back
+
+
+async def measure(url: str, per_s: int, seconds: float, held: str) -> list[Phase]:
+    """The transaction lasts for `seconds`; a third as long is measured before and after it."""
+    bench = Bench(fresh(url, "bloat"), per_s, held)
+    async with bench.app:
         worker = Worker(bench.app)
         working = [asyncio.create_task(worker.run()), asyncio.create_task(bench.send())]
-        await bench.during("warm-up", min(5.0, seconds))
-        await bench.during("no other transaction", seconds / 3)
-        other = await asyncpg.connect(urlunsplit((*parts[:3], "", "")))
-        stack.push_async_callback(other.close)
-        await other.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
-        await other.fetchval("SELECT count(*) FROM pg_class")
-        await bench.during("old snapshot, first third", seconds / 3)
-        await bench.during("old snapshot, second third", seconds / 3)
-        await bench.during("old snapshot, last third", seconds / 3)
-        await other.execute("ROLLBACK")
-        await bench.during("after it ended", seconds / 3)
+        await bench.during("warm-up", min(WARM_S, seconds))
+        await bench.during("before", seconds / 3)
+        async with holding(url, held):
+            for name in THIRDS:
+                await bench.during(name, seconds / 3)
+        await bench.during("after", seconds / 3)
         bench.stop()
         worker.stop()
         await asyncio.gather(*working)
     return bench.phases[1:]
 
 
-def main() -> None:
+def told(phases: Sequence[Phase]) -> list[str]:
+    """The table, and each hold's last third beside the same time without one."""
+    found = [*lines(HEADS, [phase.row() for phase in phases])]
+    last = {phase.held: phase for phase in phases if phase.name == THIRDS[-1]}
+    bare = last.get(HOLDS[0])
+    for held, phase in last.items():
+        if bare is not None and phase is not bare and bare.per_s and bare.claim_ms:
+            jobs, claim = phase.per_s / bare.per_s, phase.claim_ms / bare.claim_ms
+            found.append(
+                f"{held} held, {THIRDS[-1]}: {jobs:.2f} of the jobs/s and {claim:.2f} of the "
+                "claim's time without"
+            )
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="bench.bloat", description=__doc__)
-    parser.add_argument("--store", required=True, help="postgresql:// URL")
-    parser.add_argument("--per-s", type=int, default=800)
-    parser.add_argument("--seconds", type=float, default=60.0, help="how long the snapshot lasts")
-    given = parser.parse_args()
-    phases = asyncio.run(measure(given.store, given.per_s, given.seconds))
-    print(f"  {'':<28} {'jobs/s':>8} {'claim p50 ms':>12} {'claim p95 ms':>12}")
-    for phase in phases:
-        print(phase.row())
-    before, last = phases[0], phases[3]
-    print(f"throughput: {last.done / last.seconds / (before.done / before.seconds):.2f} of before")
+    parser.add_argument(
+        "--store", default="postgres", help="postgresql:// URL; a private server by default"
+    )
+    parser.add_argument("--per-s", type=int, default=800, help="jobs that come (default 800)")
+    parser.add_argument("--seconds", type=float, default=60.0, help="how long it is held")
+    parser.add_argument("--hold", default=",".join(HOLDS), help=f"of {', '.join(HOLDS)}")
+    given = parser.parse_args(arguments)
+    held = given.hold.split(",")
+    if not {*held} <= {*HOLDS}:
+        parser.error(f"--hold is of {', '.join(HOLDS)}")
+    phases: list[Phase] = []
+    with place(given.store) as where:
+        for one in held:
+            phases += asyncio.run(measure(where.url, given.per_s, given.seconds, one))
+    print("\n".join(told(phases)))
 
 
 if __name__ == "__main__":

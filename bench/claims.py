@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bench.stores import KEPT, QUEUE, Cost, claim_cost, claim_of, fill, finish_all, job, opened
-from holdfast.clock import SECOND
-from holdfast.scope import Scope, ScopeKind
+from holdfast.core.clock import SECOND
+from holdfast.core.scope import Scope, ScopeKind
 from holdfast.scopes import ScopeHandle
 from holdfast.store import Store
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 ANSWER_S_MAX = 900.0
@@ -46,15 +46,21 @@ class Member:
         return answer
 
 
+def member(url: str) -> contextlib.AbstractAsyncContextManager[Member]:
+    """A process of this project with this store open."""
+    return started([sys.executable, "-m", "bench.child", url])
+
+
 @contextlib.asynccontextmanager
-async def member(url: str) -> AsyncIterator[Member]:
-    """A process with this store open. Gone on exit, however that comes about."""
+async def started(command: Sequence[str], **options: Any) -> AsyncIterator[Member]:
+    """A process that answers commands. Gone on exit, however that comes about."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "bench.child", url),
+        *command,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         limit=LINE_MAX,
         start_new_session=True,  # Ctrl-C is the affair of the one that measures
+        **options,
     )
     try:
         yield Member(process)
@@ -64,17 +70,19 @@ async def member(url: str) -> AsyncIterator[Member]:
         await process.wait()
 
 
-async def until_ran(workers: list[Member], number: int) -> list[dict[str, Any]]:
-    """What each worker saw once all of them together ran so many."""
+async def until_ran(
+    workers: list[Member], number: int, counted: str = "ran"
+) -> list[dict[str, Any]]:
+    """What each worker saw once all of them together ran so many, or settled so many."""
     loop = asyncio.get_running_loop()
     most, moved_at = -1, loop.time()
     while True:
         seen = [await worker.do("seen") for worker in workers]
-        ran = sum(one["ran"] for one in seen)
+        ran = sum(one[counted] for one in seen)
         if ran >= number:
             return seen
         if ran > most:
             most, moved_at = ran, loop.time()
         if loop.time() - moved_at > STILL_S_MAX:
-            raise Failed(f"{ran:,} of {number:,} ran, and none for {STILL_S_MAX:.0f} s")
+            raise Failed(f"{ran:,} of {number:,} {counted}, none for {STILL_S_MAX:.0f} s")
         await asyncio.sleep(LOOK_S)

@@ -15,8 +15,8 @@ import time
 import msgspec
 
 from bench.stores import claim_of, fill, job, opened, settle
-from holdfast.job import Lease, NewJob
-from holdfast.limits import CLAIM_MAX
+from holdfast.core.bounds import CLAIM_MAX
+from holdfast.core.job import Lease, NewJob
 from holdfast.store import Store
 
 TICK_S = 0.01

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from bench.mix.figures import Mix
 from bench.rules import Drained
 from bench.stores import Cost
 
@@ -135,6 +136,7 @@ class Run(msgspec.Struct, kw_only=True, omit_defaults=True):
     sizes: dict[str, Any] = {}
     stores: list[Figures] = []
     peers: Peers | None = None
+    mix: Mix | None = None
     checks: list[Check] = []
 
     def store(self, name: str) -> Figures | None:

@@ -17,7 +17,7 @@ from statistics import median
 import msgspec
 
 from bench.stores import ENVELOPE, GONE, QUEUE, fresh
-from holdfast.job import NewJob
+from holdfast.core.job import NewJob
 from holdfast.store import Store
 from holdfast.stores import open_store
 

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -35,11 +35,13 @@ OURS = ("holdfast_redis", "holdfast_postgres", "holdfast_sqlite_full", "holdfast
 FASTEST = (
     *("dramatiq", "taskiq_stream", "saq_redis", "streaq", "huey_redis"),
     *("pgqueuer", "chancy", "procrastinate"),
-    *("huey_sqlite", "huey_sqlite_full", "litequeue", "persistqueue"),
+    *("huey_sqlite", "huey_sqlite_normal", "huey_sqlite_full", "litequeue", "persistqueue"),
 )
 """Of each engine, by what the harness found before."""
-THREADED = ("dramatiq", "huey_redis", "huey_sqlite", "huey_sqlite_full")
+THREADED = ("dramatiq", "huey_redis", "huey_sqlite", "huey_sqlite_normal", "huey_sqlite_full")
 """Their drain is also measured on one core, where they are up to twice as fast."""
+SCRIPTS = ("_inflight.py", "_environments.py")
+"""Ours that run beside the harness's `run.py`; the other files are adapters."""
 STEP_S_MAX = 3600.0
 STOP_S = 60.0
 
@@ -80,7 +82,7 @@ class Harness:
         for path in (self._place, *self._place.rglob("*")):  # the original may be read-only
             path.chmod(0o755 if path.is_dir() else 0o644)
         for each in (ROOT / "bench" / "adapters").glob("*.py"):
-            where = self._place if each.name == "_inflight.py" else self._place / "adapters"
+            where = self._place if each.name in SCRIPTS else self._place / "adapters"
             shutil.copyfile(each, where / each.name)
 
     def engines(self) -> dict[str, str]:
@@ -112,6 +114,13 @@ class Harness:
     def in_flight(self, out: str, names: list[str]) -> dict[str, Any]:
         path = self._folder / out
         self._python("_inflight.py", str(path), str(self._sizes.singles * 5), *names)
+        found: dict[str, Any] = json.loads(path.read_text())
+        return found
+
+    def environments(self, names: list[str]) -> dict[str, Any]:
+        """Where the interpreter of each adapter's environment is, and the version of its queue."""
+        path = self._folder / "environments"
+        self._python("_environments.py", str(path), *names)
         found: dict[str, Any] = json.loads(path.read_text())
         return found
 
@@ -160,6 +169,9 @@ def _started(command: list[str], env: dict[str, str], errors: Any) -> Iterator[A
             process.wait()
 
 
+ALL = ("ceilings", "enqueue", "in flight", "drain", "pickup")
+
+
 def measure_peers(
     source: Path,
     chosen: list[str],
@@ -168,8 +180,9 @@ def measure_peers(
     *,
     found: Peers,
     keep: Callable[[], None],
+    measures: Sequence[str] = ALL,
 ) -> None:
-    """Ours and the chosen ones: ceilings, enqueue, drain, pick-up. Medians are the reader's.
+    """Ours and the chosen ones, on the engines of the chosen ones. Medians are the reader's.
 
     Fills `found` engine by engine and calls `keep` after each: a run that is broken off has not
     been in vain, and ours is measured next to its rivals, for machines have slow minutes.
@@ -180,29 +193,40 @@ def measure_peers(
         unknown = sorted({*chosen} - {*engines})
         if unknown:
             raise NoHarness(f"the harness has no adapter {', '.join(unknown)}")
-        for turn in range(sizes.rounds):
+        for turn in range(sizes.rounds if "ceilings" in measures else 0):
             read_ceilings(found, harness.run(f"ceilings{turn}", "ceilings", ["-"], "--skip", "-"))
         keep()
         names = sorted({*OURS, *chosen})
-        for engine in sorted({engines[name] for name in names}):
-            _engine(harness, found, [name for name in names if engines[name] == engine], sizes)
+        for engine in sorted({engines[name] for name in chosen}):
+            on_engine = [name for name in names if engines[name] == engine]
+            _engine(harness, found, on_engine, sizes, measures)
             keep()
 
 
-def _engine(harness: Harness, found: Peers, names: list[str], sizes: Sizes) -> None:
+def _engine(
+    harness: Harness, found: Peers, names: list[str], sizes: Sizes, measures: Sequence[str]
+) -> None:
     key = names[0]
-    rows = read_rows(harness.run(f"speed-{key}", "single,bulk,drain", names))
+    speed = ["single", "bulk"] if "enqueue" in measures else []
+    speed += ["drain"] if "drain" in measures else []
+    rows = read_rows(harness.run(f"speed-{key}", ",".join(speed) or "none", names))
     found.rows += rows
     able = [one.name for one in rows if not one.not_run]
     threaded = [name for name in able if name in THREADED]
-    if threaded:
+    if threaded and "drain" in measures:
         read_pinned(found, harness.run(f"pinned-{key}", "drain", threaded, "--pin"))
     for turn in range(sizes.rounds):
-        read_pickups(found, harness.run(f"pickup-{key}-{turn}", "latency", able))
-        for name, one in harness.in_flight(f"inflight-{key}-{turn}", able).items():
-            row = found.row(name)
-            if row is not None and "per_s" in one:
-                row.concurrent.append(one["per_s"])
+        if "pickup" in measures:
+            read_pickups(found, harness.run(f"pickup-{key}-{turn}", "latency", able))
+        if "in flight" in measures:
+            _in_flight(found, harness.in_flight(f"inflight-{key}-{turn}", able))
+
+
+def _in_flight(into: Peers, found: dict[str, Any]) -> None:
+    for name, one in found.items():
+        row = into.row(name)
+        if row is not None and "per_s" in one:
+            row.concurrent.append(one["per_s"])
 
 
 # -- what the harness wrote ------------------------------------------------------------------------

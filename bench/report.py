@@ -1,12 +1,14 @@
-"""`python -m bench.report FILE`: puts the figures of a run into docs/performance.md.
+"""`python -m bench.report MIX NOOP`: puts the figures of runs into docs/performance.md.
 
-FILE is what `./scripts/bench --json FILE` wrote. Only what stands between the marks is replaced.
+The files are what `python -m bench.mix --json FILE` and `./scripts/bench --json FILE` wrote; one
+alone will do. The mix comes first, as the yardstick; the no-op is a second table. Only what stands
+between the marks of the page is replaced.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -34,26 +36,32 @@ def replaced(text: str, lines: list[str]) -> str:
     return "\n".join([head + BEGIN, *lines, END]) + tail
 
 
-def body(run: Run, folder: str) -> Iterator[str]:
-    """Tables, then charts."""
-    yield from page(run)
-    yield "\n### Charts\n"
-    for name, _ in charts(run):
+def body(runs: Sequence[Run], folder: str) -> Iterator[str]:
+    """The tables of the mix, those of the no-op, then charts."""
+    for run in sorted(runs, key=lambda run: run.mix is None):
+        yield "\n### Figures of the mix\n" if run.mix else "\n### Figures of the no-op\n"
+        yield from page(run)
+    drawn = [name for run in runs for name, _ in charts(run)]
+    if drawn:
+        yield "\n### Charts\n"
+    for name in drawn:
         yield f"![{name}]({folder}/{name}.svg)\n"
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="bench.report", description=__doc__)
-    parser.add_argument("file", type=Path)
+    parser.add_argument("files", type=Path, nargs="+", metavar="FILE")
     parser.add_argument("--page", type=Path, default=ROOT / "docs" / "performance.md")
-    given = parser.parse_args()
-    run = msgspec.json.decode(given.file.read_bytes(), type=Run)
-    run.checks = checks(run)
-    given.page.write_text(replaced(given.page.read_text(), list(body(run, "charts"))))
+    given = parser.parse_args(arguments)
+    runs = [msgspec.json.decode(path.read_bytes(), type=Run) for path in given.files]
+    for run in runs:
+        run.checks = checks(run)
+    given.page.write_text(replaced(given.page.read_text(), list(body(runs, "charts"))))
     folder = given.page.parent / "charts"
     for old in folder.glob("*.svg"):
         old.unlink()
-    for path in (given.page, *write_charts(run, folder)):
+    drawn = [path for run in runs for path in write_charts(run, folder)]
+    for path in (given.page, *drawn):
         print(f"wrote {path}")
 
 

@@ -24,9 +24,9 @@ from tests.service.live import serving
 
 from bench.figures import quantile
 from bench.requests import Connection, Sent, connect, hammer, request
-from holdfast.clock import micros
-from holdfast.job import Completed, Envelope, NewJob, Rules
-from holdfast.lifecycle import decide
+from holdfast.core.clock import micros
+from holdfast.core.job import Completed, Envelope, NewJob, Rules
+from holdfast.core.lifecycle import decide
 from holdfast.store import Claim, Store
 from holdfast.stores import open_store
 

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from statistics import median
-
-import msgspec
+from typing import Any
 
 from bench import table
 from bench.figures import Figures, Peer, Run, middle
-from bench.table import number
+from bench.mix.show import mix_about, mix_failed, mix_tables
+from bench.table import Table, number
 
-
-class Table(msgspec.Struct, frozen=True):
-    title: str
-    heads: tuple[str, ...]
-    rows: Sequence[tuple[str, ...]]
-    note: str = ""
+NOOP = "no-op jobs of about 100 bytes; leases, heartbeats and tokens on; retention 0"
 
 
 def tables(run: Run) -> Iterator[Table]:
     """Those that have something to show."""
-    for make in (_checks, _main, _load, _depth, _growth, _rules, _scaling, _peers, _ceilings):
+    if run.checks:
+        yield _checks(run)
+    if run.mix is not None:
+        yield from mix_tables(run.mix)
+    for make in (_main, _load, _depth, _growth, _rules, _scaling, _peers, _ceilings):
         made = make(run)
         if made.rows:
             yield made
@@ -30,15 +29,14 @@ def tables(run: Run) -> Iterator[Table]:
 def text(run: Run) -> Iterator[str]:
     """For the terminal."""
     yield "; ".join(f"{name} {value}" for name, value in run.made.items() if value)
-    yield "no-op jobs of about 100 bytes; leases, heartbeats and tokens on; retention 0"
+    yield from [NOOP] if run.mix is None else mix_about(run.mix)
     for one in tables(run):
         yield f"\n{one.title}"
         yield from table.lines(one.heads, one.rows, "  ")
         if one.note:
             yield f"  {one.note}"
-    for store in run.stores:
-        for name, why in store.failed.items():
-            yield f"\n{store.store} {name} failed: {why}"
+    for what in _failed(run):
+        yield f"\n{what}"
 
 
 def page(run: Run) -> Iterator[str]:
@@ -46,16 +44,33 @@ def page(run: Run) -> Iterator[str]:
     for name, value in run.made.items():
         if value:
             yield f"- {name}: {value}"
-    sizes = ", ".join(f"{name} {value:,}" for name, value in run.sizes.items())
+    sizes = ", ".join(f"{name} {_size(value)}" for name, value in run.sizes.items())
     yield f"- sizes: {sizes}"
+    for line in () if run.mix is None else mix_about(run.mix):
+        yield f"- {line}"
     for one in tables(run):
-        yield f"\n### {one.title}\n"
+        yield f"\n#### {one.title}\n"
         yield from table.markdown(one.heads, one.rows)
         if one.note:
             yield f"\n{one.note}"
-    failed = [(store, name) for store in run.stores for name in store.failed]
-    for store, name in failed:
-        yield f"\nNot measured: {store.store} {name} ({store.failed[name]})."
+    for what in _failed(run):
+        yield f"\nNot measured: {what}."
+
+
+def _failed(run: Run) -> Iterator[str]:
+    for store in run.stores:
+        for name, why in store.failed.items():
+            yield f"{store.store} {name} ({why})"
+    if run.mix is not None:
+        yield from mix_failed(run.mix)
+
+
+def _size(value: Any) -> str:
+    if isinstance(value, list):
+        return " and ".join(_size(each) for each in value)
+    if isinstance(value, bool):
+        return "with" if value else "without"
+    return f"{value:,}" if isinstance(value, int | float) else str(value)
 
 
 # -- each table ------------------------------------------------------------------------------------
@@ -74,7 +89,8 @@ def _checks(run: Run) -> Table:
     ]
     met = sum(one.met for one in run.checks)
     note = f"{met} of {len(run.checks)} met."
-    return Table("Targets", ("ratio", "found", "target", "against", "verdict"), rows, note)
+    title = "Floors of the no-op" if run.mix is None else "Floors of the mix"
+    return Table(title, ("ratio", "found", "target", "against", "verdict"), rows, note)
 
 
 def _main(run: Run) -> Table:
@@ -179,13 +195,17 @@ def _peers(run: Run) -> Table:
         *("worker us/job", "engine us/job", "pick-up p50 ms", "p99 ms"),
     )
     rows = sorted(run.peers.rows if run.peers else [], key=_rank)
+    in_flight = any(one.concurrent for one in rows)
     note = "A drain is the better one of those pinned to a core and not, where both were measured."
     commits = [each for one in rows for each in one.commits]
     if commits:  # which tells how busy the machine was
         shown = f"{number(min(commits))} to {number(max(commits))}"
         note += f" PostgreSQL did {shown} commits of one row a second just before its drains."
     return Table(
-        "Beside other queues, one worker process", heads, [_peer(one) for one in rows], note
+        "Beside other queues, one worker process",
+        heads,
+        [_peer(one, in_flight) for one in rows],
+        note,
     )
 
 
@@ -193,7 +213,7 @@ def _rank(one: Peer) -> tuple[str, float]:
     return one.engine, -(one.best_drain or 0.0)
 
 
-def _peer(one: Peer) -> tuple[str, ...]:
+def _peer(one: Peer, in_flight: bool) -> tuple[str, ...]:
     if one.not_run:
         return (one.name, one.engine, "not run", *[""] * 8)
     return (
@@ -201,7 +221,7 @@ def _peer(one: Peer) -> tuple[str, ...]:
         one.engine,
         one.version,
         number(middle(one.single)),
-        number(one.best_concurrent),
+        number(one.best_concurrent if in_flight else None),
         number(middle(one.bulk)),
         number(one.best_drain),
         number(middle(one.worker_us), 1),

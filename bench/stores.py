@@ -12,10 +12,10 @@ from itertools import islice
 
 import msgspec
 
-from holdfast.clock import SECOND, Micros
-from holdfast.job import Completed, Envelope, Lease, NewJob, Rules
-from holdfast.lifecycle import decide
-from holdfast.limits import BATCH_MAX, CLAIM_MAX
+from holdfast.core.bounds import BATCH_MAX, CLAIM_MAX
+from holdfast.core.clock import SECOND, Micros
+from holdfast.core.job import Completed, Envelope, Lease, NewJob, Rules
+from holdfast.core.lifecycle import decide
 from holdfast.store import Claim, Store
 from holdfast.stores import open_store
 

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import msgspec
+
 Row = Sequence[str]
+
+
+class Table(msgspec.Struct, frozen=True):
+    title: str
+    heads: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    note: str = ""
 
 
 def lines(heads: Row, rows: Sequence[Row], indent: str = "") -> Iterator[str]:

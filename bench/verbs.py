@@ -17,7 +17,7 @@ import msgspec
 
 from bench.stores import GONE, QUEUE, claim_of, job, opened, settle
 from bench.table import lines
-from holdfast.job import Lease
+from holdfast.core.job import Lease
 from holdfast.store import Store
 
 SIZES = (1, 100)

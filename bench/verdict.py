@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 
 from bench.figures import Check, Figures, Peer, Peers, Run, middle
-from bench.peers import OURS, ceiling
+from bench.mix.verdict import mix_checks
+from bench.peers import OURS
 
 SURVIVORS = ("dramatiq", "taskiq_stream", "streaq")
 """Those on Redis that give back what a killed worker held; the harness's measure `kill` shows it.
@@ -15,12 +16,14 @@ huey loses it, saq never runs it again.
 """
 SQLITE_FULL = ("huey_sqlite_full", "persistqueue")
 """Durable against power loss."""
-SQLITE_NORMAL = (*SQLITE_FULL, "litequeue")
+SQLITE_NORMAL = (*SQLITE_FULL, "huey_sqlite_normal", "litequeue")
 """At least against the death of processes and, but for the last commits, power loss; huey_sqlite
 is set to less.
 """
 Figure = Callable[[Peer], float | None]
 
+BULK_TIMES = 1.5
+"""The bulk enqueue, of the fastest peer on the engine, on SQLite FULL with that durability."""
 FLAT = 1.2
 """How much more a worker may hold with 100 times as many jobs queued."""
 
@@ -31,14 +34,13 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     ours: str
     engine: str
-    times: float
+    drain_times: float
     """The drain, of the fastest among `drain`."""
-    drain: Sequence[str] | None = None
-    part: float = 0.0
-    """The drain, of the ceiling whose name starts so."""
-    ceiling: str = ""
-    bulk: Sequence[str] | None = None
+    drain: Sequence[str]
+    single_times: float
+    """One enqueue at a time, of the fastest among `single`."""
     single: Sequence[str] | None = None
+    bulk: Sequence[str] | None = None
     pickup: Sequence[str] | None = None
 
 
@@ -47,36 +49,36 @@ ASKS = (
         title="Redis",
         ours="holdfast_redis",
         engine="redis",
-        times=5,
+        drain_times=4,
         drain=SURVIVORS,
-        part=0.3,
-        ceiling="Lua claim 100 with lease + ack 100",
+        single_times=0.9,
     ),
     Ask(
         title="PostgreSQL",
         ours="holdfast_postgres",
         engine="postgres",
-        times=2,
-        part=0.3,
-        ceiling="asyncpg claim 1000 + ack of the previous 1000",
+        drain_times=2.5,
+        drain=("pgqueuer",),
+        single_times=0.9,
     ),
     Ask(
         title="SQLite FULL",
         ours="holdfast_sqlite_full",
         engine="sqlite",
-        times=5,
-        drain=SQLITE_FULL,
-        part=0.25,
-        ceiling="sqlite3 WAL FULL claim 100",
-        bulk=SQLITE_FULL,
+        drain_times=4,
+        drain=("huey_sqlite_full",),
+        single_times=0.5,
         single=SQLITE_FULL,
+        bulk=SQLITE_FULL,
         pickup=SQLITE_FULL,
     ),
     Ask(
         title="SQLite NORMAL",
         ours="holdfast_sqlite_normal",
         engine="sqlite",
-        times=4,
+        drain_times=4,
+        drain=("huey_sqlite_normal",),
+        single_times=0.3,
         single=SQLITE_NORMAL,
     ),
 )
@@ -90,10 +92,13 @@ def checks(run: Run) -> list[Check]:
             found += _beside_peers(ask, run.peers)
     for store in run.stores:
         found += _alone(store)
+    if run.mix is not None:
+        found += mix_checks(run.mix)
     return found
 
 
 def _beside_peers(ask: Ask, peers: Peers) -> Iterator[Check]:
+    """The floors of the no-op."""
     ours = peers.row(ask.ours)
     if ours is None or ours.not_run:
         return
@@ -102,17 +107,12 @@ def _beside_peers(ask: Ask, peers: Peers) -> Iterator[Check]:
         for one in peers.rows
         if one.engine == ask.engine and one.name not in OURS and not one.not_run
     ]
-    yield from _times(f"{ask.title}: drain", ours, _among(rivals, ask.drain), _drain, ask.times)
-    if ask.ceiling:
-        top, mine = ceiling(peers, ask.ceiling), ours.best_drain
-        if top is not None and mine is not None:
-            what, against = f"{ask.title}: drain, of the ceiling", top[0].partition(",")[0]
-            yield Check(what=what, value=mine / top[1], target=ask.part, against=against)
-    yield from _times(f"{ask.title}: bulk enqueue", ours, _among(rivals, ask.bulk), _bulk, 2)
-    what = f"{ask.title}: 100 enqueues in flight"
-    yield from _times(what, ours, _among(rivals, ask.bulk), _concurrent, 3)
-    what = f"{ask.title}: enqueue one by one"
-    yield from _times(what, ours, _among(rivals, ask.single), _single, 1)
+    drain = _among(rivals, ask.drain)
+    yield from _times(f"{ask.title}: drain", ours, drain, _drain, ask.drain_times)
+    bulk = _among(rivals, ask.bulk)
+    yield from _times(f"{ask.title}: bulk enqueue", ours, bulk, _bulk, BULK_TIMES)
+    what, single = f"{ask.title}: enqueue one by one", _among(rivals, ask.single)
+    yield from _times(what, ours, single, _single, ask.single_times)
     yield from _pickups(ask.title, ours, _among(rivals, ask.pickup))
     if (us := middle(ours.worker_us)) is not None:
         what = f"{ask.title}: worker CPU, us a job"
@@ -189,7 +189,3 @@ def _bulk(one: Peer) -> float | None:
 
 def _single(one: Peer) -> float | None:
     return middle(one.single)
-
-
-def _concurrent(one: Peer) -> float | None:
-    return one.best_concurrent

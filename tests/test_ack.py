@@ -12,11 +12,11 @@ import msgspec
 import pytest
 
 from holdfast import State
-from holdfast.ack import CALLS_MAX, Acker, Settlement
-from holdfast.errors import JobCanceled, StoreError, StoreUnavailable
+from holdfast.ack import CALLS_MAX, Acker, PendingAck
+from holdfast.core.bounds import BATCH_MAX
+from holdfast.core.errors import JobCanceled, StoreError, StoreUnavailable
+from holdfast.core.job import Completed, Failed, Lease
 from holdfast.events import Announcer, Confirmed
-from holdfast.job import Completed, Failed, Lease
-from holdfast.limits import BATCH_MAX
 from holdfast.store import Acked, Ref
 from holdfast.stores import open_store
 from holdfast.testing import Faults, ManualClock
@@ -38,9 +38,9 @@ class Desk(Bench):
         self.acker = Acker(self.store, self.announcer, chance=lambda: 0.0)
         self.answers: dict[str, Acked] = {}
 
-    def settle(self, lease: Lease, outcome: Any, until_s: float = FAR_S) -> None:
+    def submit(self, lease: Lease, outcome: Any, until_s: float = FAR_S) -> None:
         end = time.monotonic() + until_s
-        self.acker.settle(Settlement(lease, outcome, lambda: end, self._answered))
+        self.acker.submit(PendingAck(lease, outcome, lambda: end, self._answered))
 
     def _answered(self, answer: Acked) -> None:
         assert answer.id not in self.answers
@@ -60,7 +60,7 @@ async def test_outcomes_that_wait_together_are_one_call(desk: Desk) -> None:
     await desk.put(*(f"j{n}" for n in range(100)))
 
     for lease in await desk.claim(100):
-        desk.settle(lease, Completed(1))
+        desk.submit(lease, Completed(1))
     await desk.acker.idle()
 
     assert desk.faults.count("ack") == 1
@@ -89,7 +89,7 @@ async def test_a_full_batch_does_not_wait_for_the_one_before(
     monkeypatch.setattr(desk.faults, "pass_on", slowly)
     async with asyncio.timeout(5):
         for lease in held:
-            desk.settle(lease, Completed())
+            desk.submit(lease, Completed())
         await full.wait()
         assert sent == [BATCH_MAX, BATCH_MAX]
         assert desk.acker.pending == many
@@ -106,7 +106,7 @@ async def test_an_outage_is_outlived(desk: Desk) -> None:
     lease = await desk.held("j1")
     desk.faults.fail("ack", times=3)
 
-    desk.settle(lease, Completed("r"))
+    desk.submit(lease, Completed("r"))
     assert desk.acker.pending == 1
     async with asyncio.timeout(5):
         await desk.acker.idle()
@@ -120,7 +120,7 @@ async def test_an_answer_that_was_lost_is_settled_once(desk: Desk) -> None:
     lease = await desk.held("j1")
     desk.faults.fail("ack", late=True)
 
-    desk.settle(lease, Completed("r"))
+    desk.submit(lease, Completed("r"))
     await desk.acker.idle()
 
     assert desk.answers["j1"].error is not None
@@ -133,8 +133,8 @@ async def test_an_outcome_is_given_up_when_its_lease_has_ended(desk: Desk) -> No
     late, early = await desk.claim(2)
     desk.faults.fail("ack", times=2)
 
-    desk.settle(late, Completed(), until_s=0.01)
-    desk.settle(early, Completed())
+    desk.submit(late, Completed(), until_s=0.01)
+    desk.submit(early, Completed())
     async with asyncio.timeout(5):
         await desk.acker.idle()
 
@@ -154,7 +154,7 @@ async def test_a_poison_outcome_fails_alone(desk: Desk, caplog: pytest.LogCaptur
 
     with caplog.at_level(logging.ERROR, "holdfast"):
         for lease in await desk.claim(3):
-            desk.settle(lease, Completed(1))
+            desk.submit(lease, Completed(1))
         await desk.acker.idle()
 
     assert desk.answers["a"].state is desk.answers["b"].state is State.COMPLETED
@@ -172,7 +172,7 @@ async def test_an_outcome_that_the_store_fails_at_keeps_nobody_waiting(desk: Des
     )
 
     for lease in await desk.claim(4):
-        desk.settle(lease, Completed(1), until_s=0.5)
+        desk.submit(lease, Completed(1), until_s=0.5)
     await desk.acker.idle()
 
     assert [desk.answers[id].state for id in "abc"] == [State.COMPLETED] * 3
@@ -186,8 +186,8 @@ async def test_an_outcome_that_the_rules_cannot_read_fails_alone(desk: Desk) -> 
     rules = msgspec.structs.replace(broken.job.rules, retry=None)
     broken = Lease(msgspec.structs.replace(broken.job, rules=rules), broken.token, broken.until)
 
-    desk.settle(broken, Failed("oh"))
-    desk.settle(a, Completed())
+    desk.submit(broken, Failed("oh"))
+    desk.submit(a, Completed())
     await desk.acker.idle()
 
     assert desk.answers["a"].state is State.COMPLETED
@@ -200,7 +200,7 @@ async def test_a_refusal_is_told_and_announces_nothing(desk: Desk) -> None:
     lease = await desk.held("j1")
     await desk.store.cancel([Ref("acme", "j1")])
 
-    desk.settle(lease, Completed())
+    desk.submit(lease, Completed())
     await desk.acker.idle()
 
     assert isinstance(desk.answers["j1"].error, JobCanceled)
@@ -212,9 +212,9 @@ async def test_outcomes_that_come_meanwhile_wait_for_the_next_batch(desk: Desk) 
     await desk.put("a", "b")
     a, b = await desk.claim(2)
 
-    desk.settle(a, Completed())
+    desk.submit(a, Completed())
     await asyncio.sleep(0)
-    desk.settle(b, Completed())
+    desk.submit(b, Completed())
     await desk.acker.idle()
 
     assert set(desk.answers) == {"a", "b"}

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from holdfast import App, Context, Fail, InvalidInput, Job, State
-from holdfast.errors import StoreUnavailable
+from holdfast.core.errors import StoreUnavailable
+from holdfast.core.job import Completed, Failed
 from holdfast.events import Confirmed
-from holdfast.job import Completed, Failed
 from holdfast.middleware import Call
 from holdfast.stores import open_store
 from holdfast.testing import (

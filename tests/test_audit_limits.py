@@ -8,10 +8,10 @@ import pytest
 
 from holdfast import operate
 from holdfast.audit import Audit
-from holdfast.clock import SECOND
-from holdfast.job import Completed, Event, EventKind
-from holdfast.lifecycle import decide
-from holdfast.scope import Scope, ScopeKind, ScopeSettings, encode
+from holdfast.core.clock import SECOND
+from holdfast.core.job import Completed, Event, EventKind
+from holdfast.core.lifecycle import decide
+from holdfast.core.scope import Scope, ScopeKind, ScopeSettings, encode
 from holdfast.scopes import ScopeHandle
 from holdfast.store import Claim
 from holdfast.stores import open_store

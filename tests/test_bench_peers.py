@@ -54,6 +54,18 @@ def test_our_adapters_say_all_that_the_harness_reads(name: str) -> None:
     assert "keep_s=0" in said["CONFIG"]
 
 
+def test_every_adapter_names_its_worker_so_that_the_harness_can_read_it() -> None:
+    """A list that is not a literal is passed over, and nothing would run."""
+    tree = ast.parse((ADAPTERS / "huey_sqlite_normal.py").read_text())
+    [worker] = [
+        ast.literal_eval(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "WORKER"
+    ]
+
+    assert "adapters.huey_sqlite_normal.huey" in worker
+
+
 def test_what_the_harness_wrote_is_read() -> None:
     """Rows of rounds become lists; what did not run keeps its reason."""
     drain = {"rate": 10.0, "worker_cpu_us": 20.0, "engine_cpu_us": None}

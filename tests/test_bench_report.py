@@ -10,7 +10,8 @@ import pytest
 from bench import show, table
 from bench.charts import Bar, Line, bars, charts, lines, write_charts
 from bench.figures import Check, Depth, Figures, Load, Peer, Peers, Run, Scale, middle, quantile
-from bench.report import BEGIN, END, NoMarks, body, replaced
+from bench.mix.figures import Cell, Entry, Mix, Row
+from bench.report import BEGIN, END, NoMarks, body, main, replaced
 from bench.rules import Drained
 from bench.stores import Cost
 
@@ -87,7 +88,36 @@ def test_the_page_of_this_project_has_a_place_for_figures() -> None:
     """And the tables of a run fit into it."""
     page = (ROOT / "docs" / "performance.md").read_text("utf-8")
 
-    assert "| Redis: drain | 5.50 |" in replaced(page, list(body(_run(), "charts")))
+    assert "| Redis: drain | 5.50 |" in replaced(page, list(body([_run()], "charts")))
+
+
+def test_the_mix_comes_before_the_no_op(tmp_path: Path) -> None:
+    """In whatever order the files are named; either alone will do. Other charts are gone."""
+    cell = Cell(store="redis", tenants=20, concurrency=10, limits=True)
+    row = Row(contestant="holdfast", cell=cell, drain=[7_000.0], failed=["failed: why"])
+    mix = Run(
+        made={"date": "today"},
+        sizes={"limits": [False, True], "tenants": [20, 1000]},
+        mix=Mix(rows=[row], stores={"redis": "7"}, entries=[Entry(name="holdfast", version="1")]),
+    )
+    page, files = tmp_path / "page.md", [tmp_path / "noop.json", tmp_path / "mix.json"]
+    page.write_text(f"{BEGIN}\n{END}\n")
+    (tmp_path / "charts").mkdir()
+    (tmp_path / "charts" / "old.svg").touch()
+    for path, run in zip(files, (_run(), mix), strict=True):
+        path.write_bytes(msgspec.json.encode(run))
+
+    main([*map(str, files), "--page", str(page)])
+
+    told = page.read_text()
+    assert told.index("### Figures of the mix") < told.index("#### The mix on redis")
+    assert told.index("#### The mix on redis") < told.index("### Figures of the no-op")
+    assert "- sizes: limits without and with, tenants 20 and 1,000" in told
+    assert "| holdfast | 20 | 10 | with |  | 7,000 |" in told
+    assert "Not measured: holdfast, redis, 20 tenants, concurrency 10, limits: failed: why." in told
+    assert not (tmp_path / "charts" / "old.svg").exists()
+    main([str(files[1]), "--page", str(page)])
+    assert "no-op" not in page.read_text()
 
 
 def test_charts_are_whole_svg(tmp_path: Path) -> None:

@@ -5,15 +5,13 @@ from __future__ import annotations
 from bench.figures import Check, Depth, Figures, Peer, Peers, Run
 from bench.verdict import checks
 
-LUA = "Lua claim 100 with lease + ack 100, redis-py asyncio, 1 loop (at-least-once)"
-
 
 def _peer(name: str, engine: str = "redis", **figures: list[float]) -> Peer:
     return Peer(name=name, engine=engine, **figures)  # type: ignore[arg-type]
 
 
-def _found(*rows: Peer, ceilings: dict[str, list[float]] | None = None) -> dict[str, Check]:
-    run = Run(made={}, peers=Peers(rows=list(rows), ceilings=ceilings or {}))
+def _found(*rows: Peer) -> dict[str, Check]:
+    run = Run(made={}, peers=Peers(rows=list(rows)))
     return {one.what: one for one in checks(run)}
 
 
@@ -27,29 +25,14 @@ def test_a_drain_on_redis_is_compared_with_those_that_survive_a_kill() -> None:
     )
 
     drain = found["Redis: drain"]
-    assert (drain.value, drain.target, drain.against, drain.met) == (5.0, 5, "dramatiq", True)
-
-
-def test_a_drain_is_compared_with_the_ceiling_of_its_engine() -> None:
-    """By the start of its name; the medians of both count."""
-    found = _found(_peer("holdfast_redis", drain=[25.0]), ceilings={LUA: [90.0, 100.0, 110.0]})
-
-    drain = found["Redis: drain, of the ceiling"]
-    assert (drain.value, drain.met) == (0.25, False)
+    assert (drain.value, drain.target, drain.against, drain.met) == (5.0, 4, "dramatiq", True)
 
 
 def test_a_drain_in_which_nothing_ran_is_not_met() -> None:
     """It is a figure, and the worst; a measure that was left out is none."""
-    found = _found(
-        _peer("holdfast_redis", drain=[0.0]),
-        _peer("dramatiq", drain=[4.0]),
-        ceilings={LUA: [100.0]},
-    )
+    found = _found(_peer("holdfast_redis", drain=[0.0]), _peer("dramatiq", drain=[4.0]))
 
-    assert {name: one.value for name, one in found.items()} == {
-        "Redis: drain": 0.0,
-        "Redis: drain, of the ceiling": 0.0,
-    }
+    assert {name: one.value for name, one in found.items()} == {"Redis: drain": 0.0}
 
 
 def test_a_rival_that_failed_does_not_count_as_a_slow_one() -> None:
@@ -79,16 +62,35 @@ def test_a_flushed_enqueue_is_compared_with_flushed_ones() -> None:
     assert found["SQLite NORMAL: enqueue one by one"].against == "litequeue"
 
 
-def test_a_peer_without_several_at_once_counts_with_its_best_way() -> None:
-    """A gather of a hundred is what its bulk figure was made with."""
-    found = _found(
-        _peer("holdfast_redis", concurrent=[60.0]),
-        Peer(name="saq_redis", engine="redis", single=[5.0], bulk=[12.0], how="gather x100"),
-        Peer(name="streaq", engine="redis", single=[5.0], bulk=[50.0], how="bulk API"),
+def test_a_drain_on_sqlite_is_compared_with_huey_of_the_same_durability() -> None:
+    """One that does not wait for the disk is no measure for one that does."""
+    rows = (
+        _peer("holdfast_sqlite_full", "sqlite", drain=[12.0]),
+        _peer("holdfast_sqlite_normal", "sqlite", drain=[40.0]),
+        _peer("huey_sqlite", "sqlite", drain=[15.0]),
+        _peer("huey_sqlite_normal", "sqlite", drain=[8.0], pinned=[10.0]),
+        _peer("huey_sqlite_full", "sqlite", drain=[3.0]),
+        _peer("litequeue", "sqlite", drain=[11.0]),
     )
 
-    flight = found["Redis: 100 enqueues in flight"]
-    assert (flight.value, flight.against) == (5.0, "saq_redis")
+    found = _found(*rows)
+
+    full, normal = found["SQLite FULL: drain"], found["SQLite NORMAL: drain"]
+    assert (full.value, full.target, full.against) == (4.0, 4, "huey_sqlite_full")
+    assert (normal.value, normal.target, normal.against) == (4.0, 4, "huey_sqlite_normal")
+
+
+def test_the_floors_of_an_enqueue_depend_on_the_engine() -> None:
+    """One by one and in bulk, each against the fastest."""
+    found = _found(
+        _peer("holdfast_postgres", "postgres", single=[9.0], bulk=[60.0]),
+        _peer("pgqueuer", "postgres", single=[10.0], bulk=[40.0]),
+        _peer("chancy", "postgres", single=[5.0], bulk=[4.0]),
+    )
+
+    single, bulk = found["PostgreSQL: enqueue one by one"], found["PostgreSQL: bulk enqueue"]
+    assert (single.value, single.target, single.met) == (0.9, 0.9, True)
+    assert (bulk.value, bulk.target, bulk.against) == (1.5, 1.5, "pgqueuer")
 
 
 def test_a_pick_up_may_not_be_later_than_the_best_one() -> None:

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from holdfast.coalesce import Coalescer
-from holdfast.errors import StoreError, StoreUnavailable
+from holdfast.core.errors import StoreError, StoreUnavailable
 
 
 class Sender:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from holdfast import App, Config, Context, RetryPolicy
-from holdfast.errors import ConfigError, UnknownStore
-from holdfast.retry import Backoff
+from holdfast.core.errors import ConfigError, UnknownStore
+from holdfast.core.retry import Backoff
 from holdfast.worker import Worker
 
 

@@ -12,11 +12,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast import errors, limits
 from holdfast.config import Config
+from holdfast.core import bounds, errors
+from holdfast.core.errors import HoldfastError
+from holdfast.core.job import EventKind, Reason, State
 from holdfast.enqueue import CHUNK_MAX
-from holdfast.errors import HoldfastError
-from holdfast.job import EventKind, Reason, State
 from holdfast.store import Capabilities, Store
 from holdfast.stores import STORES
 
@@ -203,7 +203,7 @@ def _defaults() -> dict[str, object]:
 def _limits() -> dict[str, float]:
     return {
         name: value
-        for name, value in vars(limits).items()
+        for name, value in vars(bounds).items()
         if name.isupper() and isinstance(value, int | float)
     }
 

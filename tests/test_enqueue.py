@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from holdfast import App, Context, InvalidInput, Job, PayloadTooLarge, RetryPolicy, State
-from holdfast.clock import micros
-from holdfast.enqueue import CHUNK_MAX
-from holdfast.errors import (
+from holdfast.core.clock import micros
+from holdfast.core.errors import (
     ConfigError,
     IdConflict,
     InvalidPayload,
     StoreUnavailable,
     StoreUnsupported,
 )
+from holdfast.enqueue import CHUNK_MAX
 from holdfast.store import Enqueued
 from holdfast.stores import open_store
 from holdfast.tenant import Tenant

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from holdfast import App, Context, Event
+from holdfast.core.job import EventKind
 from holdfast.events import Gap
-from holdfast.job import EventKind
 from holdfast.testing import ManualClock, drain
 
 

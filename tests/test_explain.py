@@ -10,15 +10,15 @@ import msgspec
 import pytest
 
 from holdfast import App, Context, JobNotFound, State
-from holdfast.clock import SECOND
+from holdfast.core.clock import SECOND
+from holdfast.core.job import Completed, Lease
+from holdfast.core.lifecycle import decide
+from holdfast.core.scope import BlockerKind
 from holdfast.explain import pace
-from holdfast.job import Completed, Lease
-from holdfast.lifecycle import decide
-from holdfast.roster import PREFIX, Present, Worker, nobody_for, roster
-from holdfast.scope import GateKind
 from holdfast.store import Claim, Take
 from holdfast.stores import open_store
 from holdfast.testing import ManualClock
+from holdfast.worker_registry import PREFIX, Present, Worker, nobody_for, present_workers
 
 
 class Place:
@@ -64,7 +64,7 @@ class Place:
         text = msgspec.json.encode(note).decode()
         await self.app.store.hold([Take(f"{PREFIX}w", "w", 3600 * SECOND, text)])
 
-    async def gates(self, id: str) -> list[GateKind]:
+    async def gates(self, id: str) -> list[BlockerKind]:
         return [gate.kind for gate in (await self.acme.explain(id)).gates]
 
 
@@ -105,7 +105,7 @@ async def test_a_job_that_runs_or_has_ended_says_so(place: Place) -> None:
     running = await place.gates("j")
     await place.finish(lease)
 
-    assert (running, await place.gates("j")) == ([GateKind.RUNNING], [GateKind.ENDED])
+    assert (running, await place.gates("j")) == ([BlockerKind.RUNNING], [BlockerKind.ENDED])
 
 
 async def test_nobody_there_to_run_it_is_a_gate(place: Place) -> None:
@@ -116,7 +116,7 @@ async def test_nobody_there_to_run_it_is_a_gate(place: Place) -> None:
         if said is not None:
             await place.worker(**said)
         found = await place.acme.explain(id)
-        assert [gate.kind for gate in found.gates] == [GateKind.NO_WORKER]
+        assert [gate.kind for gate in found.gates] == [BlockerKind.NO_WORKER]
         told.append(found.gates[0].words)
 
     assert told == [
@@ -142,10 +142,10 @@ async def test_the_gates_of_every_scope_are_named(place: Place) -> None:
     second, later = await place.acme.explain("second"), await place.acme.explain("later")
 
     kinds = {gate.kind for gate in second.gates}
-    assert kinds == {GateKind.PAUSE, GateKind.RATE, GateKind.ORDER, GateKind.LIMIT}
+    assert kinds == {BlockerKind.PAUSE, BlockerKind.RATE, BlockerKind.ORDER, BlockerKind.LIMIT}
     assert any("invoice 17" in gate.words and "ada" in gate.words for gate in second.gates)
     assert any("first" in gate.holders for gate in second.gates)
-    assert GateKind.SCHEDULE in {gate.kind for gate in later.gates}
+    assert BlockerKind.SCHEDULE in {gate.kind for gate in later.gates}
     assert later.not_before is not None
     assert later.not_before >= place.clock.now() + 60 * SECOND
 
@@ -165,7 +165,7 @@ async def test_the_place_in_line_and_the_pace_of_it_make_an_estimate(place: Plac
     assert (before.ahead, before.estimate_s) == (9, None)
     assert after.ahead == 4
     assert after.estimate_s == pytest.approx(10.0)
-    assert after.gates[0].kind is GateKind.TURN
+    assert after.gates[0].kind is BlockerKind.TURN
     assert await pace(place.app.store, "acme", "mail") is None
 
 
@@ -194,7 +194,7 @@ async def test_a_note_of_another_version_is_left_out(place: Place) -> None:
     await place.app.store.hold([Take(f"{PREFIX}old", "old", SECOND, "{}")])
     await place.app.store.hold([Take(f"{PREFIX}odd", "odd", SECOND, "nonsense")])
 
-    assert await roster(place.app.store) == []
+    assert await present_workers(place.app.store) == []
 
 
 @pytest.mark.parametrize("cut", ["tenants", "queues", "types"])

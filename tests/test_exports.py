@@ -53,7 +53,7 @@ def test_a_public_name_lives_in_the_module_that_its_class_says() -> None:
 
 def test_the_error_tree_in_the_docstring_is_the_real_one() -> None:
     """Every error is drawn, with its code."""
-    errors: Any = importlib.import_module("holdfast.errors")
+    errors: Any = importlib.import_module("holdfast.core.errors")
     drawn = errors.__doc__ or ""
     kinds: list[Any] = [
         kind

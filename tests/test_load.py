@@ -9,13 +9,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast import App, Context, InvalidInput, limits, operate
-from holdfast.clock import SECOND
+from holdfast import App, Context, InvalidInput, operate
+from holdfast.core import bounds
+from holdfast.core.clock import SECOND
 from holdfast.load import Load
-from holdfast.roster import PREFIX, Present
 from holdfast.store import Claim, Take
 from holdfast.stores import open_store
 from holdfast.testing import ManualClock
+from holdfast.worker_registry import PREFIX, Present
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -79,10 +80,10 @@ async def test_the_oldest_wait_is_of_a_line_that_may_run(app: App) -> None:
     """A paused one would call for workers that cannot help."""
     await put(app, 1, tenant="paused")
     await app.tenant("paused").scope().pause("why", "ada")
-    app.store._clock.advance(50)  # type: ignore[attr-defined]
+    app.store.inner._clock.advance(50)  # type: ignore[attr-defined]
     await put(app, 1)
-    app.store._clock.advance(10)  # type: ignore[attr-defined]
-    now = app.store._clock.now()  # type: ignore[attr-defined]
+    app.store.inner._clock.advance(10)  # type: ignore[attr-defined]
+    now = app.store.inner._clock.now()  # type: ignore[attr-defined]
 
     found = await operate.load(app.store, now=now)
 
@@ -158,7 +159,7 @@ async def test_a_look_counts_so_many_queues_and_says_so(
         await put(app, 1, queue=f"q{number}")
     assert (await operate.load(app.store)).whole
 
-    monkeypatch.setattr(limits, "LOAD_MAX", 3)
+    monkeypatch.setattr(bounds, "LOAD_MAX", 3)
     found = await operate.load(app.store)
 
     assert (found.waiting, found.whole) == (3, False)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import App, Context, InvalidInput, Job
-from holdfast.errors import ConfigError, StoreUnavailable
+from holdfast.core.errors import ConfigError, StoreUnavailable
 from holdfast.testing import drain
 
 
@@ -34,7 +34,7 @@ def an_app() -> tuple[App, Any]:
 @pytest.mark.parametrize("store", [None, 3, Path("jobs.db"), b"memory://"])
 def test_an_app_without_a_store_says_what_to_give(store: Any) -> None:
     """As when an environment variable is not set."""
-    with pytest.raises(ConfigError, match=r"give a URL, as in App\('sqlite:///jobs.db'\)"):
+    with pytest.raises(ConfigError, match=r"give a URL, for example App\('sqlite:///jobs.db'\)"):
         App(store)
 
 
@@ -48,11 +48,11 @@ async def test_a_type_that_was_not_called_is_told_from_a_job() -> None:
             lambda: acme.enqueue_many([send]),
             lambda: app.run_now(send),
         ):
-            with pytest.raises(InvalidInput, match=r"call it, as in send\(...\)"):
+            with pytest.raises(InvalidInput, match=r"call it, send\(...\)"):
                 await call()
-        with pytest.raises(InvalidInput, match=r"call it, as in Measure\(...\)"):
+        with pytest.raises(InvalidInput, match=r"call it, Measure\(...\)"):
             await acme.enqueue(Measure)  # type: ignore[arg-type]
-        with pytest.raises(InvalidInput, match="an_app a job type with"):
+        with pytest.raises(InvalidInput, match="decorate an_app with"):
             await acme.enqueue(an_app)  # type: ignore[arg-type]
         with pytest.raises(InvalidInput, match="decorate its function"):
             await acme.enqueue(asyncio.sleep(0))  # type: ignore[arg-type]
@@ -83,7 +83,7 @@ async def test_app_sync_inside_a_coroutine_is_refused() -> None:
 def test_what_is_decorated_must_be_a_function_or_a_class() -> None:
     """`@app.job("mail")` looks as if it named the queue."""
     for wrong in (("mail",), (print, print)):
-        with pytest.raises(ConfigError, match=r"as in @app.job\(queue='mail'\)"):
+        with pytest.raises(ConfigError, match=r"give options by name: @app.job\(queue='mail'\)"):
             App("memory://").job(*wrong)
 
 

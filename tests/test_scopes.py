@@ -7,17 +7,19 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast import App, Context, InvalidInput, State
-from holdfast.clock import SECOND
-from holdfast.errors import QueueFull, StaleSetting, StoreUnsupported
-from holdfast.job import EventKind
+from holdfast.core.clock import SECOND
+from holdfast.core.errors import QueueFull, StaleSetting, StoreUnsupported
+from holdfast.core.job import EventKind
+from holdfast.core.scope import NO_SETTINGS, GroupRules, Pause, Rate, Scope, ScopeKind
 from holdfast.listings import configured
-from holdfast.scope import NO_SETTINGS, GroupRules, Pause, Rate, Scope, ScopeKind
 from holdfast.scopes import STEP, handle, rate_text
 from holdfast.store import Claim, Put, Setting
 from holdfast.stores import open_store
+from holdfast.stores.memory.store import MemoryStore
 from holdfast.testing import ManualClock
 
 
@@ -173,7 +175,7 @@ async def test_it_does_not_try_for_ever(app: App, monkeypatch: pytest.MonkeyPatc
         ("scope", {"slots_count": 1}, "slots_count: must be true or false"),
         ("scope", {"max_runing": 1}, "Did you mean 'max_running'"),
         ("scope", {"groups": {"ordered": True}}, "is a setting of a queue, not a tenant"),
-        ("scope", {}, "say what"),
+        ("scope", {}, "name at least one of"),
         ("queue", {"max_queued": 5}, "is a setting of a tenant, not a queue"),
         ("group", {"weight": 5}, "is a setting of a tenant, not a group"),
     ],
@@ -205,11 +207,8 @@ def test_a_scope_that_cannot_be_named_is_refused_where_it_is_named() -> None:
 
 async def test_a_store_without_scopes_says_so() -> None:
     """A limit that is not kept would be a lie."""
-    store = open_store("memory://")
-    store.capabilities = type(store.capabilities)(
-        **{name: getattr(store.capabilities, name) for name in store.capabilities.__struct_fields__}
-        | {"scopes": False}
-    )
+    store = MemoryStore()
+    store.capabilities = msgspec.structs.replace(store.capabilities, scopes=False)
 
     async with App(store) as app:
         with pytest.raises(StoreUnsupported, match="does not support limits"):
@@ -365,7 +364,7 @@ async def test_slots_are_pushed_renewed_and_removed(app: App) -> None:
     renewed = await group.push_slot("page-1", 60)
 
     both, number = await group.slots(), await group.count_slots()
-    app.store._clock.advance(6)  # type: ignore[attr-defined]
+    app.store.inner._clock.advance(6)  # type: ignore[attr-defined]
     later = await group.slots()
     await group.remove_slot("page-1")
     await group.remove_slot("page-1")

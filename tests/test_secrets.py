@@ -9,10 +9,10 @@ import pytest
 from rich.console import Console
 from rich.pretty import Pretty
 
-from holdfast.clock import SECOND
-from holdfast.codec import JSON
-from holdfast.job import Envelope, JobRecord, Lease, Rules, State
-from holdfast.lifecycle import Transition
+from holdfast.core.clock import SECOND
+from holdfast.core.codec import JSON
+from holdfast.core.job import Envelope, JobRecord, Lease, Rules, State
+from holdfast.core.lifecycle import Transition
 from holdfast.service.firecrawl.mapping import Claimed, Key
 from holdfast.service.firecrawl.shapes import CompleteIn, JobOut, PoppedOut
 from holdfast.service.render import lease_out

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from holdfast.clock import SECOND
-from holdfast.job import Failed
-from holdfast.lifecycle import decide
+from holdfast.core.clock import SECOND
+from holdfast.core.job import Failed
+from holdfast.core.lifecycle import decide
 from holdfast.operate import examine
 from holdfast.store import Claim, Selection
 from holdfast.store_clock import LOOK_S, StoreClock
@@ -84,7 +84,7 @@ async def test_the_doctor_tells_of_jobs_that_could_not_be_read(
     place: tuple[MemoryStore, ManualClock],
 ) -> None:
     """P19: what was set aside is not forgotten."""
-    from holdfast.job import Reason
+    from holdfast.core.job import Reason
 
     store, _ = place
     await store.enqueue([job("bad")])

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast import App, Context, InvalidInput, JobNotFound, State, WaitTimeout
-from holdfast.errors import StoreUnavailable
+from holdfast.core.errors import StoreUnavailable
 from holdfast.stores import open_store
 from holdfast.testing import Faults, drain
 

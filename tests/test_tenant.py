@@ -22,7 +22,7 @@ from holdfast import (
     State,
     WaitTimeout,
 )
-from holdfast.errors import NotChangeable, QueueFull
+from holdfast.core.errors import NotChangeable, QueueFull
 from holdfast.testing import ManualClock, drain
 
 

@@ -13,8 +13,8 @@ import pytest
 from pydantic import BaseModel
 
 from holdfast import App, Context, InvalidInput, Job
-from holdfast.codec import Codecs
-from holdfast.errors import (
+from holdfast.core.codec import Codecs
+from holdfast.core.errors import (
     ConfigError,
     InvalidPayload,
     JobTypeAlreadyRegistered,
@@ -195,7 +195,7 @@ def test_a_class_that_is_no_job_is_refused(app: App) -> None:
     class Stranger:
         def run(self, ctx: Context) -> None: ...
 
-    with pytest.raises(ConfigError, match="derives from"):
+    with pytest.raises(ConfigError, match="must derive from"):
         app.job()(Stranger)  # type: ignore[type-var]
 
 

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from holdfast import App, Context, RetryPolicy
-from holdfast.errors import StaleSetting, StoreError
-from holdfast.job import Rules
-from holdfast.limits import TYPES_MAX
+from holdfast.core.bounds import TYPES_MAX
+from holdfast.core.errors import StaleSetting, StoreError
+from holdfast.core.job import Rules
 from holdfast.store import Put, Store
 from holdfast.stores import open_store
 from holdfast.testing import Faults
@@ -34,7 +34,7 @@ def an_app(store: Store, queue: str = "mail", priority: int = 0) -> App:
 def puts(faults: Faults) -> list[list[str]]:
     """The names of each call that set something."""
     calls = faults.calls.get("settings", [])
-    return [[put.name for put in call[0]] for call in calls if call]
+    return [[put.name for put in call[0]] for call in calls if call and call[0]]
 
 
 async def test_an_app_that_opens_publishes_its_types() -> None:

@@ -14,4 +14,4 @@ CONFIG = (
 )
 RECOVERY_KNOB = "lease_s=5 (default 60)"
 
-Client, worker, setup = system(probe.PG_DSN)
+Client, worker, setup = system(f"{probe.PG_DSN}?migrate=auto")

@@ -3,8 +3,7 @@
 from holdfast.app import App
 from holdfast.config import Config
 from holdfast.context import Context, Fail, Retry, Snooze, StopReason
-from holdfast.enqueue import EnqueuedMany
-from holdfast.errors import (
+from holdfast.core.errors import (
     HoldfastError,
     InvalidInput,
     JobCanceled,
@@ -15,14 +14,16 @@ from holdfast.errors import (
     StoreError,
     WaitTimeout,
 )
-from holdfast.job import By, Event, JobRecord, Reason, State
-from holdfast.retry import RetryPolicy
+from holdfast.core.job import By, Event, JobRecord, Reason, State
+from holdfast.core.retry import Backoff, Jitter, RetryPolicy
+from holdfast.enqueue import EnqueuedMany
 from holdfast.store import Enqueued
 from holdfast.tenant import Tenant
 from holdfast.typed import Job
 
 __all__ = [
     "App",
+    "Backoff",
     "By",
     "Config",
     "Context",
@@ -32,6 +33,7 @@ __all__ = [
     "Fail",
     "HoldfastError",
     "InvalidInput",
+    "Jitter",
     "Job",
     "JobCanceled",
     "JobFailed",

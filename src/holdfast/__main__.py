@@ -1,14 +1,14 @@
-"""`holdfast` and `python -m holdfast`: the command line, or how to get it."""
+"""`holdfast` and `python -m holdfast`: run the command line."""
 
 from __future__ import annotations
 
 import sys
 
-from holdfast.errors import MissingExtra
+from holdfast.core.errors import MissingExtra
 
 
 def main() -> None:
-    """Runs the command line; without its extra, says how to install it."""
+    """Runs the command line. If the extra `cli` is missing, prints how to install it."""
     try:
         from holdfast.cli import run
     except ModuleNotFoundError as error:

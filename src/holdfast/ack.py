@@ -1,9 +1,9 @@
-"""Who may change a running job? This file, nobody else: outcomes become transitions, in batches.
+"""Settles running jobs: turns outcomes into transitions and sends them to the store in batches.
 
-While a batch is on its way the next one gathers: no timer, no wait for a full batch, so that a
-crash finds few finished jobs unsettled. After a failed call an outcome is sent again until its
-lease has ended; from then on its deadline rescues the job. Nothing is settled twice, and nothing
-is lost in silence.
+No other module changes a running job. The next batch gathers while one is being sent: there is no
+timer and no wait for a full batch, so a crash leaves few finished jobs unsettled. After a failed
+call an outcome is sent again until its lease has ended; then the expired lease makes the job
+claimable again. No outcome is applied twice, and every lost outcome is logged.
 """
 
 from __future__ import annotations
@@ -17,36 +17,38 @@ from collections.abc import Callable
 import msgspec
 
 from holdfast.context import log_fields
-from holdfast.errors import HoldfastError, StoreError, away
+from holdfast.core.backoff import Delays
+from holdfast.core.bounds import BATCH_MAX
+from holdfast.core.errors import HoldfastError, StoreError, away
+from holdfast.core.job import Lease, Outcome
+from holdfast.core.lifecycle import Transition, decide
 from holdfast.events import Announcer, Confirmed
-from holdfast.job import Lease, Outcome
-from holdfast.lifecycle import Transition, decide
-from holdfast.limits import BATCH_MAX
+from holdfast.loop import Outage
 from holdfast.store import Acked, Store
 
 logger = logging.getLogger("holdfast.worker")
 
 CALLS_MAX = 2
-"""Full batches on their way at the same time. While one waits for the disk the next is put to work:
-with one at a time a busy worker on PostgreSQL ran 15 % fewer jobs.
+"""Maximum full batches being sent at the same time. One can wait for the disk while the next is
+processed: with one at a time a busy worker on PostgreSQL ran 15 % fewer jobs.
 """
 RETRY_FIRST_S = 0.05
 RETRY_MOST_S = 2.0
 
 
-class Settlement(msgspec.Struct, frozen=True, gc=False):
-    """An outcome on its way to the store."""
+class PendingAck(msgspec.Struct, frozen=True, gc=False):
+    """An outcome that the store has not answered yet."""
 
     lease: Lease
     outcome: Outcome
     until_s: Callable[[], float]
-    """The monotonic instant after which the lease has surely ended; heartbeats may move it."""
+    """The monotonic instant after which the lease has certainly ended; heartbeats may move it."""
     done: Callable[[Acked], None]
-    """Told once: what the store answered, or that it never did."""
+    """Called once, with the store's answer or with the error if there was none."""
 
 
 class Acker:
-    """Settles leases for one event loop. `chance` feeds the jitter of retries."""
+    """Settles leases for one event loop. `chance` provides the randomness for retry jitter."""
 
     def __init__(
         self, store: Store, announcer: Announcer, chance: Callable[[], float] = random.random
@@ -54,23 +56,24 @@ class Acker:
         self._store = store
         self._announcer = announcer
         self._chance = chance
-        self._waiting: list[Settlement] = []
+        self._outage = Outage(logger, "storing outcomes")
+        self._waiting: list[PendingAck] = []
         self._sending = 0
         self._calls: set[asyncio.Task[None]] = set()
 
     @property
     def pending(self) -> int:
-        """Outcomes the store has not answered yet."""
+        """The number of outcomes that the store has not answered yet."""
         return len(self._waiting) + self._sending
 
-    def settle(self, settlement: Settlement) -> None:
+    def submit(self, pending: PendingAck) -> None:
         """Sends the outcome with the next batch."""
-        self._waiting.append(settlement)
+        self._waiting.append(pending)
         if not self._calls or (len(self._waiting) >= BATCH_MAX and len(self._calls) < CALLS_MAX):
             self._calls.add(asyncio.get_running_loop().create_task(self._flush()))
 
     async def idle(self) -> None:
-        """Returns when every outcome was answered or given up."""
+        """Returns when every outcome has been answered or given up."""
         while self._calls:
             await asyncio.wait(self._calls)
 
@@ -87,12 +90,12 @@ class Acker:
                 finally:
                     self._sending -= len(batch)
                 if len(self._calls) > 1 and len(self._waiting) < BATCH_MAX:
-                    break  # One is enough for what is left.
+                    break  # One sender is enough for the rest.
         finally:
             self._calls.discard(own)
 
-    async def _send(self, batch: list[Settlement]) -> None:
-        pause = RETRY_FIRST_S
+    async def _send(self, batch: list[PendingAck]) -> None:
+        delays = Delays(RETRY_FIRST_S, RETRY_MOST_S, chance=self._chance)
         changes: list[Transition] | None = None
         while batch:
             try:
@@ -102,24 +105,25 @@ class Acker:
                 if len(batch) > 1 and not away(error):
                     await self._isolate(batch, error)
                     return
-                await asyncio.sleep(pause * (0.5 + self._chance()))
-                pause = min(pause * 2, RETRY_MOST_S)
+                self._outage.seen(error)
+                await asyncio.sleep(delays.next_s())
                 batch, changes = self._give_up_late(batch, changes or [], error)
                 continue
             except Exception as error:
                 await self._isolate(batch, error)
                 return
+            self._outage.over()
             for one, answer in answers:
                 self._answered(one, answer)
             return
 
-    def _decide(self, one: Settlement) -> Transition:
+    def _decide(self, one: PendingAck) -> Transition:
         return decide(one.outcome, one.lease.job, one.lease.token, self._chance())
 
     def _give_up_late(
-        self, batch: list[Settlement], changes: list[Transition], error: StoreError
-    ) -> tuple[list[Settlement], list[Transition]]:
-        """What may still be accepted; the rest is told that its lease ran out."""
+        self, batch: list[PendingAck], changes: list[Transition], error: StoreError
+    ) -> tuple[list[PendingAck], list[Transition]]:
+        """The outcomes that the store may still accept. The others get LeaseExpired."""
         now = time.monotonic()
         kept = []
         for one, change in zip(batch, changes, strict=True):
@@ -132,9 +136,9 @@ class Acker:
                 one.done(Acked(one.lease.job.id, error=error))
         return [one for one, _ in kept], [change for _, change in kept]
 
-    async def _isolate(self, batch: list[Settlement], error: Exception) -> None:
-        """A batch that cannot be taken is split, so that one bad outcome fails alone, and those
-        beside it do not wait until its lease has ended.
+    async def _isolate(self, batch: list[PendingAck], error: Exception) -> None:
+        """Sends a refused batch again in halves, so that one invalid outcome fails alone and does
+        not delay the others.
         """
         if len(batch) > 1:
             middle = len(batch) // 2
@@ -149,7 +153,7 @@ class Acker:
         )
         one.done(Acked(one.lease.job.id, error=wrapped))
 
-    def _answered(self, one: Settlement, answer: Acked) -> None:
+    def _answered(self, one: PendingAck, answer: Acked) -> None:
         if answer.error is not None:
             job = one.lease.job
             words = "job %s: outcome refused: %s"

@@ -1,4 +1,4 @@
-"""App: where job types are registered and a store is opened. The one object a program shares."""
+"""App: registers job types and opens a store. The one object that a program shares."""
 
 from __future__ import annotations
 
@@ -9,16 +9,9 @@ from functools import cached_property, partial
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
 
-from holdfast.check import check_name, check_whole
-from holdfast.clock import Clock, SystemClock, micros
-from holdfast.codec import OBJECT, Codec, Codecs, Upgrade
 from holdfast.config import Config
 from holdfast.context import Context
-from holdfast.enqueue import Enqueuer, Options, amend, checked
-from holdfast.errors import ConfigError, StoreUnavailable
-from holdfast.events import Announcer, Subscriber
-from holdfast.job import JobRecord, Rules, State
-from holdfast.limits import (
+from holdfast.core.bounds import (
     ATTEMPTS_MAX,
     PRIORITY_MAX,
     PRIORITY_MIN,
@@ -26,8 +19,16 @@ from holdfast.limits import (
     TENANT_MAX,
     TYPE_MAX,
 )
+from holdfast.core.check import check_name, check_whole
+from holdfast.core.clock import Clock, SystemClock, micros
+from holdfast.core.codec import OBJECT, Codec, Codecs, Upgrade
+from holdfast.core.errors import ConfigError, StoreUnavailable
+from holdfast.core.job import JobRecord, Rules, State
+from holdfast.core.retry import policy
+from holdfast.dispatch import Dispatcher, dispatched, name_of
+from holdfast.enqueue import Enqueuer, Options, amend, checked
+from holdfast.events import Announcer, Subscriber
 from holdfast.middleware import Middleware, chain
-from holdfast.retry import policy
 from holdfast.store import Store
 from holdfast.stores import open_store
 from holdfast.sync import SyncApp
@@ -50,22 +51,22 @@ K = TypeVar("K", bound=type[Job])
 
 
 class TypeOptions(Options, total=False):
-    """What `@app.job` may say of a type, beside the defaults of its enqueues."""
+    """The options of `@app.job` that are not also options of an enqueue."""
 
     name: str
-    """Stored with every job: keep it when the code moves. The function's or class's name by
-    default.
+    """The name stored with every job. Do not change it when the code moves. Default: the name of
+    the function or class.
     """
     cpu: bool
-    """Runs in a process of its own, for work that holds the interpreter."""
+    """Runs the handler in a child process, for CPU-bound work."""
     version: int
     upgrades: Mapping[int, Upgrade]
-    """From a version's plain data to the next one's, for each version below the present."""
+    """For each older version, a function from its plain data to that of the next version."""
     codec: str
 
 
 class JobDecorator(Protocol):
-    @overload  # A Job class is callable too; the first match is meant.
+    @overload  # A Job class is callable too; the first overload that matches applies.
     def __call__(self, target: K) -> K: ...  # type: ignore[overload-overlap]
     @overload
     def __call__(
@@ -88,7 +89,9 @@ class App:
         **settings: Any,
     ) -> None:
         self.config = Config.of(**settings)
-        self.store: Store = open_store(store, clock) if isinstance(store, str) else _store(store)
+        self.store: Dispatcher = (
+            open_store(store, clock) if isinstance(store, str) else _store(store)
+        )
         self.codecs = Codecs(pickle=self.config.pickle)
         for codec in codecs:
             self.codecs.register(codec)
@@ -98,9 +101,9 @@ class App:
         self.announcer = Announcer()
         self._users = 0
         self._process: int | None = None
-        """Which opened the store last."""
+        """The id of the process that opened the store last."""
         self._published = 0
-        """How many job types the store knows of."""
+        """The number of job types already published to the store."""
 
     # -- types -----------------------------------------------------------------------------------
 
@@ -135,12 +138,14 @@ class App:
 
     def _register(self, name: str, kind: Any, source: Any, options: TypeOptions) -> None:
         if not issubclass(kind, Job) or not callable(getattr(kind, "run", None)):
-            raise ConfigError(field=name, why="a job class derives from holdfast.Job and has run()")
+            raise ConfigError(
+                field=name, why="a job class must derive from holdfast.Job and define run()"
+            )
         own = ("name", "cpu", "version", "upgrades", "codec")
         defaults = checked({key: value for key, value in options.items() if key not in own})
         for option in ("id", "key", "run_at", "delay", "group", "tags", "ttl"):
             if option in defaults:
-                raise ConfigError(field=option, why="belongs to an enqueue, not to a job type")
+                raise ConfigError(field=option, why="is an option of enqueue, not of a job type")
         version = check_whole("version", options.get("version", 1), 1, 1_000_000)
         upgrades = options.get("upgrades", {})
         for step in range(min(upgrades, default=version), version):
@@ -184,13 +189,13 @@ class App:
     async def open(self) -> None:
         """Opens the store. Nested opens share it; the last close closes it.
 
-        In a forked child the opens of the parent do not count. Job types are published, so that
-        enqueues of other languages get their rules (`holdfast.types`).
+        In a forked child the opens of the parent do not count. Opening publishes the job types, so
+        that enqueues from other languages get their rules (`holdfast.types`).
         """
         if self._forked():
             if not self.store.capabilities.shared:
-                why = "it cannot be shared with a forked process; make the App after the fork"
-                raise StoreUnavailable(store=type(self.store).__name__, why=why)
+                why = "it cannot be shared with a forked process; create the App after the fork"
+                raise StoreUnavailable(store=name_of(self.store), why=why)
             self._users = 0
         if self._users == 0:
             await self.store.open()
@@ -201,11 +206,11 @@ class App:
             await publish(self.store, self.registry)
 
     def _forked(self) -> bool:
-        """Whether the store was opened by the process that this one was forked from."""
+        """Whether the parent process opened the store before it forked this one."""
         return self._process not in (None, os.getpid())
 
     async def close(self) -> None:
-        """Ends one `open`; does nothing when none is left."""
+        """Ends one `open`. Does nothing if none is left."""
         if self._users == 0 or self._forked():
             return
         self._users -= 1
@@ -225,12 +230,12 @@ class App:
         await self.close()
 
     def use_store(self, url: str) -> None:
-        """Moves the app to another store, before it is opened: for command lines and tests."""
+        """Replaces the store of an app that is not open yet; for command lines and tests."""
         if self._users:
             raise ConfigError(field="store", why="the app is open; close it first")
         self.store = open_store(url)
         self._published = 0
-        self.__dict__.pop("enqueuer", None)  # Was made for the other store.
+        self.__dict__.pop("enqueuer", None)  # It belongs to the previous store.
 
     # -- use -------------------------------------------------------------------------------------
 
@@ -239,7 +244,7 @@ class App:
         return Enqueuer(self.store, self.registry, self.codecs, self.config)
 
     def tenant(self, name: str) -> Tenant:
-        """The customer all further calls are made for."""
+        """A handle whose calls all act for this tenant."""
         check_name("tenant", name, TENANT_MAX)
         return Tenant(name, self.store, self.enqueuer, self.codecs)
 
@@ -249,12 +254,12 @@ class App:
         return SyncApp(self)
 
     def subscribe(self, subscriber: Subscriber) -> None:
-        """Calls back with every outcome this process's workers got confirmed. Must not block."""
+        """Registers a callback for confirmed outcomes of this process. It must not block."""
         self.announcer.subscribers.append(subscriber)
 
     async def run_now(self, job: AnyJob[R], *, tenant: str = "now") -> R:
-        """Runs a job here, without a store, through the same middleware; raises what the handler
-        raises.
+        """Runs a job in this process, without a store, through the same middleware. Raises what the
+        handler raises.
         """
         made = the_job(job)
         ctx = Context(_unstored(tenant, self.registry.of(made), made, self.codecs))
@@ -268,20 +273,20 @@ class App:
 
 
 def _misused() -> ConfigError:
-    why = "decorates a function or a class; options have names, as in @app.job(queue='mail')"
+    why = "decorates a function or a class; give options by name: @app.job(queue='mail')"
     return ConfigError(field="job", why=why)
 
 
-def _store(given: Store) -> Store:
+def _store(given: Store) -> Dispatcher:
     if hasattr(given, "enqueue") and hasattr(given, "capabilities"):
-        return given
+        return dispatched(given)
     is_what = "None (an environment variable that is not set?)" if given is None else repr(given)
-    why = f"is {is_what}; give a URL, as in App('sqlite:///jobs.db'), or a store"
+    why = f"is {is_what}; give a URL, for example App('sqlite:///jobs.db'), or a store"
     raise ConfigError(field="store", why=why)
 
 
 def _work_of(source: Any) -> Callable[..., Any]:
-    """The function that does the work."""
+    """The function that runs the job."""
     work: Callable[..., Any] = getattr(source, "run", source)
     return work
 
@@ -291,12 +296,14 @@ def _style(name: str, source: Any, cpu: bool) -> Style:
     if not inspect.iscoroutinefunction(work):
         return Style.PROCESS if cpu else Style.THREAD
     if cpu:
-        raise ConfigError(field="cpu", why=f"{name!r} is async; cpu=True needs a plain function")
+        raise ConfigError(
+            field="cpu", why=f"{name!r} is async; cpu=True needs a function defined with `def`"
+        )
     return Style.LOOP
 
 
 def _unstored(tenant: str, job_type: JobType, job: Job, codecs: Codecs) -> JobRecord:
-    now = SystemClock().now()  # Each run is a job of its own, and so has its own effect key.
+    now = SystemClock().now()  # Each run counts as a job of its own and has its own effect key.
     return JobRecord(
         tenant=check_name("tenant", tenant, TENANT_MAX),
         id="now",

@@ -1,8 +1,8 @@
-"""Were the promises kept? Reads the event log and tells every breach, in tests and in production.
+"""Checks the event log against the promises and reports every violation.
 
-One pass, in stored order, with a small state per job. It knows nothing of how a store works: what
-it checks is what the events claim happened. Events do not name the group of a job: limits of groups
-are checked where the caller can tell it.
+The audit reads the log once, in stored order, and keeps a small state per job. It knows nothing
+about the store's internals: it checks only what the events say. Events do not name the group of a
+job, so limits of groups are checked only if the caller provides the group.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from holdfast.clock import Micros
-from holdfast.job import Event, EventKind
-from holdfast.scope import Scope, ScopeKind, decode, scope_of
+from holdfast.core.clock import Micros
+from holdfast.core.job import Event, EventKind
+from holdfast.core.scope import Scope, ScopeKind, decode, scope_of
 
 ENDS = frozenset({EventKind.COMPLETED, EventKind.FAILED, EventKind.CANCELED})
 GIVES_UP = frozenset({EventKind.RETRYING, EventKind.RELEASED})
 
 
 class _Seen:
-    """What the log has said of one job so far."""
+    """What the log has recorded about one job so far."""
 
     __slots__ = ("ended", "fence", "until")
 
@@ -31,15 +31,15 @@ class _Seen:
         self.ended: EventKind | None = None
         self.fence = 0
         self.until: Micros | None = None
-        """The end of the lease that is open, if one is."""
+        """The deadline of the current lease, if there is one."""
 
 
 GroupOf = Callable[[str, str], str | None]
-"""The group of a job, from its tenant and id."""
+"""Returns the group of a job, given its tenant and id."""
 
 
 class Breach(msgspec.Struct, frozen=True):
-    """A promise that an event breaks."""
+    """A violation of a promise by an event."""
 
     promise: str
     tenant: str
@@ -49,7 +49,7 @@ class Breach(msgspec.Struct, frozen=True):
 
 
 class _Limits:
-    """The running limits in force, and who holds a lease under them."""
+    """The running limits in force, and the leases that count against them."""
 
     def __init__(self, group_of: GroupOf) -> None:
         self._group_of = group_of
@@ -57,7 +57,7 @@ class _Limits:
         self._held: dict[Scope, dict[str, Micros]] = {}
 
     def configured(self, event: Event) -> None:
-        """What was set counts from here on."""
+        """Applies a changed setting from this event on."""
         scope = scope_of(event.job_id)
         if scope is None:
             return
@@ -69,12 +69,12 @@ class _Limits:
                 self._most[scope] = most
 
     def held(self, event: Event) -> None:
-        """A lease was taken or renewed."""
+        """Records that a lease was taken or renewed."""
         for scope in self._scopes(event):
             self._held.setdefault(scope, {})[event.job_id] = event.until or event.at
 
     def free(self, event: Event) -> None:
-        """A lease has ended."""
+        """Records that a lease has ended."""
         for scope in self._scopes(event):
             self._held.get(scope, {}).pop(event.job_id, None)
 
@@ -86,7 +86,7 @@ class _Limits:
         return scopes
 
     def exceeded(self, event: Event) -> str | None:
-        """What a lease that was just taken exceeds, in words."""
+        """The limits that a new lease exceeds, as messages."""
         for scope in self._scopes(event):
             most = self._most.get(scope)
             if most is None or len(self._held[scope]) <= most:
@@ -99,13 +99,13 @@ class _Limits:
 
 
 class Audit:
-    """Feed it pages of events, oldest first; ask it what it found at any time."""
+    """Takes pages of events, oldest first. Its findings can be read at any time."""
 
     def __init__(self, group_of: GroupOf = lambda tenant, job_id: None) -> None:
         self.breaches: list[Breach] = []
         self.counts: dict[EventKind, int] = {}
         self.latest_rescue_us: Micros = 0
-        """The longest a lapsed lease waited past its deadline before its job was free again."""
+        """The longest time between the deadline of an expired lease and the release of its job."""
         self._jobs: dict[tuple[str, str], _Seen] = {}
         self._limits = _Limits(group_of)
 
@@ -114,30 +114,30 @@ class Audit:
             self.counts[event.kind] = self.counts.get(event.kind, 0) + 1
             if event.kind is EventKind.CONFIGURED:
                 self._limits.configured(event)
-                continue  # It is no job's.
+                continue  # The event belongs to no job.
             seen = self._jobs.setdefault((event.tenant, event.job_id), _Seen())
             self._read(event, seen)
 
     def ended(self, kind: EventKind) -> set[tuple[str, str]]:
-        """The (tenant, id) of the jobs that ended so."""
+        """The (tenant, id) of the jobs that ended in this state."""
         return {name for name, seen in self._jobs.items() if seen.ended is kind}
 
     @property
     def unended(self) -> set[tuple[str, str]]:
-        """The jobs the log has not seen end."""
+        """The jobs whose end is not in the log."""
         return {name for name, seen in self._jobs.items() if seen.ended is None}
 
     def _read(self, event: Event, seen: _Seen) -> None:
         kind = event.kind
         if kind is EventKind.ENQUEUED:
-            seen.begin()  # The id may have been another job's, whose record is long gone.
+            seen.begin()  # The id may have belonged to an earlier job whose record is deleted.
         if seen.ended is not None and kind in ENDS | GIVES_UP | {EventKind.LEASED}:
             self._breach("P6", event, f"{kind.value} after it was {seen.ended.value}")
         if kind is EventKind.LEASED:
             self._leased(event, seen)
         elif kind is EventKind.EXTENDED:
             if seen.until is None or event.fence != seen.fence:
-                self._breach("P3", event, "a lease was extended that nobody held")
+                self._breach("P3", event, "a lease was extended that no worker held")
             seen.until = event.until
             self._limits.held(event)
         elif kind is EventKind.RESCUED:
@@ -161,17 +161,17 @@ class Audit:
             self._breach("P13", event, exceeded)
 
     def _settled(self, event: Event, seen: _Seen) -> None:
-        """Only who holds a valid lease may say these; failing and canceling have other ways too."""
+        """Checks an event that only the holder of a valid lease may cause."""
         if event.kind is not EventKind.COMPLETED and event.kind not in GIVES_UP:
             return
         if seen.until is None or event.fence != seen.fence:
-            self._breach("P3", event, f"{event.kind.value} by nobody who held it")
+            self._breach("P3", event, f"{event.kind.value} by a worker without the lease")
         elif event.at >= seen.until:
             self._breach("P3", event, f"{event.kind.value} after its lease had expired")
 
     def _rescued(self, event: Event, seen: _Seen) -> None:
         if seen.until is None or event.at < seen.until:
-            self._breach("P2", event, "rescued from a lease that was valid")
+            self._breach("P2", event, "rescued although its lease was still valid")
         else:
             self.latest_rescue_us = max(self.latest_rescue_us, event.at - seen.until)
         self._limits.free(event)

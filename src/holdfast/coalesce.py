@@ -1,11 +1,11 @@
-"""Concurrent single calls become one batch call: plain user code gets batch speed.
+"""Combines concurrent single calls into one batch call, so that plain user code gets batch speed.
 
-While a batch is under way the next one gathers, so waiting calls cost no timer and a lone call no
-delay. A caller that was alone the last time is taken to be alone again: its call goes out from its
-own task. Each event loop has its own lane; a coalescer may be shared by threads that run loops.
+The next batch gathers while one is being sent, so no timer is needed and a single call is not
+delayed. If the last batch had one call, the next call is sent at once from its caller's own task.
+Each event loop has its own queue of calls; threads that run loops may share a coalescer.
 
-Those who travel together do not know each other: when a batch fails and the store is not away, its
-halves are sent again, until what cannot be sent fails alone.
+The calls of a batch are independent. If a batch fails and the store is reachable, its halves are
+sent again, until only the calls that cannot succeed fail.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 from weakref import WeakKeyDictionary
 
-from holdfast.errors import away
+from holdfast.core.errors import away
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
 class Coalescer(Generic[Item, Result]):
-    """`await submit(item)` gives the item's result out of the batch it travelled in."""
+    """`await submit(item)` returns the item's result from the batch in which it was sent."""
 
     def __init__(
         self,
@@ -32,76 +32,76 @@ class Coalescer(Generic[Item, Result]):
         pending_max: int,
         again: Callable[[Item], Item] = lambda item: item,
     ) -> None:
-        """`again` gives an item as it may be sent a second time, when the first call failed."""
+        """`again` returns the item in the form to send after a failed call."""
         self._send = send
         self._again = again
         self._batch_max = batch_max
         self._pending_max = pending_max
-        self._lanes: WeakKeyDictionary[asyncio.AbstractEventLoop, _Lane[Item, Result]]
-        self._lanes = WeakKeyDictionary()
+        self._states: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopState[Item, Result]]
+        self._states = WeakKeyDictionary()
 
     async def submit(self, item: Item) -> Result:
-        """Waits for room when too much is pending, then for the batch.
+        """Waits for room if too many items are pending, then for the batch.
 
-        A store that is away fails each call of the batch.
+        If the store is not reachable, each call of the batch fails.
         """
-        lane = self._lane()
-        if lane.quiet and lane.task is None and not lane.sending:
-            return await self._send_alone(lane, item)
-        while len(lane.waiting) >= self._pending_max:
-            await lane.flushed.wait()
+        state = self._state()
+        if state.quiet and state.task is None and not state.sending:
+            return await self._send_alone(state, item)
+        while len(state.waiting) >= self._pending_max:
+            await state.flushed.wait()
         return await self.push(item)
 
     def push(self, item: Item) -> asyncio.Future[Result]:
-        """Submits without waiting, also past the bound: for callers with a bound of their own."""
-        lane = self._lane()
+        """Submits without waiting and without the bound, for callers that have their own bound."""
+        state = self._state()
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Result] = loop.create_future()
-        lane.waiting.append((item, future))
-        if lane.task is None and not lane.sending:
-            lane.task = loop.create_task(self._flush(lane))
+        state.waiting.append((item, future))
+        if state.task is None and not state.sending:
+            state.task = loop.create_task(self._flush(state))
         return future
 
     @property
     def pending(self) -> int:
-        """Items of this loop not yet sent."""
-        return len(self._lane().waiting)
+        """The number of items of this loop that are not yet sent."""
+        return len(self._state().waiting)
 
-    def _lane(self) -> _Lane[Item, Result]:
+    def _state(self) -> _LoopState[Item, Result]:
         loop = asyncio.get_running_loop()
-        lane = self._lanes.get(loop)
-        if lane is None:
-            lane = self._lanes[loop] = _Lane()
-        return lane
+        state = self._states.get(loop)
+        if state is None:
+            state = self._states[loop] = _LoopState()
+        return state
 
-    async def _send_alone(self, lane: _Lane[Item, Result], item: Item) -> Result:
-        """Without a task and a future: 3 us instead of 8, a quarter of what an enqueue into memory
-        takes. A caller that is canceled takes its call with it.
+    async def _send_alone(self, state: _LoopState[Item, Result], item: Item) -> Result:
+        """Sends one item without a task and a future: 3 us instead of 8, which is a quarter of an
+        enqueue into memory. If the caller is canceled, its call is canceled too.
         """
-        lane.sending = True
+        state.sending = True
         try:
             [result] = await self._send([item])
             return result
         finally:
-            lane.sending = False
-            if lane.waiting:
-                lane.quiet = False
-                lane.task = asyncio.get_running_loop().create_task(self._flush(lane))
+            state.sending = False
+            if state.waiting:
+                state.quiet = False
+                state.task = asyncio.get_running_loop().create_task(self._flush(state))
 
-    async def _flush(self, lane: _Lane[Item, Result]) -> None:
+    async def _flush(self, state: _LoopState[Item, Result]) -> None:
         try:
-            while lane.waiting:
-                batch = lane.waiting[: self._batch_max]
-                del lane.waiting[: self._batch_max]
-                lane.flushed.set()
-                lane.flushed.clear()
+            while state.waiting:
+                batch = state.waiting[: self._batch_max]
+                del state.waiting[: self._batch_max]
+                state.flushed.set()
+                state.flushed.clear()
                 await self._deliver(batch)
-                lane.quiet = len(batch) == 1 and not lane.waiting
-                if not lane.quiet:
-                    # Those who were answered come again first, or each would wait for two batches.
+                state.quiet = len(batch) == 1 and not state.waiting
+                if not state.quiet:
+                    # Let answered callers submit again first, or each would wait for two batches.
                     await asyncio.sleep(0)
         finally:
-            lane.task = None
+            state.task = None
 
     async def _deliver(self, batch: list[tuple[Item, asyncio.Future[Result]]]) -> None:
         try:
@@ -117,25 +117,25 @@ class Coalescer(Generic[Item, Result]):
                 raise
             return
         for (_, future), result in zip(batch, results, strict=True):
-            if not future.done():  # The caller may have given up; its item was sent all the same.
+            if not future.done():  # The caller may have been canceled; its item was sent anyway.
                 future.set_result(result)
 
     async def _deliver_halves(self, batch: list[tuple[Item, asyncio.Future[Result]]]) -> None:
-        """One bad item in a thousand costs 20 calls; all of them bad, two for each."""
+        """Sends halves of a failed batch. One bad item in a thousand costs 20 calls."""
         again = [(self._again(item), future) for item, future in batch]
         middle = len(again) // 2
         await self._deliver(again[:middle])
         await self._deliver(again[middle:])
 
 
-class _Lane(Generic[Item, Result]):
+class _LoopState(Generic[Item, Result]):
     def __init__(self) -> None:
         self.waiting: list[tuple[Item, asyncio.Future[Result]]] = []
         self.task: asyncio.Task[None] | None = None
         self.quiet = False
-        """The last batch was of one call, and nobody came meanwhile."""
+        """Whether the last batch had one call and no other call arrived meanwhile."""
         self.sending = False
-        """A lone call is under way, from its caller's task."""
+        """Whether a single call is being sent from its caller's task."""
         self.flushed = asyncio.Event()
 
 

@@ -1,4 +1,4 @@
-"""The settings of an app, in one frozen value. Unknown and impossible ones are refused by name."""
+"""The settings of an app, as one frozen value. Errors name the unknown or invalid setting."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.check import check_name
-from holdfast.errors import ConfigError, InvalidInput, did_you_mean
-from holdfast.limits import (
+from holdfast.core.bounds import (
     ATTEMPTS_MAX,
     CONCURRENCY_MAX,
     DELAY_S_MAX,
@@ -19,13 +17,15 @@ from holdfast.limits import (
     RESULT_MAX,
     WAIT_S_MAX,
 )
-from holdfast.retry import RetryPolicy, policy
+from holdfast.core.check import check_name
+from holdfast.core.errors import ConfigError, InvalidInput, did_you_mean
+from holdfast.core.retry import RetryPolicy, policy
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
-    """Defaults are the numbers of the design. Lengths are in seconds, sizes in bytes."""
+    """The settings with their defaults. Durations are in seconds, sizes in bytes."""
 
-    # What a job gets unless its type or its enqueue says otherwise.
+    # Defaults of a job, for what its type and its enqueue do not set.
     queue: str = "default"
     max_attempts: int = 3
     retry: RetryPolicy | str = "default"
@@ -42,28 +42,28 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     # The worker.
     concurrency: int = 10
     concurrency_min: int | None = None
-    """The floor to which the worker may lower its concurrency; None is `concurrency`: it stays."""
+    """The lowest concurrency of a worker that adapts. None: the worker does not adapt."""
     memory_max_mb: int | None = None
-    """Above this the worker lowers its concurrency; None does not look."""
+    """The worker lowers its concurrency above this memory use. None: no check."""
     prefetch: int | None = None
-    """Leases waiting in the worker beyond the running ones; None is as many as `concurrency`."""
+    """Leases that a worker holds beyond its running jobs. None: as many as `concurrency`."""
     lease_s: float = 60.0
     heartbeat_s: float | None = None
-    """None is a third of the lease."""
+    """None: a third of the lease."""
     poll_s: float = 1.0
-    """How long an idle worker sleeps when nothing wakes it."""
+    """How long an idle worker sleeps if no wake-up arrives."""
     drain_s: float = 30.0
     unknown_delay_s: float = 5.0
-    """First pause of a job whose type this worker does not know; it doubles."""
+    """First delay of a job whose type this worker does not know. It doubles each time."""
 
     # Upkeep.
     upkeep: bool = True
     leader_s: float = 5.0
-    """How long the hold of the process that does the upkeep lasts."""
+    """How long a process stays upkeep leader without renewing."""
     rescue_every_s: float = 1.0
     prune_every_s: float = 5.0
     reconcile_every_s: float = 300.0
-    """Between recounts of what the limits count."""
+    """Seconds between recounts of the numbers that limits use."""
     events_keep_s: float = 24 * 3600.0
 
     @property
@@ -73,18 +73,18 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def floor(self) -> int:
-        """Below this the worker never lowers its concurrency."""
+        """The lowest concurrency of the worker."""
         return self.concurrency if self.concurrency_min is None else self.concurrency_min
 
     @property
     def buffer(self) -> int:
-        """Leases a worker may hold beyond the running ones."""
+        """Leases that a worker may hold beyond its running jobs."""
         return min(self.concurrency, PREFETCH_MAX) if self.prefetch is None else self.prefetch
 
     @classmethod
     def of(cls, **given: Any) -> Config:
-        """The settings, or ConfigError naming the one that is unknown, of the wrong type or
-        impossible.
+        """Builds the settings. Raises ConfigError, which names the setting, for an unknown name, a
+        wrong type or an impossible value.
         """
         for name, value in given.items():
             if name not in cls.__struct_fields__:

@@ -1,4 +1,4 @@
-"""What a handler sees of the world, and what it may raise to say more than success or failure."""
+"""The context of a run, and the exceptions by which a handler chooses another outcome."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any, Protocol
 
 import msgspec
 
-from holdfast.check import check_seconds
-from holdfast.errors import (
+from holdfast.core.bounds import PROGRESS_CHARS_MAX
+from holdfast.core.check import check_seconds
+from holdfast.core.errors import (
     HoldfastError,
     InvalidInput,
     JobCanceled,
@@ -18,14 +19,13 @@ from holdfast.errors import (
     Timeout,
     WorkerShutdown,
 )
-from holdfast.job import JobRecord, effect_key, fence_of
-from holdfast.limits import PROGRESS_CHARS_MAX
+from holdfast.core.job import JobRecord, effect_key, fence_of
 
 logger = logging.getLogger("holdfast.job")
 
 
 class Retry(Exception):
-    """Raise it for a retry that is no accident, with its own delay if the policy's does not fit."""
+    """Raise it to retry the job, optionally with another delay than the retry policy's."""
 
     def __init__(self, why: str = "", *, after: float | None = None) -> None:
         super().__init__(why)
@@ -33,11 +33,11 @@ class Retry(Exception):
 
 
 class Fail(Exception):
-    """Raise it when trying again is no use: the job goes to the dead letters at once."""
+    """Raise it to fail the job permanently: it becomes a dead letter without a retry."""
 
 
 class Snooze(Exception):
-    """Raise it to be called again later; costs no attempt."""
+    """Raise it to run the job again later. It costs no attempt."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(seconds)
@@ -45,16 +45,16 @@ class Snooze(Exception):
 
 
 class StopReason(StrEnum):
-    """Why a run has to stop before its handler is done."""
+    """Why a run must stop before its handler has finished."""
 
     CANCELED = "canceled"
-    """Somebody canceled the job. It will not run again."""
+    """The job was canceled. It will not run again."""
     LEASE_LOST = "lease_lost"
-    """The worker could not renew the lease in time: another run of the job may be under way."""
+    """The worker did not renew the lease in time. Another worker may be running the job."""
     SHUTDOWN = "shutdown"
-    """The worker stops. The job goes back with its attempt, and runs again."""
+    """The worker is stopping. The job is released with its attempt and runs again."""
     TIMEOUT = "timeout"
-    """The run took longer than the job's time-out. It is a failed attempt."""
+    """The run exceeded the time-out of the job. It counts as a failed attempt."""
 
 
 _ERRORS: dict[StopReason, type[HoldfastError]] = {
@@ -66,7 +66,7 @@ _ERRORS: dict[StopReason, type[HoldfastError]] = {
 
 
 class Client(Protocol):
-    """What a handler may do with its own tenant; see `holdfast.Tenant`."""
+    """The calls that a handler can make for its own tenant; see `holdfast.Tenant`."""
 
     @property
     def enqueue(self) -> Callable[..., Awaitable[Any]]: ...
@@ -82,50 +82,52 @@ class Context:
         self.attempt = job.attempt
         self.max_attempts = job.max_attempts
         self.fence = fence_of(job)
-        """Grows with each lease of the id: a store of yours can refuse writes of an older run."""
+        """A number that grows with each lease of the id, to refuse writes of an older run."""
         self._client_of = client_of
         self.latest_progress: str | None = None
-        self._stopping: StopReason | None = None  # Written by the worker's loop alone: no lock.
+        self._stopping: StopReason | None = (
+            None  # Only the worker's loop writes it, so it needs no lock.
+        )
 
     @property
     def effect_key(self) -> str:
-        """The same for every attempt of this job, and for no job that has the id later: send it
-        along as the idempotency key of an effect.
+        """A text that is the same for every attempt of this job and differs for any later job with
+        the same id. Send it as the idempotency key of an effect.
         """
         return effect_key(self.job)
 
     @property
     def logger(self) -> logging.LoggerAdapter[logging.Logger]:
-        """A logger whose lines name the job."""
+        """A logger that adds the tenant and the job id to its lines."""
         return _JobLogger(logger, log_fields(self.job))
 
     @property
     def stopping(self) -> StopReason | None:
-        """Why this run has to stop, or None while it may go on."""
+        """Why this run must stop, or None while it may continue."""
         return self._stopping
 
     @property
     def canceled(self) -> bool:
-        """Somebody canceled the job: the one reason to undo what was done so far."""
+        """Whether the job was canceled: the only reason to undo what was done so far."""
         return self._stopping is StopReason.CANCELED
 
     def check(self) -> None:
-        """Raises JobCanceled, LeaseExpired, WorkerShutdown or Timeout once the run has to stop.
+        """Raises JobCanceled, LeaseExpired, WorkerShutdown or Timeout if the run must stop.
 
-        For loops in threads, which nobody can interrupt.
+        Call it in the loops of handlers in threads, which cannot be interrupted.
         """
         if self._stopping is not None:
             raise _ERRORS[self._stopping](id=self.job_id)
 
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
-        """Shows how far the job is.
+        """Reports the progress of the job.
 
-        Sent to the store at most once a second; cheap to call often.
+        The latest progress is sent to the store at most once a second. The call is cheap.
         """
         text = msgspec.json.encode({"done": done, "total": total, "note": note}).decode()
         if len(text) > PROGRESS_CHARS_MAX:
             raise InvalidInput(
-                field="note", why=f"progress is over {PROGRESS_CHARS_MAX} characters"
+                field="note", why=f"progress is longer than {PROGRESS_CHARS_MAX} characters"
             )
         self.latest_progress = text
 
@@ -136,13 +138,13 @@ class Context:
         return await self._client_of(self.tenant).enqueue(job, **options)
 
     def stop(self, reason: StopReason) -> None:
-        """Called by the worker: tells the handler to stop. The first reason stays."""
+        """Tells the handler to stop. The worker calls it; the first reason is kept."""
         if self._stopping is None:
             self._stopping = reason
 
 
 def log_fields(job: JobRecord) -> dict[str, object]:
-    """What a log line about a job carries in `extra`."""
+    """The fields about a job that a log line carries in `extra`."""
     return {
         "tenant": job.tenant,
         "job_id": job.id,

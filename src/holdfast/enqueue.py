@@ -1,46 +1,47 @@
-"""From a typed job to the store: checks it, seals it, sends it, singly or by the thousand."""
+"""Enqueue: checks a typed job, encodes its payload and sends it to the store."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
-from typing import Any, Protocol, TypedDict, Unpack, cast
+from typing import Any, TypedDict, Unpack
 
 import msgspec
 import uuid_utils
 
-from holdfast.check import check_name, check_seconds, check_whole
-from holdfast.clock import instant, micros
 from holdfast.coalesce import Coalescer
-from holdfast.codec import OBJECT, Codecs
 from holdfast.config import Config
-from holdfast.errors import InvalidInput, PayloadTooLarge, StoreUnsupported, did_you_mean
-from holdfast.job import Envelope, NewJob, Rules, again, check_new
-from holdfast.limits import ATTEMPTS_MAX, BATCH_MAX, QUEUE_MAX
-from holdfast.retry import RetryPolicy, policy
-from holdfast.store import Enqueued, Store
+from holdfast.core.bounds import ATTEMPTS_MAX, BATCH_MAX, QUEUE_MAX
+from holdfast.core.check import check_name, check_seconds, check_whole
+from holdfast.core.clock import instant, micros
+from holdfast.core.codec import OBJECT, Codecs
+from holdfast.core.errors import InvalidInput, PayloadTooLarge, did_you_mean
+from holdfast.core.job import Envelope, NewJob, Rules, again, check_new
+from holdfast.core.retry import RetryPolicy, policy
+from holdfast.dispatch import Dispatcher
+from holdfast.store import Enqueued
 from holdfast.typed import AnyJob, Job, JobType, Planned, Registry, the_job
 
 PENDING_MAX = 10_000
-"""Single enqueues of one loop that may wait for a batch."""
+"""Maximum single enqueues of one event loop that wait for a batch."""
 CHUNK_MAX = 256
-"""Jobs of one batch of `enqueue_many`: a short step, so that others' calls come in between."""
+"""Jobs in one batch of `enqueue_many`. Small, so that other calls can run between batches."""
 CHUNK_BYTES_MAX = 8 * 1024 * 1024
-"""Payload bytes of one batch of `enqueue_many`."""
+"""Payload bytes in one batch of `enqueue_many`."""
 
 
 class Options(TypedDict, total=False):
-    """What one enqueue may say beyond its job. Lengths are in seconds."""
+    """The options of one enqueue. Durations are in seconds."""
 
     id: str
-    """Chosen by the caller, so that a repeated call finds the first one's job."""
+    """Chosen by the caller, so that a repeated call returns the same job."""
     queue: str
     priority: int
     delay: float
     run_at: datetime
     key: str
-    """The same key gives the same job: until it is finished, or for `key_for` seconds."""
+    """The same key returns the same job until that finishes, or for `key_for` seconds."""
     key_for: float
     group: str
     ttl: float
@@ -53,24 +54,15 @@ class Options(TypedDict, total=False):
     keep_failed: float
 
 
-class Transactional(Protocol):
-    """What a store with `transactional_enqueue` can do besides."""
-
-    async def enqueue_using(self, connection: Any, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        """`enqueue` on the caller's own connection, in its transaction, without awaiting a
-        connection that blocks.
-        """
-
-
 class EnqueuedMany(msgspec.Struct, frozen=True):
-    """What became of a stream of jobs."""
+    """The result of `enqueue_many`."""
 
     created: int
     existing: int
 
 
 class _Tally:
-    """Counts what became of the batches; raises the first refusal."""
+    """Counts the results of the batches. Raises the error of the first refused job."""
 
     def __init__(self, on_batch: Callable[[list[Enqueued]], None] | None) -> None:
         self.created = self.existing = 0
@@ -88,9 +80,11 @@ class _Tally:
 
 
 class Enqueuer:
-    """Makes NewJobs and hands them to the store; concurrent single calls share a batch."""
+    """Builds NewJobs and sends them to the store. Concurrent single calls share a batch."""
 
-    def __init__(self, store: Store, registry: Registry, codecs: Codecs, config: Config) -> None:
+    def __init__(
+        self, store: Dispatcher, registry: Registry, codecs: Codecs, config: Config
+    ) -> None:
         self._store = store
         self._registry = registry
         self._codecs = codecs
@@ -102,19 +96,15 @@ class Enqueuer:
         )
 
     async def enqueue(self, tenant: str, job: AnyJob[Any], options: Options) -> Enqueued:
-        """Raises what was wrong with the job; otherwise the answer says created or existing."""
+        """Enqueues one job. The answer says created or existing; a refusal is raised."""
         return _checked(await self._coalescer.submit(self.plan(tenant, job, options)))
 
     async def enqueue_using(
         self, connection: Any, tenant: str, job: AnyJob[Any], options: Options
     ) -> Enqueued:
-        """The same in the caller's transaction: kept when it commits, gone when it does not."""
-        if not self._store.capabilities.transactional_enqueue:
-            raise StoreUnsupported(
-                store=type(self._store).__name__, feature="enqueue in the caller's transaction"
-            )
-        store = cast(Transactional, self._store)
-        [result] = await store.enqueue_using(connection, [self.plan(tenant, job, options)])
+        """Enqueues in the caller's transaction: the job exists only if that commits."""
+        planned = self.plan(tenant, job, options)
+        [result] = await self._store.enqueue_using(connection, [planned])
         return _checked(result)
 
     async def enqueue_many(
@@ -124,21 +114,21 @@ class Enqueuer:
         options: Options,
         on_batch: Callable[[list[Enqueued]], None] | None,
     ) -> EnqueuedMany:
-        """Takes any iterable, a batch in memory at a time.
+        """Enqueues the jobs of any iterable, with one batch in memory at a time.
 
-        Stops at the first job that is refused.
+        It stops at the first refused job.
         """
         tally = _Tally(on_batch)
         planned = (self.plan(tenant, job, options) for job in jobs)
         sending: asyncio.Task[list[Enqueued]] | None = None
         try:
-            # One batch is written while the next is made; never two at once, which keeps the order.
+            # One batch is sent while the next is built; never two at once, which keeps the order.
             for batch in _chunks(planned):
                 if sending is not None:
                     before, sending = sending, None
                     tally.add(await before)
                 sending = asyncio.create_task(self._send(batch))
-                await asyncio.sleep(0)  # Lets it reach the store before the loop is busy again.
+                await asyncio.sleep(0)  # Let it reach the store before this loop is busy again.
         finally:
             if sending is not None:
                 tally.add(await sending)
@@ -148,14 +138,14 @@ class Enqueuer:
         return await self._store.enqueue(batch)
 
     def plan(self, tenant: str, job: AnyJob[Any], options: Options) -> NewJob:
-        """The job as the store will get it, checked."""
+        """The checked job in the form that the store takes."""
         if isinstance(job, Planned):
             merged: dict[str, Any] = {**options, **job.options}
             options = _options(**merged)
         job = the_job(job)
         job_type = self._registry.of(job)
         sealed = self.seal(job_type, job)
-        if not options:  # The common case: all is as the type says, and was checked there.
+        if not options:  # The common case: everything comes from the type and is checked already.
             return NewJob(
                 tenant=tenant,
                 id=str(uuid_utils.uuid7()),
@@ -168,12 +158,12 @@ class Enqueuer:
         return plan_with(tenant, job_type, sealed, options)
 
     def result_of(self, type: str) -> Any:
-        """What jobs of this type return, as far as this app knows."""
+        """The type of the result of these jobs, as far as this app knows it."""
         known = self._registry.named(type)
         return Any if known is None else known.result
 
     def seal(self, job_type: JobType, job: Job) -> Envelope:
-        """The job's envelope, within the payload limit."""
+        """The encoded payload. PayloadTooLarge if it exceeds the limit."""
         codec = job_type.codec if self._store.capabilities.encodes else OBJECT
         sealed = self._codecs.seal(job_type.name, job_type.version, codec, job)
         if codec != OBJECT and len(sealed.body) > self._payload_max:
@@ -188,12 +178,12 @@ def _checked(result: Enqueued) -> Enqueued:
 
 
 def plan_with(tenant: str, job_type: JobType, sealed: Envelope, options: Options) -> NewJob:
-    """The NewJob of a call that says more than its type does."""
+    """The NewJob of a call with options that differ from the type's."""
     if "delay" in options and "run_at" in options:
         raise InvalidInput(field="delay", why="give either delay or run_at, not both")
     delay = check_seconds("delay", options.get("delay", 0.0))
     if "key_for" in options and "key" not in options:
-        raise InvalidInput(field="key_for", why="says how long a key holds; give a key too")
+        raise InvalidInput(field="key_for", why="sets how long a key is held; give a key too")
     ttl = check_seconds("ttl", options["ttl"], 0.001) if "ttl" in options else None
     queue = options.get("queue", job_type.queue)
     if queue is not job_type.queue:
@@ -226,7 +216,7 @@ def _fresh_id(options: Options) -> str:
 def _tags(options: Options) -> tuple[str, ...]:
     tags = options.get("tags", ())
     if isinstance(tags, str):
-        raise InvalidInput(field="tags", why="must be a list of tags, not one text")
+        raise InvalidInput(field="tags", why="must be a list of tags, not one string")
     if not isinstance(tags, Iterable):
         raise InvalidInput(field="tags", why=f"must be a list, not {type(tags).__name__}")
     return tuple(tags)
@@ -239,7 +229,7 @@ def _run_at(options: Options) -> int | None:
     if not isinstance(at, datetime):
         raise InvalidInput(field="run_at", why=f"must be a datetime, not {type(at).__name__}")
     if at.tzinfo is None or at.utcoffset() is None:
-        raise InvalidInput(field="run_at", why="has no time zone; say datetime(..., tzinfo=UTC)")
+        raise InvalidInput(field="run_at", why="has no time zone; use datetime(..., tzinfo=UTC)")
     return instant(at)
 
 
@@ -255,7 +245,7 @@ def _rules(rules: Rules, options: Options) -> Rules:
 
 
 def amend(rules: Rules, options: Options) -> Rules:
-    """The rules with what the options say; shared by job types and by single enqueues."""
+    """The rules, changed by the options of a job type or of an enqueue."""
     changes: dict[str, Any] = {}
     if "max_attempts" in options:
         changes["max_attempts"] = options["max_attempts"]
@@ -281,7 +271,7 @@ def _options(**given: Unpack[Options]) -> Options:
 
 
 def checked(given: Any) -> Options:
-    """Options as given, or InvalidInput naming the one that does not exist."""
+    """The options as given. Raises InvalidInput, which names the option, for an unknown one."""
     for name in given:
         if name not in Options.__annotations__:
             hint = did_you_mean(name, Options.__annotations__)
@@ -291,7 +281,7 @@ def checked(given: Any) -> Options:
 
 
 def _chunks(jobs: Iterator[NewJob]) -> Iterator[list[NewJob]]:
-    """Batches bounded in number and in payload bytes."""
+    """Splits jobs into batches bounded by number and by payload bytes."""
     chunk: list[NewJob] = []
     size = 0
     for job in jobs:

@@ -1,6 +1,4 @@
-"""What can be subscribed to: stored events from any cursor, and outcomes this process saw
-confirmed.
-"""
+"""Subscriptions: stored events from any cursor, and the confirmed outcomes of this process."""
 
 from __future__ import annotations
 
@@ -9,18 +7,18 @@ from collections.abc import AsyncIterator, Callable
 
 import msgspec
 
-from holdfast.job import Event, JobRecord, Outcome, State
-from holdfast.limits import PAGE_MAX
+from holdfast.core.bounds import PAGE_MAX
+from holdfast.core.job import Event, JobRecord, Outcome, State
 from holdfast.store import Store, Watch
 
 logger = logging.getLogger("holdfast")
 
 NEWS_S = 0.5
-"""How long a follower sleeps when no hint arrives."""
+"""How long a follower sleeps if no wake-up arrives."""
 
 
 class Gap(msgspec.Struct, frozen=True):
-    """Told to a reader whose place was pruned: events up to `cursor` are missing, none after."""
+    """Tells a reader that events up to `cursor` were pruned; none after it is missing."""
 
     cursor: int
 
@@ -28,7 +26,7 @@ class Gap(msgspec.Struct, frozen=True):
 async def follow(
     store: Store, tenant: str | None, after: int, job_id: str | None = None
 ) -> AsyncIterator[Event | Gap]:
-    """Every event after a cursor, then each new one as it is stored, until the caller stops."""
+    """Yields every event after a cursor, then each new one as it is stored."""
     while True:
         page = await store.events(tenant, after, PAGE_MAX, job_id)
         if page.lost:
@@ -41,7 +39,7 @@ async def follow(
 
 
 class Confirmed(msgspec.Struct, frozen=True):
-    """An outcome the store has accepted."""
+    """An outcome that the store has accepted."""
 
     job: JobRecord
     outcome: Outcome
@@ -52,7 +50,7 @@ Subscriber = Callable[[Confirmed], None]
 
 
 class Announcer:
-    """Tells this process's subscribers what the store confirmed, never what is only hoped for."""
+    """Calls this process's subscribers with each outcome that the store has confirmed."""
 
     def __init__(self) -> None:
         self.subscribers: list[Subscriber] = []
@@ -62,5 +60,5 @@ class Announcer:
             try:
                 subscriber(fact)
             except Exception:
-                # A subscriber is a guest: its failure must not touch the job that was settled.
+                # An error of a subscriber must not affect the acked job.
                 logger.exception("a subscriber failed on job %s", fact.job.id)

@@ -1,4 +1,4 @@
-"""Why does my job not run? The store's gates, whether anybody is there to run it, and how long."""
+"""Explains why a job does not run: its blockers, missing workers, and an estimate."""
 
 from __future__ import annotations
 
@@ -6,53 +6,53 @@ from collections.abc import Iterable
 
 import msgspec
 
-from holdfast.clock import Micros, seconds
-from holdfast.errors import JobNotFound
-from holdfast.job import EventKind, JobRecord, State
-from holdfast.limits import PAGE_MAX
-from holdfast.roster import nobody_for, roster
-from holdfast.scope import Gate, GateKind, ScopeKind
+from holdfast.core.bounds import PAGE_MAX
+from holdfast.core.clock import Micros, seconds
+from holdfast.core.errors import JobNotFound
+from holdfast.core.job import EventKind, JobRecord, State
+from holdfast.core.scope import Blocker, BlockerKind, ScopeKind
 from holdfast.scopes import supported
 from holdfast.store import Find, Ref, Selection, Store
+from holdfast.worker_registry import nobody_for, present_workers
 
 WINDOW = 20_000
-"""How many of the latest events are looked at for the pace of a line."""
+"""The number of latest events used to measure the start rate of a line."""
 WIDEN = 1000
 PAGES = 5
 STARTS_MIN = 2
-"""Fewer starts tell no pace."""
+"""The minimum number of starts needed to measure a rate."""
 
-_MOVING = frozenset({GateKind.TURN, GateKind.LIMIT, GateKind.RATE, GateKind.ORDER})
-"""Gates that open as the work goes on."""
+_MOVING = frozenset({BlockerKind.TURN, BlockerKind.LIMIT, BlockerKind.RATE, BlockerKind.ORDER})
+"""Blockers that end as other jobs finish."""
 
 
 class Explained(msgspec.Struct, frozen=True, kw_only=True):
-    """Every gate that holds a job now. None: it can be claimed at once."""
+    """The blockers of a job now. Without blockers the job can be claimed at once."""
 
     tenant: str
     id: str
     state: State
-    gates: tuple[Gate, ...]
+    gates: tuple[Blocker, ...]
     ahead: int | None
-    """Ready jobs of its line that come first; None when it is not ready."""
+    """The number of ready jobs ahead of it in its line; None if it is not ready."""
     tenants: int | None
-    """Tenants that take turns with its own in its queue."""
+    """The number of tenants that take turns in its queue, its own included."""
     not_before: Micros | None
-    """When the last of the gates opens that open by themselves."""
+    """The latest instant at which a timed blocker ends."""
     estimate_s: float | None
-    """Seconds until it starts, if its line goes on as it did lately; for a job that a limit, a rate
-    or an order holds, as if it were the last of its queue. None when nothing tells.
+    """Estimated seconds until it starts, by the recent start rate of its line. A job that a limit,
+    a rate or an order blocks is treated as the last one of its queue. None if unknown.
     """
 
     @property
     def free(self) -> bool:
-        """Nothing holds it."""
+        """Whether nothing blocks it."""
         return not self.gates
 
 
 async def explain(store: Store, ref: Ref, *, own: bool = False) -> Explained:
-    """JobNotFound as ever, also for another tenant's job. `own` is for the tenant's eyes: other
-    tenants and their workers are not counted.
+    """Explains why a job does not run. Raises JobNotFound, also for another tenant's job. With
+    `own` the answer counts no other tenants and none of their workers.
     """
     supported(store)
     page = await store.find(Find(select=Selection(tenant=ref.tenant, ids=(ref.id,)), limit=1))
@@ -60,45 +60,45 @@ async def explain(store: Store, ref: Ref, *, own: bool = False) -> Explained:
         raise JobNotFound(id=ref.id)
     job = page.jobs[0]
     found = await store.explain(ref)
-    gates = found.gates
-    if not any(gate.kind in (GateKind.ENDED, GateKind.RUNNING) for gate in gates):
-        nobody = nobody_for(job, await roster(store, ref.tenant, own=own))
+    blockers = found.gates
+    if not any(blocker.kind in (BlockerKind.ENDED, BlockerKind.RUNNING) for blocker in blockers):
+        nobody = nobody_for(job, await present_workers(store, ref.tenant, own=own))
         if nobody is not None:
-            gates = (*gates, Gate(kind=GateKind.NO_WORKER, words=nobody))
-    untils = [gate.until for gate in gates if gate.until is not None]
+            blockers = (*blockers, Blocker(kind=BlockerKind.NO_WORKER, words=nobody))
+    untils = [blocker.until for blocker in blockers if blocker.until is not None]
     return Explained(
         tenant=job.tenant,
         id=job.id,
         state=job.state,
-        gates=gates,
+        gates=blockers,
         ahead=found.ahead,
         tenants=None if own else found.tenants,
         not_before=max(untils, default=None),
-        estimate_s=await _estimate(store, job, gates, found.ahead),
+        estimate_s=await _estimate(store, job, blockers, found.ahead),
     )
 
 
-def unnamed(gates: Iterable[Gate]) -> tuple[Gate, ...]:
-    """Gates as somebody is told who may see some queues only. A tenant and a group reach over
-    queues: who stands in the way may be in another one.
+def unnamed(blockers: Iterable[Blocker]) -> tuple[Blocker, ...]:
+    """The blockers as shown to a caller that may see some queues only. The jobs that use up the
+    limit of a tenant or a group may be in other queues, so they are left out.
     """
-    return tuple(map(_unnamed, gates))
+    return tuple(map(_unnamed, blockers))
 
 
-def _unnamed(gate: Gate) -> Gate:
-    if gate.scope is None or gate.scope.kind is ScopeKind.QUEUE:
-        return gate
-    words = gate.words
-    if gate.kind is GateKind.ORDER:
-        words = f"group {gate.scope.part} is ordered, another job comes first"
-    return msgspec.structs.replace(gate, words=words, holders=())
+def _unnamed(blocker: Blocker) -> Blocker:
+    if blocker.scope is None or blocker.scope.kind is ScopeKind.QUEUE:
+        return blocker
+    words = blocker.words
+    if blocker.kind is BlockerKind.ORDER:
+        words = f"group {blocker.scope.part} is ordered, another job comes first"
+    return msgspec.structs.replace(blocker, words=words, holders=())
 
 
 async def _estimate(
-    store: Store, job: JobRecord, gates: tuple[Gate, ...], ahead: int | None
+    store: Store, job: JobRecord, blockers: tuple[Blocker, ...], ahead: int | None
 ) -> float | None:
-    """How many come first, by how fast its line goes."""
-    if not {gate.kind for gate in gates} <= _MOVING:
+    """The number of jobs ahead, divided by the start rate of the line."""
+    if not {blocker.kind for blocker in blockers} <= _MOVING:
         return None
     starts_per_s = await pace(store, job.tenant, job.queue)
     if starts_per_s is None:
@@ -110,10 +110,10 @@ async def _estimate(
 
 
 async def pace(store: Store, tenant: str, queue: str) -> float | None:
-    """Jobs of a line that started per second lately, by the event log; None when it tells none.
+    """The recent job starts per second of a line, from the event log; None if there are too few.
 
-    Cursors tell only an order: some stores number events one by one, others by the microsecond. So
-    a window that holds too little is widened.
+    Cursors give only an order: some stores number events one by one, others by the microsecond. So
+    a window with too few events is widened.
     """
     end = (await store.events(tenant, -1, 0)).cursor
     for width in (WINDOW, WINDOW * WIDEN, WINDOW * WIDEN**2):

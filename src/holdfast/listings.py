@@ -1,17 +1,17 @@
-"""What many scopes have: their settings and their counts, read a page at a time."""
+"""Lists of scopes: their settings and their counts, read page by page."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from holdfast.limits import PAGE_MAX, SCOPES_MAX
-from holdfast.scope import PREFIX, Scope, ScopeKind, decode, scope_of
+from holdfast.core.bounds import PAGE_MAX, SCOPES_MAX
+from holdfast.core.scope import PREFIX, Scope, ScopeKind, decode, scope_of
 from holdfast.scopes import ScopeState
 from holdfast.store import Store, Tally
 
 
 async def configured(store: Store, tenant: str | None = None) -> dict[Scope, ScopeState]:
-    """Every scope that has settings: of a tenant, or the first SCOPES_MAX of all."""
+    """Every scope with settings: those of a tenant, or the first SCOPES_MAX of all tenants."""
     found: dict[Scope, ScopeState] = {}
     async for state in each_configured(store, tenant):
         found[state.scope] = state
@@ -23,7 +23,7 @@ async def configured(store: Store, tenant: str | None = None) -> dict[Scope, Sco
 async def each_configured(
     store: Store, tenant: str | None = None, after: str = "", page_max: int = PAGE_MAX
 ) -> AsyncIterator[ScopeState]:
-    """The scopes that have settings, by the names of these, on from a name; a page at a time."""
+    """The scopes with settings, in order of the setting names, from a given name; page by page."""
     prefixes = (
         [PREFIX]
         if tenant is None
@@ -45,7 +45,7 @@ async def each_configured(
 async def tallies(
     store: Store, tenant: str | None, by: ScopeKind = ScopeKind.QUEUE
 ) -> AsyncIterator[Tally]:
-    """The counts of every scope of a kind, a page at a time."""
+    """The counts of every scope of a kind, page by page."""
     page = await (store.count(tenant) if by is ScopeKind.QUEUE else store.count(tenant, by=by))
     while True:
         for tally in page:

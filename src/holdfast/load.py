@@ -1,10 +1,10 @@
-"""How much work is there, and how many workers does it want? One call for autoscalers.
+"""The backlog and the number of workers that it needs: one call for autoscalers.
 
     slots    = running + runnable / waiting_per_slot, rounded up
     wanted   = slots / slots of one worker, rounded up, between `at_least` and `at_most`
 
-`runnable` counts ready jobs that limits and pauses let run: a million jobs behind a limit of two
-want no more workers than two jobs do. Rates are not part of it.
+`runnable` counts the ready jobs that limits and pauses allow to run: a million jobs behind a limit
+of two need no more workers than two jobs. Rates are not considered.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from collections.abc import Iterable
 
 import msgspec
 
-from holdfast import limits
-from holdfast.check import check_whole
-from holdfast.clock import Micros, seconds
-from holdfast.job import State
-from holdfast.limits import SCOPES_MAX
+from holdfast.core import bounds
+from holdfast.core.bounds import SCOPES_MAX
+from holdfast.core.check import check_whole
+from holdfast.core.clock import Micros, seconds
+from holdfast.core.job import State
+from holdfast.core.scope import NO_SETTINGS, Scope, ScopeKind, ScopeSettings, group_settings
 from holdfast.listings import configured, tallies
-from holdfast.roster import Worker, roster
-from holdfast.scope import NO_SETTINGS, Scope, ScopeKind, ScopeSettings, group_gate
 from holdfast.scopes import ScopeState
 from holdfast.store import Store, Tally
+from holdfast.worker_registry import Worker, present_workers
 
 WAITING_PER_SLOT = 10
 SLOTS_PER_WORKER = 10
@@ -33,24 +33,24 @@ UNLIMITED = 1 << 60
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
-    """The work at hand, of all tenants or of those asked for."""
+    """The backlog of all tenants, or of the given ones."""
 
     runnable: int
-    """Ready jobs that no pause and no running limit of their scopes holds back."""
+    """Ready jobs that no pause and no running limit blocks."""
     waiting: int
-    """Ready jobs in all."""
+    """All ready jobs."""
     oldest_at: Micros | None
-    """Since when the longest-waiting job of a line that may run could have run."""
+    """Since when the oldest ready job of a runnable line has been waiting."""
     oldest_wait_s: float
     workers: int
-    """Workers that are present and serve one of the lines."""
+    """Present workers that serve at least one of the lines."""
     running: int
-    """Their slots that are busy; of one's `own`, the jobs that run."""
+    """Their busy slots; with `own`, the running jobs of the tenants."""
     slots: int
     wanted: int
-    """How many workers there should be."""
+    """The number of workers needed."""
     whole: bool = True
-    """False where there are more queues, groups or scopes than one look counts."""
+    """False if there are more queues, groups or scopes than one call counts."""
 
     @property
     def busy(self) -> float:
@@ -69,10 +69,10 @@ async def load(
     own: bool = False,
     now: Micros | None = None,
 ) -> Load:
-    """What there is to do, who is there to do it, and how many there should be.
+    """Measures the backlog, the present workers, and the number of workers needed.
 
-    `own` is for the eyes of the tenants named: `running` counts their jobs that run, not the busy
-    places of workers that serve others too.
+    `own` restricts the answer to what the named tenants may see: `running` counts their running
+    jobs, not the busy slots of workers that serve other tenants too.
     """
     check_whole("waiting_per_slot", waiting_per_slot, 1, 1_000_000)
     check_whole("at_most", at_most, 1, WANTED_MAX)
@@ -84,9 +84,9 @@ async def load(
     settings = await _settings(store, names)
     groups = await _all(store, names, ScopeKind.GROUP) if _grouped(settings) else []
     runnable, oldest = _runnable(found, groups, settings)
-    # One tenant is not told of the workers that others brought.
+    # A tenant must not learn about the workers of other tenants.
     alone = next(iter(names)) if names is not None and len(names) == 1 else None
-    present = await roster(store, alone, own=own)
+    present = await present_workers(store, alone, own=own)
     workers = [one for one in present if one.note.serves_any(names, lines)]
     running = sum(_running(tally) for tally in found) if own else _busy(workers)
     slots = sum(one.note.concurrency for one in workers)
@@ -102,7 +102,7 @@ async def load(
         running=running,
         slots=slots,
         wanted=min(at_most, max(at_least, math.ceil(need / each))),
-        whole=max(len(counted), len(groups)) < limits.LOAD_MAX and len(settings) < SCOPES_MAX,
+        whole=max(len(counted), len(groups)) < bounds.LOAD_MAX and len(settings) < SCOPES_MAX,
     )
 
 
@@ -119,7 +119,7 @@ async def _all(store: Store, tenants: set[str] | None, by: ScopeKind) -> list[Ta
     found: list[Tally] = []
     for tenant in asked:
         async for tally in tallies(store, tenant, by):
-            if len(found) >= limits.LOAD_MAX:
+            if len(found) >= bounds.LOAD_MAX:
                 return found
             found.append(tally)
     return found
@@ -133,7 +133,7 @@ async def _settings(store: Store, tenants: set[str] | None) -> dict[Scope, Scope
 
 
 def _grouped(settings: dict[Scope, ScopeState]) -> bool:
-    """Whether any group is under a rule: only then its counts matter."""
+    """Whether any group has a limit or a pause. Only then its counts are needed."""
     return any(
         scope.kind is ScopeKind.GROUP or state.settings.groups is not None
         for scope, state in settings.items()
@@ -143,7 +143,7 @@ def _grouped(settings: dict[Scope, ScopeState]) -> bool:
 def _runnable(
     lines: list[Tally], groups: list[Tally], settings: dict[Scope, ScopeState]
 ) -> tuple[int, Micros | None]:
-    """How many of the ready jobs may run, and since when the first of them waits."""
+    """How many of the ready jobs may run, and since when the oldest of them waits."""
 
     def of(scope: Scope) -> ScopeSettings:
         state = settings.get(scope)
@@ -187,9 +187,11 @@ def _room(tally: Tally, rules: ScopeSettings) -> int:
 
 
 def _group_room(tally: Tally, own: ScopeSettings, queue: ScopeSettings) -> int:
-    """A group may stand in several queues: its tally does not tell in which."""
-    gate = group_gate(own, queue)
-    return 0 if gate.paused is not None else _left(tally, gate.max_running, gate.slots_count)
+    """A group may have jobs in several queues. Its tally does not say in which."""
+    settings = group_settings(own, queue)
+    if settings.paused is not None:
+        return 0
+    return _left(tally, settings.max_running, settings.slots_count)
 
 
 def _left(tally: Tally, most: int | None, slots_count: bool) -> int:

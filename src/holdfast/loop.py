@@ -1,6 +1,6 @@
-"""The loop every background part shares: a duty takes a turn and says when it wants the next.
+"""The loop of all background duties: each turn returns the delay until the next.
 
-And how a process of ours runs its event loop.
+Also: how a worker or service process runs its event loop.
 """
 
 from __future__ import annotations
@@ -9,26 +9,31 @@ import asyncio
 import gc
 import logging
 import random
+import time
 from collections.abc import Coroutine
 from typing import Any, Protocol, TypeVar
 
+from holdfast.core.backoff import Delays
+from holdfast.core.errors import away
+
 logger = logging.getLogger("holdfast")
 
-FAULT_FIRST_S = 0.1
-FAULT_MOST_S = 5.0
-
+RETRY_FIRST_S = 0.1
+RETRY_MOST_S = 5.0
+"""Delays of a loop whose call to the store failed."""
 
 GARBAGE = 50_000
-"""New objects between two looks of the garbage collector."""
+"""New objects between two runs of the garbage collector."""
 
 T = TypeVar("T")
 
 
 def run(task: Coroutine[Any, Any, T]) -> T:
-    """Runs a program that serves or works, to its end: on uvloop where it is installed.
+    """Runs a coroutine to its end, on uvloop if it is installed.
 
-    Jobs come and go by the thousand and are part of no cycle. By default the collector looks at all
-    that is alive every few thousand of them: a fifth of the time with many jobs in memory.
+    Jobs are short-lived and part of no reference cycle. With Python's defaults the garbage
+    collector would scan all objects every few thousand jobs: a fifth of the time with many jobs in
+    memory. So it runs less often here.
     """
     gc.freeze()
     gc.set_threshold(GARBAGE, 20, 100)
@@ -40,33 +45,67 @@ def run(task: Coroutine[Any, Any, T]) -> T:
 
 
 class Duty(Protocol):
-    """One background job of the product itself."""
+    """One background task, such as rescue or prune."""
 
     name: str
 
     async def turn(self) -> float:
-        """Does one bounded piece of work; returns the seconds until the next."""
+        """Does one bounded piece of work. Returns the seconds until the next turn."""
 
 
 async def keep_turning(duty: Duty, stop: asyncio.Event) -> None:
-    """Gives the duty its turns until `stop` is set.
+    """Calls the duty's `turn` until `stop` is set.
 
-    A fault is logged and paused after, never the end.
+    An error is logged, and the duty runs again after a delay.
     """
-    pause = FAULT_FIRST_S
+    delays = Delays(RETRY_FIRST_S, RETRY_MOST_S, chance=random.random)
+    outage = Outage(logger, duty.name)
     while not stop.is_set():
         try:
             delay = await duty.turn()
-            pause = FAULT_FIRST_S
-        except Exception:
-            logger.exception("%s failed; going on in %.1f s", duty.name, pause)
-            delay = pause * (0.5 + random.random())
-            pause = min(pause * 2, FAULT_MOST_S)
+            delays.reset()
+            outage.over()
+        except Exception as error:
+            delay = delays.next_s()
+            if away(error):
+                outage.seen(error)
+            else:
+                logger.exception("%s failed; trying again in %.1f s", duty.name, delay)
         await sleep_unless(stop, delay)
 
 
+class Outage:
+    """Logs an outage of the store for one loop: one line when it begins and one when it ends,
+    however many calls fail in between. Another kind of error in between is logged too.
+    """
+
+    __slots__ = ("_kind", "_logger", "_since_s", "_what")
+
+    def __init__(self, logger: logging.Logger, what: str) -> None:
+        self._logger = logger
+        self._what = what
+        self._kind: type[BaseException] | None = None
+        self._since_s = 0.0
+
+    def seen(self, error: BaseException) -> None:
+        """Records that a call failed."""
+        if type(error) is self._kind:
+            return
+        if self._kind is None:
+            self._since_s = time.monotonic()
+        self._kind = type(error)
+        self._logger.warning("%s: %s; trying again until it works", self._what, error)
+
+    def over(self) -> None:
+        """Records that a call succeeded."""
+        if self._kind is not None:
+            self._kind = None
+            lasted_s = time.monotonic() - self._since_s
+            self._logger.warning("%s: works again after %.1f s", self._what, lasted_s)
+
+
 async def sleep_unless(stop: asyncio.Event, seconds: float) -> None:
-    """Sleeps, or wakes at once when told to stop."""
+    """Sleeps until the time is over or `stop` is set."""
     try:
         async with asyncio.timeout(seconds):
             await stop.wait()

@@ -1,4 +1,4 @@
-"""Features around a run: each middleware wraps the next, the handler is the innermost."""
+"""Middleware around a run: each one wraps the next, and the handler is the innermost."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Middleware = Callable[[Context, Job, Call], Awaitable[Any]]
 
 
 def chain(middleware: Sequence[Middleware], handler: Call) -> Call:
-    """One call that passes through all of them, the first outermost."""
+    """One call that passes through all middleware, the first one outermost."""
     call = handler
     for one in reversed(middleware):
         call = _around(one, call)

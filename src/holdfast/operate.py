@@ -1,5 +1,5 @@
-"""The operator's side: look, replay, purge, examine. Command line, service and dashboard are skins
-of it.
+"""Operator functions: show, replay, purge, examine. The command line, the service and the dashboard
+call them.
 """
 
 from __future__ import annotations
@@ -10,18 +10,9 @@ from collections.abc import AsyncIterator, Sequence
 import msgspec
 
 from holdfast import load as _load
-from holdfast import roster
+from holdfast import worker_registry
 from holdfast.audit import Audit, GroupOf
-from holdfast.check import check_name, check_whole
-from holdfast.clock import Micros, micros
-from holdfast.codec import JSON, OBJECT, Codecs, json_fault
-from holdfast.enqueue import Options, plan_with
-from holdfast.errors import HoldfastError, InvalidInput, JobNotFound, PayloadTooLarge
-from holdfast.explain import Explained
-from holdfast.explain import explain as explain_job
-from holdfast.finding import Finding, Level
-from holdfast.job import TERMINAL, By, Envelope, Event, JobRecord, NewJob, Reason, State
-from holdfast.limits import (
+from holdfast.core.bounds import (
     PAGE_MAX,
     PAYLOAD_MAX,
     PRIORITY_MAX,
@@ -29,9 +20,19 @@ from holdfast.limits import (
     REASON_MAX,
     TENANT_MAX,
 )
+from holdfast.core.check import check_name, check_whole
+from holdfast.core.clock import Micros, micros
+from holdfast.core.codec import JSON, OBJECT, Codecs, json_fault
+from holdfast.core.errors import HoldfastError, InvalidInput, JobNotFound, PayloadTooLarge
+from holdfast.core.finding import Finding, Level
+from holdfast.core.job import TERMINAL, By, Envelope, Event, JobRecord, NewJob, Reason, State
+from holdfast.core.plural import many
+from holdfast.core.scope import Scope, ScopeKind
+from holdfast.dispatch import inner_of
+from holdfast.enqueue import Options, plan_with
+from holdfast.explain import Explained
+from holdfast.explain import explain as explain_job
 from holdfast.listings import configured, tallies
-from holdfast.plural import many
-from holdfast.scope import Scope, ScopeKind
 from holdfast.scopes import (
     GroupHandle,
     ScopeHandle,
@@ -45,13 +46,13 @@ from holdfast.tenant import change_one
 from holdfast.types import Types, foreign_type
 
 STEP = 200
-"""Jobs of one step of a replay or purge: small enough that claims go on in between."""
+"""Jobs in one step of a replay or purge. Small, so that claims can run between steps."""
 TIMELINE_MAX = 10_000
 UNREAD_MAX = 100
-"""How many unreadable dead letters `doctor` counts."""
+"""The maximum of unreadable dead letters that `doctor` counts."""
 LAG_WARNING_S = 10.0
 UNSERVED_NAMED_MAX = 5
-"""Queues without a worker that the doctor names."""
+"""The maximum of queues without a worker that `doctor` names."""
 
 
 Load, load = _load.Load, _load.load
@@ -59,16 +60,16 @@ Load, load = _load.Load, _load.load
 
 
 class Timeline(msgspec.Struct, frozen=True):
-    """A job and all that is known to have happened to it."""
+    """A job with its events."""
 
     job: JobRecord
     events: Sequence[Event]
     lost: bool
-    """Earlier events were pruned."""
+    """Whether earlier events were pruned."""
 
 
 class TenantTotal(msgspec.Struct, frozen=True):
-    """One customer's jobs, by state."""
+    """The number of one tenant's jobs by state."""
 
     tenant: str
     queues: int
@@ -77,14 +78,14 @@ class TenantTotal(msgspec.Struct, frozen=True):
 
 
 async def timeline(store: Store, job_id: str, tenant: str | None = None) -> Timeline:
-    """The job with its events; without a tenant every tenant is searched. JobNotFound otherwise."""
+    """The job with its events. Without a tenant all tenants are searched. Raises JobNotFound."""
     job = await one_job(store, job_id, tenant)
     events: list[Event] = []
     after, lost = 0, False
     while len(events) < TIMELINE_MAX:
         part = await store.events(job.tenant, after, PAGE_MAX, job_id=job_id)
         events += part.events
-        # Pruning of other jobs' events is no loss here; this job's own first event is its enqueue.
+        # A gap may concern other jobs only. This job's own first event must be its enqueue.
         after = part.cursor
         if len(part.events) < PAGE_MAX:
             break
@@ -93,27 +94,27 @@ async def timeline(store: Store, job_id: str, tenant: str | None = None) -> Time
 
 
 async def one_job(store: Store, job_id: str, tenant: str | None = None) -> JobRecord:
-    """The job of this id; without a tenant every tenant is searched. JobNotFound otherwise."""
+    """The job with this id. Without a tenant all tenants are searched. Raises JobNotFound."""
     page = await store.find(Find(select=Selection(tenant=tenant, ids=(job_id,)), limit=2))
     if not page.jobs:
         raise JobNotFound(id=job_id)
-    if len(page.jobs) > 1:  # An id names a job only within its tenant.
-        raise InvalidInput(field="tenant", why=f"several have a job {job_id!r}; name one")
+    if len(page.jobs) > 1:  # An id is unique only within its tenant.
+        raise InvalidInput(field="tenant", why=f"several tenants have a job {job_id!r}; name one")
     return page.jobs[0]
 
 
 async def explain(
     store: Store, job_id: str, tenant: str | None = None, *, own: bool = False
 ) -> Explained:
-    """Why the job does not run now; without a tenant every tenant is searched. `own` leaves out
-    what is not for the tenant's eyes.
+    """Why the job does not run now. Without a tenant all tenants are searched. `own` leaves out
+    what the tenant may not see.
     """
     job = await one_job(store, job_id, tenant)
     return await explain_job(store, Ref(job.tenant, job.id), own=own)
 
 
 def payload_of(job: JobRecord, codecs: Codecs) -> object:
-    """The payload as plain data for showing; text in angle brackets when it cannot be read."""
+    """The payload as plain data for display, or text in angle brackets if it cannot be read."""
     envelope = job.envelope
     try:
         if envelope.codec == OBJECT:
@@ -130,8 +131,8 @@ def payload_of(job: JobRecord, codecs: Codecs) -> object:
 async def plan_raw(
     types: Types, tenant: str, type: str, payload: dict[str, object], options: Options
 ) -> NewJob:
-    """A job of a type whose code is not here: its payload as JSON, unchecked but for its size, with
-    what an app has published of the type.
+    """A job of a type whose code is not available here: a JSON payload, of which only the size is
+    checked, with the queue and rules that an app published for the type.
     """
     check_name("tenant", tenant, TENANT_MAX)
     body = msgspec.json.encode(payload)
@@ -142,7 +143,7 @@ async def plan_raw(
 
 
 async def preview(store: Store, select: Selection, act: Act) -> int:
-    """How many jobs a replay or a purge of the selection would change now."""
+    """The number of jobs that a replay or a purge of the selection would change now."""
     total, after = 0, None
     while True:
         page = await store.find(Find(select=select, after=after, limit=STEP))
@@ -159,19 +160,19 @@ def _possible(job: JobRecord, act: Act) -> bool:
 
 
 async def replay(store: Store, select: Selection, by: By | None = None) -> AsyncIterator[int]:
-    """Replays what is selected, once per job; yields how many so far, after each bounded step."""
+    """Replays the selected jobs, once each. Yields the number done so far after each step."""
     async for done in _steps(store, select, Act.REPLAY, by):
         yield done
 
 
 async def purge(store: Store, select: Selection, by: By | None = None) -> AsyncIterator[int]:
-    """Deletes what is selected and nobody holds; yields how many so far, after each step."""
+    """Deletes the selected jobs that are not leased. Yields the number so far after each step."""
     async for done in _steps(store, select, Act.DELETE, by):
         yield done
 
 
 async def reprioritise(store: Store, ref: Ref, priority: int, by: By | None = None) -> None:
-    """Changes the priority of a job that waits; NotChangeable when it runs or has ended."""
+    """Changes the priority of a waiting job. Raises NotChangeable if it runs or has ended."""
     check_whole("priority", priority, PRIORITY_MIN, PRIORITY_MAX)
     await change_one(store, ref, Act.REPRIORITISE, priority=priority, by=by)
 
@@ -179,12 +180,12 @@ async def reprioritise(store: Store, ref: Ref, priority: int, by: By | None = No
 async def reschedule(
     store: Store, ref: Ref, *, delay_us: Micros = 0, run_at: Micros | None = None, by: By | None
 ) -> None:
-    """Changes when a job that waits may run; an instant wins over a delay."""
+    """Changes when a waiting job may run. An instant takes precedence over a delay."""
     await change_one(store, ref, Act.RESCHEDULE, delay_us=delay_us, run_at=run_at, by=by)
 
 
 def author(name: str) -> str:
-    """The name of somebody who signed in, such that it can sign an act."""
+    """The caller's name in a form that can be stored as an author."""
     plain = "".join(char for char in name if char.isprintable()).strip()
     return plain[:REASON_MAX].strip() or "unnamed"
 
@@ -201,7 +202,7 @@ async def _steps(store: Store, select: Selection, act: Act, by: By | None) -> As
 
 
 async def tenants(store: Store) -> list[TenantTotal]:
-    """Every tenant that has jobs."""
+    """Every tenant with jobs, with its counts."""
     found: dict[str, list[Tally]] = {}
     async for tally in tallies(store, None):
         found.setdefault(tally.tenant, []).append(tally)
@@ -218,12 +219,12 @@ def _total(tenant: str, tallies: list[Tally]) -> TenantTotal:
 
 
 async def queues(store: Store, tenant: str | None = None) -> list[Tally]:
-    """Every queue that has jobs or slots, with its counts."""
+    """Every queue with jobs or slots, with its counts."""
     return [tally async for tally in tallies(store, tenant)]
 
 
 async def scopes(store: Store, tenant: str | None = None) -> dict[Scope, ScopeState]:
-    """Every scope that has limits, a pause or other settings."""
+    """Every scope with limits, a pause or other settings."""
     return await configured(store, tenant)
 
 
@@ -235,22 +236,22 @@ def scope(
     group: str | None = None,
     platform: bool = True,
 ) -> ScopeHandle:
-    """The handle of a tenant, or of a queue or a group of it: get, set, pause, resume, slots."""
+    """A handle for a tenant, or for one of its queues or groups: get, set, pause, resume, slots."""
     return handle(store, tenant, queue=queue, group=group, platform=platform)
 
 
 def group(store: Store, tenant: str, name: str) -> GroupHandle:
-    """The handle of a group, with its jobs and how to cancel them."""
+    """A handle for a group, which can also list and cancel its jobs."""
     return GroupHandle(store, Scope(tenant, ScopeKind.GROUP, name))
 
 
 async def reconcile(store: Store) -> int:
-    """Counts every job anew; returns by how much the counts of running jobs had to be mended."""
+    """Recounts every job. Returns by how much the counts of running jobs were corrected."""
     return await recount(store)
 
 
 async def audit(store: Store, group_of: GroupOf = lambda tenant, job_id: None) -> Audit:
-    """The whole event log, checked against the promises."""
+    """Checks the whole event log against the promises."""
     found, after = Audit(group_of), 0
     while True:
         page = await store.events(None, after, PAGE_MAX)
@@ -261,26 +262,27 @@ async def audit(store: Store, group_of: GroupOf = lambda tenant, job_id: None) -
 
 
 async def workers(store: Store) -> list[Hold]:
-    """The workers that are present, ROSTER_MAX at most; their notes say what they do."""
-    return [hold async for hold in roster.holds(store)]
+    """The workers that are present, at most WORKERS_MAX. Their notes describe them."""
+    return [hold async for hold in worker_registry.holds(store)]
 
 
 async def upkeep_leader(store: Store) -> Hold | None:
-    """Who does the upkeep now; the note says how well it keeps up."""
-    holds = await store.hold(under="upkeep", limit=1)  # The shortest of its names comes first.
+    """The process that does the upkeep now. Its note says how far it is behind."""
+    # The shortest name with this prefix comes first.
+    holds = await store.hold(under="upkeep", limit=1)
     return next((hold for hold in holds if hold.name == "upkeep"), None)
 
 
 async def examine(place: str | Store) -> list[Finding]:
-    """Checks a store URL from the outside in, and says in words what is wrong.
+    """Checks a store, step by step from its URL to its content, and describes the findings.
 
-    Never raises ours.
+    It reports a HoldfastError as a finding and does not raise it.
     """
     try:
         store = open_store(place) if isinstance(place, str) else place
     except HoldfastError as error:
         return [Finding(Level.BAD, "store URL", str(error))]
-    package = type(store).__module__.rpartition(".")[0]
+    package = type(inner_of(store)).__module__.rpartition(".")[0]
     found = [Finding(Level.OK, "store URL", f"{package.rpartition('.')[2]} is a known store")]
     try:
         await store.open()
@@ -288,7 +290,7 @@ async def examine(place: str | Store) -> list[Finding]:
         return [*found, Finding(Level.BAD, "open", str(error))]
     try:
         found.append(Finding(Level.OK, "open", "the store opens and its schema is current"))
-        found += await importlib.import_module(f"{package}.doctor").examine(store)
+        found += await importlib.import_module(f"{package}.doctor").examine(inner_of(store))
         found += await _general_findings(store)
     except HoldfastError as error:
         found.append(Finding(Level.BAD, "use", str(error)))
@@ -307,7 +309,7 @@ async def _general_findings(store: Store) -> list[Finding]:
     else:
         found.append(Finding(Level.OK, "upkeep", "no job is left past its deadline"))
     counted = await queues(store)
-    found.append(_worked(counted, await roster.roster(store)))
+    found.append(_worked(counted, await worker_registry.present_workers(store)))
     dead = sum(tally.counts.get(State.FAILED, 0) for tally in counted)
     if dead:
         words = f"{many(dead, 'job')} failed for good: see `holdfast dead list`"
@@ -317,7 +319,7 @@ async def _general_findings(store: Store) -> list[Finding]:
 
 
 async def _unread(store: Store) -> list[Finding]:
-    """Dead letters whose record or payload could not be read."""
+    """The dead letters whose record or payload could not be read."""
     select = Selection(tenant=None, states=(State.FAILED,), reasons=(Reason.DECODE,))
     page = await store.find(Find(select=select, limit=UNREAD_MAX))
     if not page.jobs:
@@ -330,8 +332,8 @@ async def _unread(store: Store) -> list[Finding]:
     return [Finding(Level.WARNING, "unreadable jobs", words)]
 
 
-def _worked(counted: list[Tally], present: list[roster.Worker]) -> Finding:
-    """Whether somebody is there for the jobs that are ready."""
+def _worked(counted: list[Tally], present: list[worker_registry.Worker]) -> Finding:
+    """Whether workers are present for the ready jobs."""
     ready = [tally for tally in counted if tally.counts.get(State.ENQUEUED, 0)]
     waiting = sum(tally.counts[State.ENQUEUED] for tally in ready)
     if waiting and not present:

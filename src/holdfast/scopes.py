@@ -1,7 +1,7 @@
-"""How much may run, how fast, and not now: the settings, counts and slots of a scope, by handle.
+"""Handles for scopes: limits, rates, pauses, counts and slots.
 
-`acme.scope()`, `acme.queue("mail")` and `acme.group("crawl-7")` give one. A change names the fields
-it changes and leaves the others; it is compare-and-set, and takes effect in the store's very step.
+`acme.scope()`, `acme.queue("mail")` and `acme.group("crawl-7")` return one. A change names the
+fields that it changes and keeps the others. It uses compare-and-set and takes effect at once.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Unpack
 
 import msgspec
 
-from holdfast.amend import Limits, amended
-from holdfast.ceiling import allowed
-from holdfast.check import check_name, check_seconds
-from holdfast.clock import Micros, micros
-from holdfast.errors import InvalidInput, StaleSetting, StoreUnsupported, did_you_mean
-from holdfast.job import TERMINAL, By, State
-from holdfast.limits import HOLD_S_MAX, ID_MAX, NOTE_MAX, PAGE_MAX, within
-from holdfast.scope import (
+from holdfast.core.amend import Limits, amended
+from holdfast.core.bounds import HOLD_S_MAX, ID_MAX, NOTE_MAX, PAGE_MAX, within
+from holdfast.core.ceiling import allowed
+from holdfast.core.check import check_name, check_seconds
+from holdfast.core.clock import Micros, micros
+from holdfast.core.errors import InvalidInput, StaleSetting, StoreUnsupported, did_you_mean
+from holdfast.core.job import TERMINAL, By, State
+from holdfast.core.scope import (
     NO_SETTINGS,
     Pause,
     Rate,
@@ -29,19 +29,20 @@ from holdfast.scope import (
     decode,
     encode,
 )
+from holdfast.dispatch import name_of
 from holdfast.store import Find, Page, Put, Ref, Selection, Store, Take, Tally
 
 logger = logging.getLogger("holdfast")
 
 TRIES_MAX = 10
-"""How often a change without `expect` reads again after another was faster."""
+"""How often a change without `expect` is tried again after a concurrent change."""
 STEP = 500
-"""Jobs of one step of a cancel: small enough that claims go on in between."""
+"""Jobs in one step of a cancel. Small, so that claims can run between steps."""
 ALIVE = tuple(state for state in State if state not in TERMINAL)
 
 
 class ScopeState(msgspec.Struct, frozen=True):
-    """The settings of a scope, and the version to hand to `set` as `expect`; 0 is none set."""
+    """The settings of a scope, and their version for `set(expect=...)`. Version 0: none are set."""
 
     scope: Scope
     settings: ScopeSettings
@@ -49,7 +50,7 @@ class ScopeState(msgspec.Struct, frozen=True):
 
 
 class Slot(msgspec.Struct, frozen=True):
-    """A place that an outsider holds."""
+    """A slot that something outside the queue holds."""
 
     id: str
     until: Micros
@@ -57,19 +58,19 @@ class Slot(msgspec.Struct, frozen=True):
 
 
 class Canceling(msgspec.Struct, frozen=True):
-    """How far the cancel of a group has come."""
+    """The progress of canceling a group."""
 
     done: int
     total: int
-    """How many there were at its begin; more may have come since."""
+    """The number of jobs at the start; more may have been added since."""
 
 
 class ScopeHandle:
-    """A tenant, or a queue of it. Cheap; holds nothing."""
+    """A handle for a tenant or a queue. Cheap to create; it keeps no resources."""
 
     def __init__(self, store: Store, scope: Scope, *, platform: bool = True) -> None:
-        """`platform`: who holds it acts for the platform, as code in this process does, and not
-        for the tenant alone; see `ceiling.allowed`.
+        """`platform`: the handle acts for the platform, as code in this process does, and not only
+        for the tenant; see `ceiling.allowed`.
         """
         self.scope = scope.checked()
         self._store = store
@@ -78,9 +79,9 @@ class ScopeHandle:
     # -- settings --------------------------------------------------------------------------------
 
     async def get(self) -> ScopeState:
-        """What is set, and its version."""
+        """The settings and their version."""
         name = self.scope.name
-        # The shortest of the names that begin so comes first.
+        # The shortest name with this prefix comes first.
         for setting in await self._store.settings(under=name, limit=1):
             if setting.name == name:
                 return ScopeState(self.scope, decode(name, setting.value), setting.version)
@@ -89,15 +90,17 @@ class ScopeHandle:
     async def set(
         self, *, expect: int | None = None, by: By | None = None, **changes: Unpack[Limits]
     ) -> ScopeState:
-        """Changes the named fields. StaleSetting if `expect` is given and no longer the version,
+        """Changes the named fields. Raises StaleSetting if `expect` is not the current version,
         InvalidInput above a ceiling, PlatformOnly for what the tenant may not change.
         """
         if not changes:
-            raise InvalidInput(field="set", why=f"say what: {', '.join(Limits.__annotations__)}")
+            raise InvalidInput(
+                field="set", why=f"name at least one of: {', '.join(Limits.__annotations__)}"
+            )
         return await self._change(expect, lambda before: amended(before, dict(changes)), by)
 
     async def pause(self, reason: str, author: str) -> ScopeState:
-        """Nothing of the scope is claimed until `resume`; what runs may end."""
+        """Stops claims from the scope until `resume`. Running jobs continue."""
         pause = Pause(reason, author)
         ScopeSettings(paused=pause).checked(self.scope.kind)
         await self.exists()
@@ -108,7 +111,7 @@ class ScopeHandle:
         )
 
     async def resume(self, author: str, reason: str = "") -> ScopeState:
-        """Ends a pause; changes nothing when there is none."""
+        """Ends a pause. Does nothing if there is none."""
         ScopeSettings(paused=Pause("resume", author)).checked(self.scope.kind)
         await self.exists()
         after = await self._change(
@@ -145,13 +148,13 @@ class ScopeHandle:
                     raise
                 continue
             if value is not None:
-                # As it was stored: a service may know better than its client for whom it acts.
+                # As stored: a service may have replaced the author by the caller's own name.
                 wanted = decode(name, done[0].value)
             return ScopeState(self.scope, wanted, done[0].version if done else 0)
         raise AssertionError("the last try raises or returns")
 
     async def exists(self) -> None:
-        """InvalidInput unless the scope has jobs, slots or settings."""
+        """Raises InvalidInput unless the scope has jobs, slots or settings."""
         supported(self._store)
         scope = self.scope
         if await self._tally() is not None or (await self.get()).version:
@@ -166,7 +169,7 @@ class ScopeHandle:
     # -- counts ----------------------------------------------------------------------------------
 
     async def counts(self) -> Tally:
-        """How many of its jobs are in each state, and its slots; constant time."""
+        """The number of its jobs in each state, and of its slots, in constant time."""
         found = await self._tally()
         return Tally(self.scope.tenant, self.scope.part, {}) if found is None else found
 
@@ -178,7 +181,7 @@ class ScopeHandle:
     # -- slots -----------------------------------------------------------------------------------
 
     async def push_slot(self, id: str, seconds: float, *, note: str = "") -> Slot:
-        """Takes a place for a time, or renews it."""
+        """Takes a slot for a time, or renews it."""
         supported(self._store)
         check_name("id", id, ID_MAX)
         within("note", len(note.encode()), NOTE_MAX)
@@ -187,17 +190,17 @@ class ScopeHandle:
         return Slot(id, hold.until, note)
 
     async def remove_slot(self, id: str) -> None:
-        """Gives a place back; one that is not held is no error."""
+        """Gives a slot back. It is no error if the slot is not held."""
         supported(self._store)
         check_name("id", id, ID_MAX)
         await self._store.hold([Take(self.scope.slot(id), id, 0)])
 
     async def slots(self) -> list[Slot]:
-        """The places that are held now, SLOTS_MAX at most."""
+        """The slots that are held now, at most SLOTS_MAX."""
         return [slot async for slot in self.each_slot()]
 
     async def each_slot(self) -> AsyncIterator[Slot]:
-        """The same, one by one, read a page at a time."""
+        """Yields the slots that are held now, read page by page."""
         page = await self.slot_page()
         while page:
             for slot in page:
@@ -205,7 +208,7 @@ class ScopeHandle:
             page = [] if len(page) < PAGE_MAX else await self.slot_page(page[-1].id)
 
     async def slot_page(self, after: str = "", limit: int = PAGE_MAX) -> list[Slot]:
-        """A page of them, by id, on from an id."""
+        """A page of slots, in order of their ids, after a given id."""
         supported(self._store)
         prefix = self.scope.slots
         start = prefix + after if after else ""
@@ -213,12 +216,12 @@ class ScopeHandle:
         return [Slot(hold.name.removeprefix(prefix), hold.until, hold.note) for hold in holds]
 
     async def count_slots(self) -> int:
-        """How many places are held now."""
+        """The number of slots that are held now."""
         return (await self.counts()).slots
 
 
 class GroupHandle(ScopeHandle):
-    """A group of a tenant's jobs, as `enqueue(..., group="crawl-7")` made it."""
+    """A handle for a group of a tenant's jobs, made by `enqueue(..., group="crawl-7")`."""
 
     async def jobs(
         self,
@@ -228,7 +231,7 @@ class GroupHandle(ScopeHandle):
         limit: int = 100,
         newest_first: bool = False,
     ) -> Page:
-        """A page of its jobs; pass its cursor as `after` for the next."""
+        """A page of its jobs. Pass its cursor as `after` to get the next page."""
         select = Selection(
             tenant=self.scope.tenant, groups=(self.scope.part,), states=tuple(states)
         )
@@ -236,12 +239,12 @@ class GroupHandle(ScopeHandle):
         return await self._store.find(find)
 
     async def count_alive(self) -> int:
-        """How many of its jobs have not ended."""
+        """The number of its jobs that have not ended."""
         counts = (await self.counts()).counts
         return sum(number for state, number in counts.items() if state in ALIVE)
 
     async def cancel(self, *, by: By | None = None) -> AsyncIterator[Canceling]:
-        """Cancels all its jobs that have not ended, in bounded steps; tells how far it is."""
+        """Cancels all its jobs that have not ended, in bounded steps. Yields the progress."""
         total = await self.count_alive()
         done, after = 0, None
         while True:
@@ -266,7 +269,7 @@ def handle(
     group: str | None = None,
     platform: bool = True,
 ) -> ScopeHandle:
-    """The handle of a tenant, or of a queue or a group of it."""
+    """A handle for a tenant, or for one of its queues or groups."""
     if queue is not None and group is not None:
         raise InvalidInput(field="group", why="name a queue or a group, not both")
     if group is not None:
@@ -277,25 +280,25 @@ def handle(
 
 
 async def recount(store: Store) -> int:
-    """Counts the jobs themselves and mends what differs; by how much `running` was off."""
+    """Recounts the jobs and corrects the counts. Returns by how much `running` was wrong."""
     supported(store)
     found = await store.count(None, limit=1, recount=True)
     return found[0].correction if found else 0
 
 
 def words(scope: Scope) -> str:
-    """The scope as people name it."""
+    """The scope as text for people."""
     if scope.kind is ScopeKind.TENANT:
         return f"tenant {scope.tenant!r}"
     return f"{scope.kind.value} {scope.part!r} of tenant {scope.tenant!r}"
 
 
 def supported(store: Store) -> None:
-    """StoreUnsupported where limits, pauses, groups' counts and slots are not kept."""
+    """Raises StoreUnsupported if the store keeps no limits, pauses, group counts and slots."""
     if not store.capabilities.scopes:
-        raise StoreUnsupported(store=type(store).__name__, feature="limits and pauses of scopes")
+        raise StoreUnsupported(store=name_of(store), feature="limits and pauses of scopes")
 
 
 def rate_text(said: Rate) -> str:
-    """`100/s`, with the burst if it is another number."""
+    """The rate as text, `100/s`, with the burst if that differs."""
     return said.words

@@ -1,12 +1,12 @@
-"""THE CONTRACT: what a store must do. Verbs take and give batches of frozen values.
+"""THE CONTRACT: what a store must do. Verbs take and return batches of frozen values.
 
-Each item of a batch has its own result: done, known already, or refused and why.
-Stores apply, rules decide: a store checks the token, applies the transition and records the event
-in one atomic step; it holds no retry rules, no codecs, no logging. One clock decides, the store's.
-Every verb may be called from any thread that runs an event loop, is bounded by `limits.py`, and is
-safe to repeat.
+Each item of a batch has its own result: done, already known, or refused with the reason.
+Stores apply transitions; pure rules decide them. A store checks the token, applies the transition
+and records the event in one atomic step. It contains no retry rules, no codecs and no logging. Only
+the store's clock decides. Every verb may be called from any thread that runs an event loop and is
+safe to repeat. `dispatch.py` checks all arguments before they reach a store.
 
-A job's tenant is part of its name: another tenant's job is not found (P7).
+A job is identified by tenant and id: a job of another tenant is not found (P7).
 `holdfast.testing.contract` states each promise as a test; a new store joins it with a dozen lines.
 """
 
@@ -18,37 +18,37 @@ from typing import Generic, Protocol
 
 import msgspec
 
-from holdfast.check import check_name, check_whole
-from holdfast.clock import SECOND, Micros
-from holdfast.errors import HoldfastError
-from holdfast.job import By, Event, JobRecord, Lease, NewJob, Reason, State
-from holdfast.lifecycle import Transition
-from holdfast.limits import HOLD_S_MAX, NAME_MAX, NOTE_MAX, PAGE_MAX, SETTING_MAX, within
-from holdfast.redact import Redacted
-from holdfast.result import Result_co
-from holdfast.scope import Explanation, ScopeKind
+from holdfast.core.bounds import HOLD_S_MAX, NAME_MAX, NOTE_MAX, PAGE_MAX, SETTING_MAX, within
+from holdfast.core.check import check_name, check_whole
+from holdfast.core.clock import SECOND, Micros
+from holdfast.core.errors import HoldfastError
+from holdfast.core.job import By, Event, JobRecord, Lease, NewJob, Reason, State
+from holdfast.core.lifecycle import Transition
+from holdfast.core.redact import Redacted
+from holdfast.core.result import Result_co
+from holdfast.core.scope import Explanation, ScopeKind
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """Every difference between stores that a caller can notice."""
 
     durable: bool
-    """A returned enqueue survives the end of the process and of the machine's power."""
+    """An enqueue that has returned survives the end of the process and a power loss."""
     shared: bool
     """Several processes can work on the same jobs."""
     encodes: bool
-    """Payloads and results are bytes; False hands the objects over as they are."""
+    """Payloads and results are bytes. False: the objects are passed on without encoding."""
     payload_max: int | None
-    """The store's own limit in bytes, if it has one below the configured limit."""
+    """The store's own payload limit in bytes, if it is below the configured limit."""
     transactional_enqueue: bool
     """Enqueue can join the caller's transaction."""
     native_wakeup: bool
-    """`wait` is woken across processes; False means sleepers rely on polling."""
+    """`wait` is woken across processes. False: callers must poll."""
     event_log: bool
     time_precision_us: int
     cluster: bool
     scopes: bool
-    """Limits, rates, pauses, order and caps of scopes are kept; False refuses to store them."""
+    """Limits, rates, pauses, order and caps of scopes are supported. False: they are refused."""
 
 
 class Enqueued(msgspec.Struct, Generic[Result_co], frozen=True, gc=False):
@@ -56,28 +56,28 @@ class Enqueued(msgspec.Struct, Generic[Result_co], frozen=True, gc=False):
 
     id: str
     created: bool
-    """False when the id or the key led to an earlier job."""
+    """False if the id or the key belongs to an earlier job."""
     error: HoldfastError | None = None
-    """Refused; nothing was written for this item."""
+    """Why the item was refused; nothing was written for it."""
 
 
 class Claim(Redacted, msgspec.Struct, frozen=True, kw_only=True):
-    """Who wants how many jobs, of whom, for how long."""
+    """A request for leases: which worker, how many jobs, which tenants and queues, how long."""
 
     worker: str
     nonce: str
-    """Random, fresh for each claim: the secret part of its tokens. A repeated claim brings it."""
+    """Random and new for each claim; the secret part of its tokens. A repeated claim reuses it."""
     limit: int
     lease_us: Micros
     tenants: tuple[str, ...] | None = None
-    """None is every tenant."""
+    """None: every tenant."""
     queues: tuple[str, ...] | None = None
-    """None is every queue of those tenants."""
+    """None: every queue of those tenants."""
     exclude_groups: tuple[str, ...] = ()
 
 
 class Extension(Redacted, msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A heartbeat: the lease shall last for this long from now, never less than it does already."""
+    """A heartbeat: extends the lease to this long from now. It never shortens the lease."""
 
     tenant: str
     id: str
@@ -93,7 +93,7 @@ class Extended(msgspec.Struct, frozen=True, gc=False):
 
 
 class Acked(msgspec.Struct, frozen=True, gc=False):
-    """The answer to one transition: the state the job has now, or why it was refused."""
+    """The answer to one transition: the new state of the job, or why it was refused."""
 
     id: str
     state: State | None = None
@@ -101,14 +101,14 @@ class Acked(msgspec.Struct, frozen=True, gc=False):
 
 
 class Ref(msgspec.Struct, frozen=True, gc=False):
-    """The full name of a job."""
+    """The identity of a job: tenant and id."""
 
     tenant: str
     id: str
 
 
 class Canceled(msgspec.Struct, frozen=True):
-    """`canceled` is True when the job is canceled now, by this call or an earlier one."""
+    """`canceled` is True if the job is canceled, by this call or an earlier one."""
 
     id: str
     canceled: bool
@@ -116,10 +116,10 @@ class Canceled(msgspec.Struct, frozen=True):
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
-    """Which jobs. Empty fields do not narrow; `tags` must all be there."""
+    """Selects jobs. An empty field does not restrict; a job must have all of `tags`."""
 
     tenant: str | None
-    """None is every tenant: for operators, never for a tenant's own calls."""
+    """None: every tenant. For operators, never for calls of a tenant."""
     ids: tuple[str, ...] = ()
     queues: tuple[str, ...] = ()
     types: tuple[str, ...] = ()
@@ -131,22 +131,22 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     created_from: Micros | None = None
     created_before: Micros | None = None
     failed_from: Micros | None = None
-    """Failed for good at this instant or later; narrows to failed jobs."""
+    """Failed for good at this instant or later. Selects failed jobs only."""
     failed_before: Micros | None = None
 
 
 class Act(StrEnum):
-    """What `change` can do to jobs that nobody holds."""
+    """What `change` can do to jobs that are not leased."""
 
     REPLAY = "replay"
-    """A new job like the terminal one, naming its origin; once per origin."""
+    """Makes a new job from a finished one, which becomes its origin; once per origin."""
     DELETE = "delete"
     REPRIORITISE = "reprioritise"
     RESCHEDULE = "reschedule"
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """One bounded step of a change by selection; `after` is the cursor of the step before."""
+    """One bounded step of a change to selected jobs. `after` is the cursor of the previous step."""
 
     select: Selection
     act: Act
@@ -159,11 +159,11 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Changed(msgspec.Struct, frozen=True):
-    """`done` maps each changed job to the id of what came of it (its own, or the replay's)."""
+    """`done` maps each changed job to the resulting id: its own, or that of the replay."""
 
     done: Mapping[Ref, str]
     cursor: int | None
-    """Where the next step goes on; None at the end."""
+    """The cursor for the next step; None at the end."""
 
 
 class Lapsed(Redacted, msgspec.Struct, frozen=True):
@@ -178,63 +178,64 @@ class Pruned(msgspec.Struct, frozen=True):
     jobs: int
     events: int
     more: bool
-    """The limit cut it short: call again."""
+    """True if the limit was reached: call again."""
 
 
 class Find(msgspec.Struct, frozen=True, kw_only=True):
     select: Selection
     after: int | None = None
-    """The cursor of the page before."""
+    """The cursor of the previous page."""
     limit: int = 100
     newest_first: bool = True
 
 
 class Page(msgspec.Struct, frozen=True):
     jobs: Sequence[JobRecord]
-    """Fewer than asked for, or none, also where a store has searched for long: the cursor tells."""
+    """May be shorter than the limit, or empty, before the last page; see `cursor`."""
     cursor: int | None
     """None on the last page."""
 
 
 class Tally(msgspec.Struct, frozen=True):
-    """How many jobs a scope has in each state: a queue of a tenant, or the tenant, or a group."""
+    """The number of jobs in each state of one scope: a queue, a tenant or a group."""
 
     tenant: str
     queue: str
-    """The queue's or the group's name; empty for a tenant."""
+    """The name of the queue or the group; empty for a tenant."""
     counts: Mapping[State, int]
     oldest_at: Micros | None = None
-    """Of a queue: since when the longest-waiting enqueued job could have run."""
+    """For a queue: since when its oldest enqueued job has been ready."""
     slots: int = 0
-    """Places that outsiders hold."""
+    """The number of held slots."""
     correction: int = 0
-    """By how much a recount had to correct `running`, in all; 0 unless something was damaged."""
+    """By how much a recount corrected `running`, in total; 0 unless something was damaged."""
 
 
 class EventPage(msgspec.Struct, frozen=True):
     events: Sequence[Event]
     cursor: int
-    """Pass it as `after` to go on."""
+    """Pass it as `after` to get the next page."""
     lost: bool
     """Events between `after` and this page were pruned before they were read."""
 
 
 class Put(msgspec.Struct, frozen=True):
-    """Set a name to a value (None deletes it) if it is still at `version` (0: not there)."""
+    """Sets a name to a value (None deletes it) if it still has `version` (0: it does not exist)."""
 
     name: str
     value: bytes | None
     version: int
 
     def checked(self) -> Put:
-        """Itself, or InvalidInput naming what is too long."""
+        """Returns itself. Raises InvalidInput, which names the field, if something is too long."""
         check_name("name", self.name, NAME_MAX)
         within("value", len(self.value or b""), SETTING_MAX)
+        check_whole("version", self.version, 0, 2**63 - 1)
         return self
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """A version is never used twice for a name, also when it was deleted in between."""
+    """A version is never reused for a name, even if the name was deleted in between."""
 
     name: str
     value: bytes
@@ -242,7 +243,7 @@ class Setting(msgspec.Struct, frozen=True):
 
 
 class Take(msgspec.Struct, frozen=True):
-    """Take or renew a name for a time, unless another holds it; a length of 0 gives it back."""
+    """Takes or renews a name for a time, unless another holds it. A duration of 0 releases it."""
 
     name: str
     owner: str
@@ -250,7 +251,7 @@ class Take(msgspec.Struct, frozen=True):
     note: str = ""
 
     def checked(self) -> Take:
-        """Itself, or InvalidInput naming what is too long."""
+        """Returns itself. Raises InvalidInput, which names the field, if something is too long."""
         check_name("name", self.name, NAME_MAX)
         check_name("owner", self.owner, NAME_MAX)
         within("note", len(self.note.encode()), NOTE_MAX)
@@ -259,7 +260,7 @@ class Take(msgspec.Struct, frozen=True):
 
 
 class Hold(msgspec.Struct, frozen=True):
-    """Who holds a name now. A free name has an empty owner."""
+    """The current holder of a name. A free name has an empty owner."""
 
     name: str
     owner: str
@@ -268,72 +269,73 @@ class Hold(msgspec.Struct, frozen=True):
 
 
 class Watch(msgspec.Struct, frozen=True, kw_only=True):
-    """What a sleeper waits for: work in some lines, the end of one job, or any news."""
+    """What a caller waits for: work in some lines, the end of one job, or any change."""
 
     tenants: tuple[str, ...] | None = None
     queues: tuple[str, ...] | None = None
     job: Ref | None = None
     news: bool = False
-    """Anything that rings a bell, for readers of events."""
+    """Any change at all, for readers of events."""
 
 
 class Store(Protocol):
     """The verbs, in the order a job meets them."""
 
-    capabilities: Capabilities
+    @property
+    def capabilities(self) -> Capabilities: ...
 
     # -- life ------------------------------------------------------------------------------------
     async def open(self) -> None:
-        """Makes the store usable, with its schema at the right version. Errors say what to do."""
+        """Opens the store and checks its schema version. Errors say what to do."""
 
     async def close(self) -> None:
-        """Ends all waiting; what was confirmed is kept as `durable` says. May be called twice."""
+        """Ends all waiting calls. Keeps confirmed writes as `durable` says. May be called twice."""
 
     async def migrate(self) -> int:
-        """Brings the schema to the newest version and returns it; safe from many processes."""
+        """Upgrades the schema and returns its version. Safe from many processes at once."""
 
-    # -- journey ---------------------------------------------------------------------------------
+    # -- enqueue, claim, extend, ack -------------------------------------------------------------
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        """Keeps the jobs (P1). A known id or a held key gives the earlier job instead (P12).
+        """Stores the jobs (P1). For a known id or a held key it returns the earlier job (P12).
 
-        TenantFull refuses a job in one queue more than QUEUES_MAX, or one group more than
-        GROUPS_MAX; a store may count them now and then.
+        A job that needs more than QUEUES_MAX queues or GROUPS_MAX groups is refused with
+        TenantFull; a store may count these only now and then.
         """
 
     async def claim(self, claim: Claim) -> list[Lease]:
         """Leases up to `limit` eligible jobs, each queue by priority, then sequence (P2, P9-P11).
 
-        Jobs that are due, and lapsed leases with attempts left, are eligible at that very instant.
+        Jobs that are due, and expired leases with attempts left, are eligible at that instant.
         Tenants take turns by weight, and the queues of each tenant within its turn (P19). Returns
-        at once, also when there is nothing.
+        at once, also if there is no eligible job.
 
-        A claim repeated with its nonce within CLAIM_REPEAT_S gives those of its leases that still
-        hold, and no other job (P15). A record that cannot be read is failed alone, as DECODE.
+        A claim repeated with its nonce within CLAIM_REPEAT_S returns those of its leases that are
+        still valid, and no other job (P15). A record that cannot be read fails alone, as DECODE.
         """
 
     async def extend(self, extensions: Sequence[Extension]) -> list[Extended]:
-        """Renews leases and keeps progress; refuses as P3 says, which is how a cancel is heard."""
+        """Renews leases and stores progress. A refusal (P3) also tells the worker of a cancel."""
 
     async def ack(self, transitions: Sequence[Transition]) -> list[Acked]:
-        """Applies each transition whose lease still holds (P3-P6, P11), by `lifecycle.refusal` and
-        `settle`.
+        """Applies each transition whose lease is still valid (P3-P6, P11), by the rules
+        `lifecycle.refusal` and `lifecycle.settle`.
         """
 
-    # -- will ------------------------------------------------------------------------------------
+    # -- cancel, change --------------------------------------------------------------------------
     async def cancel(self, refs: Sequence[Ref], *, by: By | None = None) -> list[Canceled]:
-        """Cancels what is not finished; from then on nothing else changes the job (P5)."""
+        """Cancels jobs that are not finished. After that nothing changes the job (P5)."""
 
     async def change(self, change: Change) -> Changed:
-        """One step of a change to the selected jobs that nobody holds and whose state allows it."""
+        """Does one step of a change to the selected jobs without a lease whose state allows it."""
 
-    # -- upkeep ----------------------------------------------------------------------------------
+    # -- expired, prune --------------------------------------------------------------------------
     async def expired(self, limit: int) -> list[Lapsed]:
-        """Reads jobs whose lease or time to live has passed, the longest overdue first."""
+        """Reads jobs whose lease or time to live has expired, the most overdue first."""
 
     async def prune(self, limit: int, events_keep_us: Micros) -> Pruned:
-        """Deletes finished jobs and timed keys past their keeping, and events older than given."""
+        """Deletes finished jobs and timed keys past their retention, and older events."""
 
-    # -- sight -----------------------------------------------------------------------------------
+    # -- find, count, explain, events ------------------------------------------------------------
     async def find(self, find: Find) -> Page:
         """A page of jobs in sequence order."""
 
@@ -347,25 +349,21 @@ class Store(Protocol):
         limit: int = PAGE_MAX,
         recount: bool = False,
     ) -> list[Tally]:
-        """Counts per queue, group or tenant that has jobs or slots; kept in step, not scanned.
+        """The counts per queue, group or tenant with jobs or slots, from counters, without a scan.
 
-        In order of (tenant, part), on from `after`; `part` asks for one. `recount` counts the jobs
-        themselves, mends what differs and tells by how much.
+        The order is (tenant, part), starting after `after`; `part` asks for one. `recount` counts
+        the jobs themselves, corrects the counters and reports the difference.
         """
 
     async def explain(self, ref: Ref) -> Explanation:
-        """Every gate that holds the job now; JobNotFound as ever.
-
-        The eighteenth verb: gates are decided inside the store's step, and only there can they be
-        told without guessing.
-        """
+        """Every blocker of the job now, decided in one atomic step. Raises JobNotFound."""
 
     async def events(
         self, tenant: str | None, after: int, limit: int, job_id: str | None = None
     ) -> EventPage:
-        """Facts after a cursor, in the order they were stored (P14); -1 gives the present end."""
+        """The events after a cursor, in stored order (P14). -1 returns the current end."""
 
-    # -- names -----------------------------------------------------------------------------------
+    # -- settings, hold --------------------------------------------------------------------------
     async def settings(
         self,
         puts: Sequence[Put] = (),
@@ -375,11 +373,11 @@ class Store(Protocol):
         limit: int = PAGE_MAX,
         by: By | None = None,
     ) -> list[Setting]:
-        """Applies all puts or, with StaleSetting, none; returns them, or a page of those `under` a
-        prefix, by name, on from `after`.
+        """Applies all puts, or none and raises StaleSetting. Returns them, or a page of the
+        settings `under` a prefix, by name, starting after `after`.
 
-        Names of `scope.PREFIX` are checked, take effect in this very step, and are events. A tenant
-        has SETTINGS_MAX of them at most, deleted ones included; TenantFull otherwise.
+        Settings under `scope.PREFIX` are checked, take effect in this step, and are events. A
+        tenant may have SETTINGS_MAX of them, deleted ones included; TenantFull otherwise.
         """
 
     async def hold(
@@ -390,11 +388,11 @@ class Store(Protocol):
         after: str = "",
         limit: int = PAGE_MAX,
     ) -> list[Hold]:
-        """Takes, renews or gives back names; returns each one's holder, or a page of those held
-        `under` a prefix, by name, on from `after`. A tenant has SLOTS_MAX slots at most; TenantFull
-        refuses the whole batch.
+        """Takes, renews or releases names. Returns the holder of each, or a page of the names held
+        `under` a prefix, by name, starting after `after`. A tenant may have at most SLOTS_MAX
+        slots; TenantFull refuses the whole batch.
         """
 
     # -- wait ------------------------------------------------------------------------------------
     async def wait(self, watch: Watch, timeout_s: float) -> None:
-        """Sleeps until the watched may have happened, or the time-out. May wake in vain."""
+        """Sleeps until the watched event may have happened, or the time-out. A hint only."""

@@ -1,26 +1,26 @@
-"""What time is it in the store? For people's words such as `15m` and `2 min ago` (P8).
+"""Reads the store's clock, to interpret and print times such as `15m` and `2 min ago` (P8).
 
-A name held for a length ends at the store's now plus that length, so that every store can tell.
-Nothing is decided by the answer: stores decide by their clock themselves.
+A hold ends at the store's current time plus its duration. So a short hold reveals the clock of
+every store. No decision depends on the answer: stores decide by their own clock.
 """
 
 from __future__ import annotations
 
 import time
 
-from holdfast.clock import SECOND, Micros
-from holdfast.errors import HoldfastError
-from holdfast.roster import fresh_name
+from holdfast.core.clock import SECOND, Micros
+from holdfast.core.errors import HoldfastError
 from holdfast.store import Store, Take
+from holdfast.worker_registry import fresh_name
 
 NAME = "clock/"
-"""What the names of such holds start with."""
+"""Prefix of the names of these holds."""
 LOOK_S = 60.0
-"""How long an answer is trusted: clocks drift by milliseconds in this time."""
+"""How long a reading is used. Clocks drift by milliseconds in this time."""
 
 
 class StoreClock:
-    """The store's clock as it is seen from here: the host's, put right now and then."""
+    """The store's clock, computed from the host's clock and a measured difference."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -29,13 +29,13 @@ class StoreClock:
         self._looked_s: float | None = None
 
     def now(self) -> Micros:
-        """By the last look; the host's clock before the first."""
+        """The time by the last measurement; before the first one, the host's clock."""
         return time.time_ns() // 1000 + self._ahead_us
 
     async def look(self) -> Micros:
-        """The same, after a look at the store if the last one was long ago.
+        """The store's time. Measures the difference again if the last measurement is old.
 
-        Who may not hold names goes by the host's clock.
+        A caller that may not take holds gets the host's clock.
         """
         if self._looked_s is None or time.monotonic() - self._looked_s >= LOOK_S:
             before = time.time_ns() // 1000

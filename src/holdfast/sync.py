@@ -1,7 +1,7 @@
-"""The one bridge for blocking code: the same calls without await, from any thread.
+"""`app.sync`, the bridge for blocking code: the same calls without await, from any thread.
 
-A thread of its own runs an event loop; concurrent calls of many threads share batches there. The
-thread does not survive a fork: in the child the next call starts another one and opens the store
+A separate thread runs an event loop, where concurrent calls of many threads share batches. The
+thread does not survive a fork: in the child the next call starts a new thread and opens the store
 again.
 """
 
@@ -20,13 +20,13 @@ from weakref import WeakSet
 
 import msgspec
 
-from holdfast.amend import Limits
-from holdfast.check import check_seconds
+from holdfast.core.amend import Limits
+from holdfast.core.check import check_seconds
+from holdfast.core.errors import InvalidInput, StoreUnavailable, WaitTimeout
+from holdfast.core.job import By, JobRecord
+from holdfast.core.scope import Scope
 from holdfast.enqueue import EnqueuedMany, Options
-from holdfast.errors import InvalidInput, StoreUnavailable, WaitTimeout
 from holdfast.explain import Explained
-from holdfast.job import By, JobRecord
-from holdfast.scope import Scope
 from holdfast.scopes import Canceling, GroupHandle, ScopeHandle, ScopeState, Slot
 from holdfast.store import Enqueued, Page, Tally
 from holdfast.tenant import Tenant
@@ -35,13 +35,13 @@ from holdfast.typed import AnyJob
 T = TypeVar("T")
 
 LOOK_S = 1.0
-"""How often a caller that waits looks whether the bridge's thread still runs."""
+"""How often a waiting caller checks that the bridge's thread still runs."""
 LATE_S = 1.0
-"""How much later than its time-out a wait may end when the bridge does not answer."""
+"""How long after its time-out a wait may end if the bridge does not answer."""
 
 
 class Bridged(Protocol):
-    """What the bridge needs of an App."""
+    """The part of an App that the bridge uses."""
 
     def tenant(self, name: str) -> Tenant: ...
     async def run_now(self, job: AnyJob[T], *, tenant: str = "now") -> T: ...
@@ -50,7 +50,7 @@ class Bridged(Protocol):
 
 
 class SyncApp:
-    """`app.sync`: opens itself at the first call; `close()` or `with app.sync:` ends it."""
+    """`app.sync`. It opens at the first call; `close()` or the end of a `with` closes it."""
 
     def __init__(self, app: Bridged) -> None:
         self._app = app
@@ -66,12 +66,12 @@ class SyncApp:
         return self.call(self._app.run_now(job, tenant=tenant))
 
     def call(self, work: Coroutine[Any, Any, T], *, timeout_s: float | None = None) -> T:
-        """Runs a coroutine on the bridge's loop and waits for it; TimeoutError after `timeout_s`,
-        if given, whatever the loop does.
+        """Runs a coroutine on the bridge's loop and waits for it. Raises TimeoutError after
+        `timeout_s`, if given, even if the loop is blocked.
         """
         try:
             self._check_caller()
-            # Under the lock, so that what is handed over comes before the winding up of `close`.
+            # Under the lock, so that the call is submitted before `close` shuts the loop down.
             with self._lock:
                 loop, thread = self._opened()
                 answer = asyncio.run_coroutine_threadsafe(_kept_in(work), loop)
@@ -81,13 +81,15 @@ class SyncApp:
         try:
             result = _answered(answer, thread, timeout_s)
         except CancelledError:
-            raise StoreUnavailable(store="app.sync", why="it was closed meanwhile") from None
+            raise StoreUnavailable(
+                store="app.sync", why="it was closed while the call waited"
+            ) from None
         if isinstance(result, _Exit):
             raise result.error
         return result
 
     def close(self) -> None:
-        """Closes the store for this side and ends the thread. May be called twice."""
+        """Closes the bridge's use of the store and ends the thread. May be called twice."""
         if threading.current_thread() is self._thread:
             raise _own_loop()
         with self._lock:
@@ -100,7 +102,7 @@ class SyncApp:
                 _end(loop, thread)
 
     async def _wind_up(self) -> None:
-        """Closes the store; calls that still wait then are ended, so that no thread hangs."""
+        """Closes the store and ends calls that still wait, so that no thread hangs."""
         try:
             await self._app.close()
         finally:
@@ -124,7 +126,7 @@ class SyncApp:
         self.close()
 
     def _opened(self) -> tuple[asyncio.AbstractEventLoop, threading.Thread]:
-        """The running loop and its thread, made if need be. Called under the lock."""
+        """The running loop and its thread, started if necessary. Call it under the lock."""
         if self._loop is None or self._thread is None:
             loop = asyncio.new_event_loop()
             thread = threading.Thread(target=loop.run_forever, name="holdfast-sync", daemon=True)
@@ -138,18 +140,18 @@ class SyncApp:
         return self._loop, self._thread
 
     def _check_caller(self) -> None:
-        """Refuses a caller that would stop an event loop, its own or the bridge's, by waiting."""
+        """Refuses a caller that runs an event loop, which waiting would block."""
         if threading.current_thread() is self._thread:
             raise _own_loop()
         if asyncio._get_running_loop() is not None:
             why = (
-                "was called inside a coroutine and would stop its event loop: use"
+                "was called inside a coroutine and would block its event loop: use"
                 " `await app.tenant(...)`, or asyncio.to_thread for blocking code"
             )
             raise InvalidInput(field="app.sync", why=why)
 
     def _forked(self) -> None:
-        """In the child: forgets the parent's thread, and its lock, which may be held for ever."""
+        """In a forked child: drops the parent's thread and its lock, which may be held for ever."""
         if self._loop is not None:
             _parents.append(self._loop)
         self._lock = threading.Lock()
@@ -158,7 +160,7 @@ class SyncApp:
 
 _bridges: WeakSet[SyncApp] = WeakSet()
 _parents: list[asyncio.AbstractEventLoop] = []
-"""Keeps a parent's loops from being collected in the child: their selector is shared with it."""
+"""Keeps the parent's loops alive in the child, because collecting one closes a shared selector."""
 
 
 def _after_fork() -> None:
@@ -171,24 +173,24 @@ if hasattr(os, "register_at_fork"):
 
 
 def _answered(answer: Future[T], thread: threading.Thread, timeout_s: float | None = None) -> T:
-    """The answer of a call to the loop of this thread; an error when none can come any more."""
+    """Waits for the answer of a call; raises an error if the thread has ended without one."""
     end = None if timeout_s is None else time.monotonic() + timeout_s
     while True:
         left_s = LOOK_S if end is None else min(LOOK_S, end - time.monotonic())
         try:
             return answer.result(max(0.0, left_s))
         except TimeoutError:
-            if answer.done():  # The call's own error, or it was answered just now.
+            if answer.done():  # The error of the call itself, or its answer arrived just now.
                 return answer.result()
         if not thread.is_alive():
-            raise StoreUnavailable(store="app.sync", why="its thread has ended; close it")
+            raise StoreUnavailable(store="app.sync", why="its thread has ended; call close()")
         if end is not None and time.monotonic() >= end:
             answer.cancel()
             raise TimeoutError
 
 
 class _Exit(msgspec.Struct, frozen=True):
-    """What a call raised that would end the loop, for everybody who waits there."""
+    """Wraps an exception that would end the loop for all other callers."""
 
     error: BaseException
 
@@ -207,7 +209,7 @@ def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
 
 
 def _own_loop() -> StoreUnavailable:
-    return StoreUnavailable(store="app.sync", why="called from its own loop: use await")
+    return StoreUnavailable(store="app.sync", why="was called from its own event loop: use await")
 
 
 class SyncTenant:
@@ -223,7 +225,7 @@ class SyncTenant:
         self, job: AnyJob[T], *, using: Any = None, **options: Unpack[Options]
     ) -> Enqueued[T]:
         work = self._tenant.enqueue(job, using=using, **options)
-        # A connection belongs to the thread that uses it, so such a call does not cross over.
+        # A connection belongs to its thread, so this call stays in the caller's thread.
         return self._call(work) if using is None else _here(work)
 
     def enqueue_many(
@@ -341,7 +343,7 @@ class SyncGroup(SyncScope):
         return self._call(self._handle.jobs(**filters))
 
     def cancel(self, *, by: By | None = None) -> Iterator[Canceling]:
-        """A step at a time, as the caller asks for them."""
+        """Yields one step at a time, as the caller requests them."""
         steps = self._handle.cancel(by=by)
         while (step := self._call(_next(steps))) is not None:
             yield step

@@ -1,6 +1,4 @@
-"""What a customer's code does with its jobs: every call names its tenant by going through one of
-these.
-"""
+"""Tenant: the calls that act for one tenant."""
 
 from __future__ import annotations
 
@@ -10,11 +8,11 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, TypeVar, Unpack, overload
 
-from holdfast.check import check_seconds, check_whole
-from holdfast.clock import Micros, instant, micros
-from holdfast.codec import Codecs
-from holdfast.enqueue import EnqueuedMany, Enqueuer, Options, checked
-from holdfast.errors import (
+from holdfast.core.bounds import INSTANT_MAX, PRIORITY_MAX, PRIORITY_MIN, WAIT_S_MAX
+from holdfast.core.check import check_seconds, check_whole
+from holdfast.core.clock import Micros, instant, micros
+from holdfast.core.codec import Codecs
+from holdfast.core.errors import (
     InvalidInput,
     JobCanceled,
     JobFailed,
@@ -24,12 +22,12 @@ from holdfast.errors import (
     WaitTimeout,
     did_you_mean,
 )
+from holdfast.core.job import TERMINAL, By, Event, JobRecord, Reason, State
+from holdfast.core.scope import Scope, ScopeKind
+from holdfast.enqueue import EnqueuedMany, Enqueuer, Options, checked
 from holdfast.events import Gap, follow
 from holdfast.explain import Explained, explain
-from holdfast.job import TERMINAL, By, Event, JobRecord, Reason, State
-from holdfast.limits import INSTANT_MAX, PRIORITY_MAX, PRIORITY_MIN, WAIT_S_MAX
 from holdfast.listings import tallies
-from holdfast.scope import Scope, ScopeKind
 from holdfast.scopes import GroupHandle, ScopeHandle, supported
 from holdfast.store import (
     Act,
@@ -49,14 +47,14 @@ E = TypeVar("E", bound=StrEnum)
 R = TypeVar("R")
 
 WAIT_POLL_S = 5.0
-"""How long `wait` trusts that a hint will come."""
+"""How long `wait` sleeps if no wake-up arrives."""
 REPLAY_TRIES_MAX = 3
 RETRY_AFTER_S = 1
-"""When a tenant that is full may try again."""
+"""Suggested delay before a full tenant tries again."""
 
 
 class Tenant:
-    """One customer's view of the queue. Made by `app.tenant(name)`; cheap, holds nothing."""
+    """The jobs of one tenant. Made by `app.tenant(name)`; cheap to create, keeps no resources."""
 
     def __init__(self, name: str, store: Store, enqueuer: Enqueuer, codecs: Codecs) -> None:
         self.name = name
@@ -67,10 +65,10 @@ class Tenant:
     async def enqueue(
         self, job: AnyJob[R], *, using: Any = None, **options: Unpack[Options]
     ) -> Enqueued[R]:
-        """Keeps the job: when this returns, it will run. Safe to repeat with the same id or key.
+        """Stores the job durably. Safe to repeat with the same id or key.
 
-        `using` is a connection of the caller's to the store's own database: the job is then part of
-        its transaction, and runs when that commits.
+        `using` is the caller's own connection to the store's database. The job is then part of its
+        transaction and can run when that commits.
         """
         if using is not None:
             return await self._enqueuer.enqueue_using(using, self.name, job, checked(options))
@@ -83,16 +81,16 @@ class Tenant:
         on_batch: Callable[[list[Enqueued]], None] | None = None,
         **options: Unpack[Options],
     ) -> EnqueuedMany:
-        """Keeps any number of jobs, in batches, with bounded memory.
+        """Enqueues any number of jobs, in batches, with bounded memory.
 
-        `on_batch` sees each batch's ids.
+        `on_batch` is called with the answers of each batch.
         """
         return await self._enqueuer.enqueue_many(self.name, jobs, checked(options), on_batch)
 
     async def cancel(self, job_id: str, *, by: By | None = None) -> bool:
-        """True when the job is canceled now; False when it had already ended otherwise.
+        """Cancels a job. True: it is canceled. False: it had already ended in another state.
 
-        `by` says who does it and why: kept in its event.
+        `by` names the author and the reason, which are stored in the event.
         """
         [result] = await self._store.cancel([Ref(self.name, job_id)], by=_signed(by))
         if result.error is not None:
@@ -100,7 +98,7 @@ class Tenant:
         return result.canceled
 
     async def get(self, job_id: str) -> JobRecord:
-        """The job, or JobNotFound: also when it is another tenant's."""
+        """The job. Raises JobNotFound, also for another tenant's job."""
         page = await self._store.find(
             Find(select=Selection(tenant=self.name, ids=(job_id,)), limit=1)
         )
@@ -124,8 +122,8 @@ class Tenant:
         limit: int = 100,
         newest_first: bool = True,
     ) -> Page:
-        """A page of this tenant's jobs; pass its cursor as `after` for the next. `failed_from` and
-        `failed_before` give those that failed for good in that time.
+        """A page of this tenant's jobs. Pass its cursor as `after` to get the next page.
+        `failed_from` and `failed_before` select jobs that failed for good in that time.
         """
         select = Selection(
             tenant=self.name,
@@ -147,8 +145,8 @@ class Tenant:
     @overload
     async def wait(self, job: str, *, timeout: float = 30.0) -> Any: ...
     async def wait(self, job: Enqueued[R] | str, *, timeout: float = 30.0) -> Any:
-        """The result of a job, given as what `enqueue` answered or by its id, once it completed;
-        JobFailed, JobCanceled or WaitTimeout otherwise.
+        """Waits for a job and returns its result. Takes the answer of `enqueue` or an id. Raises
+        JobFailed, JobCanceled or WaitTimeout.
         """
         job_id = job if isinstance(job, str) else job.id
         end = time.monotonic() + check_seconds("timeout", timeout)
@@ -171,7 +169,7 @@ class Tenant:
         return self._codecs.unseal_result(job.envelope.codec, job.result, kind)
 
     async def reprioritise(self, job_id: str, priority: int, *, by: By | None = None) -> None:
-        """Changes the priority of a job that waits; NotChangeable when it runs or has ended."""
+        """Changes the priority of a waiting job. Raises NotChangeable if it runs or has ended."""
         check_whole("priority", priority, PRIORITY_MIN, PRIORITY_MAX)
         await change_one(
             self._store, Ref(self.name, job_id), Act.REPRIORITISE, priority=priority, by=by
@@ -185,8 +183,8 @@ class Tenant:
         run_at: datetime | None = None,
         by: By | None = None,
     ) -> None:
-        """Changes when a job that waits may run, for a retry too: after a delay (0 is now) or at an
-        instant. NotChangeable when it runs or has ended.
+        """Changes when a waiting job, or one waiting for a retry, may run: after a delay (0: now)
+        or at an instant. Raises NotChangeable if it runs or has ended.
         """
         if (delay is None) == (run_at is None):
             raise InvalidInput(field="delay", why="give either delay or run_at")
@@ -196,8 +194,8 @@ class Tenant:
         await change_one(self._store, ref, Act.RESCHEDULE, delay_us=delay_us, run_at=at, by=by)
 
     async def replay(self, job_id: str, *, by: By | None = None) -> str:
-        """The id of a new job with the finished one's payload; the same id when it was replayed
-        before.
+        """Makes a new job with the payload of a finished one and returns its id. A job is replayed
+        once: a second call returns the same id.
         """
         for _ in range(REPLAY_TRIES_MAX):
             job = await self.get(job_id)
@@ -211,11 +209,11 @@ class Tenant:
             ref = Ref(self.name, job_id)
             if ref in changed.done:
                 return changed.done[ref]
-            # Somebody else replayed or pruned it in between, or the tenant may have no more jobs.
+            # It was replayed or pruned in between, or the tenant is full.
         raise await self._full()
 
     async def _full(self) -> QueueFull:
-        """Why this tenant may have no more jobs waiting."""
+        """The error that tells which cap this tenant has reached."""
         settings = (await self.scope().get()).settings
         counts = (await self.scope().counts()).counts
         alive = sum(number for state, number in counts.items() if state not in TERMINAL)
@@ -229,25 +227,25 @@ class Tenant:
         )
 
     async def counts(self) -> list[Tally]:
-        """How many jobs each queue has in each state."""
+        """The number of jobs of each queue in each state."""
         return [tally async for tally in tallies(self._store, self.name)]
 
     # -- scopes ----------------------------------------------------------------------------------
 
     def scope(self) -> ScopeHandle:
-        """Limits, rate, pause, counts and slots of this tenant as a whole."""
+        """A handle for the limits, rate, pause, counts and slots of the whole tenant."""
         return ScopeHandle(self._store, Scope(self.name))
 
     def queue(self, name: str) -> ScopeHandle:
-        """The same, of one of its queues."""
+        """A handle for one of its queues."""
         return ScopeHandle(self._store, Scope(self.name, ScopeKind.QUEUE, name))
 
     def group(self, name: str) -> GroupHandle:
-        """The same, of one of its groups."""
+        """A handle for one of its groups."""
         return GroupHandle(self._store, Scope(self.name, ScopeKind.GROUP, name))
 
     async def groups(self, *, after: str | None = None, limit: int = 100) -> list[Tally]:
-        """The groups that have jobs or slots, by name; `after` is the last one of the page before.
+        """The groups with jobs or slots, by name. `after` is the last group of the previous page.
 
         `Tally.queue` is the group's name.
         """
@@ -256,19 +254,21 @@ class Tenant:
         return await self._store.count(self.name, by=ScopeKind.GROUP, after=start, limit=limit)
 
     async def explain(self, job_id: str) -> Explained:
-        """Why the job does not run now: every gate that holds it, its place and an estimate."""
+        """Why the job does not run now: its blockers, its position and an estimate."""
         return await explain(self._store, Ref(self.name, job_id))
 
     # -- events ----------------------------------------------------------------------------------
 
     def events(self, after: int = 0, *, job_id: str | None = None) -> AsyncIterator[Event | Gap]:
-        """This tenant's events after a cursor, then each new one; -1 starts at the present end."""
+        """Yields this tenant's events after a cursor, then each new one. -1 starts at the current
+        end.
+        """
         return follow(self._store, self.name, after, job_id)
 
 
 async def change_one(store: Store, ref: Ref, act: Act, **change: Any) -> None:
-    """Reprioritises, reschedules or deletes a job that nobody holds; JobNotFound or NotChangeable
-    otherwise.
+    """Reprioritises, reschedules or deletes a job that is not leased. Raises JobNotFound or
+    NotChangeable.
     """
     select = Selection(tenant=ref.tenant, ids=(ref.id,))
     if change.get("run_at") is not None:
@@ -293,7 +293,7 @@ def _instant(field: str, at: datetime | None) -> Micros | None:
     if not isinstance(at, datetime):
         raise InvalidInput(field=field, why=f"must be a datetime, not {type(at).__name__}")
     if at.tzinfo is None or at.utcoffset() is None:
-        raise InvalidInput(field=field, why="has no time zone; say datetime(..., tzinfo=UTC)")
+        raise InvalidInput(field=field, why="has no time zone; use datetime(..., tzinfo=UTC)")
     return instant(at)
 
 

@@ -22,9 +22,9 @@ import msgspec
 import msgspec.inspect
 from msgspec.structs import asdict
 
-from holdfast.codec import Upgrade, from_plain, to_plain
 from holdfast.context import Context
-from holdfast.errors import (
+from holdfast.core.codec import Upgrade, from_plain, to_plain
+from holdfast.core.errors import (
     ConfigError,
     InvalidInput,
     InvalidPayload,
@@ -32,17 +32,17 @@ from holdfast.errors import (
     JobTypeNotRegistered,
     did_you_mean,
 )
-from holdfast.job import Rules
-from holdfast.result import Result_co
+from holdfast.core.job import Rules
+from holdfast.core.result import Result_co
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 class JobMeta(msgspec.StructMeta):
-    """Checks the arguments of a job when it is made.
+    """Checks the arguments of a job when it is created.
 
-    Decoding goes another way and checks by itself.
+    Decoding does not call this; it does its own checks.
     """
 
     def __new__(
@@ -51,7 +51,7 @@ class JobMeta(msgspec.StructMeta):
         config = {"frozen": True, "kw_only": True, **config}
         return super().__new__(mcls, name, bases, space, **config)
 
-    if not TYPE_CHECKING:  # Checkers would take it for the signature of every job.
+    if not TYPE_CHECKING:  # Type checkers would take it for the signature of every job.
 
         def __call__(cls, *args, **kwargs):
             return _checked(cls, super().__call__, args, kwargs)
@@ -62,11 +62,11 @@ def _checked(
 ) -> Any:
     try:
         if not args and kwargs.keys() == _names(kind) and not _nested(kind):
-            # Nothing is missing or too much: to check is to make it.
+            # No argument is missing or unknown, so constructing the job checks it.
             return msgspec.convert(kwargs, kind, dec_hook=from_plain)
         job = make(*args, **kwargs)
         fields = {name: getattr(job, name) for name in kind.__struct_fields__}
-        if _nested(kind):  # msgspec takes the insides of an instance on trust.
+        if _nested(kind):  # msgspec does not check the fields of an instance.
             fields = msgspec.to_builtins(fields, enc_hook=to_plain)
         return msgspec.convert(fields, kind, dec_hook=from_plain)
     except (TypeError, ValueError) as error:  # msgspec's ValidationError is a ValueError.
@@ -80,7 +80,7 @@ def _names(kind: JobMeta) -> frozenset[str]:
 
 @cache
 def _nested(kind: type) -> bool:
-    """Whether a field can hold an object with fields of its own that nobody has checked yet."""
+    """Whether a field can hold an object whose own fields are not checked yet."""
     whole = msgspec.inspect.type_info(kind)
     return isinstance(whole, msgspec.inspect.StructType) and any(
         _holds_objects(field.type) for field in whole.fields
@@ -95,11 +95,11 @@ def _holds_objects(info: Any) -> bool:
     return any(_holds_objects(part) for part in parts if part is not None)
 
 
-# Said again for type checkers, who do not see that `frozen` and `kw_only` are inherited.
+# Repeated for type checkers, which do not see that `frozen` and `kw_only` are inherited.
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
 class Job(msgspec.Struct, Generic[Result_co], metaclass=JobMeta, frozen=True, kw_only=True):
-    """A job to be: its fields are the payload, its `run(ctx)` is the work. Register it with
-    `@app.job`. `Job[float]` tells type checkers what `run` gives.
+    """Base class of typed jobs. The fields are the payload, `run(ctx)` is the handler. Register a
+    subclass with `@app.job`. `Job[float]` tells type checkers what `run` returns.
     """
 
     if TYPE_CHECKING:
@@ -107,34 +107,34 @@ class Job(msgspec.Struct, Generic[Result_co], metaclass=JobMeta, frozen=True, kw
         def run(self, ctx: Context, /) -> Awaitable[Result_co] | Result_co: ...
 
     def with_options(self, **options: Any) -> Planned[Result_co]:
-        """The job with its own options, for `enqueue_many`."""
+        """The job together with its own enqueue options, for `enqueue_many`."""
         return Planned(self, options)
 
 
 class Planned(msgspec.Struct, Generic[Result_co], frozen=True):
-    """A job and how to enqueue it."""
+    """A job together with its enqueue options."""
 
     job: Job[Result_co]
     options: dict[str, Any]
 
 
 AnyJob: TypeAlias = Job[R] | Planned[R]
-"""What can be enqueued, and what comes of it."""
+"""What can be enqueued; the parameter is the type of the result."""
 
 
 def the_job(given: Job[Any] | Planned[Any]) -> Job[Any]:
-    """The job itself; InvalidInput where something else was given."""
+    """The job. Raises InvalidInput for anything else."""
     if isinstance(given, Planned):
         given = given.job
     if isinstance(given, Job):
         return given
     made: object = given
     if isinstance(made, JobFunction) or (inspect.isclass(made) and issubclass(made, Job)):
-        why = f"is a job type: call it, as in {made.__name__}(...), to make a job of it"
+        why = f"is a job type: call it, {made.__name__}(...), to make a job"
     elif inspect.isfunction(made):
-        why = f"is a plain function: make {made.__name__} a job type with @app.job"
+        why = f"is a plain function: decorate {made.__name__} with @app.job"
     elif inspect.iscoroutine(made):
-        why = "is a coroutine, which runs here; decorate its function with @app.job"
+        why = "is a coroutine, not a job; decorate its function with @app.job"
         made.close()
     else:
         why = f"must be a job, not {type(made).__name__}"
@@ -150,7 +150,7 @@ class Style(StrEnum):
 
 
 class JobType(msgspec.Struct, frozen=True, kw_only=True):
-    """A registered type: how its jobs are written, stored and run."""
+    """A registered job type: how its jobs are created, stored and run."""
 
     name: str
     kind: type[Job]
@@ -162,13 +162,13 @@ class JobType(msgspec.Struct, frozen=True, kw_only=True):
     upgrades: Mapping[int, Upgrade]
     codec: str
     result: Any = Any
-    """What the handler is annotated to return."""
+    """The return annotation of the handler."""
     home: str
-    """`module:qualified.name`, where a child process finds it again."""
+    """`module:qualified.name`, by which a child process imports the handler."""
 
 
 class JobFunction(Generic[P, R]):
-    """A function as a job type: calling it makes a job, typed; it does not run it."""
+    """A function registered as a job type. Calling it makes a typed job and does not run it."""
 
     def __init__(self, function: Callable[..., Any], name: str) -> None:
         self.function = function
@@ -199,11 +199,13 @@ _TAKEN = frozenset({"run", "self"})
 
 
 def _kind_of(function: Callable[..., Any], name: str) -> type[Job]:
-    """A Job class with the function's parameters as fields and the function as its work."""
+    """A Job class with the function's parameters as fields and the function as `run`."""
     parameters = list(inspect.signature(function).parameters.values())
     hints = get_type_hints(function)
     if not parameters or hints.get(parameters[0].name, Context) is not Context:
-        raise ConfigError(field=name, why="the first parameter of a job function is ctx: Context")
+        raise ConfigError(
+            field=name, why="the first parameter of a job function must be ctx: Context"
+        )
     annotations: dict[str, Any] = {}
     space: dict[str, Any] = {"__annotations__": annotations, "__module__": function.__module__}
     for parameter in parameters[1:]:
@@ -211,7 +213,7 @@ def _kind_of(function: Callable[..., Any], name: str) -> type[Job]:
             why = f"parameter {parameter.name!r}: *args, **kwargs and / cannot be stored"
             raise ConfigError(field=name, why=why)
         if hasattr(Job, parameter.name) or parameter.name in _TAKEN:
-            why = f"parameter {parameter.name!r}: every job has something of this name already"
+            why = f"parameter {parameter.name!r}: the name is reserved in every job"
             raise ConfigError(field=name, why=why)
         annotations[parameter.name] = hints.get(parameter.name, Any)
         if parameter.default is not parameter.empty:
@@ -225,10 +227,13 @@ def _kind_of(function: Callable[..., Any], name: str) -> type[Job]:
 
 
 def result_of(work: Callable[..., Any]) -> Any:
-    """What a handler is annotated to return; Any where nothing can be told."""
+    """The return annotation of a handler; Any if there is none."""
     try:
         return get_type_hints(work).get("return", Any)
-    except (NameError, TypeError):  # A name that is imported for type checkers only.
+    except (
+        NameError,
+        TypeError,
+    ):  # The annotation uses a name that is imported for type checkers only.
         return Any
 
 
@@ -256,11 +261,11 @@ class Registry:
         return self._by_name.get(name)
 
     def of(self, job: Job) -> JobType:
-        """The type of a job; JobTypeNotRegistered when its class was never registered here."""
+        """The type of a job. Raises JobTypeNotRegistered if its class is not registered here."""
         return self.of_kind(type(job))
 
     def of_kind(self, kind: type[Job]) -> JobType:
-        """The type of a job class, likewise."""
+        """The type of a job class. Raises JobTypeNotRegistered if it is not registered here."""
         found = self._by_kind.get(kind)
         if found is None:
             name = kind.__name__

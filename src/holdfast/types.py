@@ -1,15 +1,15 @@
-"""Job types as every process can read them: an app that opens publishes its types as settings.
+"""Published job types: an app that opens a store publishes its job types there as settings.
 
-So an enqueue from another language, from SQL or from a process without the code gets the type's own
-queue and rules. One setting for each type, named `type/<name>`. Its value is JSON:
+So an enqueue from another language, from SQL or from a process without the code gets the queue and
+rules of the type. Each type is one setting, named `type/<name>`. Its value is JSON:
 
     {"queue": "mail", "priority": 5, "rules": {"max_attempts": 5, "timeout_us": 30000000}}
 
-`queue` is always there. `priority` may be left out (0), and `rules`, and each of its fields, where
-they are the defaults of `job.Rules`: `max_attempts`, `retry` (a `retry.RetryPolicy`), `timeout_us`,
-`keep_us`, `keep_failed_us`, `key_us`. Lengths are in microseconds, those of `retry` in seconds.
-`rules` is the very JSON that stores keep with each job. The app that opened last decides what a
-type says.
+`queue` is always present. `priority` may be omitted (0), and so may `rules` and each of its fields,
+if they have the defaults of `job.Rules`: `max_attempts`, `retry` (a `retry.RetryPolicy`),
+`timeout_us`, `keep_us`, `keep_failed_us`, `key_us`. Durations are in microseconds, those of `retry`
+in seconds. `rules` is the same JSON that stores keep with each job. If apps publish different
+values for a type, the app that opened last wins.
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ from contextlib import suppress
 
 import msgspec
 
-from holdfast.check import check_name, check_whole
-from holdfast.codec import JSON
-from holdfast.errors import HoldfastError, StaleSetting
-from holdfast.job import Rules, check_rules
-from holdfast.limits import (
+from holdfast.core.bounds import (
     PRIORITY_MAX,
     PRIORITY_MIN,
     QUEUE_MAX,
     TYPE_MAX,
     TYPES_MAX,
 )
+from holdfast.core.check import check_name, check_whole
+from holdfast.core.codec import JSON
+from holdfast.core.errors import HoldfastError, StaleSetting
+from holdfast.core.job import Rules, check_rules
 from holdfast.store import Put, Setting, Store
 from holdfast.typed import Job, JobType, Style
 
 PREFIX = "type/"
 FRESH_S = 5.0
-"""How old what a process remembers of the types may be."""
+"""How long a process caches the published types."""
 MISSING_S = 0.5
-"""The same where a type is asked for that was not there."""
+"""How long a process caches that a type is not published."""
 TRIES_MAX = 5
-"""How often an app tries to publish while others do."""
+"""How often an app tries to publish while others publish too."""
 
 log = logging.getLogger("holdfast.types")
 
 
 class PublishedType(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a type says of its jobs where an enqueue says nothing."""
+    """The published defaults of a type, for what an enqueue does not set."""
 
     queue: str
     priority: int = 0
@@ -60,13 +60,15 @@ _decode = msgspec.json.Decoder(PublishedType).decode
 
 
 async def publish(store: Store, types: Iterable[JobType]) -> None:
-    """Writes what the store does not say yet. An app also runs where it cannot, as with the token
-    of a remote store that may not.
+    """Publishes the types that differ from the stored ones. A failure is only logged: the app can
+    run without publishing, for example with a token that may not write settings.
     """
     values = {PREFIX + one.name: _published(one) for one in types}
     try:
         for _ in range(TRIES_MAX):
-            with suppress(StaleSetting):  # Another app was faster: it may have said the same.
+            with suppress(
+                StaleSetting
+            ):  # Another app published in between; it may have written the same.
                 return await _write(store, values)
     except HoldfastError as error:
         log.info("job types were not published: %s", error)
@@ -91,7 +93,7 @@ def _published(one: JobType) -> bytes:
 
 
 def foreign_type(name: str, says: PublishedType | None = None) -> JobType:
-    """A type whose code is elsewhere: what its jobs get unless they say otherwise."""
+    """A type without its code: the defaults of its jobs."""
     says = says or PublishedType(queue="default")
     return JobType(
         name=check_name("type", name, TYPE_MAX),
@@ -108,7 +110,7 @@ def foreign_type(name: str, says: PublishedType | None = None) -> JobType:
 
 
 class Types:
-    """The published types, as this process remembers them."""
+    """The published types, cached in this process."""
 
     def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
         self._store = store
@@ -118,14 +120,14 @@ class Types:
         self._reading: asyncio.Task[None] | None = None
 
     async def known(self, names: Iterable[str]) -> Mapping[str, JobType]:
-        """The types that an app has published; read again when one of these is not among them."""
+        """The published types. Reads them again if one of the requested names is missing."""
         age = float("inf") if self._read_at is None else self._clock() - self._read_at
         if age >= FRESH_S or (age >= MISSING_S and any(name not in self._known for name in names)):
             await self._read()
         return self._known
 
     async def _read(self) -> None:
-        """Once for all who ask meanwhile."""
+        """Reads once for all concurrent callers."""
         if self._reading is None:
             self._reading = asyncio.create_task(self._read_all())
             self._reading.add_done_callback(self._end)
@@ -139,11 +141,11 @@ class Types:
     def _end(self, task: asyncio.Task[None]) -> None:
         self._reading = None
         if not task.cancelled():
-            task.exception()  # Told to those who wait for it, if any still do.
+            task.exception()  # The callers that still wait get the error.
 
 
 def _understood(one: Setting) -> JobType | None:
-    """None where somebody wrote what is no type: its jobs get what unknown types get."""
+    """Decodes a setting. None if it is not a valid type, which then counts as unknown."""
     try:
         says = _decode(one.value)
         check_name("queue", says.queue, QUEUE_MAX)

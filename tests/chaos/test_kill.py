@@ -11,8 +11,8 @@ import pytest
 from tests.chaos.herd import Herd, make_app, until_present
 
 from holdfast import Reason, State, Tenant
-from holdfast.job import EventKind
-from holdfast.limits import PAGE_MAX
+from holdfast.core.bounds import PAGE_MAX
+from holdfast.core.job import EventKind
 from holdfast.operate import audit
 
 LEASE_US = 1_000_000

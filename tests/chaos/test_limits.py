@@ -11,10 +11,10 @@ from tests.chaos.herd import Herd, make_app, until_present
 from tests.chaos.test_kill import until_ended
 
 from holdfast import Tenant
-from holdfast.job import EventKind, State
+from holdfast.core.job import EventKind, State
+from holdfast.core.scope import ScopeKind
 from holdfast.listings import tallies
 from holdfast.operate import audit
-from holdfast.scope import ScopeKind
 
 GROUPS = [f"g{number}" for number in range(5)]
 CHANGES = 1_500

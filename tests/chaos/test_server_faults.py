@@ -18,10 +18,10 @@ from tests.servers.postgres import Postgres
 from tests.servers.redis_node import RedisNode
 
 from holdfast import App, Tenant
-from holdfast.clock import SECOND
-from holdfast.errors import StoreError
-from holdfast.job import Event, EventKind
-from holdfast.limits import PAGE_MAX
+from holdfast.core.bounds import PAGE_MAX
+from holdfast.core.clock import SECOND
+from holdfast.core.errors import StoreError
+from holdfast.core.job import Event, EventKind
 from holdfast.operate import audit
 
 Target = Postgres | RedisNode | Cluster

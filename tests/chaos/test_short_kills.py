@@ -20,8 +20,8 @@ from tests.servers.redis_node import RedisNode
 
 from holdfast import App
 from holdfast.audit import Audit
-from holdfast.job import EventKind
-from holdfast.limits import PAGE_MAX
+from holdfast.core.bounds import PAGE_MAX
+from holdfast.core.job import EventKind
 from holdfast.operate import audit
 from holdfast.store import Store
 

@@ -19,8 +19,8 @@ from click.testing import CliRunner, Result
 
 from holdfast import operate
 from holdfast.cli.main import cli
-from holdfast.job import Envelope, JobRecord, Lease, NewJob, Rules, State
-from holdfast.lifecycle import Transition
+from holdfast.core.job import Envelope, JobRecord, Lease, NewJob, Rules, State
+from holdfast.core.lifecycle import Transition
 from holdfast.store import Claim, Find, Selection, Store
 from holdfast.stores import open_store
 

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from holdfast import App, Context, RetryPolicy
-from holdfast.retry import Backoff, Jitter
+from holdfast.core.retry import Backoff, Jitter
 
 app = App("memory://", retry=RetryPolicy(kind=Backoff.FIXED, base_s=0.05, jitter=Jitter.NONE))
 other = App("memory://")

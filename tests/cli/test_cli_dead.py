@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.job import Reason, State
+from holdfast.core.job import Reason, State
 
 
 def test_list_shows_only_dead_letters(run: Any, shelf: Any) -> None:
@@ -93,7 +93,7 @@ def test_purge_asks_before_it_deletes(run: Any, shelf: Any) -> None:
     result = run("dead", "purge", "--all")
 
     assert result.exit_code == 2
-    assert "1 dead letter would be deleted: say --yes" in result.stderr
+    assert "1 dead letter would be deleted: confirm with --yes" in result.stderr
     assert shelf.get("dead1").state is State.FAILED
 
 
@@ -107,7 +107,7 @@ def test_purge_does_what_the_answer_says(
 
     result = run("dead", "purge", "--all", stdin=answer)
 
-    assert "Delete 1 dead letter for good?" in result.output
+    assert "Delete 1 dead letter permanently?" in result.output
     assert result.exit_code == left
     assert len(shelf.all()) == left
 
@@ -130,7 +130,7 @@ def test_a_deed_needs_a_choice(run: Any, verb: str) -> None:
     result = run("dead", verb)
 
     assert result.exit_code == 2
-    assert "which dead letters?" in result.stderr
+    assert "no dead letters selected" in result.stderr
 
 
 @pytest.mark.parametrize("verb", ["replay", "purge"])

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from holdfast import App, Context
-from holdfast.clock import instant
-from holdfast.job import State
+from holdfast.core.clock import instant
+from holdfast.core.job import State
 
 
 def payload(shelf: Any, id: str) -> object:
@@ -108,7 +108,7 @@ def test_a_repeated_key_gives_the_first_job(run: Any) -> None:
     third = run("enqueue", "t", "--tenant", "acme", "--key", "k1", "--json")
 
     assert second.stdout == first.stdout
-    assert "there already" in second.stderr
+    assert "already existed" in second.stderr
     assert json.loads(third.stdout)["created"] is False
 
 
@@ -116,16 +116,16 @@ def test_a_repeated_key_gives_the_first_job(run: Any) -> None:
     ("arguments", "words", "code"),
     [
         (("t",), "Missing option '--tenant'", 2),
-        (("t", "--tenant", "a", "--delay", "soon"), "is no length of time", 2),
-        (("t", "--tenant", "a", "--run-at", "2026-01-01T00:00:00"), "has no zone", 2),
-        (("t", "--tenant", "a", "--run-at", "noon"), "is no instant", 2),
+        (("t", "--tenant", "a", "--delay", "soon"), "is not a duration", 2),
+        (("t", "--tenant", "a", "--run-at", "2026-01-01T00:00:00"), "has no time zone", 2),
+        (("t", "--tenant", "a", "--run-at", "noon"), "is not an instant", 2),
         (("t", "--tenant", "a", "--priority", "high"), "not a valid integer", 2),
         (("t", "{}", "--tenant", "a", "--lines"), "--lines reads the payloads from stdin", 2),
-        (("t", "--tenant", "a", "--lines", "--key", "k"), "name one job", 2),
+        (("t", "--tenant", "a", "--lines", "--key", "k"), "cannot be used with --lines", 2),
         (("t", "{", "--tenant", "a"), "payload: is not JSON", 1),
         (("t", '{"x": NaN}', "--tenant", "a"), "payload: is not JSON", 1),
-        (("t", "[1]", "--tenant", "a"), "must be a JSON object, as in {}, not a list", 1),
-        (("t", "null", "--tenant", "a"), "must be a JSON object, as in {}, not null", 1),
+        (("t", "[1]", "--tenant", "a"), "must be a JSON object, for example {}, not a list", 1),
+        (("t", "null", "--tenant", "a"), "must be a JSON object, for example {}, not null", 1),
         (("t", "@/no/such/file", "--tenant", "a"), "cannot read '/no/such/file'", 1),
         (("", "--tenant", "a"), "type: must not be empty", 1),
         (("t", "--tenant", ""), "tenant: must not be empty", 1),
@@ -173,7 +173,7 @@ def test_lines_enqueues_one_job_each(run: Any, shelf: Any) -> None:
 
     result = run("enqueue", "t", "--tenant", "acme", "--lines", "--tag", "bulk", stdin=lines)
 
-    assert result.stdout == "450 jobs enqueued, there already: 0\n"
+    assert result.stdout == "450 jobs enqueued, 0 already existed\n"
     [queue] = json.loads(run("queues", "--json").stdout)
     assert queue["counts"]["enqueued"] == 450
     assert shelf.all()[0].tags == ("bulk",)
@@ -185,7 +185,7 @@ def test_a_bad_line_is_named_by_its_number(run: Any) -> None:
 
     assert result.exit_code == 1
     assert "holdfast: line 3: is not JSON" in result.stderr
-    assert "enqueued before this: 0 jobs" in result.stderr
+    assert "0 jobs enqueued before this line" in result.stderr
 
 
 @pytest.mark.usefixtures("in_shop")

@@ -10,15 +10,18 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.environment import unmeasured
 
 from holdfast.cli.main import COMMANDS
-from holdfast.roster import Present
 from holdfast.store import Take
+from holdfast.worker_registry import Present
 
 
 def python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", code, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=60, check=False, env=unmeasured()
+    )
 
 
 def test_help_names_the_commands_and_the_exit_codes(run: Any) -> None:
@@ -109,7 +112,7 @@ def test_worker_without_an_app_says_how_to_name_one(run: Any) -> None:
     result = run("worker")
 
     assert result.exit_code == 1
-    assert "say --app module:attribute or set HOLDFAST_APP" in result.stderr
+    assert "no app: give --app MODULE:ATTR or set HOLDFAST_APP" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -118,7 +121,7 @@ def test_worker_without_an_app_says_how_to_name_one(run: Any) -> None:
         (("--tenants", "a,,b"), "has an empty name"),
         (("--concurrency", "0"), "not in the range"),
         (("--processes", "0"), "not in the range"),
-        (("--lease", "long"), "is no length of time"),
+        (("--lease", "long"), "is not a duration"),
     ],
 )
 def test_bad_worker_options_are_usage_errors(

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.job import Reason, State
+from holdfast.core.job import Reason, State
 from holdfast.store import Take
 from holdfast.testing.contract import builders
 
@@ -89,8 +89,8 @@ def test_jobs_of_an_empty_store_says_so(run: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("jobs", "--since", "yesterday"), "is no instant"),
-        (("jobs", "--since", "2026-01-01T00:00:00"), "has no zone"),
+        (("jobs", "--since", "yesterday"), "is not an instant"),
+        (("jobs", "--since", "2026-01-01T00:00:00"), "has no time zone"),
         (("jobs", "--state", "done"), "'done' is not one of"),
         (("jobs", "--reason", "BORED"), "'BORED' is not one of"),
         (("jobs", "--limit", "0"), "not in the range"),
@@ -98,7 +98,7 @@ def test_jobs_of_an_empty_store_says_so(run: Any) -> None:
         (("job",), "Missing argument 'ID'"),
         (("events", "--after", "-2"), "not in the range"),
         (("cancel", "x"), "Missing option '--tenant'"),
-        (("cancel", "--tenant", "acme"), "Give IDs, or --group"),
+        (("cancel", "--tenant", "acme"), "give IDs or --group"),
         (("completion", "tcsh"), "'tcsh' is not one of"),
         (("queues", "--what"), "No such option"),
         (("dance",), "No such command 'dance'"),
@@ -125,17 +125,17 @@ KNOWN = (
     [
         (
             ("--store", "foo://x", "jobs"),
-            f"holdfast: no store speaks 'foo' (known: {KNOWN}). [UNKNOWN_STORE]",
+            f"holdfast: no store handles 'foo' (known: {KNOWN}). [UNKNOWN_STORE]",
         ),
         (
             ("jobs", "--store", "sqlit:///x"),
-            f"holdfast: no store speaks 'sqlit' (known: {KNOWN})."
+            f"holdfast: no store handles 'sqlit' (known: {KNOWN})."
             " Did you mean 'sqlite'? [UNKNOWN_STORE]",
         ),
         (("jobs", "--tenant", ""), "holdfast: tenant: must not be empty [INVALID_INPUT]"),
         (
             ("jobs", "--queue", " x"),
-            "holdfast: queue: has control characters or spaces at its ends [INVALID_INPUT]",
+            "holdfast: queue: has control characters, or spaces at its ends [INVALID_INPUT]",
         ),
         (("cancel", "--tenant", "", "x"), "holdfast: tenant: must not be empty [INVALID_INPUT]"),
     ],
@@ -185,7 +185,7 @@ def test_an_id_of_several_tenants_needs_the_tenant(run: Any, shelf: Any) -> None
     result = run("job", "one")
 
     assert result.exit_code == 1
-    assert "several have a job 'one'" in result.stderr
+    assert "several tenants have a job 'one'" in result.stderr
     assert json.loads(run("job", "one", "--tenant", "globex", "--json").stdout)["id"] == "one"
 
 
@@ -252,7 +252,7 @@ def test_workers_shows_who_is_present_and_who_leads(run: Any, shelf: Any) -> Non
     told = run("workers").stdout
     data = json.loads(run("workers", "--json").stdout)
 
-    assert empty == "no worker is present\nupkeep: nobody leads it\n"
+    assert empty == "no worker is present\nupkeep: no leader\n"
     assert "3/10" in told
     assert "upkeep: led by w1, lag 1.5 s, 4 rescued, 2 pruned" in told
     assert [one["name"] for one in data["workers"]] == ["w1", "w2"]

@@ -15,8 +15,8 @@ from click.testing import CliRunner, Result
 
 from holdfast import App
 from holdfast.cli.main import cli
-from holdfast.clock import SECOND
-from holdfast.job import Envelope, Lease, NewJob, Rules
+from holdfast.core.clock import SECOND
+from holdfast.core.job import Envelope, Lease, NewJob, Rules
 from holdfast.store import Claim, Store
 
 T = TypeVar("T")
@@ -120,18 +120,18 @@ def test_showing_changes_nothing(desk: Desk) -> None:
     ("arguments", "code", "words"),
     [
         (["limit", "acme", "--max-running", "0"], 1, "max_running: is 0"),
-        (["limit", "acme", "--max-running", "x"], 2, "no whole number"),
+        (["limit", "acme", "--max-running", "x"], 2, "neither a whole number"),
         (["limit", "acme", "--rate", "100"], 1, "a number and a unit"),
-        (["limit", "acme", "--ordered", "maybe"], 2, "none of yes, no, none"),
-        (["limit", "acme", "--queue", "q", "--group", "g"], 2, "do not go together"),
+        (["limit", "acme", "--ordered", "maybe"], 2, "is not yes, no or none"),
+        (["limit", "acme", "--queue", "q", "--group", "g"], 2, "cannot be combined"),
         (["limit", "acme", "--queue", "q", "--weight", "2"], 1, "is a setting of a tenant"),
         (["limit", "acme", "--weight", "2", "--expect", "7"], 1, "[STALE_SETTING]"),
         (["limit", "acme", "--group", "g" * 257, "--ordered", "yes"], 1, "257 characters"),
         (["pause", "acme", "--queue", "nil", "--reason", "r"], 1, "there is no queue 'nil'"),
         (["resume", "globex"], 1, "there is no tenant 'globex'"),
         (["pause", "acme"], 2, "--reason"),
-        (["cancel", "--tenant", "acme"], 2, "Give IDs, or --group"),
-        (["cancel", "a", "--group", "g", "--tenant", "acme"], 2, "Give IDs, or --group"),
+        (["cancel", "--tenant", "acme"], 2, "give IDs or --group"),
+        (["cancel", "a", "--group", "g", "--tenant", "acme"], 2, "give IDs or --group"),
         (["cancel", "--group", "nil", "--tenant", "acme"], 1, "there is no group 'nil'"),
         (["job", "nil", "--explain"], 3, "[JOB_NOT_FOUND]"),
         (["load", "--at-most", "1", "--at-least", "2"], 1, "at_least: is 2"),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.job import State
+from holdfast.core.job import State
 
 SIGN = ("--author", "ann", "--why", "wrong address")
 
@@ -75,7 +75,7 @@ def test_a_waiting_job_is_reprioritised_and_rescheduled(run: Any, shelf: Any) ->
     assert (raised.exit_code, later.exit_code) == (0, 0), later.output
     assert (job.priority, job.state) == (7, State.SCHEDULED)
     assert "cannot be changed while failed" in refused.stderr
-    assert "Give --delay or --run-at" in both.stderr
+    assert "use --delay or --run-at" in both.stderr
     assert run("job", "reschedule", "one", "--delay", "0").exit_code == 0
     assert shelf.get("one").state is State.ENQUEUED
 

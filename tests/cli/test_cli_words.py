@@ -11,8 +11,8 @@ import sys
 import termios
 from typing import Any
 
-from holdfast.job import State
-from holdfast.plural import many
+from holdfast.core.job import State
+from holdfast.core.plural import many
 
 WRONG = re.compile(
     r"(?<![\d.,/])\b1 (?:\w+ )?(jobs|letters|workers|slots|tenants|queues|leases|times)\b"

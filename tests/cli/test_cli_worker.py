@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from holdfast import operate
-from holdfast.job import Envelope, NewJob, Rules, State
+from holdfast.core.job import Envelope, NewJob, Rules, State
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def test_a_failure_for_good_is_in_the_log(start: Any, shelf: Any, until: Any) ->
     until(lambda: "job bad (fail, tenant acme)" in worker.said())
     until(lambda: worker.said().rstrip().endswith("ValueError: no good"))
     said = worker.said()
-    assert "attempt 1 of 1 failed, no more tries: ValueError: no good" in said
+    assert "attempt 1 of 1 failed, no attempts left: ValueError: no good" in said
     assert (said.count("job bad"), said.count("Traceback")) == (1, 1)
 
 
@@ -168,9 +168,9 @@ def test_a_second_signal_stops_all_processes_at_once(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--processes", "2", "--store", "memory://"), "cannot be shared by processes"),
+        (("--processes", "2", "--store", "memory://"), "several processes cannot share"),
         (("--lease", "0.01"), "setting 'lease_s'"),
-        (("--app", "shop:other"), "it has no job types"),
+        (("--app", "shop:other"), "the app has no job types"),
         (("--store", "sqlite:////no/such/folder/jobs.db"), "[STORE"),
     ],
 )

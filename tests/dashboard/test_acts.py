@@ -210,7 +210,7 @@ async def test_what_matches_is_purged(visit: Visit, api: Client, dead: int) -> N
     """And is gone."""
     operator = visit("operator")
     shown = await operator.page("/ui/dead?act=purge")
-    assert "cannot be brought back" in shown
+    assert "deleted permanently" in shown
 
     _, last = await _through(operator, shown, "purge")
 

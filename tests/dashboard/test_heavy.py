@@ -9,9 +9,9 @@ import msgspec
 import pytest
 from tests.service.asgi import Client
 
-from holdfast.job import Envelope, NewJob, State
-from holdfast.lifecycle import Transition
-from holdfast.limits import PAYLOAD_MAX, PROGRESS_CHARS_MAX
+from holdfast.core.bounds import PAYLOAD_MAX, PROGRESS_CHARS_MAX
+from holdfast.core.job import Envelope, NewJob, State
+from holdfast.core.lifecycle import Transition
 from holdfast.service.app import application
 from holdfast.service.pages import dashboard
 from holdfast.service.service import Service

@@ -11,14 +11,14 @@ import pytest
 from tests.dashboard.visitor import Visit
 from tests.service.asgi import Client, Talk
 
-from holdfast.clock import SECOND
+from holdfast.core.clock import SECOND
+from holdfast.core.job import Event, EventKind
 from holdfast.dashboard import feed, html, live
 from holdfast.dashboard.feed import Feed
 from holdfast.dashboard.host import Host, TooManyReaders, Viewer
 from holdfast.dashboard.live import Hub
 from holdfast.dashboard.samples import SPAN_S, Level, Samples
 from holdfast.dashboard.words import link
-from holdfast.job import Event, EventKind
 from holdfast.service.service import Service
 from holdfast.store_clock import StoreClock
 

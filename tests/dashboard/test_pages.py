@@ -11,10 +11,10 @@ from tests.dashboard.visitor import Visit, Visitor, elements, seeded, tidy
 from tests.service.asgi import Client
 
 from holdfast.cli.main import COMMANDS
-from holdfast.clock import SECOND
+from holdfast.core.clock import SECOND
+from holdfast.core.job import Failed, State
+from holdfast.core.lifecycle import decide
 from holdfast.dashboard.words import link
-from holdfast.job import Failed, State
-from holdfast.lifecycle import decide
 from holdfast.service.app import application
 from holdfast.service.pages import dashboard
 from holdfast.service.service import Service

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.service.asgi import Client
 
-from holdfast.errors import ConfigError
+from holdfast.core.errors import ConfigError
 from holdfast.service.app import application
 from holdfast.service.auth.nobody import NoAuth
 from holdfast.service.pages import dashboard

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import shown
-from holdfast.clock import SECOND
+from holdfast.core import shown
+from holdfast.core.clock import SECOND
+from holdfast.core.job import Event, EventKind
 from holdfast.dashboard import words
 from holdfast.dashboard.charts import HEIGHT, Line, chart, strip
 from holdfast.dashboard.views import Progress, progress, timeline
-from holdfast.job import Event, EventKind
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import msgspec
 import uuid_utils
 
-from holdfast.clock import SECOND
-from holdfast.job import Envelope, NewJob, Rules, State
-from holdfast.lifecycle import Transition
-from holdfast.retry import Backoff, RetryPolicy
-from holdfast.scope import Scope, ScopeKind, ScopeSettings, encode
+from holdfast.core.clock import SECOND
+from holdfast.core.job import Envelope, NewJob, Rules, State
+from holdfast.core.lifecycle import Transition
+from holdfast.core.retry import Backoff, RetryPolicy
+from holdfast.core.scope import Scope, ScopeKind, ScopeSettings, encode
 from holdfast.service.firecrawl.routes import LINES
 from holdfast.service.routes import ROUTES
 from holdfast.store import Act, Change, Claim, Extension, Find, Put, Ref, Selection, Take, Watch

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 
-from holdfast.errors import HoldfastError
-from holdfast.finding import Level
-from holdfast.job import EventKind, State
-from holdfast.limits import PAGE_MAX
+from holdfast.core.bounds import PAGE_MAX
+from holdfast.core.errors import HoldfastError
+from holdfast.core.finding import Level
+from holdfast.core.job import EventKind, State
+from holdfast.core.scope import ScopeKind
 from holdfast.operate import audit, examine
-from holdfast.scope import ScopeKind
 from holdfast.store import Find, Selection, Store
 from holdfast.stores import open_store
 

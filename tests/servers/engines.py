@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from holdfast.clock import Clock, SystemClock
+from tests.foundationdb_engine import Engine
+
+from holdfast.core.clock import Clock, SystemClock
+from holdfast.dispatch import Dispatcher
 from holdfast.store import Store
 from holdfast.stores.foundationdb.options import parse
 from holdfast.stores.foundationdb.store import FoundationStore
-from holdfast.testing.foundationdb import Engine
 
 
 class Engines:
@@ -20,7 +22,7 @@ class Engines:
         engine = self._engines.get(name)
         if engine is None:
             engine = self._engines[name] = Engine(clock or SystemClock())
-        return FoundationStore(parse("fdb://"), clock, engine.database())
+        return Dispatcher(FoundationStore(parse("fdb://"), clock, engine.database()))
 
     def clear(self) -> None:
         self._engines.clear()

@@ -22,6 +22,11 @@ class Absent(Exception):
         super().__init__(f"{KIND}: {CLUSTER_FILE} names none")
 
 
+def is_named() -> bool:
+    """Whether the environment names a cluster; without one no test is made for it."""
+    return bool(os.environ.get(CLUSTER_FILE))
+
+
 def file_named() -> str:
     """The cluster file, or Absent."""
     file = os.environ.get(CLUSTER_FILE)

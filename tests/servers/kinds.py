@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 
     Kind = Postgres | RedisNode | Cluster
 
-PACKED = "-packed"
-"""Ends the name of a PostgreSQL that is there for stores with other packs than usual."""
-
 REQUIRE = "HOLDFAST_TEST_REQUIRE"
 """Set to 1, a kind of server that is not there is a failure; else its tests are skipped."""
 
@@ -58,7 +55,7 @@ def install_of(kind: str) -> Install:
     must = os.environ.get(REQUIRE) == "1"
     if kind.startswith("postgres"):
         found = postgres_installs()
-        major = int(kind.removeprefix("postgres").removesuffix(PACKED))
+        major = int(kind.removeprefix("postgres"))
         if major in found:
             return found[major]
         text = f"no PostgreSQL {major} found; {POSTGRES_BIN} may name its folder of binaries"

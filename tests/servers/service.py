@@ -11,16 +11,16 @@ from typing import Any, TypeVar
 
 import uvicorn
 
-from holdfast.clock import Clock
-from holdfast.job import Event
-from holdfast.limits import PAGE_MAX
+from holdfast.core.bounds import PAGE_MAX
+from holdfast.core.clock import Clock
+from holdfast.core.job import Event
 from holdfast.service.app import application
 from holdfast.service.auth.nobody import NoAuth
 from holdfast.service.run import listen
 from holdfast.service.service import Auth, Service
 from holdfast.stores import open_store
 from holdfast.stores.remote.client import Sent
-from holdfast.stores.remote.faults import Answer, NotSent
+from holdfast.stores.remote.errors import Answer, NotSent
 from holdfast.stores.remote.options import Options
 from holdfast.stores.remote.store import RemoteStore
 from holdfast.stores.remote.wire import MEDIA

@@ -13,9 +13,9 @@ from tests.servers.kinds import KINDS, Servers
 from tests.servers.postgres import Postgres
 from tests.servers.spare import KEPT_BYTES
 
-from holdfast.clock import SECOND
-from holdfast.job import Completed
-from holdfast.scope import Rate
+from holdfast.core.clock import SECOND
+from holdfast.core.job import Completed
+from holdfast.core.scope import Rate
 from holdfast.stores import open_store
 from holdfast.testing import ManualClock
 from holdfast.testing.contract.bench import Bench

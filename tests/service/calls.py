@@ -9,15 +9,15 @@ from urllib.parse import quote
 
 import msgspec
 
-from holdfast.job import By, Envelope, NewJob, Rules, State
-from holdfast.lifecycle import Transition
-from holdfast.roster import PREFIX as WORKERS
-from holdfast.roster import Present
-from holdfast.scope import Scope, ScopeKind, ScopeSettings
+from holdfast.core.job import By, Envelope, NewJob, Rules, State
+from holdfast.core.lifecycle import Transition
+from holdfast.core.scope import Scope, ScopeKind, ScopeSettings
 from holdfast.service.endpoint import Route
 from holdfast.service.firecrawl.endpoint import Line
 from holdfast.store import Act, Change, Claim, Extension, Find, Put, Ref, Selection, Take, Watch
 from holdfast.stores.remote import wire
+from holdfast.worker_registry import PREFIX as WORKERS
+from holdfast.worker_registry import Present
 
 LEASE_S = 36_000.0
 LEASE_US = int(LEASE_S) * 1_000_000

@@ -11,10 +11,10 @@ import msgspec
 from tests.dashboard.visitor import Visitor
 from tests.service.asgi import Answer, Client
 
-from holdfast.clock import SECOND
-from holdfast.job import Envelope, NewJob, Reason, Rules, State
-from holdfast.lifecycle import Transition
-from holdfast.scope import Pause, Scope, ScopeKind, encode
+from holdfast.core.clock import SECOND
+from holdfast.core.job import Envelope, NewJob, Reason, Rules, State
+from holdfast.core.lifecycle import Transition
+from holdfast.core.scope import Pause, Scope, ScopeKind, encode
 from holdfast.scopes import ScopeHandle
 from holdfast.service.app import application
 from holdfast.service.firecrawl.routes import mount as firecrawl
@@ -351,17 +351,17 @@ ACTS: dict[str, tuple[Probe, ...]] = {
         verb("put", lambda t: wire.Puts([Put("other/x", b"x", 0)], None), bound=False),
         verb("hold", lambda t: wire.Takes([Take("leader", "me", HOUR)], None), bound=False),
     ),
-    "push to a team of the Firecrawl wire": (pushed,),
-    "pop from a team of the Firecrawl wire": (
+    "push to a team of the Firecrawl protocol": (pushed,),
+    "pop from a team of the Firecrawl protocol": (
         team("POST", "/queue/pop/{tenant}", {"workerId": "w", "blockedCrawlIds": []}),
         team("POST", "/active/push", {"teamId": "TEAM", "jobId": "j", "timeout": 1000}),
     ),
-    "count and list a team of the Firecrawl wire": (
+    "count and list a team of the Firecrawl protocol": (
         team("GET", "/queue/count/team/{tenant}"),
         team("GET", "/queue/jobs/team/{tenant}"),
         team("GET", "/active/jobs/{tenant}"),
     ),
-    "reconcile a team of the Firecrawl wire": (team("POST", "/reconcile/team/queue/{tenant}"),),
+    "reconcile a team of the Firecrawl protocol": (team("POST", "/reconcile/team/queue/{tenant}"),),
     "probe whether it is alive and ready": (
         native("GET", "/healthz"),
         native("GET", "/readyz"),

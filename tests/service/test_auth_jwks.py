@@ -14,7 +14,7 @@ import pytest
 from tests.service.asgi import Answer
 from tests.service.minted import AUDIENCE, ISSUER, asked, jwk, mint, refused, rules, serving
 
-from holdfast.errors import ConfigError
+from holdfast.core.errors import ConfigError
 from holdfast.service.auth.choice import auth_of
 from holdfast.service.auth.jwks import COOL_S, FRESH_S, RETRY_S, STALE_S, KeySet, key_set
 from holdfast.service.auth.settings import ALGORITHMS, AuthSettings

@@ -27,7 +27,7 @@ from tests.service.minted import (
     tokens,
 )
 
-from holdfast.errors import ConfigError
+from holdfast.core.errors import ConfigError
 from holdfast.service.auth.jwks import Key, OneKey, read_key
 from holdfast.service.auth.tokens import RECENT_MAX, RECENT_S, Recent, Tokens
 from holdfast.service.rights import Caller

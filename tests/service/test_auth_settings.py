@@ -15,7 +15,7 @@ from tests.service.minted import AUDIENCE, ISSUER, asked, mint, pem
 
 from holdfast.cli import serve
 from holdfast.cli.main import cli
-from holdfast.errors import ConfigError
+from holdfast.core.errors import ConfigError
 from holdfast.service.auth.choice import auth_of
 from holdfast.service.auth.keys import Keys, hash_of
 from holdfast.service.auth.nobody import NoAuth

@@ -56,6 +56,6 @@ def test_jobs_that_fail_on_purpose_do_not_bury_the_lines_to_try(tmp_path: Path) 
         )
 
     assert '"state":"failed"' in done.stdout
-    assert "Try, in another shell" in heard[0]
+    assert "Try these in another shell" in heard[0]
     assert "Traceback" not in heard[0]
     assert "attempt" not in heard[0]

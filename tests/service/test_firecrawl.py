@@ -10,8 +10,8 @@ import msgspec
 import pytest
 from tests.service.firecrawl import CLAIM_S, KINDS, Bench, benched
 
-from holdfast.job import Envelope, NewJob, Rules
-from holdfast.lifecycle import lapse
+from holdfast.core.job import Envelope, NewJob, Rules
+from holdfast.core.lifecycle import lapse
 from holdfast.service.firecrawl.wire import Settings
 from holdfast.store import Find, Selection
 

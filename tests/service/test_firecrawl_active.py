@@ -12,10 +12,11 @@ import msgspec
 import pytest
 from tests.service.firecrawl import CLAIM_S, KINDS, Badges, Bench, badge, benched
 
-from holdfast.errors import StoreUnavailable
-from holdfast.job import State
-from holdfast.limits import EXPIRED_MAX, HOLD_S_MAX
-from holdfast.scope import Scope, ScopeKind, slot_scope_of
+from holdfast.core.bounds import EXPIRED_MAX, HOLD_S_MAX
+from holdfast.core.errors import StoreUnavailable
+from holdfast.core.job import State
+from holdfast.core.scope import Scope, ScopeKind, slot_scope_of
+from holdfast.dispatch import inner_of
 from holdfast.scopes import ScopeHandle
 from holdfast.service.auth.nobody import NoAuth
 from holdfast.service.firecrawl import mapping, overdue
@@ -273,7 +274,7 @@ async def test_reconcile_tells_what_the_store_corrected() -> None:
     """Once: then it is mended."""
     async with benched() as bench:
         await bench.push("j")
-        damaged = cast(MemoryStore, bench.store)._tables.counts["team", mapping.QUEUE]
+        damaged = cast(MemoryStore, inner_of(bench.store))._tables.counts["team", mapping.QUEUE]
         damaged[State.PROCESSING] += 3
 
         assert await bench.correction("team/queue/team") == 3

@@ -8,11 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from holdfast.check import check_name
-from holdfast.errors import InvalidInput
-from holdfast.job import Rules, State
-from holdfast.limits import DELAY_S_MAX, GROUP_MAX, NAME_MAX, PRIORITY_MAX, PRIORITY_MIN, TENANT_MAX
-from holdfast.scope import slot_scope_of
+from holdfast.core.bounds import (
+    DELAY_S_MAX,
+    GROUP_MAX,
+    NAME_MAX,
+    PRIORITY_MAX,
+    PRIORITY_MIN,
+    TENANT_MAX,
+)
+from holdfast.core.check import check_name
+from holdfast.core.errors import InvalidInput
+from holdfast.core.job import Rules, State
+from holdfast.core.scope import slot_scope_of
 from holdfast.service.firecrawl import mapping
 from holdfast.service.firecrawl.mapping import BadKey, Claimed, Key
 from holdfast.store import Take, Tally

@@ -12,7 +12,7 @@ from tests.service.asgi import Client
 from tests.service.firecrawl import Badges, badge, benched
 from tests.service.live import serving
 
-from holdfast import limits
+from holdfast.core import bounds
 from holdfast.service.app import application
 from holdfast.service.firecrawl.mapping import key_of
 from holdfast.service.firecrawl.routes import LINES, mounting
@@ -189,7 +189,7 @@ async def test_a_team_with_many_crawls_does_not_stop_the_pushes_of_others(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """P19: the list of crawls is shared by all teams and is a hint; a full one refuses no job."""
-    monkeypatch.setattr(limits, "SLOTS_MAX", 3)
+    monkeypatch.setattr(bounds, "SLOTS_MAX", 3)
     async with benched(kind=kind) as bench:
         for number in range(6):
             await bench.push(f"j{number}", team="greedy", crawl=f"crawl-{number}")

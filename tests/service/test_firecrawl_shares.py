@@ -9,8 +9,8 @@ from urllib.parse import quote
 import pytest
 from tests.service.firecrawl import CLAIM_S, Badges, Bench, badge, benched
 
-from holdfast import limits
-from holdfast.limits import EXPIRED_MAX, GROUP_MAX, TENANT_MAX
+from holdfast.core import bounds
+from holdfast.core.bounds import EXPIRED_MAX, GROUP_MAX, TENANT_MAX
 from holdfast.service.firecrawl import mapping, overdue
 from holdfast.testing.contract import builders
 
@@ -59,7 +59,7 @@ async def test_a_team_that_sets_many_crawl_markers_fills_its_own_share_alone(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """P19: a marker counts against the team whose token sets it."""
-    monkeypatch.setattr(limits, "SLOTS_MAX", FEW)
+    monkeypatch.setattr(bounds, "SLOTS_MAX", FEW)
     greedy = [await _mark(bench, "greedy", f"crawl-{n}", f"j{n}") for n in range(2 * FEW)]
 
     others = [await _mark(bench, who, "c", f"of {who}") for who in ("modest", "all")]
@@ -76,7 +76,7 @@ async def test_a_team_that_pushes_many_crawls_leaves_room_for_markers(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """P19: the list of crawls and the markers of service tokens do not share a limit."""
-    monkeypatch.setattr(limits, "SLOTS_MAX", FEW)
+    monkeypatch.setattr(bounds, "SLOTS_MAX", FEW)
     for number in range(2 * FEW):
         await _push(bench, "greedy", f"j{number}", f"crawl-{number}")
 
@@ -90,7 +90,7 @@ async def test_a_removed_crawl_marker_gives_its_place_back(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also in the list that tokens for all teams see; renewing takes no second place."""
-    monkeypatch.setattr(limits, "SLOTS_MAX", 1)
+    monkeypatch.setattr(bounds, "SLOTS_MAX", 1)
     for job in ("a", "b"):
         assert [await _mark(bench, "modest", "c", job) for _ in range(2)] == [200, 200]
         assert await _marked(bench, "all") == [job]

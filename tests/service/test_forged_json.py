@@ -10,9 +10,9 @@ import pytest
 from tests.service.asgi import Answer, Client
 from tests.service.firecrawl import benched
 
-from holdfast.job import NewJob, State
-from holdfast.lifecycle import Transition
-from holdfast.limits import JSON_DEPTH_MAX
+from holdfast.core.bounds import JSON_DEPTH_MAX
+from holdfast.core.job import NewJob, State
+from holdfast.core.lifecycle import Transition
 from holdfast.service.service import Service
 from holdfast.stores.remote import wire
 from holdfast.testing.contract import builders

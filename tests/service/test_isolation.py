@@ -21,8 +21,8 @@ from tests.service.asgi import Answer, Client
 from tests.service.calls import LEASE_S, Made, Pick, made
 from tests.service.minted import mint, tokens
 
+from holdfast.core.scope import ScopeKind
 from holdfast.listings import configured
-from holdfast.scope import ScopeKind
 from holdfast.service.app import application
 from holdfast.service.auth.claims import ALL_TENANTS
 from holdfast.service.endpoint import Route

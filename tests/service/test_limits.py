@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.service.asgi import Client
 
-from holdfast.errors import ConfigError
+from holdfast.core.errors import ConfigError
 from holdfast.service import deadlines, pages
 from holdfast.service.app import application
 from holdfast.service.auth.nobody import NoAuth

@@ -8,10 +8,10 @@ from urllib.parse import quote
 import msgspec
 from tests.service.asgi import Client
 
-from holdfast.clock import SECOND
-from holdfast.roster import Present
+from holdfast.core.clock import SECOND
 from holdfast.service.service import Service
 from holdfast.store import Take
+from holdfast.worker_registry import Present
 
 
 async def _enqueued(client: Client, **job: object) -> str:

@@ -10,10 +10,9 @@ import pytest
 from tests.dashboard.visitor import Visitor
 from tests.service.asgi import Client
 
-from holdfast.clock import SECOND
-from holdfast.job import Envelope, NewJob, Rules
-from holdfast.roster import PREFIX, Present
-from holdfast.scope import Explanation, Scope, ScopeKind, ScopeSettings, encode
+from holdfast.core.clock import SECOND
+from holdfast.core.job import Envelope, NewJob, Rules
+from holdfast.core.scope import Explanation, Scope, ScopeKind, ScopeSettings, encode
 from holdfast.service.app import application
 from holdfast.service.pages import dashboard
 from holdfast.service.rights import Caller, Right, Unauthenticated, rights
@@ -21,6 +20,7 @@ from holdfast.service.service import Service
 from holdfast.store import Claim, Put, Ref, Take
 from holdfast.stores import open_store
 from holdfast.stores.remote import wire
+from holdfast.worker_registry import PREFIX, Present
 
 HOUR = 3600 * SECOND
 CALLERS = {

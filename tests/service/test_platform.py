@@ -14,8 +14,8 @@ import pytest
 from tests.dashboard.visitor import Visitor
 from tests.service.asgi import Answer, Client
 
-from holdfast.errors import ConfigError
-from holdfast.scope import Ceiling, Pause, Scope, ScopeSettings, decode, encode, rate
+from holdfast.core.errors import ConfigError
+from holdfast.core.scope import Ceiling, Pause, Scope, ScopeSettings, decode, encode, rate
 from holdfast.scopes import ScopeHandle
 from holdfast.service.app import application
 from holdfast.service.auth.keys import KeyEntry, hash_of, new_key, read_keys
@@ -231,7 +231,7 @@ def test_a_key_of_one_tenant_with_the_right_to_platform_is_refused(tmp_path: Pat
     entry = {"name": "x", "hash": hash_of(new_key()), "tenant": "acme", "rights": ["platform"]}
     path = tmp_path / "keys.json"
     path.write_text(json.dumps([entry]))
-    with pytest.raises(ConfigError, match="over tenants"):
+    with pytest.raises(ConfigError, match="over all tenants"):
         read_keys(path)
     path.write_text(json.dumps([{**entry, "tenant": "*"}]))
     [known] = read_keys(path).values()

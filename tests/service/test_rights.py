@@ -20,7 +20,7 @@ from tests.service.calls import JSON_BODIES, PACKED_BODIES, Pick, made, needs_bo
 from tests.service.minted import mint, refused, serving, tokens
 
 import holdfast.service
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 from holdfast.service.auth.claims import ALL_TENANTS
 from holdfast.service.endpoint import Route
 from holdfast.service.problems import fault

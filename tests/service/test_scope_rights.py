@@ -13,17 +13,17 @@ import pytest
 from tests.service.asgi import Answer, Client
 from tests.service.firecrawl import Badges, badge
 
-from holdfast.clock import SECOND
-from holdfast.job import Envelope, NewJob, Rules, State
-from holdfast.lifecycle import Transition
-from holdfast.roster import roster
-from holdfast.scope import Pause, Scope, ScopeKind, ScopeSettings, encode
+from holdfast.core.clock import SECOND
+from holdfast.core.job import Envelope, NewJob, Rules, State
+from holdfast.core.lifecycle import Transition
+from holdfast.core.scope import Pause, Scope, ScopeKind, ScopeSettings, encode
 from holdfast.service.app import application
 from holdfast.service.rights import Caller
 from holdfast.service.service import Service
 from holdfast.store import Extension, Put, Take
 from holdfast.stores import open_store
 from holdfast.stores.remote import wire
+from holdfast.worker_registry import present_workers
 
 ACME, GLOBEX = "acme", "globex"
 HOUR = 3600 * SECOND
@@ -188,7 +188,7 @@ async def test_a_narrow_tokens_worker_serves_no_other_queue(service: Service) ->
         sent = wire.encode(wire.Takes([Take("worker/w", "w", 60 * SECOND, json.dumps(note))], None))
         answer = await client.post("/v1/store/hold", sent, content_type=wire.MEDIA)
         assert answer.status == status, answer
-    [found] = await roster(service.store, ACME)
+    [found] = await present_workers(service.store, ACME)
     assert found.note.queues == ("mail",)
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from tests.service.probes import ACTS, BESIDE, MINE, THEIRS, TOKENS, Probe, place
 
-import holdfast.limits
-from holdfast.scope import ScopeSettings
+import holdfast.core.bounds
+from holdfast.core.scope import ScopeSettings
 from holdfast.service.rights import Caller, Right
 from holdfast.service.routes import ROUTES
 from holdfast.service.settings import Limits
@@ -49,7 +49,7 @@ def table(heading: str) -> list[list[str]]:
     return [rows[0], *rows[2:]]
 
 
-MATRIX = "What a token can do to whom"
+MATRIX = "What each token can do"
 
 
 def test_the_matrix_has_every_act_and_every_token() -> None:
@@ -80,9 +80,13 @@ def test_every_right_stands_in_the_matrix() -> None:
 
 
 def test_the_limits_that_the_page_names_exist() -> None:
-    """Of what one tenant can cost another: names of `limits.py`, of the service or of settings."""
-    known = {*vars(holdfast.limits), *Limits.__struct_fields__, *ScopeSettings.__struct_fields__}
-    _, *rows = table("What one tenant can cost another")
+    """The resources that tenants share: names of `core/bounds.py`, the service or settings."""
+    known = {
+        *vars(holdfast.core.bounds),
+        *Limits.__struct_fields__,
+        *ScopeSettings.__struct_fields__,
+    }
+    _, *rows = table("Resources that tenants share")
 
     assert rows
     for row in rows:

@@ -11,7 +11,7 @@ from tests.dashboard.visitor import Visitor
 from tests.service.asgi import Client, Talk
 from tests.service.test_auth_keys import entry, write
 
-from holdfast.job import Envelope, NewJob, Rules, State
+from holdfast.core.job import Envelope, NewJob, Rules, State
 from holdfast.service.app import application
 from holdfast.service.auth.keys import Keys, new_key
 from holdfast.service.pages import dashboard

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.service.asgi import Client
 
-from holdfast.errors import StoreUnavailable
+from holdfast.core.errors import StoreUnavailable
 from holdfast.service.app import application
 from holdfast.service.auth.nobody import NoAuth
 from holdfast.service.service import Service

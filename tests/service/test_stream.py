@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 import pytest
 from tests.service.asgi import Client
 
-from holdfast.clock import SECOND
-from holdfast.limits import PRUNE_MAX
+from holdfast.core.bounds import PRUNE_MAX
+from holdfast.core.clock import SECOND
 from holdfast.service.app import application
 from holdfast.service.auth.nobody import NoAuth
 from holdfast.service.service import Service

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.servers.engines import Engines
 from tests.servers.foundationdb import KIND as FDB_CLUSTER
-from tests.servers.foundationdb import Absent, FoundationCluster
-from tests.servers.kinds import KINDS, PACKED, Missing
+from tests.servers.foundationdb import Absent, FoundationCluster, is_named
+from tests.servers.kinds import KINDS, Missing
 from tests.servers.service import Host
 from tests.stores.foundationdb.spoil import spoil as spoil_foundationdb
-from tests.stores.packed import PackedRedis, one_is_a_pack
 from tests.stores.postgres.spoil import spoil as spoil_postgres
 from tests.stores.redis.spoil import spoil as spoil_redis
 from tests.stores.sqlite.spoil import spoil as spoil_sqlite
 
-from holdfast.clock import Clock
+from holdfast.core.clock import Clock
+from holdfast.dispatch import Dispatcher
 from holdfast.store import Ref, Store
 from holdfast.stores import open_store
 from holdfast.testing import ManualClock
@@ -31,10 +31,9 @@ if TYPE_CHECKING:
     Place = Kind | FoundationCluster | Host | Engines | None
 
 STORES = [
-    *("memory", "sqlite", "remote", "foundationdb", FDB_CLUSTER),
+    *("memory", "sqlite", "remote", "foundationdb"),
+    *([FDB_CLUSTER] if is_named() else []),
     *KINDS,
-    *(kind + PACKED for kind in ("postgres15", "redis")),
-    pytest.param("cluster" + PACKED, marks=pytest.mark.slow),
 ]
 
 
@@ -57,7 +56,7 @@ def host() -> Iterator[Host]:
 
 
 @pytest.fixture(params=STORES)
-def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+def server(request: pytest.FixtureRequest) -> Iterator[Place]:
     """For each store: its shared server, if it has one."""
     if request.param in ("memory", "sqlite"):
         yield None
@@ -72,25 +71,9 @@ def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
         yield host
         host.clear()
     else:
-        kind = request.param
-        if kind.endswith(PACKED) and kind.startswith("postgres"):
-            pack_all(monkeypatch)
-        else:
-            kind = kind.removesuffix(PACKED)
-        server = server_of(kind, request)
+        server = server_of(request.param, request)
         yield server
         server.clear()
-
-
-def pack_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Has every job that can wait in a pack do so, whoever chose its id and however few come: else
-    no test but a few would meet a pack. And ids need not begin alike to be in one.
-    """
-    from holdfast.stores.postgres import journey, migrate
-
-    files = [(n, text.replace("left(id, 11)", "left(id, 0)")) for n, text in migrate.migrations()]
-    monkeypatch.setattr(journey, "packable", lambda jobs: True)
-    monkeypatch.setattr(migrate, "migrations", lambda: files)
 
 
 def server_of(kind: str, request: pytest.FixtureRequest) -> Kind:
@@ -139,20 +122,10 @@ def make(
     The remote one calls a service over a memory store, whose clock is the one that counts.
     """
     if isinstance(server, Host):
-        return lambda name, clock: server.place(name, clock).remote()
+        return lambda name, clock: Dispatcher(server.place(name, clock).remote())
     if isinstance(server, Engines):
         return server.store
-    kind = request.node.callspec.params["server"]
-    if kind.endswith(PACKED) and not kind.startswith("postgres"):
-        request.getfixturevalue("packs_of_one")
-        return lambda name, clock: PackedRedis.from_url(url(name), clock)
     return lambda name, clock: open_store(url(name), clock)
-
-
-@pytest.fixture
-def packs_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Even one job makes a pack, and a piece when it is claimed."""
-    one_is_a_pack(monkeypatch)
 
 
 @pytest.fixture
@@ -162,8 +135,7 @@ async def bench(
     """For each store: opened, empty, on a ManualClock."""
     clock = ManualClock()
     bench = Bench(lambda: make("jobs", clock), clock)
-    kind = request.node.callspec.params["server"].removesuffix(PACKED)
-    bench.spoil = SPOILS.get(kind)
+    bench.spoil = SPOILS.get(request.node.callspec.params["server"])
     await bench.open()
     yield bench
     await bench.close()

@@ -7,8 +7,8 @@ from uuid import uuid4
 
 import msgspec
 
-from holdfast.job import Completed, Lease, NewJob, State
-from holdfast.lifecycle import decide
+from holdfast.core.job import Completed, Lease, NewJob, State
+from holdfast.core.lifecycle import decide
 from holdfast.store import Acked, Claim, Store
 from holdfast.testing.contract.builders import ACME, LEASE, job, rules
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from holdfast import App, Context, StopReason
-from holdfast.clock import Clock
+from holdfast.core.clock import Clock
 from holdfast.store import Store
 from holdfast.worker import Worker
 

@@ -14,10 +14,10 @@ import msgspec
 import pytest
 from tests.service.asgi import Answer, Client
 
-from holdfast.clock import Clock
-from holdfast.job import NewJob, State
-from holdfast.lifecycle import Transition
-from holdfast.limits import GROUP_MAX, ID_MAX, KEY_MAX, QUEUE_MAX, TENANT_MAX, TYPE_MAX
+from holdfast.core.bounds import GROUP_MAX, ID_MAX, KEY_MAX, QUEUE_MAX, TENANT_MAX, TYPE_MAX
+from holdfast.core.clock import Clock
+from holdfast.core.job import NewJob, State
+from holdfast.core.lifecycle import Transition
 from holdfast.service.app import application
 from holdfast.service.auth.nobody import NoAuth
 from holdfast.service.firecrawl.routes import mount

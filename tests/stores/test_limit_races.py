@@ -10,9 +10,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from holdfast.clock import SECOND, Clock
-from holdfast.errors import StaleSetting
-from holdfast.job import (
+from holdfast.core.bounds import EXPIRED_MAX, PAGE_MAX
+from holdfast.core.clock import SECOND, Clock
+from holdfast.core.errors import StaleSetting
+from holdfast.core.job import (
     TERMINAL,
     Completed,
     Event,
@@ -23,9 +24,9 @@ from holdfast.job import (
     Released,
     State,
 )
-from holdfast.lifecycle import Transition, decide, lapse
-from holdfast.limits import EXPIRED_MAX, PAGE_MAX
-from holdfast.scope import Scope, ScopeKind, ScopeSettings, decode, encode, scope_of
+from holdfast.core.lifecycle import Transition, decide, lapse
+from holdfast.core.scope import Scope, ScopeKind, ScopeSettings, decode, encode, scope_of
+from holdfast.dispatch import name_of
 from holdfast.store import Claim, Put, Ref, Store, Watch
 from holdfast.testing.contract.builders import (
     ACME,
@@ -188,7 +189,7 @@ async def test_no_limit_is_exceeded_and_no_slot_leaks(make: Make, changing: bool
     await store.open()
     try:
         if not store.capabilities.scopes or not store.capabilities.event_log:
-            pytest.skip(f"{type(store).__name__} declares no scopes, or no event log")
+            pytest.skip(f"{name_of(store)} declares no scopes, or no event log")
         for scope, most in LIMITS.items():
             await limit(store, scope, most)
         await fill(store)

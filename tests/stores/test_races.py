@@ -11,11 +11,12 @@ from itertools import pairwise
 
 import pytest
 
-from holdfast.clock import SECOND, Clock
-from holdfast.errors import JobAlreadyTerminal, JobCanceled
-from holdfast.job import Completed, Lease, State
-from holdfast.lifecycle import decide
-from holdfast.limits import BATCH_MAX, PAGE_MAX
+from holdfast.core.bounds import BATCH_MAX, PAGE_MAX
+from holdfast.core.clock import SECOND, Clock
+from holdfast.core.errors import JobAlreadyTerminal, JobCanceled
+from holdfast.core.job import Completed, Lease, State
+from holdfast.core.lifecycle import decide
+from holdfast.dispatch import name_of
 from holdfast.store import Acked, Canceled, Claim, Enqueued, Ref, Store
 from holdfast.testing import ManualClock
 from holdfast.testing.contract.builders import (
@@ -98,7 +99,7 @@ async def test_claimers_in_processes_lease_each_job_once(
 ) -> None:
     """P2: 32 claimers in four processes that share nothing but the place of the store."""
     if not store.capabilities.shared:
-        pytest.skip(f"{type(store).__name__} declares shared=False")
+        pytest.skip(f"{name_of(store)} declares shared=False")
     jobs = await fill(store, JOBS)
 
     taken = await asyncio.to_thread(claim_in_processes, url("races"), THREADS, CLAIMERS // THREADS)

@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from holdfast import Reason, State
-from holdfast.clock import SECOND
-from holdfast.job import Completed
-from holdfast.limits import EXPIRED_MAX, PRUNE_MAX
+from holdfast.core.bounds import EXPIRED_MAX, PRUNE_MAX
+from holdfast.core.clock import SECOND
+from holdfast.core.job import Completed
 from holdfast.loop import keep_turning
 from holdfast.store import Lapsed, Tally
 from holdfast.stores import open_store
@@ -198,4 +198,4 @@ async def test_reconcile_recounts_once_in_an_interval(
         await duty.turn()
 
     assert (asked, duty.corrected) == ([True], 2)
-    assert "off by -2" in caplog.text
+    assert "wrong by -2" in caplog.text

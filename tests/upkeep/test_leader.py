@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from holdfast import App, Config, Context, Reason, State
-from holdfast.errors import StoreUnavailable
+from holdfast.core.errors import StoreUnavailable
 from holdfast.store import Claim, Ref, Store, Watch
 from holdfast.stores import open_store
 from holdfast.testing import Faults, ManualClock

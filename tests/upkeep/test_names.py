@@ -8,10 +8,10 @@ import socket
 import pytest
 
 from holdfast.config import Config
-from holdfast.limits import WORKER_MAX
-from holdfast.roster import fresh_name
+from holdfast.core.bounds import WORKER_MAX
 from holdfast.stores import open_store
 from holdfast.upkeep.leader import Upkeep
+from holdfast.worker_registry import fresh_name
 
 
 async def test_one_process_leads_also_where_each_has_the_same_host_name_and_pid(

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from holdfast import App, JobRecord
-from holdfast.clock import Clock
+from holdfast.core.clock import Clock
+from holdfast.core.job import EventKind
 from holdfast.events import Confirmed
-from holdfast.job import EventKind
 from holdfast.store import Watch
 from holdfast.stores import open_store
 from holdfast.tenant import Tenant

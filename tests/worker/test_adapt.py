@@ -10,11 +10,11 @@ import pytest
 
 from holdfast import Context
 from holdfast.config import Config
-from holdfast.errors import ConfigError
+from holdfast.core.errors import ConfigError
 from holdfast.operate import workers
-from holdfast.roster import Present
 from holdfast.worker import adapt
 from holdfast.worker.adapt import Adapt, Decision, Signals, decide, memory_mb
+from holdfast.worker_registry import Present
 
 if TYPE_CHECKING:
     from tests.worker.conftest import MakeYard, Yard
@@ -30,20 +30,20 @@ def signals(**said: Any) -> Signals:
         ({}, 22, "all slots are busy"),
         ({"concurrency": 3, "running": 3}, 4, "all slots are busy"),
         ({"concurrency": 39, "running": 39}, 40, "all slots are busy"),
-        ({"concurrency": 40}, 40, "at its ceiling"),
+        ({"concurrency": 40}, 40, "at its maximum"),
         ({"running": 10}, 20, "not all slots are busy"),
         ({"lag_s": 0.3}, 15, "the event loop is 0.30 s late"),
-        ({"lag_s": 0.1}, 20, "not more"),
-        ({"latency_s": 1.0, "usual_s": 0.4}, 18, "handlers take 1.00 s, as a rule 0.40 s"),
+        ({"lag_s": 0.1}, 20, "near its limit"),
+        ({"latency_s": 1.0, "usual_s": 0.4}, 18, "handlers take 1.00 s, usually 0.40 s"),
         ({"latency_s": 0.02, "usual_s": 0.001}, 22, "all slots are busy"),
         ({"latency_s": 1.0}, 22, "all slots are busy"),
         ({"memory_mb": 500, "memory_max_mb": 400}, 10, "memory 500 of 400 MB"),
-        ({"memory_mb": 370, "memory_max_mb": 400}, 20, "near it"),
+        ({"memory_mb": 370, "memory_max_mb": 400}, 20, "near the limit"),
         ({"memory_mb": 100, "memory_max_mb": 400}, 22, "all slots are busy"),
         ({"memory_mb": 500, "memory_max_mb": 400, "lag_s": 9.0}, 10, "memory"),
         ({"concurrency": 2, "lag_s": 9.0}, 2, "late"),
         ({"concurrency": 3, "latency_s": 9.0, "usual_s": 1.0}, 2, "handlers take"),
-        ({"concurrency": 50}, 40, "at its ceiling"),
+        ({"concurrency": 50}, 40, "at its maximum"),
     ],
 )
 def test_signals_decide(said: dict[str, Any], wanted: int, why: str) -> None:

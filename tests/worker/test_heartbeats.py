@@ -11,10 +11,10 @@ import msgspec
 import pytest
 
 from holdfast import Context, JobCanceled, State, StopReason
-from holdfast.errors import StoreUnavailable
-from holdfast.job import EventKind
+from holdfast.core.errors import StoreUnavailable
+from holdfast.core.job import EventKind
 from holdfast.store import Claim
-from holdfast.worker.lease import Holding
+from holdfast.worker.lease import ActiveJob
 from holdfast.worker.pool import Threads
 from holdfast.worker.run import Runner
 
@@ -46,7 +46,7 @@ async def test_cancel_reaches_a_running_coroutine_with_the_next_heartbeat(yard: 
 
     await yard.stop(worker)
     assert (await yard.job(id)).state is State.CANCELED
-    assert len(worker.holdings) == 0
+    assert len(worker.active_jobs) == 0
 
 
 async def test_cancel_reaches_a_running_thread_by_its_context(yard: Yard) -> None:
@@ -94,7 +94,7 @@ async def test_a_canceled_job_that_waits_in_the_worker_never_starts(yard: Yard) 
         await yard.faults.arrived("extend", 1)
         await yard.acme.cancel("waits")
         await yard.faults.arrived("extend", 4)
-    assert len(worker.holdings) == 2
+    assert len(worker.active_jobs) == 2
     gate.set()
     assert (await yard.fact()).job.id == "runs"
     await yard.stop(worker)
@@ -112,12 +112,12 @@ async def test_a_run_that_was_ended_before_it_began_is_dropped(yard: Yard) -> No
     await yard.put(work())
     claim = Claim(worker="w", nonce="n", limit=1, lease_us=60_000_000)
     [lease] = await yard.app.store.claim(claim)
-    holding = Holding(lease, time.monotonic() + 60)
+    active = ActiveJob(lease, time.monotonic() + 60)
     runner = Runner(yard.app, Threads(1))
-    task: asyncio.Task[Any] = asyncio.create_task(runner.run(holding))
-    holding.task = task
+    task: asyncio.Task[Any] = asyncio.create_task(runner.run(active))
+    active.task = task
 
-    holding.end(StopReason.LEASE_LOST)
+    active.end(StopReason.LEASE_LOST)
 
     assert await task is None
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast import Context, Fail, Retry
-from holdfast.job import Envelope, NewJob
+from holdfast.core.job import Envelope, NewJob
 from holdfast.testing import drain
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ async def test_a_timeout_is_logged(yard: Yard, lines: Lines) -> None:
     await drain(yard.app)
 
     [line] = lines.of("failed")
-    assert "not done within 0.01 s" in line.getMessage()
+    assert "not finished within 0.01 s" in line.getMessage()
 
 
 async def test_payloads_are_never_logged(yard: Yard, lines: Lines) -> None:
@@ -157,7 +157,7 @@ async def test_an_unknown_type_or_codec_is_a_warning_once_and_each_bounce_a_rema
     assert len(warnings) == 2
     assert "'stranger'" in warnings[0]
     assert "'rot13'" in warnings[1]
-    bounced = lines.of("given back")
+    bounced = lines.of(": released, ")
     assert len([one for one in bounced if one.levelno == logging.INFO]) == 6
 
 
@@ -205,8 +205,8 @@ async def test_a_drain_says_what_it_waits_for_and_what_it_gave_back(
     await yard.stop(worker)
 
     assert lines.of("waiting for 3 jobs")
-    assert [one.levelname for one in lines.of("not done after")] == ["WARNING"]
-    assert lines.of("gave 5 jobs back")
+    assert [one.levelname for one in lines.of("not finished after")] == ["WARNING"]
+    assert lines.of("released 5 jobs")
 
 
 async def test_a_blocked_event_loop_is_told_with_the_handler_that_blocks_it(

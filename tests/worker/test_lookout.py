@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from holdfast import Context, StopReason
-from holdfast.errors import StoreError, StoreUnavailable
-from holdfast.job import EventKind
+from holdfast.core.errors import StoreError, StoreUnavailable
+from holdfast.core.job import EventKind
 from holdfast.worker import lookout
 
 if TYPE_CHECKING:

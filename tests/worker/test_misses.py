@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast import Context, Reason, State
-from holdfast.codec import JsonCodec
-from holdfast.job import Envelope, NewJob
-from holdfast.limits import MISSES_MAX
+from holdfast.core.bounds import MISSES_MAX
+from holdfast.core.codec import JsonCodec
+from holdfast.core.job import Envelope, NewJob
 from holdfast.testing import drain
 
 if TYPE_CHECKING:

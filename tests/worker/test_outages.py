@@ -50,7 +50,7 @@ async def test_an_outage_longer_than_the_lease_runs_the_job_again(make_yard: Mak
         job = await yard.job(id)
 
     assert (job.state, job.lapses) == (State.COMPLETED, 1)
-    assert len(worker.holdings) == 0
+    assert len(worker.active_jobs) == 0
 
 
 async def test_a_poison_outcome_does_not_hold_up_the_others(yard: Yard) -> None:
@@ -70,7 +70,7 @@ async def test_a_poison_outcome_does_not_hold_up_the_others(yard: Yard) -> None:
     assert {fact.job.id for fact in await yard.facts(2)} == {"a", "b"}
     await yard.stop(worker)
     assert (await yard.job("bad")).state is State.PROCESSING
-    assert len(worker.holdings) == 0
+    assert len(worker.active_jobs) == 0
 
 
 async def test_presence_outlives_an_outage(yard: Yard) -> None:

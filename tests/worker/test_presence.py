@@ -10,12 +10,12 @@ import msgspec
 import pytest
 
 from holdfast import Context
-from holdfast.limits import NOTE_MAX
+from holdfast.core.bounds import NOTE_MAX
 from holdfast.operate import workers
-from holdfast.roster import Present
 from holdfast.worker import Worker
 from holdfast.worker.lease import Heartbeat
 from holdfast.worker.presence import Presence, fitted
+from holdfast.worker_registry import Present
 
 if TYPE_CHECKING:
     from tests.worker.conftest import Yard
@@ -114,7 +114,7 @@ async def test_a_worker_without_heartbeats_drains(
     async with asyncio.timeout(5):
         await worker.run()
 
-    assert len(worker.holdings) == 0
+    assert len(worker.active_jobs) == 0
 
 
 def test_a_note_fits_and_says_what_was_cut() -> None:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast import Context, Fail, InvalidInput, Job, Reason, Retry, Snooze, State
-from holdfast.clock import micros
-from holdfast.job import Envelope, EventKind, NewJob
-from holdfast.limits import ERROR_CHARS_MAX, MISSES_MAX
+from holdfast.core.bounds import ERROR_CHARS_MAX, MISSES_MAX
+from holdfast.core.clock import micros
+from holdfast.core.job import Envelope, EventKind, NewJob
 from holdfast.middleware import Call
 from holdfast.testing import drain
 
@@ -171,7 +171,7 @@ async def test_nothing_a_handler_raises_ends_the_worker(
     job = await yard.job(bad_id)
     assert (job.state, job.reason) == (State.FAILED, Reason.MAX_ATTEMPTS)
     assert kind.__name__ in (job.error or "")
-    assert len(worker.holdings) == 0
+    assert len(worker.active_jobs) == 0
 
 
 async def test_a_handler_that_cancels_itself_has_failed(yard: Yard) -> None:
@@ -350,7 +350,7 @@ async def test_a_run_that_breaks_down_outside_its_handler_still_settles(
 
     assert (await yard.fact()).state is State.FAILED
     assert "ZeroDivisionError" in ((await yard.job(id)).error or "")
-    assert len(worker.holdings) == 0
+    assert len(worker.active_jobs) == 0
 
 
 async def test_the_story_of_a_job_is_told_by_its_events(yard: Yard) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast import Context, State
-from holdfast.job import EventKind
+from holdfast.core.job import EventKind
 
 if TYPE_CHECKING:
     from tests.worker.conftest import MakeYard, Yard
@@ -35,7 +35,7 @@ async def test_stop_lets_running_jobs_finish(yard: Yard) -> None:
 
     assert (await yard.job(id)).result == "finished"
     assert (await yard.job(late)).state is State.ENQUEUED
-    assert len(worker.holdings) == 0
+    assert len(worker.active_jobs) == 0
 
 
 @pytest.mark.parametrize("store", ["memory", "sqlite"])
@@ -116,7 +116,7 @@ async def test_a_handler_that_does_not_end_does_not_hold_the_worker(
     assert (job.state, job.attempt) == (State.ENQUEUED, 0)
     gate.set()
     thread_gate.set()
-    await asyncio.wait(worker._lanes, timeout=5)
+    await asyncio.wait(worker._tasks, timeout=5)
     assert (await yard.job(id)).state is State.ENQUEUED
 
 
@@ -132,7 +132,7 @@ async def test_what_waits_in_the_worker_is_given_back_at_once(yard: Yard) -> Non
     await yard.acme.enqueue_many(work().with_options(id=f"j{n}") for n in range(4))
     worker = yard.start(concurrency=1, prefetch=3)
     await started.wait()
-    assert len(worker.holdings) == 4
+    assert len(worker.active_jobs) == 4
     worker.stop()
     facts = await yard.facts(3)
 

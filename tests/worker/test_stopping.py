@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast import Context, JobCanceled, Reason, State, StopReason
-from holdfast.errors import HoldfastError, LeaseExpired, Timeout, WorkerShutdown
+from holdfast.core.errors import HoldfastError, LeaseExpired, Timeout, WorkerShutdown
 from holdfast.testing import drain
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ async def test_a_handler_that_leaves_by_check_on_a_timeout_has_timed_out(yard: Y
     await drain(yard.app)
 
     job = await yard.job(id)
-    assert (job.reason, job.error) == (Reason.TIMEOUT, "not done within 0.02 s")
+    assert (job.reason, job.error) == (Reason.TIMEOUT, "not finished within 0.02 s")
 
 
 async def test_a_handler_that_swallows_its_timeout_leaves_no_cancel_behind(yard: Yard) -> None:

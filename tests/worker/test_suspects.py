@@ -29,7 +29,7 @@ async def test_a_suspect_runs_alone(yard: Yard) -> None:
     async def work(ctx: Context) -> None:
         if ctx.job_id == "suspect":
             for _ in range(10):
-                company.append((worker.running, len(worker.holdings)))
+                company.append((worker.running, len(worker.active_jobs)))
                 await asyncio.sleep(0)
         done.append(ctx.job_id)
 
@@ -66,7 +66,7 @@ async def test_a_suspect_waits_for_what_runs_already(yard: Yard) -> None:
     async with asyncio.timeout(5):
         await started.wait()
         yard.clock.advance(1)
-        while len(worker.holdings) < 2:
+        while len(worker.active_jobs) < 2:
             await yard.faults.arrived("claim", yard.faults.count("claim") + 1)
     assert worker.running == 1
     gate.set()

@@ -29,7 +29,7 @@ async def test_a_coroutine_past_its_time_is_cancelled_and_fails_as_timeout(yard:
 
     assert (await yard.fact()).state is State.FAILED
     job = await yard.job(id)
-    assert (job.reason, job.error) == (Reason.TIMEOUT, "not done within 0.02 s")
+    assert (job.reason, job.error) == (Reason.TIMEOUT, "not finished within 0.02 s")
     assert cleaned.is_set()
 
 

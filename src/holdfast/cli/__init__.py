@@ -1,4 +1,4 @@
-"""The command line: thin skins over `operate`, one file per command. `run` is the entry."""
+"""The command line: one file per command, each a thin layer over `operate`. Entry point: `run`."""
 
 from __future__ import annotations
 

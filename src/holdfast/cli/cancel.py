@@ -1,11 +1,10 @@
-"""`holdfast cancel`: jobs that shall not run, or not go on; by id, or a whole group."""
+"""`holdfast cancel`: cancel jobs by id, or every job of a group."""
 
 from __future__ import annotations
 
 import click
 
 from holdfast import operate
-from holdfast.check import check_name
 from holdfast.cli.common import (
     EXIT_ERROR,
     EXIT_NOT_FOUND,
@@ -18,17 +17,18 @@ from holdfast.cli.common import (
 )
 from holdfast.cli.show import print_json, progress
 from holdfast.cli.signing import signed
-from holdfast.errors import JobAlreadyTerminal, JobNotFound
-from holdfast.job import By
-from holdfast.limits import BATCH_MAX, TENANT_MAX, within
-from holdfast.plural import many
+from holdfast.core.bounds import BATCH_MAX, TENANT_MAX, within
+from holdfast.core.check import check_name
+from holdfast.core.errors import JobAlreadyTerminal, JobNotFound
+from holdfast.core.job import By
+from holdfast.core.plural import many
 from holdfast.store import Canceled, Ref
 
 
 @click.command("cancel")
 @click.argument("ids", nargs=-1, metavar="[ID]...")
-@click.option("--tenant", required=True, help="The tenant the jobs belong to.")
-@click.option("--group", help="All jobs of this group, in steps, instead of IDs.")
+@click.option("--tenant", required=True, help="The tenant that owns the jobs.")
+@click.option("--group", help="Cancel every job of this group.")
 @signed
 @json_option
 @common_options
@@ -43,12 +43,15 @@ def command(
     by: By,
     as_json: bool,
 ) -> None:
-    """Cancel jobs. A running handler is told; nothing changes the job afterwards."""
+    """Cancel jobs by ID, or every job of a group.
+
+    A running handler is told to stop. A canceled job does not change any more.
+    """
     check_name("tenant", tenant, TENANT_MAX)
     within("ids", len(ids), BATCH_MAX)
     settings: Settings = ctx.obj
     if (group is None) == (not ids):
-        raise click.UsageError("which jobs? Give IDs, or --group")
+        raise click.UsageError("no jobs named: give IDs or --group")
     if group is not None:
         done = work(_cancel_group(settings, tenant, group, by))
         if as_json:
@@ -57,7 +60,7 @@ def command(
             click.echo(f"{many(done, 'job')} canceled")
         return
     if as_json:
-        raise click.UsageError("--json goes with --group")
+        raise click.UsageError("--json works only with --group")
     answers = work(_cancel(settings, [Ref(tenant, id) for id in ids], by))
     worst = max(_told(settings, answer) for answer in answers)
     if worst:
@@ -83,7 +86,7 @@ async def _cancel_group(settings: Settings, tenant: str, group: str, by: By) -> 
 
 
 def _told(settings: Settings, answer: Canceled) -> int:
-    """Says what became of one job; the exit code it asks for."""
+    """Prints the result for one job and returns the exit code for it."""
     if answer.canceled:
         if not settings.quiet:
             click.echo(f"canceled {answer.id}")

@@ -1,4 +1,4 @@
-"""What the commands share: settings, the store and the app they name, and how errors are told."""
+"""What the commands share: global options, opening the store and the app, printing errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import click
 from click.core import ParameterSource
 
 from holdfast.app import App
-from holdfast.errors import ConfigError, HoldfastError, JobNotFound, did_you_mean
+from holdfast.core.errors import ConfigError, HoldfastError, JobNotFound, did_you_mean
 from holdfast.loop import run
 from holdfast.store import Store
 from holdfast.stores import open_store
@@ -34,14 +34,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass
 class Settings:
-    """What was said before and after the command's name; the later word wins."""
+    """The global options. One given after the command's name overrides one given before it."""
 
     store: str | None = None
     store_typed: bool = False
-    """Said on the command line, not by the environment."""
+    """Whether it was given on the command line (not by the environment)."""
     app: str | None = None
     loudness: int = 0
-    """Below 0 is quiet, above it is verbose."""
+    """Negative: quiet. Positive: verbose."""
 
     @property
     def quiet(self) -> bool:
@@ -49,7 +49,7 @@ class Settings:
 
 
 class Told(click.ClickException):
-    """One of our errors on its way out: `holdfast: <text> [CODE]`, exit 1, or 3 for not found."""
+    """A HoldfastError, printed as `holdfast: <text> [CODE]`. Exit code 1, or 3 for not found."""
 
     def __init__(self, error: HoldfastError) -> None:
         super().__init__(told(error))
@@ -78,7 +78,7 @@ def store_option(envvar: str | None = None) -> Callable[[F], F]:
                 ctx.get_parameter_source(str(param.name)) is ParameterSource.COMMANDLINE
             )
 
-    text = f"Where the jobs are, as in {DEFAULT_STORE} (the default)."
+    text = f"URL of the store. Default: {DEFAULT_STORE}."
     return click.option(
         "--store", metavar="URL", envvar=envvar, expose_value=False, callback=said, help=text
     )
@@ -91,7 +91,7 @@ def app_option(envvar: str | None = None) -> Callable[[F], F]:
         if value is not None:
             _settings(ctx).app = value
 
-    text = "The App with the job types, as in shop.jobs:app."
+    text = "The App with the job types, for example shop.jobs:app."
     return click.option(
         "--app", metavar="MODULE:ATTR", envvar=envvar, expose_value=False, callback=said, help=text
     )
@@ -109,32 +109,32 @@ def loudness_options(function: F) -> F:
             _settings(ctx).loudness = value
 
     quiet = click.option(
-        "-q", "--quiet", is_flag=True, expose_value=False, callback=quieter, help="Say less."
+        "-q", "--quiet", is_flag=True, expose_value=False, callback=quieter, help="Print less."
     )
     verbose = click.option(
-        "-v", "--verbose", count=True, expose_value=False, callback=louder, help="Say more."
+        "-v", "--verbose", count=True, expose_value=False, callback=louder, help="Print more."
     )
     return quiet(verbose(function))
 
 
 def common_options(function: F) -> F:
-    """What every command understands after its name."""
+    """Adds the options that every command accepts after its name."""
     return store_option()(app_option()(loudness_options(function)))
 
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 # -- store and app ---------------------------------------------------------------------------------
 
 
 work = run
-"""Runs a command's coroutine to its end."""
+"""Runs the coroutine of a command and returns its result."""
 
 
 @contextlib.asynccontextmanager
 async def opened(settings: Settings, *, create: bool = False) -> AsyncIterator[Store]:
-    """The store the settings name, open. Looking at a store that is not there does not make one."""
+    """Opens the store that the settings name. A missing store is an error, except with `create`."""
     store = chosen_store(settings, create=create)
     await store.open()
     try:
@@ -144,7 +144,7 @@ async def opened(settings: Settings, *, create: bool = False) -> AsyncIterator[S
 
 
 def chosen_store(settings: Settings, *, create: bool = True) -> Store:
-    """The store the settings name, not open: --store, else the app's, else the default."""
+    """The store that the settings name, closed: --store, else the app's, else the default."""
     if settings.store is None and settings.app is not None:
         return load_app(settings.app).store
     url = settings.store or DEFAULT_STORE
@@ -152,16 +152,16 @@ def chosen_store(settings: Settings, *, create: bool = True) -> Store:
 
 
 def existing(url: str) -> str:
-    """The URL, so that opening it does not make what is not there."""
+    """The URL with the option that makes opening a missing file fail."""
     if not url.startswith("sqlite:") or "create=" in url:
         return url
     return f"{url}{'&' if '?' in url else '?'}create=off"
 
 
 def chosen_app(settings: Settings) -> App:
-    """The app the settings name, on the store they name."""
+    """The app that the settings name, on the store that they name."""
     if settings.app is None:
-        raise ConfigError(field="app", why="say --app module:attribute or set HOLDFAST_APP")
+        raise ConfigError(field="app", why="no app: give --app MODULE:ATTR or set HOLDFAST_APP")
     app = load_app(settings.app)
     if settings.store is not None:
         app.use_store(settings.store)
@@ -169,10 +169,10 @@ def chosen_app(settings: Settings) -> App:
 
 
 def load_app(name: str) -> App:
-    """The App at `module:attribute`, importable from here; ConfigError says what is missing."""
+    """Imports the App at `module:attribute`. Raises ConfigError if it cannot be found."""
     module_name, _, path = name.partition(":")
     if not module_name or not path:
-        why = f"is {name!r}, must be module:attribute, as in shop.jobs:app"
+        why = f"is {name!r}, must be module:attribute, for example shop.jobs:app"
         raise ConfigError(field="app", why=why)
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
@@ -208,25 +208,25 @@ def _no_attribute(module: str, path: str, target: Any) -> str:
     hint = did_you_mean(path, apps)
     if not hint and apps:
         hint = f" Its apps: {', '.join(apps)}"
-    return f"module {module!r} has no {path!r}.{hint or ' It has no App at all.'}"
+    return f"module {module!r} has no {path!r}.{hint or ' It contains no App.'}"
 
 
 # -- telling ---------------------------------------------------------------------------------------
 
 
 def told(error: HoldfastError) -> str:
-    """One of our errors as the line that goes to stderr."""
+    """The line for stderr that describes an error."""
     return f"holdfast: {error} [{error.code}]"
 
 
 def tell(settings: Settings, text: str) -> None:
-    """A remark for people, on stderr; quiet ones do not get it."""
+    """Prints a note for people to stderr, unless --quiet is given."""
     if not settings.quiet:
         click.echo(text, err=True)
 
 
 def log_to_stderr(settings: Settings, *, child: bool) -> None:
-    """Readable lines; those of a supervised child name its process."""
+    """Sets up logging to stderr. Lines of a supervised child include its process number."""
     process = " %(process)d" if child else ""
     level = {-1: logging.WARNING, 0: logging.INFO}.get(settings.loudness, logging.DEBUG)
     logging.basicConfig(

@@ -1,4 +1,4 @@
-"""`holdfast completion`: the script that lets a shell complete commands and options."""
+"""`holdfast completion`: print a script for shell completion."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from click.shell_completion import get_completion_class
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def command(ctx: click.Context, shell: str) -> None:
-    """Print a completion script.
+    """Print a completion script for a shell.
 
     \b
     bash:  eval "$(holdfast completion bash)"

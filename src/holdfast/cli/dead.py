@@ -1,4 +1,4 @@
-"""`holdfast dead`: jobs that failed for good, to look at, to run again or to forget."""
+"""`holdfast dead`: list, show, replay and purge dead letters (jobs that failed for good)."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from holdfast.cli.job import print_timeline
 from holdfast.cli.jobs import print_jobs
 from holdfast.cli.show import job_data, print_json, progress
 from holdfast.cli.signing import signed
-from holdfast.errors import JobNotFound
-from holdfast.job import By, State
-from holdfast.limits import BATCH_MAX, PAGE_MAX, within
+from holdfast.core.bounds import BATCH_MAX, PAGE_MAX, within
+from holdfast.core.errors import JobNotFound
+from holdfast.core.job import By, State
+from holdfast.core.plural import many
 from holdfast.operate import Timeline
-from holdfast.plural import many
 from holdfast.store import Act, Find, Page, Selection, Store
 
 
 @click.group("dead")
 def command() -> None:
-    """Look at the dead letters, replay them, purge them."""
+    """List, show, replay and purge dead letters."""
 
 
 def _dead(select: Selection, ids: tuple[str, ...] = ()) -> Selection:
@@ -39,8 +39,19 @@ def _dead(select: Selection, ids: tuple[str, ...] = ()) -> Selection:
 
 @command.command("list")
 @filters(states=False)
-@click.option("--limit", type=click.IntRange(1, PAGE_MAX), default=50, show_default=True)
-@click.option("--after", type=int, metavar="CURSOR", help="Go on where the page before ended.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1, PAGE_MAX),
+    default=50,
+    show_default=True,
+    help="Maximum entries on the page.",
+)
+@click.option(
+    "--after",
+    type=int,
+    metavar="CURSOR",
+    help="Continue after this cursor, which the previous page printed.",
+)
 @json_option
 @common_options
 @click.pass_obj
@@ -65,7 +76,7 @@ async def _page(settings: Settings, find: Find) -> Page:
 
 @command.command("show")
 @click.argument("id")
-@click.option("--tenant", help="The job's tenant; every tenant is searched without it.")
+@click.option("--tenant", help="The tenant of the job. Default: search all tenants.")
 @json_option
 @common_options
 @click.pass_obj
@@ -73,7 +84,7 @@ def show(settings: Settings, id: str, tenant: str | None, as_json: bool) -> None
     """Show one dead letter with its error and timeline."""
     found = work(_timeline(settings, id, tenant))
     if found.job.state is not State.FAILED:
-        tell(settings, f"this job is no dead letter, it is {found.job.state.value}")
+        tell(settings, f"this job is not a dead letter; its state is {found.job.state.value}")
     print_timeline(found, as_json)
 
 
@@ -87,7 +98,7 @@ async def _timeline(settings: Settings, id: str, tenant: str | None) -> Timeline
 
 @dataclass(frozen=True)
 class _Deed:
-    """What replay and purge have in common, and their words."""
+    """One bulk operation (replay or purge), with the words used to report it."""
 
     act: Act
     steps: Callable[[Store, Selection, By], AsyncIterator[int]]
@@ -114,8 +125,12 @@ def _deed_options(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.argument("ids", nargs=-1, metavar="[ID]..."),
         filters(states=False),
-        click.option("--all", "everything", is_flag=True, help="All dead letters."),
-        click.option("--dry-run", is_flag=True, help="Only say how many it would be."),
+        click.option("--all", "everything", is_flag=True, help="Select all dead letters."),
+        click.option(
+            "--dry-run",
+            is_flag=True,
+            help="Print how many dead letters are selected; change nothing.",
+        ),
         signed,
         json_option,
         common_options,
@@ -128,28 +143,29 @@ def _deed_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @_deed_options
 @click.pass_obj
 def replay(settings: Settings, /, **given: Any) -> None:
-    """Run dead letters again, as new jobs that name their origin; each once.
+    """Run dead letters again, each as a new job.
 
-    Choose them by ID, by filters, or with --all.
+    The new job names the dead letter as its origin. A dead letter is replayed at most once.
+    Select dead letters by ID, by filters, or with --all.
     """
     _do(settings, _REPLAY, _Wish(**given))
 
 
 @command.command("purge")
 @_deed_options
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @click.pass_obj
 def purge(settings: Settings, /, **given: Any) -> None:
-    """Delete dead letters for good.
+    """Delete dead letters permanently.
 
-    Choose them by ID, by filters, or with --all.
+    Select dead letters by ID, by filters, or with --all.
     """
     _do(settings, _PURGE, _Wish(**given))
 
 
 def _do(settings: Settings, deed: _Deed, wish: _Wish) -> None:
     if not (wish.ids or wish.everything or narrows(wish.select)):
-        raise click.UsageError("which dead letters? Give IDs, filters, or --all")
+        raise click.UsageError("no dead letters selected: give IDs, filters, or --all")
     within("ids", len(wish.ids), BATCH_MAX)
     total, missing = work(_preview(settings, deed, wish))
     if missing:
@@ -165,17 +181,17 @@ def _do(settings: Settings, deed: _Deed, wish: _Wish) -> None:
 
 def _ask(total: int) -> None:
     if not somebody_there():
-        raise click.UsageError(f"{many(total, 'dead letter')} would be deleted: say --yes")
-    click.confirm(f"Delete {many(total, 'dead letter')} for good?", abort=True, err=True)
+        raise click.UsageError(f"{many(total, 'dead letter')} would be deleted: confirm with --yes")
+    click.confirm(f"Delete {many(total, 'dead letter')} permanently?", abort=True, err=True)
 
 
 def somebody_there() -> bool:
-    """Whether there is anybody to ask."""
+    """Whether stdin is a terminal, so that somebody can answer a question."""
     return sys.stdin.isatty()
 
 
 async def _preview(settings: Settings, deed: _Deed, wish: _Wish) -> tuple[int, list[str]]:
-    """How many it would be, and which of the ids are no dead letters."""
+    """The number of selected dead letters, and the given ids that are not dead letters."""
     async with opened(settings) as store:
         select = await dated(store, _dead(wish.select, wish.ids))
         missing: list[str] = []

@@ -1,4 +1,4 @@
-"""`holdfast demo`: two tenants, two worker processes, one of them killed, and a full account."""
+"""`holdfast demo`: two tenants, two worker processes, one of them killed, and a final report."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from holdfast import operate
 from holdfast.app import App
 from holdfast.cli.common import EXIT_ERROR, Settings, chosen_app, common_options, work
 from holdfast.cli.demo_stage import Stage, staged, workers
-from holdfast.errors import StoreError
-from holdfast.job import Event, JobRecord, State
-from holdfast.limits import PAGE_MAX
+from holdfast.core.bounds import PAGE_MAX
+from holdfast.core.errors import StoreError
+from holdfast.core.job import Event, JobRecord, State
+from holdfast.core.plural import many
 from holdfast.store import Find, Ref, Selection, Store
 
 if TYPE_CHECKING:
@@ -32,27 +33,35 @@ LOOK_S = 0.1
 
 
 @click.command("demo")
-@click.option("--jobs", type=click.IntRange(20, 100_000), default=300, show_default=True)
-@click.option("--keep", is_flag=True, help="Keep the demo's jobs and files to look at.")
+@click.option(
+    "--jobs",
+    type=click.IntRange(20, 100_000),
+    default=300,
+    show_default=True,
+    help="Number of jobs.",
+)
+@click.option("--keep", is_flag=True, help="Keep the demo's jobs and files.")
 @common_options
 @click.pass_context
 def command(ctx: click.Context, jobs: int, keep: bool) -> None:
-    """Show Holdfast at work: mixed jobs, a worker killed on the way, nothing lost or doubled.
+    """Run a demo: kill a worker, then show that no job is lost or completed twice.
 
-    Plays on a new SQLite file, or on the store named by --store, with tenants of its own there.
+    Uses a new SQLite file, or the store given by --store, with tenants of its own.
     """
     from holdfast.cli.demo_view import print_verdict
     from holdfast.cli.show import console
 
     settings: Settings = ctx.obj
-    screen = console()  # Now: whoever lacks its package hears of it before the play, not after.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # Both ways out clean up.
+    screen = console()  # Now, so that a missing package is reported before the demo starts.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # As SIGINT: cleans up.
     with staged(settings, keep) as stage:
         with workers(stage):
             verdict, cast = work(_play(stage, jobs, settings.quiet))
         print_verdict(screen, verdict, cast)
         if not verdict.good:
-            click.echo("".join(["\nthe workers' last words:\n", *stage.last_words()]), err=True)
+            click.echo(
+                "".join(["\nlast lines of the workers' log:\n", *stage.last_words()]), err=True
+            )
         if keep:
             click.echo(f"kept: {stage.url} (tenants {', '.join(stage.tenants)}), {stage.log}")
     if not verdict.good:
@@ -61,7 +70,7 @@ def command(ctx: click.Context, jobs: int, keep: bool) -> None:
 
 @dataclass
 class Cast:
-    """What the demo did itself, to be compared with what the store says."""
+    """What the demo did, for comparison with what the store reports."""
 
     ids: set[Ref]
     duplicates: int = 0
@@ -70,7 +79,7 @@ class Cast:
     killed: int | None = None
     """The process id."""
     held: int = 0
-    """Leases the killed process held."""
+    """The number of leases that the killed process held."""
 
 
 async def _play(stage: Stage, jobs: int, quiet: bool) -> tuple[Verdict, Cast]:
@@ -113,7 +122,7 @@ async def _send(app: App, tenant: str, planned: list[Call], cast: Cast) -> None:
 
 
 async def _watch(store: Store, stage: Stage, cast: Cast, quiet: bool) -> None:
-    """Shows the counts until all jobs are finished; kills a process on the way. Bounded."""
+    """Shows the counts until all jobs are finished or the time is over. Kills one process."""
     from holdfast.cli.demo_view import Counts, view
 
     end = time.monotonic() + PATIENCE_S + len(cast.ids) / 20
@@ -125,21 +134,22 @@ async def _watch(store: Store, stage: Stage, cast: Cast, quiet: bool) -> None:
             if cast.killed is None and counts.finished >= ripe:
                 await _kill(store, stage, cast)
                 if cast.killed is not None:
-                    show.say(f"kill -9 of worker process {cast.killed}, holding {cast.held} leases")
+                    held = many(cast.held, "lease")
+                    show.say(f"killed worker process {cast.killed} (kill -9), which held {held}")
             if counts.finished >= len(cast.ids):
                 return
             await asyncio.sleep(LOOK_S)
 
 
 async def _kill(store: Store, stage: Stage, cast: Cast) -> None:
-    """Kills the demo's process that holds the most leases, if one holds any."""
+    """Kills the demo's worker process that holds the most leases, if any holds one."""
     present = await operate.workers(store)
     pids = {hold.owner: msgspec.json.decode(hold.note)["pid"] for hold in present}
     for worker, _ in (await _holders(store, stage)).most_common():
         if worker.startswith(stage.crew) and worker in pids:
             os.kill(pids[worker], signal.SIGKILL)
             cast.killed = pids[worker]
-            await asyncio.sleep(LOOK_S)  # What it had sent before is stored now, and no more comes.
+            await asyncio.sleep(LOOK_S)  # All that it sent is stored by now.
             cast.held = (await _holders(store, stage))[worker]
             return
 
@@ -176,7 +186,7 @@ async def _events(store: Store, stage: Stage, start: int) -> AsyncIterator[Event
         while full:
             page = await store.events(tenant, after, PAGE_MAX)
             if page.lost:
-                why = "events were pruned while the demo ran: nothing can be proven"
+                why = "events were pruned while the demo ran, so the result cannot be verified"
                 raise StoreError(store=stage.url, why=why)
             for event in page.events:
                 yield event

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 
-from holdfast import App, Context, Fail, Job, RetryPolicy, Snooze
-from holdfast.retry import Backoff, Jitter
+from holdfast import App, Backoff, Context, Fail, Jitter, Job, RetryPolicy, Snooze
 
 soon = RetryPolicy(kind=Backoff.FIXED, base_s=0.5, jitter=Jitter.NONE)
 
-# The store is chosen on the command line; this one only stands in for it.
+# A placeholder: the command line chooses the store.
 app = App("memory://", max_attempts=6, retry=soon)
 
 
@@ -22,9 +21,9 @@ async def send_mail(ctx: Context, to: str) -> None:
 
 @app.job(queue="mail")
 async def greet(ctx: Context, name: str) -> str:
-    """Answers at once; knows nobody of the name "nobody"."""
+    """Returns a greeting at once; fails for the name "nobody"."""
     if name == "nobody":
-        raise Fail("there is nobody of this name")
+        raise Fail("no person has this name")
     return f"hello {name}"
 
 
@@ -37,13 +36,13 @@ def resize_photo(ctx: Context, photo: int) -> dict[str, int]:
 
 @app.job(queue="reports", cpu=True)
 def count_primes(ctx: Context, below: int) -> int:
-    """Holds the interpreter, so it runs in a process of its own."""
+    """Uses the CPU, so it runs in a process of its own."""
     return sum(all(number % part for part in range(2, number)) for number in range(2, below))
 
 
 @app.job(queue="reports")
 class ExportBooks(Job):
-    """Takes its time and shows how far it is: the kind of job a killed worker leaves behind."""
+    """Runs for a while and reports progress, so that a killed worker is likely to hold it."""
 
     pages: int
 
@@ -56,14 +55,14 @@ class ExportBooks(Job):
 
 @app.job(queue="partners")
 async def call_partner(ctx: Context, order: int) -> None:
-    """Fails at first, as partners do, and works in the end."""
+    """Fails on its early attempts and succeeds later, as a call to an unreliable partner does."""
     if ctx.attempt <= 2:
         raise ConnectionError(f"order {order}: the partner hung up")
 
 
 @app.job(queue="media")
 async def await_upload(ctx: Context, photo: int) -> None:
-    """Not ready at the first call: asks to be called again, which costs no attempt."""
+    """Snoozes on its first run, which costs no attempt."""
     if ctx.job.fence == 1:
         raise Snooze(1.0)
 
@@ -75,11 +74,11 @@ async def send_invoice(ctx: Context, invoice: int) -> None:
 
 @app.job(queue="billing", max_attempts=2)
 async def charge_card(ctx: Context, invoice: int) -> None:
-    """Never works: after its attempts it is a dead letter."""
+    """Always fails; becomes a dead letter after its last attempt."""
     raise PermissionError(f"invoice {invoice}: the card was declined")
 
 
 @app.job(queue="billing")
 async def charge_stolen_card(ctx: Context, invoice: int) -> None:
-    """Knows that trying again is no use."""
+    """Fails permanently, without a retry."""
     raise Fail(f"invoice {invoice}: the card was reported stolen")

@@ -1,4 +1,4 @@
-"""What `holdfast demo` enqueues: each kind of job in its turn, with the fate it must meet."""
+"""What `holdfast demo` enqueues: each kind of job in turn, with the state it must end in."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _upload(number: int) -> Planned:
 
 
 def _invoice(number: int) -> Planned:
-    # With a delay, so that the second call finds the first one's job still waiting.
+    # The delay keeps the job of the first call waiting until the second call.
     return send_invoice(invoice=number).with_options(key=f"invoice-{number}", delay=1.0)
 
 
@@ -97,13 +97,13 @@ WHEEL: tuple[Make, ...] = (
     *(_mail, _photo, _export, _mail, _partner, _photo, _mail, _upload, _urgent, _later),
     *(_mail, _photo, _export, _mail, _invoice, _photo, _primes, _stolen, _mail, _mail),
 )
-"""One turn is 40 jobs; the first half has every kind but one."""
+"""One round of 40 jobs. The first half contains every kind but one."""
 
 _FATES: dict[Make, Fate] = {_declined: Fate.DEAD, _stolen: Fate.DEAD, _never: Fate.CANCELED}
 
 
 def calls(jobs: int, tenants: tuple[str, str]) -> Iterator[Call]:
-    """The calls that make this many jobs; what has a key is enqueued a second time."""
+    """The enqueue calls for this many jobs. Jobs with a key are enqueued twice."""
     for number in range(jobs):
         make = WHEEL[number % len(WHEEL)]
         tenant = tenants[(number + number // len(WHEEL)) % 2]

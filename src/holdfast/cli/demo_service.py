@@ -1,4 +1,4 @@
-"""`holdfast serve --demo`: a worker, two tenants that keep it busy, and what to try."""
+"""`holdfast serve --demo`: a worker, two tenants that keep it busy, and commands to try."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import random
 
 from holdfast.app import App
 from holdfast.cli.demo_jobs import call_partner, greet, resize_photo, send_mail
-from holdfast.errors import QueueFull, StoreError
+from holdfast.core.errors import QueueFull, StoreError
 from holdfast.loop import sleep_unless
 
 TENANTS = ("demo", "acme")
 GAP_S = 1.0
-"""Between two rounds of jobs."""
+"""Seconds between two rounds of jobs."""
 KEEP_S = 3600.0
 WAITING_MAX = 200
-"""Jobs a tenant may have waiting: a demo that nobody looks at fills no disk."""
+"""Maximum waiting jobs per tenant, so that a forgotten demo does not fill the disk."""
 
 
 async def keep_busy(app: App, stop: asyncio.Event) -> None:
-    """A few jobs for each tenant, round after round, until told to stop."""
+    """Enqueues a few jobs for each tenant, round after round, until stopped."""
     number = 0
     while not stop.is_set():
         number += 1
@@ -36,23 +36,23 @@ async def keep_busy(app: App, stop: asyncio.Event) -> None:
                     await tenant.scope().set(max_queued=WAITING_MAX)
                 await tenant.enqueue_many(jobs, keep=KEEP_S)
             except (QueueFull, StoreError):
-                continue  # The next round is a new chance.
+                continue  # The next round tries again.
         await sleep_unless(stop, GAP_S)
 
 
 def hello(url: str) -> str:
-    """Lines that work when pasted."""
+    """Commands that work when pasted into a shell."""
     call = r"curl -sS -w '\n' -H 'Holdfast-Tenant: demo'"
     greet = '{"type":"greet","payload":{"name":"Ada"},"queue":"mail","id":"hello"}'
     yours = '{"type":"by-hand","queue":"yours","payload":[1,2]}'
     claim = '{"queues":["yours"],"wait":10}'
     return f"""
-Holdfast serves on {url} with a demo worker; two tenants keep it busy. Ctrl-C ends it.
+Holdfast serves on {url} with a demo worker; two tenants keep it busy. Press Ctrl-C to stop.
 
-  the dashboard        {url}/
-  the API, readable    {url}/docs
+  dashboard            {url}/
+  API documentation    {url}/docs
 
-Try, in another shell:
+Try these in another shell:
 
   {call} --json '{greet}' {url}/v1/jobs
   {call} '{url}/v1/jobs/hello/result?wait=10'

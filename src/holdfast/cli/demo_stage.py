@@ -1,4 +1,4 @@
-"""Where the demo plays, and its worker processes: both are gone when it ends, however it ends."""
+"""The demo's store and worker processes. Both are removed when the demo ends, however it ends."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from dataclasses import dataclass
 
 from holdfast import operate
 from holdfast.cli.common import STORE_VARIABLE, Settings, opened, work
-from holdfast.errors import ConfigError
+from holdfast.core.errors import ConfigError
 from holdfast.store import Selection
 from holdfast.stores import open_store
 
 APP = "holdfast.cli.demo_jobs:app"
 LEASE_S = 3.0
-"""Short, so that what the killed process held is soon taken up again."""
+"""Short, so that the jobs of the killed process soon run again."""
 DRAIN_S = 5.0
 STOP_S = 3.0
 LAST_LINES_MAX = 20
@@ -29,12 +29,12 @@ LAST_LINES_MAX = 20
 
 @dataclass(frozen=True)
 class Stage:
-    """Where one demo plays."""
+    """The store, tenants and log of one demo run."""
 
     url: str
     tenants: tuple[str, str]
     crew: str
-    """How the demo's workers are named: no other worker may be the one that is killed."""
+    """Prefix of the demo's worker names, so that the demo kills no other worker."""
     folder: str
 
     @property
@@ -46,15 +46,15 @@ class Stage:
         return os.path.join(self.folder, "workers.log")
 
     def last_words(self) -> list[str]:
-        """The end of the workers' log, for when something went wrong."""
+        """The end of the workers' log, printed when something went wrong."""
         with open(self.log, encoding="utf-8", errors="replace") as log:
             return list(deque(log, LAST_LINES_MAX))
 
 
 @contextlib.contextmanager
 def staged(settings: Settings, keep: bool) -> Iterator[Stage]:
-    """A new file in a folder of its own, or a corner of the store that was named."""
-    # The environment's store may be in earnest use: only one named for this very call is played on.
+    """A new SQLite file in a temporary folder, or new tenants in the given store."""
+    # The store of the environment may be in production use: take only one given for this call.
     url = settings.store if settings.store_typed else None
     if url is not None:
         _check(url)
@@ -80,13 +80,13 @@ def staged(settings: Settings, keep: bool) -> Iterator[Stage]:
 def _check(url: str) -> None:
     capabilities = open_store(url).capabilities
     if not capabilities.shared:
-        raise ConfigError(field="store", why=f"processes cannot share {url}")
+        raise ConfigError(field="store", why=f"several processes cannot share {url}")
     if not capabilities.event_log:
-        raise ConfigError(field="store", why="the demo's account needs a store with an event log")
+        raise ConfigError(field="store", why="the demo needs a store with an event log")
 
 
 async def _forget(stage: Stage) -> None:
-    """Deletes the demo's jobs from a store that others use too."""
+    """Deletes the demo's jobs from a store that others use as well."""
     async with opened(stage.settings, create=True) as store:
         for tenant in stage.tenants:
             async for _ in operate.purge(store, Selection(tenant=tenant)):
@@ -112,7 +112,7 @@ def workers(stage: Stage) -> Iterator[None]:
         yield
         gently = True
     finally:
-        before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Cleaning up is soon done.
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # The clean-up takes little time.
         _end(crew, gently)
         os.close(reader)
         os.close(writer)
@@ -120,7 +120,7 @@ def workers(stage: Stage) -> Iterator[None]:
 
 
 def _end(crew: subprocess.Popen[bytes], gently: bool) -> None:
-    """The first signal drains, the second stops at once; what still lives after that is killed."""
+    """Sends one signal to drain and a second to stop at once, then kills what still runs."""
     for patience_s in (DRAIN_S * 2 if gently else 0.2, STOP_S):
         crew.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -1,4 +1,4 @@
-"""Was anything lost or doubled? The demo's verdict, from the records and from the event log."""
+"""Checks the records and the event log of the demo: was any job lost or completed twice?"""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from collections.abc import Iterable
 import msgspec
 
 from holdfast.audit import Audit, Breach
-from holdfast.clock import seconds
-from holdfast.job import TERMINAL, Event, EventKind, JobRecord, Reason, State
+from holdfast.core.clock import seconds
+from holdfast.core.job import TERMINAL, Event, EventKind, JobRecord, Reason, State
 from holdfast.store import Ref
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of the jobs. Good when nothing is lost, open or doubled and no promise broken."""
+    """The result. Good if no job is lost, unfinished or doubled and no promise is broken."""
 
     completed: int
     dead: int
     canceled: int
     rescued: int
-    """Jobs whose lease lapsed and that went on."""
+    """Jobs whose lease expired and that ran again."""
     spent: int
-    """Jobs whose lease lapsed on their last attempt: dead letters."""
+    """Jobs whose lease expired on their last attempt: now dead letters."""
     lost: list[Ref]
-    """Enqueued, and no record of them."""
+    """Jobs that were enqueued and have no record."""
     unfinished: list[Ref]
     doubled: list[Ref]
-    """Completed more than once, or a number of times that their record denies."""
+    """Jobs completed more than once, or a number of times that contradicts their record."""
     breaches: list[Breach]
-    """Overlapping leases, and whatever else the audit of the event log found."""
+    """Overlapping leases and other violations that the audit of the event log found."""
     length_s: float
 
     @property
@@ -38,7 +38,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def judge(ids: set[Ref], records: Iterable[JobRecord], events: Iterable[Event]) -> Verdict:
-    """Looks at every enqueued job twice: at its record, and at its events in their order."""
+    """Checks every enqueued job twice: by its record, and by its events in order."""
     found = {Ref(job.tenant, job.id): job for job in records}
     mine = [event for event in events if Ref(event.tenant, event.job_id) in ids]
     audit = Audit()
@@ -67,7 +67,7 @@ def _count(events: Iterable[Event], kind: EventKind) -> Counter[Ref]:
 
 
 def _expected(job: JobRecord) -> int:
-    """How many completions the log must have."""
+    """The number of completions that the event log must contain."""
     return 1 if job.state is State.COMPLETED else 0
 
 

@@ -1,4 +1,4 @@
-"""How the demo looks: live counts in a terminal, plain lines elsewhere, and the closing account."""
+"""Output of the demo: live counts in a terminal, plain lines elsewhere, and the final report."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import click
 
 from holdfast.cli.demo_verdict import Verdict
-from holdfast.job import TERMINAL, State
-from holdfast.plural import many
+from holdfast.core.job import TERMINAL, State
+from holdfast.core.plural import many
 from holdfast.store import Ref, Tally
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ FAULTS_SHOWN_MAX = 50
 
 
 class Counts:
-    """The jobs of each tenant by state, at one look."""
+    """The number of jobs of each tenant by state, at one instant."""
 
     def __init__(self, tallies: Sequence[Sequence[Tally]]) -> None:
         self.by_tenant: dict[str, dict[State, int]] = {}
@@ -48,7 +48,7 @@ class View(Protocol):
 
 @contextlib.contextmanager
 def view(quiet: bool) -> Iterator[View]:
-    """What the demo shows its counts to."""
+    """Where the demo displays its counts."""
     if quiet:
         yield Silence()
     elif sys.stdout.isatty():
@@ -82,7 +82,7 @@ class Lines:
 
 
 class Screen:
-    """A table that is drawn again at each look."""
+    """A table that is redrawn with each update."""
 
     def __init__(self) -> None:
         from rich.live import Live
@@ -119,7 +119,7 @@ def _table(counts: Counts) -> Table:
 
 
 class Told(Protocol):
-    """What the demo did itself."""
+    """What the demo did."""
 
     ids: set[Ref]
     duplicates: int
@@ -130,7 +130,7 @@ class Told(Protocol):
 
 
 def print_verdict(screen: Console, verdict: Verdict, cast: Told) -> None:
-    """The closing account; names the jobs that something is wrong with."""
+    """Prints the final report, which names the jobs that have a problem."""
     from rich.table import Table
 
     table = Table(title="\nHoldfast demo", title_justify="left", box=None, padding=(0, 2, 0, 0))
@@ -158,23 +158,23 @@ def _faults(verdict: Verdict) -> Iterator[str]:
 
 def _rows(verdict: Verdict, cast: Told) -> Iterator[tuple[Any, ...]]:
     twice = many(cast.duplicates, "duplicate")
-    yield "enqueued", len(cast.ids), f"and {twice} that led to the same job"
+    yield "enqueued", len(cast.ids), f"and {twice} repeated with the same key"
     yield "completed", verdict.completed, ""
     yield "dead letters", verdict.dead, f"{cast.dead} expected"
     yield "canceled", verdict.canceled, f"{cast.canceled} expected"
-    killed = "no process could be killed in time"
+    killed = "no process was killed in time"
     if cast.killed is not None:
         killed = f"process {cast.killed} held {many(cast.held, 'lease')} when it was killed"
         if verdict.spent:
-            killed += f"; {verdict.spent} on the last attempt, now dead letters"
+            killed += f"; {verdict.spent} on the last attempt became dead letters"
     yield "rescued", verdict.rescued, killed
-    yield "lost", len(verdict.lost), "enqueued, but no record left"
+    yield "lost", len(verdict.lost), "enqueued, but without a record"
     yield "unfinished", len(verdict.unfinished), "not in a final state"
     yield "completed twice", len(verdict.doubled), "by the event log"
     yield (
         "broken promises",
         len(verdict.breaches),
-        "overlapping leases and the like, by the event log",
+        "such as overlapping leases, by the event log",
     )
     finished = verdict.completed + verdict.dead + verdict.canceled
     rate = finished / verdict.length_s if verdict.length_s else 0.0

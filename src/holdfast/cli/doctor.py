@@ -1,4 +1,4 @@
-"""`holdfast doctor`: looks a store over, from the outside in."""
+"""`holdfast doctor`: check a store for problems."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast.cli.common import (
     work,
 )
 from holdfast.cli.show import clean, print_json
-from holdfast.finding import Finding, Level
+from holdfast.core.finding import Finding, Level
 
 _SIGNS = {Level.OK: "✓ ok     ", Level.WARNING: "! warning", Level.BAD: "✗ bad    "}
 
@@ -27,7 +27,10 @@ _SIGNS = {Level.OK: "✓ ok     ", Level.WARNING: "! warning", Level.BAD: "✗ b
 @common_options
 @click.pass_context
 def command(ctx: click.Context, url: str | None, as_json: bool) -> None:
-    """Examine a store; exit 1 if anything is bad. URL is --store in a shorter form."""
+    """Check a store for problems. URL is a short form of --store.
+
+    The exit code is 1 if a finding is bad.
+    """
     settings: Settings = ctx.obj
     named = url or settings.store
     if named is None and settings.app is not None:

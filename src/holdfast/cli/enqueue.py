@@ -1,4 +1,4 @@
-"""`holdfast enqueue`: one job from the command line, or one for each line of stdin."""
+"""`holdfast enqueue`: enqueue one job, or one job for each line of stdin."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import click
 import msgspec
 
 from holdfast.app import App
-from holdfast.check import check_name
 from holdfast.cli.common import (
     Settings,
     chosen_app,
@@ -23,19 +22,20 @@ from holdfast.cli.common import (
 )
 from holdfast.cli.show import print_json, progress
 from holdfast.cli.values import length, moment
+from holdfast.core.bounds import PAYLOAD_MAX, TENANT_MAX
+from holdfast.core.check import check_name
+from holdfast.core.errors import InvalidInput, InvalidPayload, JobTypeNotRegistered, did_you_mean
+from holdfast.core.job import NewJob
+from holdfast.core.plural import many
 from holdfast.enqueue import EnqueuedMany, Options, checked
-from holdfast.errors import InvalidInput, InvalidPayload, JobTypeNotRegistered, did_you_mean
-from holdfast.job import NewJob
-from holdfast.limits import PAYLOAD_MAX, TENANT_MAX
 from holdfast.operate import plan_raw
-from holdfast.plural import many
 from holdfast.store import Store
 from holdfast.types import Types
 
 BATCH = 200
-"""Jobs read from stdin before they are sent."""
+"""Number of jobs read from stdin before they are sent."""
 LINE_BYTES_MAX = 4 * PAYLOAD_MAX
-"""A line may be longer than its payload: spaces and escapes do not count there."""
+"""A line may be longer than the payload limit: its spaces and escapes do not count."""
 
 Payload = dict[str, object]
 Plan = Callable[[Payload], Awaitable[NewJob]]
@@ -44,17 +44,32 @@ Plan = Callable[[Payload], Awaitable[NewJob]]
 @click.command("enqueue")
 @click.argument("type")
 @click.argument("payload", required=False, metavar="[JSON|-|@FILE]")
-@click.option("--tenant", required=True, help="The customer the job belongs to.")
-@click.option("--queue", help="Another queue than the type's.")
-@click.option("--key", help="The same key gives the same job, until it is finished.")
-@click.option("--delay", type=length, metavar="LENGTH", help="Not before: 30, 200ms, 5m, 2h.")
-@click.option("--run-at", type=moment, metavar="INSTANT", help="Not before: 2026-01-31T12:00:00Z.")
-@click.option("--priority", type=int, help="Higher comes first; 0 is the default.")
-@click.option("--group", help="A key inside the tenant: a crawl, a user, a file.")
-@click.option("--tag", "tags", multiple=True, help="A word to find it by. Repeatable.")
-@click.option("--ttl", type=length, metavar="LENGTH", help="Not started within: failed, EXPIRED.")
-@click.option("--id", help="Chosen by you, so that a repeated call finds the first one's job.")
-@click.option("--max-attempts", type=int)
+@click.option("--tenant", required=True, help="The tenant (customer) that owns the job.")
+@click.option("--queue", help="Queue. Default: the queue of the type.")
+@click.option("--key", help="Idempotency key: return the unfinished job with this key, if any.")
+@click.option(
+    "--delay",
+    type=length,
+    metavar="LENGTH",
+    help="Start no earlier than after this delay: 30, 200ms, 5m, 2h.",
+)
+@click.option(
+    "--run-at",
+    type=moment,
+    metavar="INSTANT",
+    help="Start no earlier than this instant: 2026-01-31T12:00:00Z.",
+)
+@click.option("--priority", type=int, help="Priority; higher runs first. Default: 0.")
+@click.option("--group", help="Group of the job: for example a crawl, a user or a file.")
+@click.option("--tag", "tags", multiple=True, help="Tag to search by. Repeatable.")
+@click.option(
+    "--ttl",
+    type=length,
+    metavar="LENGTH",
+    help="Fail the job (EXPIRED) if it is still waiting after this time.",
+)
+@click.option("--id", help="Job id. A repeated call with the same id returns the same job.")
+@click.option("--max-attempts", type=int, help="Maximum runs. Default: that of the type.")
 @click.option("--lines", is_flag=True, help="Enqueue one job for each line of stdin.")
 @json_option
 @common_options
@@ -64,17 +79,19 @@ def command(
 ) -> None:
     """Enqueue a job of TYPE with a JSON object as its payload.
 
-    With --app the type checks the payload. Without, any JSON object is taken as it is, and the type
-    has the queue and the rules that an app published when it opened this store. The payload is
-    given as text, as - for stdin, or as @FILE; without one it is empty.
+    With --app the job type checks the payload. Without it, any JSON object is accepted, and the
+    queue and rules are those that an app published for the type when it opened this store.
+    Give the payload as text, as - for stdin, or as @FILE. Default: an empty object.
     """
     tenant = check_name("tenant", given.pop("tenant"), TENANT_MAX)
     options = checked({name: value for name, value in given.items() if value not in (None, ())})
     if lines:
         if payload is not None:
-            raise click.UsageError("--lines reads the payloads from stdin: give none here")
+            raise click.UsageError(
+                "--lines reads the payloads from stdin, so no payload argument is allowed"
+            )
         if "id" in options or "key" in options:
-            raise click.UsageError("--id and --key name one job: not together with --lines")
+            raise click.UsageError("--id and --key cannot be used with --lines")
         _told_many(work(_enqueue_lines(settings, type, tenant, options)), as_json)
     else:
         plain = _read(payload)
@@ -82,12 +99,12 @@ def command(
 
 
 class Way(NamedTuple):
-    """Where jobs go, and how a payload becomes one: checked by its type, or as it is."""
+    """Enqueues payloads as jobs, checked by their type or accepted as they are."""
 
     store: Store
     plan: Plan
     types: Types | None
-    """What apps have published, where the code of the type is not here."""
+    """The published job types, used when the code of the type is not available."""
 
 
 def _way(settings: Settings, type: str, tenant: str, options: Options) -> Way:
@@ -104,7 +121,7 @@ def _way(settings: Settings, type: str, tenant: str, options: Options) -> Way:
 
 
 async def _is_known(settings: Settings, way: Way, type: str) -> bool:
-    """Whether a worker can know the type; a note says when none seems to."""
+    """Whether an app has published the type. Prints a note if none has."""
     if way.types is None or type in (known := await way.types.known([type])):
         return True
     hint = did_you_mean(type, known)
@@ -124,7 +141,7 @@ def _typed(app: App, type: str, tenant: str, options: Options, plain: Payload) -
 async def _enqueue_one(
     settings: Settings, type: str, tenant: str, options: Options, plain: Payload
 ) -> dict[str, object]:
-    """What became of it."""
+    """The result of the command."""
     way = _way(settings, type, tenant, options)
     await way.store.open()
     try:
@@ -142,7 +159,7 @@ async def _enqueue_one(
 async def _enqueue_lines(
     settings: Settings, type: str, tenant: str, options: Options
 ) -> EnqueuedMany:
-    """Sends batch by batch; stops at the first bad line, whose number the error tells."""
+    """Sends batches. Stops at the first invalid line; the error names its number."""
     way = _way(settings, type, tenant, options)
     created = existing = 0
     await way.store.open()
@@ -158,7 +175,7 @@ async def _enqueue_lines(
                 so_far(created + existing)
         await _is_known(settings, way, type)
     except BaseException:
-        tell(settings, f"enqueued before this: {many(created + existing, 'job')}")
+        tell(settings, f"{many(created + existing, 'job')} enqueued before this line")
         raise
     finally:
         await way.store.close()
@@ -166,7 +183,7 @@ async def _enqueue_lines(
 
 
 def _lines(stream: IO[bytes]) -> Iterator[tuple[str, Payload]]:
-    """The payloads, each with the words for its line."""
+    """Each payload, with the text that names its line in errors."""
     for number in count(1):
         line = stream.readline(LINE_BYTES_MAX + 1)
         if not line:
@@ -199,14 +216,14 @@ def _read(payload: str | None) -> Payload:
 
 def _parse(text: bytes, field: str) -> Payload:
     if len(text) > LINE_BYTES_MAX:
-        raise InvalidInput(field=field, why=f"is over {LINE_BYTES_MAX} bytes")
+        raise InvalidInput(field=field, why=f"is longer than {LINE_BYTES_MAX} bytes")
     try:
         plain = msgspec.json.decode(text)
     except (ValueError, RecursionError) as error:
         raise InvalidInput(field=field, why=f"is not JSON: {error}") from None
     if not isinstance(plain, dict):
         kind = {list: "a list", str: "a text", type(None): "null"}.get(type(plain), "a number")
-        raise InvalidInput(field=field, why=f"must be a JSON object, as in {{}}, not {kind}")
+        raise InvalidInput(field=field, why=f"must be a JSON object, for example {{}}, not {kind}")
     return plain
 
 
@@ -215,7 +232,7 @@ def _told(settings: Settings, made: dict[str, object], as_json: bool) -> None:
         print_json(made)
         return
     if not made["created"]:
-        tell(settings, "this job was there already:")
+        tell(settings, "this job already existed:")
     click.echo(made["id"])
 
 
@@ -223,4 +240,4 @@ def _told_many(found: EnqueuedMany, as_json: bool) -> None:
     if as_json:
         print_json({"created": found.created, "existing": found.existing})
     else:
-        click.echo(f"{many(found.created, 'job')} enqueued, there already: {found.existing}")
+        click.echo(f"{many(found.created, 'job')} enqueued, {found.existing} already existed")

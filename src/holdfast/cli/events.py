@@ -1,4 +1,4 @@
-"""`holdfast events`: stored facts as lines, from any cursor, also as they come."""
+"""`holdfast events`: print stored events from any cursor, and follow new ones."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import click
 
 from holdfast.cli.common import Settings, common_options, json_option, opened, work
 from holdfast.cli.show import event_data, instant_text, print_json, short
+from holdfast.core.bounds import PAGE_MAX
+from holdfast.core.job import Event
 from holdfast.events import Gap, follow
-from holdfast.job import Event
-from holdfast.limits import PAGE_MAX
 from holdfast.store import Store
 
 
@@ -26,20 +26,23 @@ class _Wish:
 
 
 @click.command("events")
-@click.option("--tenant", help="Only this tenant's; all tenants without it.")
-@click.option("--job", metavar="ID", help="Only of this job.")
+@click.option("--tenant", help="Only events of this tenant. Default: all tenants.")
+@click.option("--job", metavar="ID", help="Only events of this job.")
 @click.option(
     "--after",
     type=click.IntRange(-1),
     metavar="CURSOR",
-    help="Events after this one; -1 is the present end. Without it all, or with --follow new ones.",
+    help="Start after this cursor; -1 is the current end. Default: 0, or -1 with --follow.",
 )
-@click.option("--follow", "-f", is_flag=True, help="Go on with each new event, until Ctrl-C.")
+@click.option("--follow", "-f", is_flag=True, help="Print new events as they arrive, until Ctrl-C.")
 @json_option
 @common_options
 @click.pass_obj
 def command(settings: Settings, /, **given: object) -> None:
-    """Print events, one line each; a gap is told when older ones are gone."""
+    """Print stored events, one per line.
+
+    A gap line is printed where older events were pruned.
+    """
     wish = _Wish(**given)  # type: ignore[arg-type]
     with contextlib.suppress(KeyboardInterrupt):
         work(_print(settings, wish))
@@ -57,7 +60,7 @@ async def _print(settings: Settings, wish: _Wish) -> None:
 
 
 async def _stored(store: Store, wish: _Wish) -> AsyncIterator[Event | Gap]:
-    """What there is now, page by page."""
+    """The events that are stored now, page by page."""
     after, full = wish.after or 0, True
     while full:
         page = await store.events(wish.tenant, after, PAGE_MAX, wish.job)
@@ -73,7 +76,7 @@ def _line(one: Event | Gap, as_json: bool) -> None:
         if as_json:
             print_json({"gap": True, "cursor": one.cursor})
         else:
-            click.echo(f"-- gap: events before cursor {one.cursor} are gone --")
+            click.echo(f"-- gap: events before cursor {one.cursor} were pruned --")
         return
     if as_json:
         print_json(event_data(one))

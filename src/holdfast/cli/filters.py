@@ -1,4 +1,4 @@
-"""Which jobs? The options that narrow a list, a replay or a purge, as one Selection."""
+"""The options that select jobs for a list, a replay or a purge, combined into one Selection."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from holdfast.check import check_name
 from holdfast.cli.values import past
-from holdfast.job import Reason, State
-from holdfast.limits import QUEUE_MAX, SELECT_MAX, TENANT_MAX, TYPE_MAX, within
+from holdfast.core.bounds import QUEUE_MAX, SELECT_MAX, TENANT_MAX, TYPE_MAX, within
+from holdfast.core.check import check_name
+from holdfast.core.job import Reason, State
 from holdfast.store import Selection, Store
 from holdfast.store_clock import StoreClock
 
@@ -26,14 +26,14 @@ _MANY: dict[str, str] = {
     "group": "groups",
     "reason": "reasons",
 }
-"""Options that may be repeated, and the field of the selection that each fills."""
+"""The repeatable options, each with its field of the selection."""
 _TIMES = ("since", "before", "failed_since", "failed_before")
 _INSTANTS = ("created_from", "created_before", "failed_from", "failed_before")
 Times = dict[str, int | None]
 
 
 def filters(*, states: bool) -> Callable[[F], Callable[..., Any]]:
-    """Adds the options; the command gets them together, as `select`."""
+    """Adds the options. The command receives them as one argument, `select`."""
 
     def decorate(function: F) -> Callable[..., Any]:
         @functools.wraps(function)
@@ -57,32 +57,40 @@ def _options(states: bool) -> list[Callable[[Any], Any]]:
         help="Only jobs in this state. Repeatable.",
     )
     return [
-        click.option("--tenant", help="Only this tenant's; all tenants without it."),
-        click.option("--queue", multiple=True, help="Only of this queue. Repeatable."),
-        click.option("--type", multiple=True, help="Only of this job type. Repeatable."),
+        click.option("--tenant", help="Only jobs of this tenant. Default: all tenants."),
+        click.option("--queue", multiple=True, help="Only jobs in this queue. Repeatable."),
+        click.option("--type", multiple=True, help="Only jobs of this type. Repeatable."),
         *([state] if states else []),
-        click.option("--tag", multiple=True, help="Only with this tag. Repeated: with all."),
-        click.option("--group", multiple=True, help="Only of this group. Repeatable."),
+        click.option(
+            "--tag", multiple=True, help="Only jobs with this tag. Repeatable: with all of them."
+        ),
+        click.option("--group", multiple=True, help="Only jobs of this group. Repeatable."),
         click.option(
             "--reason",
             multiple=True,
             type=click.Choice([one.value for one in Reason], case_sensitive=False),
-            help="Only failed for this reason. Repeatable.",
+            help="Only jobs that failed for this reason. Repeatable.",
         ),
         click.option(
             "--since",
             type=past,
             metavar="WHEN",
-            help="Enqueued then or later: 15m, 2h, an instant.",
+            help="Enqueued at or after: 15m or 2h ago, or an instant.",
         ),
         click.option(
-            "--before", type=past, metavar="WHEN", help="Enqueued before: 15m, 2h, an instant."
+            "--before",
+            type=past,
+            metavar="WHEN",
+            help="Enqueued before: 15m or 2h ago, or an instant.",
         ),
         click.option(
-            "--failed-since", type=past, metavar="WHEN", help="Failed for good then or later."
+            "--failed-since",
+            type=past,
+            metavar="WHEN",
+            help="Failed for good at or after this time.",
         ),
         click.option(
-            "--failed-before", type=past, metavar="WHEN", help="Failed for good before then."
+            "--failed-before", type=past, metavar="WHEN", help="Failed for good before this time."
         ),
     ]
 
@@ -111,8 +119,8 @@ def _selection(tenant: str | None, times: Times, **many: tuple[str, ...]) -> Sel
 
 
 async def dated(store: Store, select: Selection) -> Selection:
-    """The selection with an instant of the store's clock for each time that was said as a length:
-    that of this host may be minutes off (P8).
+    """The selection with every relative time replaced by an instant of the store's clock. The clock
+    of this host may be minutes off (P8).
     """
     times = {name: getattr(select, name) for name in _INSTANTS}
     lengths = {name: at for name, at in times.items() if at is not None and at < 0}
@@ -123,5 +131,5 @@ async def dated(store: Store, select: Selection) -> Selection:
 
 
 def narrows(select: Selection) -> bool:
-    """Whether anything was said at all."""
+    """Whether any filter was given."""
     return select != Selection(tenant=None)

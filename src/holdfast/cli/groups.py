@@ -1,30 +1,36 @@
-"""`holdfast groups TENANT`: the groups of a tenant that have jobs or slots."""
+"""`holdfast groups TENANT`: list the groups of a tenant that have jobs or slots."""
 
 from __future__ import annotations
 
 import click
 
 from holdfast import operate
-from holdfast.check import check_name
 from holdfast.cli.common import Settings, common_options, json_option, opened, work
 from holdfast.cli.scoping import settings_data, settings_of, settings_words
 from holdfast.cli.show import counts_data, print_json, print_table
-from holdfast.job import State
-from holdfast.limits import PAGE_MAX, TENANT_MAX
-from holdfast.scope import Scope, ScopeKind
+from holdfast.core.bounds import PAGE_MAX, TENANT_MAX
+from holdfast.core.check import check_name
+from holdfast.core.job import State
+from holdfast.core.scope import Scope, ScopeKind
 from holdfast.scopes import ScopeState, supported
 from holdfast.store import Tally
 
 
 @click.command("groups")
 @click.argument("tenant")
-@click.option("--after", metavar="GROUP", help="Go on after this one.")
-@click.option("--limit", type=click.IntRange(1, PAGE_MAX), default=50, show_default=True)
+@click.option("--after", metavar="GROUP", help="Continue after this group.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1, PAGE_MAX),
+    default=50,
+    show_default=True,
+    help="Maximum entries on the page.",
+)
 @json_option
 @common_options
 @click.pass_obj
 def command(settings: Settings, tenant: str, after: str | None, limit: int, as_json: bool) -> None:
-    """List the groups of a tenant by name, with their counts and limits."""
+    """List the groups of a tenant, with counts and limits."""
     check_name("tenant", tenant, TENANT_MAX)
     tallies, states = work(_groups(settings, tenant, after, limit))
     more = tallies[-1].queue if len(tallies) == limit else None

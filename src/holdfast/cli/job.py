@@ -1,4 +1,4 @@
-"""`holdfast job ID`: one job, all that is known of it, and what may be changed while it waits."""
+"""`holdfast job ID`: show one job, or change it while it waits."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from datetime import datetime
 
 import click
 
-from holdfast import operate, shown
-from holdfast.check import check_seconds
+from holdfast import operate
 from holdfast.cli.common import Settings, common_options, json_option, opened, tell, work
 from holdfast.cli.show import (
     ago,
@@ -24,10 +23,12 @@ from holdfast.cli.show import (
 from holdfast.cli.signing import signed
 from holdfast.cli.values import length, moment
 from holdfast.cli.why import explained_data, print_explained
-from holdfast.clock import instant, micros, seconds
-from holdfast.codec import Codecs
+from holdfast.core import shown
+from holdfast.core.check import check_seconds
+from holdfast.core.clock import instant, micros, seconds
+from holdfast.core.codec import Codecs
+from holdfast.core.job import By, Event, JobRecord
 from holdfast.explain import Explained
-from holdfast.job import By, Event, JobRecord
 from holdfast.operate import Timeline
 from holdfast.store import Ref
 
@@ -47,10 +48,10 @@ class ShowFirst(click.Group):
 
 @click.group("job", cls=ShowFirst)
 def command() -> None:
-    """Show one job (`job ID`), or change one that waits."""
+    """Show one job (`job ID`), or change a waiting job."""
 
 
-_tenant = click.option("--tenant", help="The job's tenant; every tenant is searched without it.")
+_tenant = click.option("--tenant", help="The tenant of the job. Default: search all tenants.")
 
 
 @command.command("reprioritise")
@@ -61,7 +62,7 @@ _tenant = click.option("--tenant", help="The job's tenant; every tenant is searc
 @common_options
 @click.pass_obj
 def reprioritise(settings: Settings, /, *, id: str, priority: int, tenant: str, by: By) -> None:
-    """Change the PRIORITY of a job that waits: higher comes first."""
+    """Change the PRIORITY of a waiting job. Higher runs first."""
 
     async def act() -> None:
         async with opened(settings) as store:
@@ -74,8 +75,8 @@ def reprioritise(settings: Settings, /, *, id: str, priority: int, tenant: str, 
 
 @command.command("reschedule")
 @click.argument("id")
-@click.option("--delay", type=length, metavar="LENGTH", help="From now: 0, 30, 5m, 2h.")
-@click.option("--run-at", type=moment, metavar="INSTANT", help="At 2026-01-31T12:00:00Z.")
+@click.option("--delay", type=length, metavar="LENGTH", help="Delay from now: 0, 30, 5m, 2h.")
+@click.option("--run-at", type=moment, metavar="INSTANT", help="Instant: 2026-01-31T12:00:00Z.")
 @_tenant
 @signed
 @common_options
@@ -90,9 +91,9 @@ def reschedule(
     tenant: str | None,
     by: By,
 ) -> None:
-    """Change when a job that waits may run, for a retry too."""
+    """Change when a waiting job may run. Also works for a job that waits for a retry."""
     if (delay is None) == (run_at is None):
-        raise click.UsageError("when? Give --delay or --run-at")
+        raise click.UsageError("no time given: use --delay or --run-at")
 
     async def act() -> JobRecord:
         async with opened(settings) as store:
@@ -109,7 +110,9 @@ def reschedule(
 @command.command("show")
 @click.argument("id")
 @_tenant
-@click.option("--explain", is_flag=True, help="Why it does not run now, and for how long.")
+@click.option(
+    "--explain", is_flag=True, help="Show why the job does not run now, and for how long."
+)
 @json_option
 @common_options
 @click.pass_obj
@@ -136,7 +139,7 @@ async def _timeline(settings: Settings, id: str, tenant: str | None) -> Timeline
 
 
 def print_timeline(found: Timeline, as_json: bool) -> None:
-    """The whole story, as one JSON document or for reading."""
+    """Prints everything about the job, as JSON or as text."""
     whole = whole_job_data(found.job, Codecs())
     if as_json:
         events = [event_data(event) for event in found.events]
@@ -144,7 +147,7 @@ def print_timeline(found: Timeline, as_json: bool) -> None:
         return
     for line in _lines(found, whole):
         click.echo(line)
-    click.echo("\ntimeline" + (" (earlier events are gone)" if found.lost else ""))
+    click.echo("\ntimeline" + (" (earlier events were pruned)" if found.lost else ""))
     print_table(
         ("at", "#later", "what", "#attempt", "note"),
         [_row(*pair) for pair in zip(found.events, [None, *found.events], strict=False)],
@@ -184,7 +187,7 @@ def _block(name: str, text: str) -> str:
 
 
 def _row(event: Event, before: Event | None) -> tuple[str, ...]:
-    """With the length since the event before: of a lease, how long the run took."""
+    """The events, each with the time since the previous one."""
     note = "" if event.note is None else short(event.note)
     if event.until is not None:
         note = f"for {span(seconds(event.until - event.at))}  {note}".rstrip()

@@ -1,4 +1,4 @@
-"""`holdfast jobs`: a page of jobs."""
+"""`holdfast jobs`: list jobs, page by page."""
 
 from __future__ import annotations
 
@@ -10,23 +10,36 @@ from holdfast.cli.common import Settings, common_options, json_option, opened, w
 from holdfast.cli.filters import dated, filters
 from holdfast.cli.scoping import pause_data, pause_words, scope_data
 from holdfast.cli.show import ago, clean, job_data, print_json, print_table, short, width
-from holdfast.job import TERMINAL, JobRecord, State
-from holdfast.limits import PAGE_MAX
-from holdfast.scope import Pause, Scope, ScopeKind
+from holdfast.core.bounds import PAGE_MAX
+from holdfast.core.job import TERMINAL, JobRecord, State
+from holdfast.core.scope import Pause, Scope, ScopeKind
 from holdfast.store import Find, Page, Selection
 
 Pauses = dict[Scope, Pause]
 
 TABLE_MIN = 120
-"""Columns below which a table is not readable."""
+"""Below this many columns a table is not readable."""
 HEADS = ("id", "tenant", "queue", "type", "state", "#attempt", "enqueued", "note")
 
 
 @click.command("jobs")
 @filters(states=True)
-@click.option("--limit", type=click.IntRange(1, PAGE_MAX), default=50, show_default=True)
-@click.option("--after", type=int, metavar="CURSOR", help="Go on where the page before ended.")
-@click.option("--oldest-first", is_flag=True, help="Without it the newest come first.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1, PAGE_MAX),
+    default=50,
+    show_default=True,
+    help="Maximum entries on the page.",
+)
+@click.option(
+    "--after",
+    type=int,
+    metavar="CURSOR",
+    help="Continue after this cursor, which the previous page printed.",
+)
+@click.option(
+    "--oldest-first", is_flag=True, help="List the oldest jobs first. Default: newest first."
+)
 @json_option
 @common_options
 @click.pass_obj
@@ -52,7 +65,7 @@ def command(
 
 
 async def _page(settings: Settings, find: Find) -> tuple[Page, Pauses]:
-    """The page, and the pauses that hold some of its jobs."""
+    """The page, and the pauses that apply to some of its jobs."""
     async with opened(settings) as store:
         select = await dated(store, find.select)
         page = await store.find(msgspec.structs.replace(find, select=select))
@@ -76,7 +89,7 @@ def _scopes(job: JobRecord) -> list[Scope]:
 
 
 def print_jobs(page: Page, pauses: Pauses | None = None) -> None:
-    """The table, and how to get the next page."""
+    """Prints the table and the command for the next page."""
     if not page.jobs:
         click.echo("no jobs")
         return
@@ -91,7 +104,7 @@ def print_jobs(page: Page, pauses: Pauses | None = None) -> None:
 
 
 def _print_narrow(row: tuple[object, ...]) -> None:
-    """Two or three lines, where a table would cut every cell."""
+    """Prints two or three lines per job, for a terminal too narrow for the table."""
     id, tenant, queue, type, state, attempts, enqueued, note = (clean(cell) for cell in row)
     click.echo(f"{id}  {state} {attempts}, {enqueued}")
     click.echo(f"    {short(f'{type}  {tenant} / {queue}', width() - 4)}")

@@ -1,4 +1,4 @@
-"""`holdfast keys`: makes keys for `holdfast serve`. A key is shown once; its hash is kept."""
+"""`holdfast keys`: make keys for `holdfast serve`. A key is shown once; only its hash is kept."""
 
 from __future__ import annotations
 
@@ -7,37 +7,45 @@ from typing import Any
 
 import click
 
-from holdfast.check import check_name
 from holdfast.cli.common import json_option
-from holdfast.errors import ConfigError, InvalidInput
-from holdfast.limits import QUEUE_MAX, TENANT_MAX, TYPE_MAX, WORKER_MAX
+from holdfast.core.bounds import QUEUE_MAX, TENANT_MAX, TYPE_MAX, WORKER_MAX
+from holdfast.core.check import check_name
+from holdfast.core.errors import ConfigError, InvalidInput
 from holdfast.service.auth.keys import EVERY_TENANT, NOT_A_TENANTS, hash_of, new_key
 from holdfast.service.rights import Right
 
 
 @click.group("keys")
 def command() -> None:
-    """Keys for `holdfast serve --keys`."""
+    """Make keys for `holdfast serve --keys`."""
 
 
 @command.command("new")
 @click.argument("name")
-@click.option("--tenant", required=True, help=f"Whom it acts for; {EVERY_TENANT} is any tenant.")
+@click.option(
+    "--tenant",
+    required=True,
+    help=f"The tenant that the key acts for; {EVERY_TENANT} means every tenant.",
+)
 @click.option(
     "--right",
     "rights",
     multiple=True,
     required=True,
     type=click.Choice([right.value for right in Right]),
-    help="What it may do; may be said again.",
+    help="A right of the key. Repeatable.",
 )
-@click.option("--queue", "queues", multiple=True, help="Only this queue; may be said again.")
-@click.option("--type", "types", multiple=True, help="Only this job type; may be said again.")
+@click.option(
+    "--queue", "queues", multiple=True, help="Restrict the key to this queue. Repeatable."
+)
+@click.option(
+    "--type", "types", multiple=True, help="Restrict the key to this job type. Repeatable."
+)
 @json_option
 def new(name: str, as_json: bool, **given: Any) -> None:
-    """Make a key and print it, with the entry that makes a service know it.
+    """Make a key, and print it with its entry for the key file.
 
-    Nothing is stored: put the entry into the list `keys` of the file that --keys names.
+    Nothing is stored. Add the entry to the list `keys` of the file given to `serve --keys`.
     """
     key = new_key()
     entry = {"name": name, "hash": hash_of(key), "tenant": given["tenant"]}
@@ -51,9 +59,9 @@ def new(name: str, as_json: bool, **given: Any) -> None:
     if as_json:
         click.echo(json.dumps({"key": key, "entry": entry}, ensure_ascii=False))
         return
-    click.echo("The key, which is not shown again:", err=True)
+    click.echo("Key (it is not shown again):", err=True)
     click.echo(key)
-    click.echo("Its entry in the file of keys:", err=True)
+    click.echo("Entry for the key file:", err=True)
     click.echo(json.dumps(entry, ensure_ascii=False))
 
 

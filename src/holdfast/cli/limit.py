@@ -1,4 +1,4 @@
-"""`holdfast limit TENANT`: how much may run, how fast, and how much may wait."""
+"""`holdfast limit TENANT`: set and show limits of a tenant, a queue or a group."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 import click
 
 from holdfast import operate
-from holdfast.amend import Limits
 from holdfast.cli.common import Settings, common_options, json_option, opened, work
 from holdfast.cli.scoping import one_of, scope_options, settings_words, state_data
 from holdfast.cli.show import counts_data, print_json
 from holdfast.cli.signing import signed
 from holdfast.cli.values import none_or_whole, yes_or_no
-from holdfast.job import By
-from holdfast.plural import many
+from holdfast.core.amend import Limits
+from holdfast.core.job import By
+from holdfast.core.plural import many
 from holdfast.scopes import ScopeState, words
 from holdfast.store import Tally
 
@@ -41,32 +41,35 @@ _OF_GROUPS = {
 }
 
 
+_GROUPS = "of each group of the queue (queues only)."
+_CEILING = "Highest value to which the tenant's own tokens may set"
+_OPTIONS: tuple[tuple[str, Any, str, str], ...] = (
+    ("--max-running", none_or_whole, "N|none", "Maximum running jobs."),
+    ("--rate", str, "N/UNIT|none", "Maximum rate of job starts: 100/s, 60/m, 1000/h, 5/d."),
+    ("--burst", int, "N", "Jobs that may start at once within the rate."),
+    ("--weight", int, "N", "Share when tenants take turns (tenants only)."),
+    ("--max-queued", none_or_whole, "N|none", "Maximum waiting jobs (tenants only)."),
+    ("--max-bytes", none_or_whole, "N|none", "Maximum bytes of waiting payloads (tenants only)."),
+    ("--ordered", yes_or_no, "yes|no|none", "Run jobs one at a time, in order (groups only)."),
+    ("--slots-count", yes_or_no, "yes|no", "Count held slots against max-running."),
+    ("--group-max-running", none_or_whole, "N|none", f"Maximum running jobs {_GROUPS}"),
+    ("--group-rate", str, "N/UNIT|none", f"Maximum rate {_GROUPS}"),
+    ("--group-burst", int, "N", f"Burst {_GROUPS}"),
+    ("--group-ordered", yes_or_no, "yes|no|none", f"Order {_GROUPS}"),
+    ("--ceiling-running", none_or_whole, "N|none", f"{_CEILING} max-running."),
+    ("--ceiling-rate", str, "N/UNIT|none", f"{_CEILING} rate."),
+    ("--ceiling-burst", int, "N", f"{_CEILING} burst."),
+    ("--expect", int, "VERSION", "Fail unless the current version is VERSION."),
+)
+
+
 def _options(function: Any) -> Any:
-    for option in (
-        click.option("--max-running", type=none_or_whole, metavar="N|none", help="Jobs at a time."),
-        click.option("--rate", metavar="N/UNIT|none", help="Starts: 100/s, 60/m, 1000/h, 5/d."),
-        click.option("--burst", type=int, metavar="N", help="Starts at once, of the rate."),
-        click.option("--weight", type=int, metavar="N", help="Of a tenant: its part of a claim."),
-        click.option("--max-queued", type=none_or_whole, metavar="N|none", help="Of a tenant."),
-        click.option("--max-bytes", type=none_or_whole, metavar="N|none", help="Of a tenant."),
-        click.option("--ordered", type=yes_or_no, metavar="yes|no|none", help="Of a group."),
-        click.option("--slots-count", type=yes_or_no, metavar="yes|no", help="Slots take places."),
-        click.option("--group-max-running", type=none_or_whole, metavar="N|none", help=_GROUPS),
-        click.option("--group-rate", metavar="N/UNIT|none", help=_GROUPS),
-        click.option("--group-burst", type=int, metavar="N", help=_GROUPS),
-        click.option("--group-ordered", type=yes_or_no, metavar="yes|no|none", help=_GROUPS),
-        click.option("--ceiling-running", type=none_or_whole, metavar="N|none", help=_CEILING),
-        click.option("--ceiling-rate", metavar="N/UNIT|none", help=_CEILING),
-        click.option("--ceiling-burst", type=int, metavar="N", help=_CEILING),
-        click.option("--expect", type=int, metavar="VERSION", help="Refuse if it is another."),
-        click.option("--show", is_flag=True, help="Only show what is set."),
-    )[::-1]:
-        function = option(function)
+    function = click.option("--show", is_flag=True, help="Show the limits; change nothing.")(
+        function
+    )
+    for name, kind, metavar, text in reversed(_OPTIONS):
+        function = click.option(name, type=kind, metavar=metavar, help=text)(function)
     return function
-
-
-_GROUPS = "Of a queue: for each of its groups."
-_CEILING = "How high the tenant's own tokens may set it."
 
 
 @click.command("limit")
@@ -77,17 +80,17 @@ _CEILING = "How high the tenant's own tokens may set it."
 @common_options
 @click.pass_obj
 def command(settings: Settings, /, *, by: By, **given: Any) -> None:
-    """Set limits of a tenant, or of a queue or a group of it; they hold at once.
+    """Set or show the limits of a tenant, or of one of its queues or groups.
 
-    What is not named stays as it is; `none` takes a limit away. Without options it shows what is
-    set.
+    Limits take effect at once. Limits that are not named do not change; `none` removes a limit.
+    Without options the command shows the limits.
     """
     where = {name: given.pop(name) for name in ("tenant", "queue", "group")}
     one_of(where["queue"], where["group"])
     show, as_json, expect = given.pop("show"), given.pop("as_json"), given.pop("expect")
     changes = _changes(given)
     if show and changes:
-        raise click.UsageError("--show changes nothing: leave the other options out")
+        raise click.UsageError("--show cannot be combined with options that set limits")
     state, tally = work(_apply(settings, where, changes, expect, by))
     if as_json:
         slots = {} if tally is None else {"counts": counts_data(tally.counts), "slots": tally.slots}
@@ -100,7 +103,7 @@ def command(settings: Settings, /, *, by: By, **given: Any) -> None:
 
 
 def _changes(given: dict[str, Any]) -> Limits:
-    """What was said, as `set` takes it."""
+    """The given options, in the form that `set` takes."""
     said = {name: _said(value) for name, value in given.items() if value is not None}
     changes: dict[str, Any] = {name: said[name] for name in _PLAIN if name in said}
     for part, names in (("groups", _OF_GROUPS), ("ceiling", _OF_CEILING)):
@@ -111,7 +114,7 @@ def _changes(given: dict[str, Any]) -> Limits:
 
 
 def _said(value: Any) -> Any:
-    """None for what was said to be none."""
+    """None for the word `none`, else the value."""
     return None if value == "none" else value
 
 

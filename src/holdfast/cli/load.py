@@ -1,4 +1,4 @@
-"""`holdfast load`: the work at hand and the workers it wants, for people and autoscalers."""
+"""`holdfast load`: show the backlog and the number of workers it needs."""
 
 from __future__ import annotations
 
@@ -10,28 +10,40 @@ from holdfast import operate
 from holdfast.cli.common import Settings, common_options, json_option, opened, work
 from holdfast.cli.show import instant_text, print_json, span
 from holdfast.cli.values import names
+from holdfast.core.plural import many
 from holdfast.load import WAITING_PER_SLOT, WANTED_MAX, Load
-from holdfast.plural import many
 from holdfast.store_clock import StoreClock
 
 
 @click.command("load")
-@click.option("--tenants", type=names, metavar="A,B", help="Only of these tenants.")
-@click.option("--queues", type=names, metavar="A,B", help="Only of these queues.")
+@click.option("--tenants", type=names, metavar="A,B", help="Only these tenants.")
+@click.option("--queues", type=names, metavar="A,B", help="Only these queues.")
 @click.option(
     "--waiting-per-slot",
     type=click.IntRange(1),
     default=WAITING_PER_SLOT,
     show_default=True,
-    help="Jobs that may wait for each slot of a worker.",
+    help="Acceptable number of waiting jobs per worker slot.",
 )
-@click.option("--at-least", type=click.IntRange(0), default=0, show_default=True)
-@click.option("--at-most", type=click.IntRange(1), default=WANTED_MAX, show_default=True)
+@click.option(
+    "--at-least",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Minimum number of workers.",
+)
+@click.option(
+    "--at-most",
+    type=click.IntRange(1),
+    default=WANTED_MAX,
+    show_default=True,
+    help="Maximum number of workers.",
+)
 @json_option
 @common_options
 @click.pass_obj
 def command(settings: Settings, /, *, as_json: bool, **asked: Any) -> None:
-    """Tell the runnable backlog, the oldest wait, busy slots and how many workers it wants."""
+    """Show the runnable backlog, the oldest wait, busy slots and the workers needed."""
     found = work(_load(settings, asked))
     if as_json:
         print_json(_data(found))

@@ -1,4 +1,4 @@
-"""The `holdfast` command: its global options, its commands, and how errors become exit codes."""
+"""The `holdfast` command: global options, commands, and the mapping of errors to exit codes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from holdfast.cli.common import (
     loudness_options,
     store_option,
 )
-from holdfast.errors import HoldfastError, MissingExtra
+from holdfast.core.errors import HoldfastError, MissingExtra
 
 COMMANDS: tuple[click.Command, ...] = (
     cancel.command,
@@ -66,10 +66,10 @@ COMMANDS: tuple[click.Command, ...] = (
 
 EPILOG = """\b
 Exit codes:
-  0  done
-  1  an error of Holdfast's: `holdfast: <what> [CODE]` on stderr
-  2  the command was not understood
-  3  the job was not found
+  0  success
+  1  Holdfast error: `holdfast: <text> [CODE]` on stderr
+  2  invalid command or option
+  3  job not found
 
 \b
 The store is --store, else HOLDFAST_STORE, else the app's own (--app, HOLDFAST_APP),
@@ -78,7 +78,7 @@ else sqlite:///holdfast.db.
 
 
 class Guarded(click.Group):
-    """Shows our errors as one line with their code, never as a traceback."""
+    """Prints a HoldfastError as one line with its code, without a traceback."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

@@ -1,4 +1,4 @@
-"""`holdfast migrate`: brings a store's schema to the newest version."""
+"""`holdfast migrate`: upgrade the schema of a store to the newest version."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.cli.show import print_json
 @common_options
 @click.pass_obj
 def command(settings: Settings, as_json: bool) -> None:
-    """Bring the store's schema to the newest version. Safe to repeat."""
+    """Upgrade the schema of the store to the newest version. Safe to repeat."""
     version = work(chosen_store(settings).migrate())
     if as_json:
         print_json({"version": version})

@@ -1,4 +1,4 @@
-"""`holdfast pause` and `holdfast resume`: nothing of a scope is claimed until it goes on."""
+"""`holdfast pause` and `holdfast resume`: stop and restart claims from a scope."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from holdfast.cli.common import Settings, common_options, json_option, opened, w
 from holdfast.cli.scoping import one_of, pause_words, scope_options, state_data
 from holdfast.cli.show import print_json
 from holdfast.cli.signing import signed, user
-from holdfast.job import By
+from holdfast.core.job import By
 from holdfast.scopes import ScopeState, words
 
 
 @click.command("pause")
 @scope_options
-@click.option("--reason", required=True, help="Shown wherever the scope is.")
-@click.option("--author", help="Who says so; the user of this shell without it.")
+@click.option("--reason", required=True, help="Reason of the pause, shown with the scope.")
+@click.option("--author", help="Author of the pause. Default: the current user.")
 @json_option
 @common_options
 @click.pass_obj
@@ -31,7 +31,7 @@ def pause(
     author: str | None,
     as_json: bool,
 ) -> None:
-    """Claim nothing of a tenant, a queue or a group; what runs may end."""
+    """Stop claims from a tenant, a queue or a group. Running jobs continue."""
     one_of(queue, group)
 
     async def act() -> ScopeState:
@@ -58,7 +58,7 @@ def resume(
     by: By,
     as_json: bool,
 ) -> None:
-    """End a pause."""
+    """End a pause of a tenant, a queue or a group."""
     one_of(queue, group)
 
     async def act() -> ScopeState:

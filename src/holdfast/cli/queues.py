@@ -1,4 +1,4 @@
-"""`holdfast queues`: how many jobs each queue has in each state."""
+"""`holdfast queues`: count the jobs of each queue by state."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from holdfast import operate
 from holdfast.cli.common import Settings, common_options, json_option, opened, work
 from holdfast.cli.scoping import settings_data, settings_of, settings_words
 from holdfast.cli.show import counts_data, instant_text, print_json, print_table, waited
-from holdfast.job import State
-from holdfast.scope import Scope, ScopeKind
+from holdfast.core.job import State
+from holdfast.core.scope import Scope, ScopeKind
 from holdfast.scopes import ScopeState
 from holdfast.store import Tally
 
@@ -17,7 +17,7 @@ States = dict[Scope, ScopeState]
 
 
 @click.command("queues")
-@click.option("--tenant", help="Only this tenant's; all tenants without it.")
+@click.option("--tenant", help="Only queues of this tenant. Default: all tenants.")
 @json_option
 @common_options
 @click.pass_obj

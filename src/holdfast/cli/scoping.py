@@ -1,4 +1,4 @@
-"""Which scope? Options that name a tenant's queue or group, and how its settings are shown."""
+"""Options that name a scope (a tenant, or a queue or group of it), and output of its settings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from holdfast.cli.show import Plain, clean
-from holdfast.scope import Ceiling, GroupRules, Pause, Rate, Scope, ScopeKind, ScopeSettings
+from holdfast.core.scope import Ceiling, GroupRules, Pause, Rate, Scope, ScopeKind, ScopeSettings
 from holdfast.scopes import ScopeState, rate_text
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -16,21 +16,21 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def scope_options(function: F) -> F:
     """The argument TENANT, and `--queue` or `--group` inside it."""
-    group = click.option("--group", help="Of this group of the tenant.")
-    queue = click.option("--queue", help="Of this queue of the tenant.")
+    group = click.option("--group", help="Act on this group of the tenant.")
+    queue = click.option("--queue", help="Act on this queue of the tenant.")
     return click.argument("tenant")(queue(group(function)))
 
 
 def one_of(queue: str | None, group: str | None) -> None:
     if queue is not None and group is not None:
-        raise click.UsageError("--queue and --group do not go together")
+        raise click.UsageError("--queue and --group cannot be combined")
 
 
 # -- plain data ------------------------------------------------------------------------------------
 
 
 def state_data(state: ScopeState) -> Plain:
-    """A scope with its settings, for programs."""
+    """A scope with its settings, as plain data for JSON."""
     return {**scope_data(state.scope), "version": state.version, **settings_data(state.settings)}
 
 
@@ -79,7 +79,7 @@ def _rate_data(rate: Rate | None) -> Plain:
 
 
 def settings_words(settings: ScopeSettings) -> str:
-    """What is set, in one cell; the pause first."""
+    """The settings as text for one table cell, the pause first."""
     return ", ".join(_words(settings))
 
 
@@ -103,7 +103,7 @@ def _words(settings: ScopeSettings) -> Iterator[str]:
     if settings.ordered is not None:
         yield "ordered" if settings.ordered else "not ordered"
     if settings.slots_count:
-        yield "slots count"
+        yield "held slots count"
     if settings.groups is not None:
         yield f"groups: {_rules_words(settings.groups)}"
     if settings.ceiling is not None:
@@ -124,6 +124,6 @@ def _rules_words(rules: GroupRules | Ceiling) -> str:
 def settings_of(
     states: dict[Scope, ScopeState], tenant: str, kind: ScopeKind, part: str = ""
 ) -> ScopeSettings | None:
-    """What is set for one scope of a listing; None is nothing."""
+    """The settings of one listed scope; None if there are none."""
     state = states.get(Scope(tenant, kind, part))
     return None if state is None else state.settings

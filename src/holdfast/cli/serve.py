@@ -1,4 +1,4 @@
-"""`holdfast serve`: the HTTP service of a store, alone or as several processes."""
+"""`holdfast serve`: serve a store over HTTP, with one or several processes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import click
 
 from holdfast.cli.common import Settings, common_options
-from holdfast.errors import MissingExtra
-from holdfast.limits import LEASE_S_MAX, PROCESSES_MAX
+from holdfast.core.bounds import LEASE_S_MAX, PROCESSES_MAX
+from holdfast.core.errors import MissingExtra
 
 PORT = 3100
 
@@ -19,40 +19,44 @@ F = TypeVar("F", bound=Callable[..., Any])
 AUTH_OPTIONS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     (
         "auth",
-        "Who may call: none (this machine), keys or jwt. If not said, what the others are for.",
+        "Authentication: none (this machine only), keys or jwt. Default: from the other options.",
         {"type": click.Choice(["none", "keys", "jwt"])},
     ),
-    ("keys", "Mode keys: the file of the keys' hashes (JSON or TOML).", {"metavar": "FILE"}),
-    ("jwt-key", "Mode jwt: a secret, or a public key in PEM.", {"metavar": "FILE"}),
+    ("keys", "Mode keys: file with the hashes of the keys (JSON or TOML).", {"metavar": "FILE"}),
+    ("jwt-key", "Mode jwt: secret, or public key in PEM.", {"metavar": "FILE"}),
     (
         "jwt-alg",
-        "What the key is for; of a set, the only algorithm accepted.",
+        "Algorithm of the key; with --jwks, the only algorithm accepted.",
         {"type": click.Choice(["HS256", "RS256", "ES256", "EdDSA"])},
     ),
     (
         "jwks",
-        "Mode jwt: where the issuer's set of keys is (http, https, file).",
+        "Mode jwt: URL of the issuer's key set (http, https, file).",
         {"metavar": "URL"},
     ),
-    ("jwt-issuer", "Whose tokens are accepted (iss).", {"metavar": "TEXT"}),
+    ("jwt-issuer", "Required issuer of tokens (iss).", {"metavar": "TEXT"}),
     (
         "jwt-audience",
-        "What a token must be for (aud); may be said again.",
+        "Accepted audience of tokens (aud). Repeatable.",
         {"metavar": "TEXT", "multiple": True},
     ),
     (
         "jwt-leeway",
-        "How far the issuer's clock may be off, in seconds; 30 if not said.",
+        "Allowed clock difference to the issuer, in seconds. Default: 30.",
         {"type": float, "metavar": "SECONDS"},
     ),
     (
         "jwt-sub-tenant",
-        "A token that names no tenant is for the one that its sub names.",
+        "Use the claim sub as the tenant of a token that names no tenant.",
         {"is_flag": True, "default": None},
     ),
-    ("tenant-pattern", "What a tenant that a token names must look like.", {"metavar": "REGEX"}),
+    (
+        "tenant-pattern",
+        "Regular expression that the tenant in a token must match.",
+        {"metavar": "REGEX"},
+    ),
 )
-"""Each can be said by the environment too: `--jwt-key` by HOLDFAST_JWT_KEY."""
+"""Each option also has an environment variable: `--jwt-key` is HOLDFAST_JWT_KEY."""
 
 
 def _variable(option: str) -> str:
@@ -60,7 +64,7 @@ def _variable(option: str) -> str:
 
 
 def auth_options(function: F) -> F:
-    """The options of AUTH_OPTIONS."""
+    """Adds the options of AUTH_OPTIONS."""
     for name, text, more in reversed(AUTH_OPTIONS):
         function = click.option(f"--{name}", envvar=_variable(name), help=text, **more)(function)
     return function
@@ -81,10 +85,10 @@ class Wish:
     demo: bool
     firecrawl: str
     auth: dict[str, Any] = field(default_factory=dict)
-    """What was said of AUTH_OPTIONS."""
+    """The given values of AUTH_OPTIONS."""
 
     def arguments(self) -> list[str]:
-        """The options again, as a child is to get them."""
+        """The options as command-line arguments for a child process."""
         found = [f"--host={self.host}", f"--port={self.port}", f"--claim-ttl={self.claim_ttl}"]
         found.append(f"--firecrawl={self.firecrawl}")
         if self.worker is not None:
@@ -96,8 +100,8 @@ class Wish:
         return found
 
     def variables(self) -> dict[str, str]:
-        """What a child is to get by its environment: `ps` shows arguments, and a URL of keys or a
-        path may tell too much.
+        """Options passed to a child by its environment. `ps` shows arguments, and these may contain
+        secrets.
         """
         found = {}
         for name, value in self.auth.items():
@@ -108,36 +112,36 @@ class Wish:
 
 
 @click.command("serve")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
     "--port",
     type=click.IntRange(1, 65535),
     default=PORT,
     envvar="PORT",
     show_default=True,
-    help="Where to listen; PORT says it too.",
+    help="Port to listen on; also set by PORT.",
 )
 @click.option(
     "--processes",
     type=click.IntRange(1, PROCESSES_MAX),
     default=1,
     show_default=True,
-    help="Processes that share the port; one that dies is started again.",
+    help="Number of processes that share the port. A process that dies is restarted.",
 )
-@click.option("--worker", metavar="MODULE:APP", help="Run the jobs of this App beside it.")
+@click.option("--worker", metavar="MODULE:APP", help="Also run the jobs of this App.")
 @click.option(
     "--insecure",
     is_flag=True,
-    help="Mode none: listen beyond this machine, and under any name.",
+    help="Mode none: allow other machines and any Host header.",
 )
-@click.option("--no-upkeep", is_flag=True, help="Leave rescue and pruning to workers.")
+@click.option("--no-upkeep", is_flag=True, help="Do not rescue and prune jobs; workers do it.")
 @click.option(
     "--firecrawl",
     type=click.Choice(["on", "off", "open"]),
     default="on",
     show_default=True,
     envvar="HOLDFAST_FIRECRAWL",
-    help="Firecrawl's wire: behind the same authentication, not there, or open without a token.",
+    help="Firecrawl protocol: on (same authentication), off, or open (no token needed).",
 )
 @click.option(
     "--claim-ttl",
@@ -146,15 +150,17 @@ class Wish:
     show_default=True,
     envvar="HOLDFAST_CLAIM_TTL",
     metavar="SECONDS",
-    help="Firecrawl's wire: after this a popped job can be popped again.",
+    help="Firecrawl protocol: seconds after which a popped job can be popped again.",
 )
 @click.option(
     "--limit",
     multiple=True,
     metavar="NAME=NUMBER",
-    help="What one client may cost; may be said again. The page on the service has the names.",
+    help="Change a limit on what one client may use (see docs/service). Repeatable.",
 )
-@click.option("--demo", is_flag=True, help="A worker and jobs to look at, and what to try.")
+@click.option(
+    "--demo", is_flag=True, help="Run a demo worker with demo jobs, and print commands to try."
+)
 @auth_options
 @common_options
 @click.pass_context

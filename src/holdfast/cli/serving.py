@@ -1,4 +1,4 @@
-"""What `holdfast serve` does with its options: needs the packages of the extra `server`."""
+"""Runs `holdfast serve`. Needs the packages of the extra `server`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from holdfast.cli.common import (
 from holdfast.cli.demo_service import hello, keep_busy
 from holdfast.cli.serve import Wish
 from holdfast.config import Config
-from holdfast.errors import ConfigError
+from holdfast.core.errors import ConfigError
 from holdfast.service import firecrawl, pages
 from holdfast.service.app import Mount
 from holdfast.service.auth.choice import auth_of
@@ -37,7 +37,7 @@ DRAIN_S = 30.0
 
 
 def start(settings: Settings, wish: Wish) -> int:
-    """Serves until a signal, here or in children; the exit code."""
+    """Serves until a signal, in this process or in children. Returns the exit code."""
     log_to_stderr(settings, child=CHILD in os.environ)
     follow_parent()
     if wish.processes > 1:
@@ -64,19 +64,19 @@ async def _serve(settings: Settings, wish: Wish) -> None:
 
 
 def _worker(wish: Wish) -> App | None:
-    """The app whose jobs are to run beside the service."""
+    """The app whose jobs the service runs too."""
     if wish.demo:
         if wish.worker is not None:
-            raise ConfigError(field="demo", why="brings a worker of its own; leave --worker out")
-        # Its jobs fail on purpose; what each says of it would bury the lines to try.
+            raise ConfigError(field="demo", why="starts its own worker; remove --worker")
+        # The demo jobs fail on purpose. Their log lines would hide the commands to try.
         logging.getLogger("holdfast.worker").setLevel(logging.CRITICAL)
         return load_app("holdfast.cli.demo_jobs:app")
     return None if wish.worker is None else load_app(wish.worker)
 
 
 def _mounts(wish: Wish) -> Sequence[Mount]:
-    """What is served beside the native API. Each asks who calls, as that does; only the wire may be
-    open alone.
+    """What is served beside the native API. All parts use the same authentication; only the
+    Firecrawl protocol may be open without it.
     """
     if wish.firecrawl == "off":
         return [pages.dashboard]
@@ -105,20 +105,20 @@ def _limits(wish: Wish) -> Limits:
 
 
 def _auth(wish: Wish) -> AuthSettings:
-    """Who may call, checked: nobody is let in from elsewhere without authentication by accident."""
+    """The settings of authentication. Serving other machines without any needs --insecure."""
     said = {name.replace("-", "_"): value for name, value in wish.auth.items() if value != ()}
     said["jwt_leeway_s"] = said.pop("jwt_leeway")
     chosen = AuthSettings.of(**said, local_only=not wish.insecure)
     if chosen.auth is Mode.NONE and not is_loopback(wish.host) and not wish.insecure:
-        why = f"{wish.host} can be reached from elsewhere, and there is no authentication"
-        raise ConfigError(field="host", why=f"{why}: say --auth keys or jwt, or --insecure")
+        why = f"{wish.host} can be reached from other machines, and there is no authentication"
+        raise ConfigError(field="host", why=f"{why}: use --auth keys, --auth jwt or --insecure")
     return chosen
 
 
 def _supervise(settings: Settings, wish: Wish) -> int:
     if not chosen_store(settings).capabilities.shared:
-        raise ConfigError(field="processes", why="this store cannot be shared by processes")
-    auth_of(_auth(wish))  # What is wrong is told here, not by each child again and again.
+        raise ConfigError(field="processes", why="several processes cannot share this store")
+    auth_of(_auth(wish))  # Report errors once here, not in each child.
     loudness = {-1: ["-q"], 0: []}.get(settings.loudness, ["-v"])
     arguments = [*loudness, "serve", *wish.arguments()]
     if settings.store is not None:

@@ -1,4 +1,4 @@
-"""How things look: jobs, events and counts as plain data for `--json`, as tables for people."""
+"""Output: jobs, events and counts as plain data for `--json`, and as tables for people."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import click
 import msgspec
 
 from holdfast import operate
-from holdfast.clock import Micros, moment, seconds
-from holdfast.codec import OBJECT, Codecs
-from holdfast.job import Event, JobRecord, State
+from holdfast.core.clock import Micros, moment, seconds
+from holdfast.core.codec import OBJECT, Codecs
+from holdfast.core.job import Event, JobRecord, State
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 WIDE = 200
-"""Columns when nobody watches: a pipe should get whole lines."""
+"""Columns when stdout is not a terminal, so that a pipe gets whole lines."""
 CELL_MAX = 60
 
 Plain = dict[str, Any]
@@ -87,7 +87,7 @@ def event_data(event: Event) -> Plain:
 
 
 def counts_data(counts: Mapping[State, int]) -> Plain:
-    """Every state, also those without jobs."""
+    """The count of every state, including states without jobs."""
     return {state.value: counts.get(state, 0) for state in State}
 
 
@@ -116,11 +116,11 @@ def _result(job: JobRecord, codecs: Codecs) -> Any:
 
 
 def print_json(value: object) -> None:
-    """One document, or one line of JSON lines, on stdout."""
+    """Prints one JSON document, or one line of JSON lines, to stdout."""
     try:
         text = json.dumps(value, ensure_ascii=False, default=str)
     except (RecursionError, ValueError) as error:
-        raise click.ClickException(f"this cannot be written as JSON: {error}") from None
+        raise click.ClickException(f"the value cannot be written as JSON: {error}") from None
     click.echo(text)
 
 
@@ -136,12 +136,12 @@ def ago(at: Micros | None, now: Micros | None = None) -> str:
 
 
 def waited(at: Micros | None) -> str:
-    """How long since then, or a dash."""
+    """The time since then, or a dash."""
     return "-" if at is None else span(max(0.0, seconds(time.time_ns() // 1000 - at)))
 
 
 def span(length_s: float) -> str:
-    """A length in the unit a person would choose."""
+    """A duration in a readable unit."""
     for unit, size in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
         if length_s >= size * 2:
             return f"{length_s / size:.0f} {unit}"
@@ -149,14 +149,14 @@ def span(length_s: float) -> str:
 
 
 def clean(text: object) -> str:
-    """The text without what a terminal would obey."""
+    """The text without terminal control characters."""
     return "".join(
         char if char.isprintable() or char in "\n\t" else repr(char)[1:-1] for char in str(text)
     )
 
 
 def short(text: object, most: int = CELL_MAX) -> str:
-    """The last line, cut to fit a cell: of an error, the line that names it."""
+    """The last line (of a traceback: the one with the error), cut to fit a cell."""
     lines = clean(text).strip().splitlines() or [""]
     return lines[-1] if len(lines[-1]) <= most else f"{lines[-1][: most - 1]}…"
 
@@ -165,7 +165,7 @@ def short(text: object, most: int = CELL_MAX) -> str:
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Where rich output goes; wide when it is not a terminal."""
+    """The rich console for stdout; wide if stdout is not a terminal."""
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
@@ -181,7 +181,7 @@ def width() -> int:
 def print_table(
     heads: Sequence[str], rows: Iterable[Sequence[object]], *, keep: Sequence[str] = ("id",)
 ) -> None:
-    """A table on stdout. The columns to `keep` are never cut; a head with # is a number's."""
+    """Prints a table to stdout. Columns in `keep` are never cut. A heading with # marks numbers."""
     from rich.table import Table
     from rich.text import Text
 
@@ -198,7 +198,7 @@ def print_table(
 
 @contextlib.contextmanager
 def progress(label: str, total: int | None, *, quiet: bool) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr while somebody watches; call what it gives with the number done so far."""
+    """Shows a progress bar on a terminal. Call the yielded function with the number done."""
     if quiet or not sys.stderr.isatty():
         yield lambda done: None
         return

@@ -1,4 +1,4 @@
-"""`holdfast tenants`: every customer that has jobs."""
+"""`holdfast tenants`: count the jobs of each tenant by state."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from holdfast import operate
 from holdfast.cli.common import Settings, common_options, json_option, opened, work
 from holdfast.cli.scoping import settings_data, settings_of, settings_words
 from holdfast.cli.show import counts_data, instant_text, print_json, print_table, waited
-from holdfast.job import State
+from holdfast.core.job import State
+from holdfast.core.scope import Scope, ScopeKind
 from holdfast.operate import TenantTotal
-from holdfast.scope import Scope, ScopeKind
 from holdfast.scopes import ScopeState
 
 States = dict[Scope, ScopeState]

@@ -1,6 +1,6 @@
-"""The kinds of values the options take: lengths of time, instants, lists of names.
+"""Parsers for option values: durations, instants, lists of names.
 
-Plain functions, given to click as `type=`; what they refuse is a usage error of its option.
+They are plain functions for click's `type=`. A value that they refuse is a usage error.
 """
 
 from __future__ import annotations
@@ -10,41 +10,43 @@ from datetime import datetime
 
 import click
 
-from holdfast.clock import Micros, instant, micros
+from holdfast.core.clock import Micros, instant, micros
 
 _LENGTH = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(ms|s|m|h|d|w)?")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
 
 def length(text: str) -> float:
-    """Seconds, or a number with a unit: 30, 200ms, 1.5m, 2h, 1d."""
+    """A duration in seconds, or with a unit: 30, 200ms, 1.5m, 2h, 1d."""
     found = _seconds(text)
     if found is None:
-        raise click.BadParameter(f"{text!r} is no length of time; write 30, 200ms, 5m, 2h or 1d")
+        raise click.BadParameter(f"{text!r} is not a duration; write 30, 200ms, 5m, 2h or 1d")
     return found
 
 
 def moment(text: str) -> datetime:
-    """An instant with its zone, as in 2026-01-31T12:00:00Z."""
+    """An instant with a time zone, for example 2026-01-31T12:00:00Z."""
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
-        raise click.BadParameter(f"{text!r} is no instant; write 2026-01-31T12:00:00Z") from None
+        raise click.BadParameter(
+            f"{text!r} is not an instant; write 2026-01-31T12:00:00Z"
+        ) from None
     if at.tzinfo is None:
-        raise click.BadParameter(f"{text!r} has no zone; add Z or +02:00")
+        raise click.BadParameter(f"{text!r} has no time zone; add Z or +02:00")
     return at
 
 
 def past(text: str) -> Micros:
-    """An instant with its zone, or how long ago: 15m, 2h. The latter is below zero, until the
-    store's clock makes an instant of it (`filters.dated`).
+    """An instant with a time zone, or a duration before now: 15m, 2h. A duration is returned as a
+    negative number, which `filters.dated` turns into an instant of the store's clock.
     """
     ago = _seconds(text)
     return instant(moment(text)) if ago is None else min(-1, -micros(ago))
 
 
 def names(text: str) -> tuple[str, ...]:
-    """Names with commas between them; `*` is all of them, and given as none."""
+    """Names separated by commas; `*` means all and is returned as None."""
     found = tuple(part.strip() for part in text.split(","))
     if not all(found):
         raise click.BadParameter(f"{text!r} has an empty name; write a,b or '*'")
@@ -58,14 +60,14 @@ def none_or_whole(text: str) -> int | str:
     try:
         return int(text)
     except ValueError:
-        raise click.BadParameter(f"{text!r} is no whole number, and not 'none'") from None
+        raise click.BadParameter(f"{text!r} is neither a whole number nor 'none'") from None
 
 
 def yes_or_no(text: str) -> bool | str:
     """`yes`, `no`, or `none` for neither."""
     words: dict[str, bool | str] = {"yes": True, "no": False, "none": "none"}
     if text.strip().lower() not in words:
-        raise click.BadParameter(f"{text!r} is none of yes, no, none")
+        raise click.BadParameter(f"{text!r} is not yes, no or none")
     return words[text.strip().lower()]
 
 

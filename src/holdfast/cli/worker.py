@@ -1,4 +1,4 @@
-"""`holdfast worker`: works until told to stop, alone or as several processes."""
+"""`holdfast worker`: run jobs until stopped, in one or several processes."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from holdfast.cli.common import (
     work,
 )
 from holdfast.cli.values import length, names
-from holdfast.errors import ConfigError
+from holdfast.core.bounds import CONCURRENCY_MAX, PROCESSES_MAX
+from holdfast.core.errors import ConfigError
+from holdfast.core.job import Failed
 from holdfast.events import Confirmed
-from holdfast.job import Failed
-from holdfast.limits import CONCURRENCY_MAX, PROCESSES_MAX
 
 logger = logging.getLogger("holdfast")
 
 
 @dataclass(frozen=True)
 class _Wish:
-    """The options as given; None is the app's own setting."""
+    """The options as given; None means the app's own setting."""
 
     tenants: tuple[str, ...] | None
     queues: tuple[str, ...] | None
@@ -43,7 +43,7 @@ class _Wish:
     no_upkeep: bool
 
     def settings(self) -> dict[str, Any]:
-        """What overrides the app's configuration."""
+        """The settings that override the app's configuration."""
         given = {
             "concurrency": self.concurrency,
             "concurrency_min": self.concurrency_min,
@@ -55,7 +55,7 @@ class _Wish:
         return {**found, "upkeep": False} if self.no_upkeep else found
 
     def arguments(self) -> list[str]:
-        """The options again, as a child is to get them."""
+        """The options as command-line arguments for a child process."""
         said = {
             "--tenants": None if self.tenants is None else ",".join(self.tenants) or "*",
             "--queues": None if self.queues is None else ",".join(self.queues) or "*",
@@ -71,30 +71,65 @@ class _Wish:
 
 
 @click.command("worker")
-@click.option("--tenants", type=names, metavar="A,B", help="Work for these only; '*' is all.")
 @click.option(
-    "--queues", type=names, metavar="A,B", help="Instead of the job types' own queues; '*' is all."
+    "--tenants",
+    type=names,
+    metavar="A,B",
+    help="Run jobs of these tenants only. Default: '*', all.",
 )
-@click.option("--concurrency", type=click.IntRange(1, CONCURRENCY_MAX), help="Jobs at a time.")
 @click.option(
-    "--concurrency-min", type=click.IntRange(1), metavar="N", help="Adapt between this and that."
+    "--queues",
+    type=names,
+    metavar="A,B",
+    help="Run jobs of these queues; '*' is all. Default: the queues of the job types.",
 )
-@click.option("--memory-max-mb", type=click.IntRange(1), metavar="MB", help="Do less above this.")
+@click.option(
+    "--concurrency",
+    type=click.IntRange(1, CONCURRENCY_MAX),
+    help="Maximum running jobs per process.",
+)
+@click.option(
+    "--concurrency-min",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Adapt the concurrency between this and --concurrency.",
+)
+@click.option(
+    "--memory-max-mb",
+    type=click.IntRange(1),
+    metavar="MB",
+    help="Reduce the concurrency above this memory use.",
+)
 @click.option(
     "--processes",
     type=click.IntRange(1, PROCESSES_MAX),
     default=1,
     show_default=True,
-    help="Worker processes; one that dies is started again.",
+    help="Number of worker processes. A process that dies is restarted.",
 )
-@click.option("--lease", type=length, metavar="LENGTH", help="How long a dead worker keeps a job.")
-@click.option("--drain", type=length, metavar="LENGTH", help="How long jobs may finish at the end.")
-@click.option("--name", help="Of this worker; a fresh one without it.")
-@click.option("--no-upkeep", is_flag=True, help="Leave rescue and pruning to other workers.")
+@click.option(
+    "--lease",
+    type=length,
+    metavar="LENGTH",
+    help="Lease time: jobs of a dead worker can run again after it.",
+)
+@click.option(
+    "--drain",
+    type=length,
+    metavar="LENGTH",
+    help="Time that running jobs have to finish after a stop signal.",
+)
+@click.option("--name", help="Name of the worker. Default: a generated, unique name.")
+@click.option(
+    "--no-upkeep", is_flag=True, help="Do not rescue and prune jobs; other workers do it."
+)
 @common_options
 @click.pass_context
 def command(ctx: click.Context, /, **given: Any) -> None:
-    """Run jobs of an App until SIGTERM or SIGINT, which drain; a second one stops at once."""
+    """Run the jobs of an App until SIGTERM or SIGINT.
+
+    The first signal drains: running jobs may finish. A second signal stops at once.
+    """
     from holdfast.worker import supervise
 
     wish = _Wish(**given)
@@ -132,12 +167,12 @@ def _worker(app: App, wish: _Wish) -> Any:
     queues = ("*",) if wish.queues == () else wish.queues
     worker = Worker(app, tenants=tenants, queues=queues, name=name, **wish.settings())
     if wish.queues is None and not worker.watch.queues:
-        raise ConfigError(field="app", why="it has no job types: nothing to work on")
+        raise ConfigError(field="app", why="the app has no job types, so there is nothing to run")
     return worker
 
 
 def _log(fact: Confirmed) -> None:
-    """What went well, for those who asked for more. The library itself tells of failures."""
+    """Logs successful outcomes with --verbose. The library itself logs failures."""
     job = fact.job
     if not isinstance(fact.outcome, Failed):
         words = "job %s (%s, tenant %s): %s"
@@ -148,11 +183,11 @@ def _log(fact: Confirmed) -> None:
 
 
 def _supervise(settings: Settings, app: App, wish: _Wish) -> int:
-    """Checks what can be checked here, then keeps the children alive."""
+    """Checks the options, then starts the children and restarts those that die."""
     from holdfast.worker.supervise import Supervisor, this_command
 
     if not app.store.capabilities.shared:
-        raise ConfigError(field="processes", why="this store cannot be shared by processes")
+        raise ConfigError(field="processes", why="several processes cannot share this store")
     worker = _worker(app, wish)
     loudness = {-1: ["-q"], 0: []}.get(settings.loudness, ["-v"])
     arguments = [*loudness, "worker", f"--app={settings.app}", *wish.arguments()]

@@ -1,4 +1,4 @@
-"""`holdfast workers`: who is present, and who does the upkeep."""
+"""`holdfast workers`: list the workers that are present, and the upkeep leader."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ADAPTS = ("concurrency_min", "concurrency_max", "why")
 @common_options
 @click.pass_obj
 def command(settings: Settings, as_json: bool) -> None:
-    """Show the workers that are present, and how well the upkeep keeps up."""
+    """Show the workers that are present, and the state of the upkeep."""
     holds, leader = work(_present(settings))
     workers = [_worker(hold) for hold in holds]
     upkeep = None if leader is None else _upkeep(leader)
@@ -54,7 +54,7 @@ def _upkeep(hold: Hold) -> dict[str, Any]:
 
 
 def _note(hold: Hold) -> dict[str, Any]:
-    """What the holder says of itself; nothing if it speaks another version's language."""
+    """The holder's note; empty if another version wrote it in an unknown format."""
     try:
         note = json.loads(hold.note)
     except (ValueError, RecursionError):
@@ -76,7 +76,7 @@ def _names(names: list[str] | None) -> str:
 
 def _words(upkeep: dict[str, Any] | None) -> str:
     if upkeep is None:
-        return "upkeep: nobody leads it"
+        return "upkeep: no leader"
     lag = upkeep["rescue_lag_s"] or 0.0
     done = f"{upkeep['rescued'] or 0} rescued, {upkeep['pruned'] or 0} pruned"
     return f"upkeep: led by {upkeep['leader']}, lag {lag:.1f} s, {done}"

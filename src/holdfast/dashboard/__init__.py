@@ -1,1 +1,1 @@
-"""Pages for people, over `operate`; mounted by the service."""
+"""The dashboard: web pages over `operate`, mounted by the service."""

@@ -1,7 +1,7 @@
-"""What an operator does by a form: pause, cancel, replay, purge. Each answers with a page to go to.
+"""Actions of an operator by a form: pause, cancel, replay, purge. Each redirects to a page.
 
-A bulk act goes in bounded steps: each answer shows how far it is and holds the form of the next, so
-that claims go on in between and a step that is sent twice does no harm.
+A bulk action works in bounded steps. Each answer shows the progress and contains the form of the
+next step, so that claims can run in between. Sending a step twice does no harm.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import msgspec
 from starlette.responses import Response
 
 from holdfast import operate
-from holdfast.check import check_seconds
-from holdfast.clock import Micros, micros
+from holdfast.core.check import check_seconds
+from holdfast.core.clock import Micros, micros
+from holdfast.core.errors import InvalidInput, NotChangeable
+from holdfast.core.job import TERMINAL, By, JobRecord, State
 from holdfast.dashboard import filters, session, views
 from holdfast.dashboard.filters import Filters
 from holdfast.dashboard.site import Ask, moved
 from holdfast.dashboard.words import link
-from holdfast.errors import InvalidInput, NotChangeable
-from holdfast.job import TERMINAL, By, JobRecord, State
 from holdfast.scopes import ScopeHandle
 from holdfast.store import Act, Change, Ref, Selection
 
@@ -30,30 +30,30 @@ ACTS = {"replay": Act.REPLAY, "purge": Act.DELETE}
 
 
 class Bulk(msgspec.Struct, frozen=True, kw_only=True):
-    """A bulk act: planned, under way or done."""
+    """A bulk action: planned, running or done."""
 
     act: str
     filters: Filters
     before: Micros
-    """Only jobs made before the count: those that come after are not meant."""
+    """Only jobs created before the count are changed."""
     total: int
     over: bool
-    """There were more than were counted."""
+    """Whether there were more than were counted."""
     done: int = 0
     cursor: int | None = 0
-    """Where the next step begins; None at the end."""
+    """The cursor of the next step; None at the end."""
 
 
 # -- queues ----------------------------------------------------------------------------------------
 
 
 async def pause(ask: Ask) -> Response:
-    """With a reason, which everybody sees who asks why a job waits."""
+    """Pauses a queue, with a reason that is shown wherever a job waits for it."""
     fields = await _operated(ask)
     tenant, queue = _line(ask)
     reason = fields.get("reason", "").strip()
     if not reason:
-        raise InvalidInput(field="reason", why="say why, so that others know")
+        raise InvalidInput(field="reason", why="is required: a reason for the pause")
     await _handle(ask, tenant, queue).pause(reason, operate.author(ask.viewer.name))
     return moved(f"{link('queues', tenant, queue)}?did=paused")
 
@@ -70,7 +70,7 @@ def _handle(ask: Ask, tenant: str, queue: str) -> ScopeHandle:
 
 
 async def _operated(ask: Ask) -> dict[str, str]:
-    """The form of somebody who may operate."""
+    """The form, if the viewer may operate."""
     fields = await session.form(ask.request)
     ask.viewer.check(ask.viewer.operates, "operate")
     return fields
@@ -97,7 +97,7 @@ async def cancel(ask: Ask) -> Response:
 
 
 async def replay(ask: Ask) -> Response:
-    """Leads to the new job; to the same one when it was replayed before."""
+    """Replays a job and redirects to the new job, also if it was replayed before."""
     by = _by(ask, await _operated(ask))
     job = await _job(ask)
     new = job.replayed_as
@@ -125,7 +125,7 @@ async def reprioritise(ask: Ask) -> Response:
 
 
 async def reschedule(ask: Ask) -> Response:
-    """After some minutes; 0 is now."""
+    """Reschedules a job by minutes from now; 0: now."""
     fields = await _operated(ask)
     job = await _job(ask)
     text = fields.get("minutes", "").strip()
@@ -138,7 +138,7 @@ async def reschedule(ask: Ask) -> Response:
 
 
 def _by(ask: Ask, fields: Mapping[str, str]) -> By:
-    """Who is signed in, and the reason it gave."""
+    """The signed-in viewer and the given reason."""
     return By(operate.author(ask.viewer.name), fields.get("reason", "").strip()).checked()
 
 
@@ -150,7 +150,7 @@ async def _job(ask: Ask) -> JobRecord:
 
 
 async def planned(ask: Ask, chosen: Filters, act: str) -> Bulk:
-    """What a bulk act would do, before anybody does it."""
+    """A preview of a bulk action."""
     _known(act)
     before = ask.host.clock.now()
     select = chosen.selection(ask.viewer, before=before)
@@ -159,13 +159,13 @@ async def planned(ask: Ask, chosen: Filters, act: str) -> Bulk:
 
 
 async def bulk(ask: Ask) -> Response:
-    """One step, and the form of the next."""
+    """Does one step and shows the form of the next."""
     fields = await _operated(ask)
     act = _known(ask.part("act"))
     chosen = filters.read(fields).but(state=State.FAILED.value)
     before = filters.cursor(fields, "before")
     if before is None:
-        raise InvalidInput(field="before", why="is missing: count first, then act")
+        raise InvalidInput(field="before", why="is missing: open the preview first")
     step = Change(
         select=chosen.selection(ask.viewer, before=before),
         act=ACTS[act],

@@ -1,4 +1,4 @@
-"""Charts as SVG text, drawn on the server from numbers alone. Colours are the style's."""
+"""Charts as SVG text, drawn on the server from numbers. The style sheet defines the colours."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from markupsafe import Markup
 from holdfast.dashboard.words import ceiling
 
 WIDTH, HEIGHT = 600, 120
-"""The drawing's own units; the page stretches it."""
+"""Size in units of the drawing; the page scales it."""
 Points = Sequence[float | None]
 
 
 class Line(msgspec.Struct, frozen=True):
-    """One row of numbers, and the class that colours it."""
+    """One series of numbers, with the CSS class that colours it."""
 
     name: str
     points: Points
@@ -23,7 +23,7 @@ class Line(msgspec.Struct, frozen=True):
 
 
 class Chart(msgspec.Struct, frozen=True):
-    """A drawing, and what stands beside it."""
+    """A chart with its title and texts."""
 
     svg: Markup
     top: float
@@ -31,7 +31,7 @@ class Chart(msgspec.Struct, frozen=True):
 
 
 def chart(words: str, lines: Sequence[Line], least: float = 1.0) -> Chart:
-    """Lines over the same time; `words` say what is to be seen, for those who do not see it."""
+    """Lines over the same time. `words` describe the chart for screen readers."""
     known = [point for line in lines for point in line.points if point is not None]
     top = ceiling(max([least, *known]))
     body = [_grid(), *(part for line in lines for part in _drawn(line, top))]
@@ -48,7 +48,7 @@ def _grid() -> str:
 
 
 def _drawn(line: Line, top: float) -> list[str]:
-    """A path for each stretch without a gap."""
+    """One path for each stretch without a gap."""
     found = []
     for stretch in _stretches(line.points, top):
         points = " ".join(f"{x:.1f} {y:.1f}" for x, y in stretch)
@@ -67,10 +67,10 @@ def _stretches(points: Points, top: float) -> list[list[tuple[float, float]]]:
         if value is None:
             found.append([])
             continue
-        room = HEIGHT - 4  # A line at the edge keeps its whole width.
+        room = HEIGHT - 4  # Keep a line at the edge fully visible.
         found[-1].append((number * step, HEIGHT - 2 - room * min(1.0, value / top)))
     return [
-        # A single point is drawn as a short dash: a path of no length is not seen.
+        # A single point is drawn as a short dash, because a path of length 0 is invisible.
         stretch if len(stretch) > 1 else [(stretch[0][0] - step, stretch[0][1]), stretch[0]]
         for stretch in found
         if stretch
@@ -78,12 +78,12 @@ def _stretches(points: Points, top: float) -> list[list[tuple[float, float]]]:
 
 
 def strip(parts: Sequence[tuple[str, int]]) -> Markup:
-    """Shares of a whole as one bar; the page lists them in words beside it."""
+    """Shares of a whole as one bar; the page lists them as text beside it."""
     total = sum(count for _, count in parts)
     body, at = [], 0.0
     for name, count in parts:
         if count:
-            # Few among many stay visible.
+            # Keep small shares visible.
             width = max(3.0, WIDTH * count / total)
             body.append(f'<rect class="{name}" x="{at:.1f}" y="0" width="{width:.1f}" height="8"/>')
             at += width

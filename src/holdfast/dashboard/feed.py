@@ -1,4 +1,4 @@
-"""One look at the store for everybody who may see the same: counts, news, workers."""
+"""Polls the store once for all viewers with the same rights: counts, new events, workers."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast import listings
-from holdfast.clock import SECOND, Micros, seconds
+from holdfast.core.bounds import PAGE_MAX
+from holdfast.core.clock import SECOND, Micros, seconds
+from holdfast.core.job import Event, State
 from holdfast.dashboard.host import Viewer
 from holdfast.dashboard.samples import SPAN_S, Level, Samples
 from holdfast.dashboard.words import link
-from holdfast.job import Event, State
-from holdfast.limits import PAGE_MAX
-from holdfast.roster import Worker, roster
 from holdfast.store import Store, Tally
 from holdfast.store_clock import StoreClock
+from holdfast.worker_registry import Worker, present_workers
 
 FRESH_S = 0.5
-"""A look is shared by all who ask within this."""
+"""Viewers that ask within this time share one poll."""
 BACKFILL = 20_000
-"""How many of the latest events the first look reads, for the minutes before it."""
+"""How many of the latest events the first poll reads, for the minutes before it."""
 WIDEN = 4
 PAGES_MAX = 10
-"""Pages of events that a look reads; past them it estimates and goes on at the end."""
+"""Pages of events that a poll reads. With more it estimates and skips to the end."""
 TALLIES_MAX = 5000
-"""Queues that a look counts; what it shows of more is of these alone."""
+"""Maximum queues that a poll counts. Totals include only these."""
 CHANGED_MAX = 200
-"""Jobs that a look names as changed; past them it only says that there are more."""
+"""Maximum jobs that a poll names as changed. With more it only says so."""
 
 Key = tuple[str | None, tuple[str, ...] | None]
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """How everything stands."""
+    """The current state, as one poll saw it."""
 
     now: Micros
     counts: dict[State, int]
@@ -43,14 +43,14 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     tallies: Sequence[Tally]
     workers: Sequence[Worker]
     own: bool
-    """It is one tenant's: places of shared workers are not counted."""
+    """Whether it is for one tenant: slots of shared workers are then not counted."""
     samples: Samples
     changed: Sequence[str]
-    """The pages of jobs that something happened to since the look before."""
+    """The pages of jobs that changed since the previous poll."""
     more: bool
-    """There were more of them."""
+    """Whether there were more changed jobs."""
     any: bool
-    """Anything happened at all."""
+    """Whether anything changed."""
 
     @property
     def oldest_s(self) -> float:
@@ -62,7 +62,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Feed:
-    """For one tenant or all, and for some queues or all."""
+    """The feed of one tenant or all, and of some queues or all."""
 
     def __init__(self, store: Store, clock: StoreClock, key: Key) -> None:
         self._store = store
@@ -75,13 +75,13 @@ class Feed:
         self._looked = 0.0
 
     async def latest(self) -> Snapshot:
-        """What was seen a moment ago, or a new look."""
+        """The latest snapshot, or a new poll if it is too old."""
         if self._last is None or time.monotonic() - self._looked > FRESH_S:
             return await self.look()
         return self._last
 
     async def look(self) -> Snapshot:
-        """One at a time: news are read once."""
+        """Polls the store; one poll at a time, so that events are read once."""
         async with self._lock:
             self._last = await self._look()
             self._looked = time.monotonic()
@@ -113,7 +113,7 @@ class Feed:
         return snapshot
 
     async def _tallies(self) -> list[Tally]:
-        """The queues that may be seen, TALLIES_MAX at most."""
+        """The visible queues, at most TALLIES_MAX."""
         found: list[Tally] = []
         if self._queues is not None:
             for queue in sorted(set(self._queues)):
@@ -126,7 +126,7 @@ class Feed:
         return found[:TALLIES_MAX]
 
     async def _news(self) -> tuple[list[Event], bool]:
-        """What was stored since the last look, and whether some of it was passed over."""
+        """The events since the last poll, and whether some were skipped."""
         if self._cursor is None:
             self._cursor = (await self._store.events(self._tenant, -1, 0)).cursor
             since = await self._clock.look() - SPAN_S * SECOND
@@ -155,8 +155,8 @@ class Feed:
 async def past(store: Store, tenant: str | None, end: int, since: Micros) -> list[Event]:
     """The latest events up to a cursor: back to an instant, but not more than BACKFILL.
 
-    Cursors only tell an order. Some stores number events one by one, others by time: so it steps
-    back in windows that widen, and takes a window whole or not at all.
+    Cursors give only an order: some stores number events one by one, others by time. So it goes
+    back in growing windows and uses only complete windows.
     """
     windows: list[list[Event]] = []
     upper, width, left = end, BACKFILL, BACKFILL
@@ -176,7 +176,7 @@ async def past(store: Store, tenant: str | None, end: int, since: Micros) -> lis
 async def _between(
     store: Store, tenant: str | None, bounds: tuple[int, int], most: int
 ) -> list[Event] | None:
-    """The events after one cursor and up to another; None when they are too many."""
+    """The events after one cursor and up to another; None if there are too many."""
     after, upper = bounds
     found: list[Event] = []
     while True:
@@ -190,13 +190,13 @@ async def _between(
 
 
 async def workers(store: Store, tenant: str | None, queues: tuple[str, ...] | None) -> list[Worker]:
-    """Those that are present and serve what may be seen, by name."""
+    """The present workers that serve visible queues, by name."""
     tenants = None if tenant is None else (tenant,)
-    present = await roster(store, tenant, own=tenant is not None)
+    present = await present_workers(store, tenant, own=tenant is not None)
     found = [one for one in present if one.note.serves_any(tenants, queues)]
     return sorted(found, key=lambda one: one.name)
 
 
 def key_of(viewer: Viewer) -> Key:
-    """Viewers of the same key see the same."""
+    """The key of a feed: viewers with the same key see the same."""
     return viewer.tenant, viewer.queues

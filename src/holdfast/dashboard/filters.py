@@ -1,4 +1,4 @@
-"""Which jobs a page shows: the fields of its form, as they stand in its address."""
+"""The filters of a list of jobs: the fields of its form, also in its address."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from holdfast.check import check_name
-from holdfast.clock import Micros, instant
+from holdfast.core.bounds import GROUP_MAX, ID_MAX, QUEUE_MAX, TAG_MAX, TENANT_MAX, TYPE_MAX
+from holdfast.core.check import check_name
+from holdfast.core.clock import Micros, instant
+from holdfast.core.errors import InvalidInput, did_you_mean
+from holdfast.core.job import Reason, State
 from holdfast.dashboard.host import Viewer
-from holdfast.errors import InvalidInput, did_you_mean
-from holdfast.job import Reason, State
-from holdfast.limits import GROUP_MAX, ID_MAX, QUEUE_MAX, TAG_MAX, TENANT_MAX, TYPE_MAX
 from holdfast.store import Selection
 
 _NAMES = {
@@ -28,7 +28,7 @@ CURSOR_DIGITS = 19
 
 
 class Filters(msgspec.Struct, frozen=True, kw_only=True):
-    """Empty fields do not narrow."""
+    """The filters. An empty field does not restrict."""
 
     tenant: str = ""
     state: str = ""
@@ -42,18 +42,18 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
     failed_before: str = ""
 
     def given(self) -> dict[str, str]:
-        """What narrows."""
+        """The filters that are set."""
         return {name: value for name, value in msgspec.structs.asdict(self).items() if value}
 
     def query(self, **more: object) -> str:
-        """As the query of an address."""
+        """The filters as the query of an address."""
         return urlencode({**self.given(), **{k: v for k, v in more.items() if v not in (None, "")}})
 
     def but(self, **changes: str) -> Filters:
         return msgspec.structs.replace(self, **changes)
 
     def selection(self, viewer: Viewer, *, before: Micros | None = None) -> Selection:
-        """Within what the viewer may see."""
+        """The selection, restricted to what the viewer may see."""
         tenant = viewer.check_tenant(self.tenant) if self.tenant else viewer.tenant
         if self.queue:
             queues: tuple[str, ...] = (viewer.check_queue(self.queue),)
@@ -79,18 +79,18 @@ def _one(value: str) -> tuple[str, ...]:
 
 
 def _instant(name: str, text: str) -> Micros | None:
-    """As a browser's field gives it, without a zone: UTC."""
+    """An instant from a browser's input field, which has no time zone; taken as UTC."""
     if not text:
         return None
     try:
         at = datetime.fromisoformat(text)
         return instant(at if at.tzinfo is not None else at.replace(tzinfo=UTC))
     except (ValueError, OverflowError):
-        raise InvalidInput(field=name, why="is no instant; write 2026-01-31T12:00") from None
+        raise InvalidInput(field=name, why="is not an instant; write 2026-01-31T12:00") from None
 
 
 def read(params: Mapping[str, str]) -> Filters:
-    """The filters of a query or a form; InvalidInput names what is wrong."""
+    """The filters of a query or a form. Raises InvalidInput, which names the invalid field."""
     found = {
         name: value for name in Filters.__struct_fields__ if (value := params.get(name, "").strip())
     }
@@ -107,10 +107,10 @@ def read(params: Mapping[str, str]) -> Filters:
 
 
 def cursor(params: Mapping[str, str], name: str = "after") -> int | None:
-    """A whole number that a page gave out; None when there is none."""
+    """A whole number from a link of a page; None if there is none."""
     text = params.get(name, "")
     if not text:
         return None
     if not text.isascii() or not text.isdecimal() or len(text) > CURSOR_DIGITS:
-        raise InvalidInput(field=name, why="is not one that this page gave")
+        raise InvalidInput(field=name, why="is not a value of this page")
     return min(int(text), 2**63 - 1)

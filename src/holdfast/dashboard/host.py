@@ -1,4 +1,4 @@
-"""What the dashboard is given: a store, and who can tell who looks. It knows no service."""
+"""What the dashboard needs from its host: a store and authentication."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 import msgspec
 from starlette.requests import Request
 
-from holdfast.codec import Codecs
-from holdfast.errors import HoldfastError
+from holdfast.core.codec import Codecs
+from holdfast.core.errors import HoldfastError
 from holdfast.store import Store
 from holdfast.store_clock import StoreClock
 
@@ -17,28 +17,28 @@ READ, OPERATE, PRODUCE, PLATFORM = "read", "operate", "produce", "platform"
 
 
 class NotAllowed(HoldfastError):
-    """The viewer may look, and not do this."""
+    """The viewer has no right to this action."""
 
     code = "FORBIDDEN"
     text = "{why}"
 
 
 class TooManyReaders(HoldfastError):
-    """More live pages than one process feeds."""
+    """There are more live pages than one process updates."""
 
     code = "OVERLOADED"
-    text = "{readers} pages are fed already; try again in {retry_after_s} s"
+    text = "{readers} live pages are open already; try again in {retry_after_s} s"
 
 
 class Viewer(msgspec.Struct, frozen=True, kw_only=True):
-    """Who looks."""
+    """The signed-in viewer of a page."""
 
     name: str
     tenant: str | None
-    """None sees every tenant."""
+    """None: every tenant."""
     rights: frozenset[str]
     queues: tuple[str, ...] | None = None
-    """None is every queue."""
+    """None: every queue."""
 
     @property
     def operates(self) -> bool:
@@ -46,7 +46,7 @@ class Viewer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def platform(self) -> bool:
-        """Whether its acts are the platform's, which a tenant may not undo."""
+        """Whether it acts for the platform; a tenant cannot undo such actions."""
         return self.tenant is None and PLATFORM in self.rights
 
     @property
@@ -61,7 +61,7 @@ class Viewer(msgspec.Struct, frozen=True, kw_only=True):
             raise NotAllowed(why=f"this token has no right to {deed}")
 
     def check_tenant(self, tenant: str) -> str:
-        """The tenant, if it is the viewer's."""
+        """The tenant. Raises NotAllowed if the viewer may not see it."""
         if self.tenant is not None and tenant != self.tenant:
             raise NotAllowed(why="this token is for another tenant")
         return tenant
@@ -73,11 +73,11 @@ class Viewer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Who = Callable[[Request, str | None], Awaitable[Viewer]]
-"""Tells who sent the request, with the token of its cookie; raises an error of ours."""
+"""Identifies the viewer by the token in the cookie. Raises a HoldfastError if it cannot."""
 
 
 Standing = Callable[[Request, str | None, Viewer], Callable[[], Awaitable[bool]]]
-"""Gives what a live page asks now and then: whether its viewer may still look."""
+"""Returns a check, which a live page repeats: whether its viewer is still allowed."""
 
 
 async def always() -> bool:
@@ -85,7 +85,7 @@ async def always() -> bool:
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything from outside."""
+    """Everything that the host provides."""
 
     store: Store
     clock: StoreClock
@@ -93,15 +93,15 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     who: Who
     status_of: Callable[[HoldfastError], int]
     closing: Callable[[], bool]
-    """True once the process goes down: live pages are let go."""
+    """True when the process is stopping; live pages then end."""
     request_s: float = 60.0
     endless: Callable[[], None] = lambda: None
-    """Told of a request that may take as long as its reader stays."""
+    """Called for a request that lasts as long as its reader is connected."""
     standing: Standing = lambda _, __, ___: always
     stream: Callable[[Request, Viewer], None] = lambda request, viewer: None
-    """Takes a place among those who follow, until the request ends; raises an error of ours."""
+    """Takes a place among the live pages until the request ends. Raises if there is none."""
     turn: Callable[[Viewer], AbstractAsyncContextManager[None]] = lambda viewer: nullcontext()
-    """Waits until this viewer may read one more page."""
+    """Waits until this viewer may read another page."""
 
     def status(self, error: HoldfastError) -> int:
         if isinstance(error, NotAllowed):

@@ -1,4 +1,4 @@
-"""Templates and files of the pages. Everything is escaped unless a function here drew it."""
+"""Templates and static files. Everything is escaped except the markup that is built here."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from holdfast.core.job import Reason, State
 from holdfast.dashboard import words
 from holdfast.dashboard.charts import Line, chart, strip
 from holdfast.dashboard.feed import Snapshot
 from holdfast.dashboard.samples import SPAN_S
 from holdfast.dashboard.views import busiest
-from holdfast.job import Reason, State
 
 HERE = Path(__file__).parent
 MEDIA = {"app.js": "text/javascript; charset=utf-8", "style.css": "text/css; charset=utf-8"}
@@ -22,7 +22,7 @@ SHOWN = (
     *("enqueued", "processing", "retrying", "scheduled", "waiting", "failed", "completed"),
     "canceled",
 )
-"""States in the order of what an operator asks first."""
+"""States in the order that matters to operators."""
 
 
 @cache
@@ -32,7 +32,7 @@ def static(name: str) -> bytes:
 
 @cache
 def version() -> str:
-    """Part of the files' addresses, so that browsers keep them until they change."""
+    """Part of the addresses of files, so that browsers cache them until they change."""
     digest = hashlib.sha256(b"".join(static(name) for name in sorted(MEDIA)))
     return digest.hexdigest()[:12]
 
@@ -58,7 +58,7 @@ def environment() -> Environment:
 
 
 def render(template: str, **values: Any) -> str:
-    """The text, without half characters that no encoding can send."""
+    """The text without lone surrogates, which cannot be encoded."""
     text = environment().get_template(template).render(**values)
     return text.encode("utf-8", "replace").decode()
 
@@ -67,7 +67,7 @@ def render(template: str, **values: Any) -> str:
 
 
 def overview(snapshot: Snapshot) -> str:
-    """Its live part: for the page itself, and for every reader of the stream."""
+    """The live part of the overview, for the page and for every reader of the stream."""
     shares = [(state, snapshot.count(state)) for state in SHOWN]
     return render(
         "overview_live.html",
@@ -82,7 +82,7 @@ def overview(snapshot: Snapshot) -> str:
 
 
 def cards(snapshot: Snapshot) -> list[dict[str, Any]]:
-    """The four charts, each with its number."""
+    """The four charts, each with its current number."""
     samples, now = snapshot.samples, snapshot.now
     done, arrived = samples.rate("done", now), samples.rate("arrived", now)
     failed, retried = samples.rate("failed", now), samples.rate("retried", now)
@@ -107,7 +107,7 @@ def cards(snapshot: Snapshot) -> list[dict[str, Any]]:
         _card(
             "Oldest wait", *_oldest(snapshot),
             [Line("oldest", oldest, filled=True)], " s",
-            ("oldest", "since it could have run"),
+            ("oldest", "since it was ready"),
         ),
         _card(
             "Failures", words.number(dead),

@@ -1,7 +1,7 @@
-"""Live pages: one look a second, written once, handed to every reader of it. No reader, no look.
+"""Live pages: one poll per second, rendered once, sent to every reader. Without readers no poll.
 
-A message is complete in itself and numbered: a reader that is slow loses the older ones, sees by
-the number that it did, and asks for its page again.
+A message is complete and numbered. A slow reader loses older messages, notices it by the numbers,
+and loads its page again.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import msgspec
 
+from holdfast.core.errors import HoldfastError, StoreError
 from holdfast.dashboard.feed import Feed, Key, Snapshot
 from holdfast.dashboard.host import Host, TooManyReaders, always
-from holdfast.errors import HoldfastError
 
 logger = logging.getLogger("holdfast")
 
 TICK_S = 1.0
 REST = 4
-"""A look that takes long is followed by a rest of this many times its length."""
+"""A poll is followed by a pause of at least this many times its duration."""
 READERS_MAX = 100
 FEEDS_MAX = 100
-"""Looks that are remembered; those that nobody follows make room."""
+"""Maximum number of channels. Those without readers are dropped first."""
 STREAM_S = 600.0
-"""A reader then comes again, and says anew who it is."""
+"""Maximum time of a connection. The reader then connects and authenticates again."""
 ARREARS_MAX = 3
 
 Write = Callable[[Snapshot], str]
@@ -33,7 +33,7 @@ Write = Callable[[Snapshot], str]
 
 
 class Channel:
-    """A feed and those who follow it."""
+    """A feed and its readers."""
 
     def __init__(self, feed: Feed, host: Host, write: Write) -> None:
         self.feed = feed
@@ -55,7 +55,7 @@ class Channel:
             self._empty.set()
 
     async def _tick(self) -> None:
-        """Looks and tells, until nobody is left."""
+        """Polls and sends until there are no readers."""
         number = 0
         try:
             while self.readers and not self._host.closing():
@@ -66,6 +66,8 @@ class Channel:
                         await self._empty.wait()
                 except TimeoutError:
                     continue
+        except StoreError as error:
+            logger.warning("the live pages stopped: %s", error)
         except Exception:
             logger.exception("the live pages stopped")
         finally:
@@ -92,12 +94,12 @@ class Channel:
 
 
 def _message(event: str, number: int, data: object) -> bytes:
-    text = msgspec.json.encode(data)  # JSON has no line breaks: one line of data is enough.
+    text = msgspec.json.encode(data)  # JSON contains no line breaks, so one data line is enough.
     return b"event: %s\nid: %d\ndata: %s\n\n" % (event.encode(), number, text)
 
 
 class Reader:
-    """One live page. Holds at most a few messages."""
+    """The queue of one live page, with at most a few messages."""
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
@@ -109,7 +111,7 @@ class Reader:
         self._messages.put_nowait(message)
 
     async def next(self, left_s: float) -> bytes | None:
-        """The next message; None at the end, or when there is none in time."""
+        """The next message; None at the end, or if none arrives in time."""
         try:
             async with asyncio.timeout(left_s):
                 return await self._messages.get()
@@ -130,20 +132,20 @@ class Hub:
         return sum(len(channel.readers) for channel in self._channels.values())
 
     def channel(self, key: Key) -> Channel:
-        """The one of this key; the longest unused makes room for a new one."""
+        """The channel of this key. A new one replaces the least recently used."""
         found = self._channels.pop(key, None)
         if found is None:
             idle = [each for each, channel in self._channels.items() if not channel.readers]
             if len(self._channels) >= FEEDS_MAX and idle:
                 del self._channels[idle[0]]
             found = Channel(Feed(self._host.store, self._host.clock, key), self._host, self._write)
-        self._channels[key] = found  # Last: the dictionary's order is that of use.
+        self._channels[key] = found  # Moved to the end: the order of the dictionary is that of use.
         return found
 
     def follow(
         self, key: Key, topic: str, standing: Callable[[], Awaitable[bool]] = always
     ) -> AsyncIterator[bytes]:
-        """The messages of a new reader, while it may look; TooManyReaders if there is no place."""
+        """The messages for a new reader, while it is allowed. May raise TooManyReaders."""
         if self.readers >= READERS_MAX:
             raise TooManyReaders(readers=self.readers, retry_after_s=5)
         return self._follow(self.channel(key), Reader(topic), standing)

@@ -9,21 +9,21 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from holdfast import operate
+from holdfast.core.errors import HoldfastError, InvalidInput
+from holdfast.core.job import State
 from holdfast.dashboard import acts, feed, filters, html, session, views
 from holdfast.dashboard.host import Host, Viewer
 from holdfast.dashboard.site import Ask, Site, moved, page
 from holdfast.dashboard.words import BASE, link
-from holdfast.errors import HoldfastError, InvalidInput
-from holdfast.job import State
 from holdfast.store import Ref
 
 PAGE = 50
-"""Jobs on one page."""
+"""Number of jobs on one page."""
 BEAT_S = 15
 SEND_S = 30
-"""A reader that takes nothing for this long is cut off; its browser comes again."""
+"""A reader that accepts nothing for this long is disconnected; its browser reconnects."""
 GRACE_S = 3
-"""At the end of the process a reader is let go by its next tick, and cut off only after this."""
+"""At shutdown a reader ends with its next tick, and is disconnected after this time."""
 KEEP_FILES = "public, max-age=31536000, immutable"
 
 
@@ -57,7 +57,7 @@ async def job(ask: Ask) -> Response:
 
 
 async def dead(ask: Ask) -> Response:
-    """Jobs that failed for good; with `act`, how many a bulk act would touch."""
+    """The dead letters; with `act`, the preview of a bulk action."""
     chosen = filters.read(ask.params).but(state=State.FAILED.value)
     after = filters.cursor(ask.params)
     store, bulk = ask.host.store, None
@@ -76,7 +76,7 @@ async def workers(ask: Ask) -> Response:
 
 
 async def live(ask: Ask) -> Response:
-    """Server-sent events: a tick a second, and the overview for those who show it."""
+    """Server-sent events: one tick per second, and the overview for pages that show it."""
     topic = ask.params.get("topic", "")
     if topic not in ("", "overview"):
         raise InvalidInput(field="topic", why=f"there is no {topic!r}")
@@ -99,7 +99,7 @@ async def live(ask: Ask) -> Response:
 
 
 class Login:
-    """A token is pasted once and kept in a cookie that no script can read."""
+    """Checks a pasted token and stores it in a cookie that no script can read."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
@@ -111,7 +111,7 @@ class Login:
             await self._site.host.who(request, None)
         except HoldfastError:
             return page(request, None, "login.html", onward=onward, wrong="")
-        return moved(onward)  # Nobody has to say who it is here.
+        return moved(onward)  # This service needs no sign-in.
 
     async def enter(self, request: Request) -> Response:
         request.scope["route_name"] = "dashboard_enter"
@@ -131,7 +131,7 @@ class Login:
         return answer
 
     async def _holds(self, request: Request, token: str) -> Viewer:
-        """Whom the token names, if it may look."""
+        """The viewer of the token, if it may read."""
         if (
             not 0 < len(token) <= session.TOKEN_MAX
             or not token.isascii()
@@ -157,7 +157,7 @@ class Login:
 
 
 async def file(request: Request) -> Response:
-    """The style and the module: the same for everybody."""
+    """The style sheet and the script, which are public."""
     request.scope["route_name"] = "dashboard_file"
     name = request.path_params["name"]
     if name not in html.MEDIA:
@@ -189,7 +189,7 @@ POSTS = {
 
 
 def routes(host: Host) -> list[BaseRoute]:
-    """All of the dashboard, for whoever mounts it."""
+    """All routes of the dashboard, for the host to mount."""
     site = Site(host)
     login = Login(site)
     return [

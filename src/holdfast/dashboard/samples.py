@@ -1,7 +1,7 @@
-"""What the charts are drawn from: the last minutes, a number for each second.
+"""The data of the charts: the last minutes, one number per second.
 
-What happened comes from the event log, by the instants of its facts, so that a page that is opened
-late still knows the minutes before it. How much there is comes from the counts, when one looks.
+Rates come from the event log, by the instants of its events, so that a new page also shows the
+minutes before it was opened. Amounts come from the counts at each poll.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from collections.abc import Iterable
 
 import msgspec
 
-from holdfast.clock import SECOND, Micros
-from holdfast.job import Event, EventKind
+from holdfast.core.clock import SECOND, Micros
+from holdfast.core.job import Event, EventKind
 
 SPAN_S = 300
 """How far back the charts go."""
 MEAN_S = 5
 """Seconds over which rates are smoothed."""
 BRIDGE_S = 10
-"""Seconds without a look that a line is drawn across."""
+"""Seconds without a poll that a line bridges."""
 RECENT_MAX = 6
 
 KINDS = {
@@ -32,7 +32,7 @@ KINDS = {
 
 
 class Level(msgspec.Struct, frozen=True):
-    """How much there was when somebody looked."""
+    """The amounts at one poll."""
 
     waiting: int
     running: int
@@ -40,7 +40,7 @@ class Level(msgspec.Struct, frozen=True):
 
 
 class Samples:
-    """Bounded: a few numbers for each of the last seconds."""
+    """The samples: a few numbers for each of the last seconds."""
 
     def __init__(self) -> None:
         self._happened: dict[str, dict[int, float]] = {name: {} for name in KINDS.values()}
@@ -49,7 +49,7 @@ class Samples:
         """The latest jobs that failed for good."""
 
     def happened(self, events: Iterable[Event], scale: float = 1.0) -> None:
-        """Takes facts in; `scale` makes up for those that were passed over."""
+        """Adds events. `scale` compensates for events that were skipped."""
         for event in events:
             name = KINDS.get(event.kind)
             if name is not None:
@@ -60,7 +60,7 @@ class Samples:
                 self.recent.appendleft(event)
 
     def stands(self, now: Micros, level: Level) -> None:
-        """Takes in how much there is."""
+        """Adds the amounts of a poll."""
         self._levels[now // SECOND] = level
         self._forget(now // SECOND)
 
@@ -71,7 +71,7 @@ class Samples:
             self._happened[name] = {at: count for at, count in known.items() if at >= oldest}
 
     def rate(self, name: str, now: Micros) -> list[float | None]:
-        """How many in a second, smoothed, for each of the last seconds that are over."""
+        """The smoothed number per second, for each of the last completed seconds."""
         known, end = self._happened[name], now // SECOND
         total = sum(known.get(end - SPAN_S - back, 0.0) for back in range(1, MEAN_S + 1))
         found: list[float | None] = []
@@ -81,12 +81,12 @@ class Samples:
         return found
 
     def total(self, name: str, now: Micros, length_s: int = SPAN_S) -> float:
-        """How many in the last seconds."""
+        """The number in the last seconds."""
         first = now // SECOND - length_s
         return sum(count for at, count in self._happened[name].items() if at >= first)
 
     def level(self, field: str, now: Micros) -> list[float | None]:
-        """How much there was; None while nobody looked. Short gaps keep the last number."""
+        """The amounts; None without a poll. Short gaps keep the last number."""
         found: list[float | None] = []
         last, seen = None, 0
         end = now // SECOND

@@ -1,8 +1,8 @@
-"""Who sits before the browser: the token's cookie, and proof that a form was sent from our pages.
+"""Browser sessions: the cookie with the token, and the check that a form was sent by our pages.
 
-The token is read by the dashboard alone: the API asks for a header, which no other site can make a
-browser send. A form must come from our own origin and carry the value of a cookie that other sites
-can neither read nor set.
+Only the dashboard reads the cookie. The API needs a header, which no other site can make a browser
+send. A form must come from our own origin and contain the value of a cookie that other sites can
+neither read nor set.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from urllib.parse import parse_qsl, urlsplit
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from holdfast.core.errors import InvalidInput
 from holdfast.dashboard.host import NotAllowed
 from holdfast.dashboard.words import BASE
-from holdfast.errors import InvalidInput
 
 TOKEN_COOKIE = "holdfast_token"
 FORM_COOKIE = "holdfast_form"
 FORM_FIELD = "form_token"
 TOKEN_MAX = 2800
-"""Characters of a token: its cookie stays within the 4,096 bytes that browsers keep."""
+"""Maximum characters of a token, so that its cookie fits into the 4,096 bytes of browsers."""
 COOKIE_S = 12 * 3600
 FORM_MAX = 64 * 1024
 FIELDS_MAX = 50
@@ -37,7 +37,7 @@ HEADERS = {
         "connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
     ),
     "x-content-type-options": "nosniff",
-    # Not `no-referrer`: with that a browser hides the origin of a form from us too.
+    # Not `no-referrer`, with which a browser would hide the origin of a form from us too.
     "referrer-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
     "x-frame-options": "DENY",
@@ -45,7 +45,7 @@ HEADERS = {
 
 
 def token_of(request: Request) -> str | None:
-    """The token that the login kept."""
+    """The token that the login stored in the cookie."""
     kept = request.cookies.get(TOKEN_COOKIE)
     if not kept:
         return None
@@ -77,7 +77,7 @@ def _set(response: Response, request: Request, name: str, value: str) -> None:
 
 
 def form_token(request: Request) -> str:
-    """What the forms of the answer carry: the cookie's value, or a new one."""
+    """The value for the forms of the answer: that of the cookie, or a new one."""
     kept = request.cookies.get(FORM_COOKIE, "")
     if len(kept) >= 32 and kept.isascii() and kept.isprintable():
         return kept
@@ -90,7 +90,7 @@ def keep_form_token(response: Response, request: Request, value: str) -> None:
 
 
 async def form(request: Request) -> dict[str, str]:
-    """The fields of a form that our own page sent; NotAllowed for any other."""
+    """The fields of a form of our own pages. Raises NotAllowed for any other form."""
     _from_us(request)
     fields = await _fields(request)
     kept, sent = request.cookies.get(FORM_COOKIE, ""), fields.pop(FORM_FIELD, "")
@@ -108,7 +108,7 @@ def _from_us(request: Request) -> None:
 
 
 def _place(origin: str) -> str | None:
-    """Host and port of an origin. Its scheme may differ from ours where a proxy ends the TLS."""
+    """Host and port of an origin. The scheme may differ if a proxy ends TLS."""
     try:
         return urlsplit(origin).netloc
     except ValueError:
@@ -118,18 +118,20 @@ def _place(origin: str) -> str | None:
 async def _fields(request: Request) -> dict[str, str]:
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media != "application/x-www-form-urlencoded":
-        raise InvalidInput(field="content-type", why="is not that of a form")
+        raise InvalidInput(field="content-type", why="is not the content type of a form")
     body = b""
     try:
         async with asyncio.timeout(BODY_S):
             async for part in request.stream():
                 body += part
                 if len(body) > FORM_MAX:
-                    raise InvalidInput(field="body", why=f"is over {FORM_MAX} bytes")
+                    raise InvalidInput(field="body", why=f"is larger than {FORM_MAX} bytes")
     except TimeoutError:
-        raise InvalidInput(field="body", why=f"did not come within {BODY_S:g} s") from None
+        raise InvalidInput(field="body", why=f"did not arrive within {BODY_S:g} s") from None
     except ClientDisconnect:
-        raise InvalidInput(field="body", why="the client left before it was whole") from None
+        raise InvalidInput(
+            field="body", why="the client disconnected before it was complete"
+        ) from None
     try:
         pairs = parse_qsl(
             body.decode(), keep_blank_values=True, errors="strict", max_num_fields=FIELDS_MAX
@@ -140,5 +142,5 @@ async def _fields(request: Request) -> dict[str, str]:
 
 
 def onward(path: str) -> str:
-    """Where to go after the login: a page of ours, never another site."""
+    """The page to open after the login; never another site."""
     return path if path.startswith(f"{BASE}/") and "\\" not in path else "/"

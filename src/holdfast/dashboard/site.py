@@ -1,4 +1,4 @@
-"""Around every page: who looks, the headers, refusals as pages, and the way to the login."""
+"""Wraps every page: authentication, headers, errors as pages, and the redirect to the login."""
 
 from __future__ import annotations
 
@@ -11,38 +11,38 @@ from urllib.parse import quote
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from holdfast.core.errors import HoldfastError
 from holdfast.dashboard import html, session
 from holdfast.dashboard.host import READ, Host, Viewer
 from holdfast.dashboard.live import Hub
 from holdfast.dashboard.words import link, unlink
-from holdfast.errors import HoldfastError
 
 UNKNOWN = 401
-"""The status of who has not said who it is."""
+"""The status for a viewer who is not signed in."""
 
 DID = {
     "changed": "The job was changed.",
     "canceled": "The job is canceled.",
     "ended": "The job had already ended; nothing was changed.",
     "replayed": "The job was replayed: this is the new one.",
-    "paused": "The queue is paused. What runs may end; nothing new starts.",
-    "resumed": "The queue goes on.",
+    "paused": "The queue is paused. Running jobs continue; no new job starts.",
+    "resumed": "The queue is resumed.",
 }
-"""What a page says after an act: only words from here, never from an address."""
+"""Messages after an action. Only these texts are shown, never text from an address."""
 
 TITLES = {
     401: "Please sign in",
     403: "Not allowed",
     404: "Not found",
-    409: "That cannot be done now",
-    422: "That does not fit",
-    429: "Please come again in a moment",
-    503: "Please come again in a moment",
+    409: "This is not possible now",
+    422: "Invalid input",
+    429: "Please try again in a moment",
+    503: "Please try again in a moment",
 }
 
 
 class Ask:
-    """One request, understood: who asks for what."""
+    """One parsed request, with its viewer."""
 
     def __init__(self, host: Host, hub: Hub, request: Request, viewer: Viewer) -> None:
         self.host = host
@@ -55,7 +55,7 @@ class Ask:
         return self.request.query_params
 
     def part(self, name: str) -> str:
-        """A segment of the path, as it was before `link`."""
+        """A decoded segment of the path; the inverse of `link`."""
         return unlink(self.request.path_params[name])
 
     def page(self, template: str, *, status: int = 200, **values: Any) -> Response:
@@ -68,14 +68,14 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class Site:
-    """What all endpoints share."""
+    """The parts that all endpoints share."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
         self.hub = Hub(host, html.overview)
 
     def endpoint(self, name: str, handler: Handler) -> Endpoint:
-        """The handler behind the question who may look."""
+        """Wraps a handler with authentication."""
 
         async def endpoint(request: Request) -> Response:
             request.scope["route_name"] = f"dashboard_{name}"
@@ -89,13 +89,13 @@ class Site:
             except HoldfastError as error:
                 return self.refused(request, error, viewer)
             except TimeoutError:
-                why = f"This was not done within {self.host.request_s:g} s."
+                why = f"This did not finish within {self.host.request_s:g} s."
                 return _told(request, viewer, 503, why)
 
         return endpoint
 
     def refused(self, request: Request, error: HoldfastError, viewer: Viewer | None) -> Response:
-        """The refusal as a page; who is unknown is led to the login."""
+        """The error as a page, or a redirect to the login if the viewer is not signed in."""
         status = self.host.status(error)
         if status == UNKNOWN and request.method in ("GET", "HEAD") and not _streams(request):
             here = request.scope.get("raw_path", b"/").decode("latin-1")
@@ -115,14 +115,14 @@ def _told(request: Request, viewer: Viewer | None, status: int, why: str) -> Res
 
 
 def moved(where: str) -> Response:
-    """To another page, by GET."""
+    """A redirect to another page, by GET."""
     return RedirectResponse(where, 303, headers={**session.HEADERS, "cache-control": "no-store"})
 
 
 def page(
     request: Request, viewer: Viewer | None, template: str, *, status: int = 200, **values: Any
 ) -> Response:
-    """A whole page with its headers and cookies."""
+    """A complete page with its headers and cookies."""
     token = session.form_token(request)
     did = DID.get(request.query_params.get("did", ""), "")
     shown = {

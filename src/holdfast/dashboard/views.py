@@ -1,4 +1,4 @@
-"""What each page shows, as plain values made from the store by `operate`. No HTML, no HTTP."""
+"""The content of each page as plain values, read by `operate`. No HTML, no HTTP."""
 
 from __future__ import annotations
 
@@ -8,28 +8,29 @@ from typing import Any
 
 import msgspec
 
-from holdfast import operate, shown
-from holdfast.check import check_name
-from holdfast.clock import Micros
-from holdfast.codec import OBJECT, Codecs
+from holdfast import operate
+from holdfast.core import shown
+from holdfast.core.bounds import ID_MAX, TENANT_MAX
+from holdfast.core.check import check_name
+from holdfast.core.clock import Micros
+from holdfast.core.codec import OBJECT, Codecs
+from holdfast.core.errors import InvalidInput, JobNotFound
+from holdfast.core.job import TERMINAL, Event, EventKind, JobRecord, State
+from holdfast.core.scope import NO_SETTINGS, Pause, Scope, ScopeKind, ScopeSettings
 from holdfast.dashboard import words
 from holdfast.dashboard.feed import Snapshot
 from holdfast.dashboard.host import Viewer
-from holdfast.errors import InvalidInput, JobNotFound
 from holdfast.explain import Explained, unnamed
-from holdfast.job import TERMINAL, Event, EventKind, JobRecord, State
-from holdfast.limits import ID_MAX, TENANT_MAX
-from holdfast.scope import NO_SETTINGS, Pause, Scope, ScopeKind, ScopeSettings
 from holdfast.scopes import ScopeState
 from holdfast.store import Find, Ref, Selection, Store, Tally
 
 QUEUES_MAX = 300
-"""Queues on one page, those with the most to do first."""
+"""Maximum queues on one page, the most loaded first."""
 BUSIEST = 8
 TIMELINE_MAX = 200
-"""Entries of a job's timeline, the latest."""
+"""Maximum entries of a job's timeline, the latest ones."""
 BODY_INLINE_MAX = 16 * 1024
-"""Bytes of a payload or a result that are written for reading without a thread."""
+"""Up to this many bytes of a payload or result are rendered without a thread."""
 PREVIEW_MAX = 10_000
 PREVIEW_STEP = 1000
 
@@ -48,7 +49,7 @@ class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
     limits: Sequence[str]
     pause: Pause | None
     tenant_pause: Pause | None
-    """The whole tenant is paused."""
+    """Set if the whole tenant is paused."""
 
     @property
     def href(self) -> str:
@@ -63,7 +64,7 @@ class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def settings(store: Store, tenant: str | None) -> Settings:
-    """Every scope's settings, where the store keeps them."""
+    """The settings of every scope, if the store supports them."""
     return await operate.scopes(store, tenant) if store.capabilities.scopes else {}
 
 
@@ -87,7 +88,7 @@ def _of(known: Settings, scope: Scope) -> ScopeSettings:
 
 
 async def queues(store: Store, viewer: Viewer, tenant: str = "") -> list[QueueRow]:
-    """Every queue that has jobs, slots or settings; the most loaded first."""
+    """Every queue with jobs, slots or settings, the most loaded first."""
     whose = viewer.check_tenant(tenant) if tenant else viewer.tenant
     known = await settings(store, whose)
     tallies = {(one.tenant, one.queue): one for one in await operate.queues(store, whose)}
@@ -100,7 +101,7 @@ async def queues(store: Store, viewer: Viewer, tenant: str = "") -> list[QueueRo
 
 
 async def queue(store: Store, viewer: Viewer, tenant: str, name: str) -> QueueRow:
-    """One of them; InvalidInput when there is none of that name."""
+    """One queue. Raises InvalidInput if there is none with that name."""
     viewer.check_tenant(tenant)
     viewer.check_queue(name)
     handle = operate.scope(store, tenant, queue=name)
@@ -116,7 +117,7 @@ async def queue(store: Store, viewer: Viewer, tenant: str, name: str) -> QueueRo
 
 
 def busiest(snapshot: Snapshot) -> list[Tally]:
-    """The lines with the most that has not ended."""
+    """The queues with the most jobs that have not ended."""
 
     def load(tally: Tally) -> int:
         return sum(n for state, n in tally.counts.items() if state not in TERMINAL)
@@ -134,13 +135,13 @@ class JobPage(msgspec.Struct, frozen=True):
 
 
 async def jobs(store: Store, select: Selection, after: int | None, limit: int) -> JobPage:
-    """A page, newest first."""
+    """A page of jobs, newest first."""
     page = await store.find(Find(select=select, after=after, limit=limit))
     return JobPage(page.jobs, page.cursor)
 
 
 async def preview(store: Store, select: Selection, *, replay: bool) -> tuple[int, bool]:
-    """How many a bulk act would change, and whether there are more than were counted."""
+    """The number of jobs that a bulk action would change, and whether there are more."""
     total, seen, after = 0, 0, None
     while seen < PREVIEW_MAX:
         page = await store.find(Find(select=select, after=after, limit=PREVIEW_STEP))
@@ -156,12 +157,12 @@ async def preview(store: Store, select: Selection, *, replay: bool) -> tuple[int
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of a timeline: one event, or several alike in a row."""
+    """A line of a timeline: one event, or several equal ones in a row."""
 
     kind: str
     at: Micros
     after_us: Micros | None
-    """Since the line before; None for the first."""
+    """The time since the previous line; None for the first."""
     attempt: int
     until: Micros | None
     until_words: str
@@ -171,7 +172,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """How far a handler says it is."""
+    """The progress that a handler reported."""
 
     done: float | None = None
     total: float | None = None
@@ -194,7 +195,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def changeable(self) -> bool:
-        """Whether it waits."""
+        """Whether it is waiting, so that it can be changed."""
         return self.alive and self.job.state is not State.PROCESSING
 
 
@@ -209,7 +210,7 @@ _UNTIL = {
 
 
 async def seen(store: Store, viewer: Viewer, ref: Ref) -> JobRecord:
-    """The job, or JobNotFound: also when the viewer may not see it."""
+    """The job. Raises JobNotFound, also if the viewer may not see it."""
     if viewer.tenant not in (None, ref.tenant):
         raise JobNotFound(id=ref.id)
     check_name("tenant", ref.tenant, TENANT_MAX)
@@ -221,7 +222,7 @@ async def seen(store: Store, viewer: Viewer, ref: Ref) -> JobRecord:
 
 
 async def job(store: Store, codecs: Codecs, viewer: Viewer, ref: Ref) -> JobView:
-    """All that is known of one job; JobNotFound also for what the viewer may not see."""
+    """Everything about one job. Raises JobNotFound, also if the viewer may not see it."""
     record = await seen(store, viewer, ref)
     found = await operate.timeline(store, record.id, record.tenant)
     entries = timeline(found.events)
@@ -245,7 +246,7 @@ async def job(store: Store, codecs: Codecs, viewer: Viewer, ref: Ref) -> JobView
 
 
 def timeline(events: Sequence[Event]) -> list[Entry]:
-    """Heartbeats in a row are one line."""
+    """Combines consecutive heartbeats into one line."""
     found: list[Entry] = []
     for event in events:
         last = found[-1] if found else None
@@ -274,7 +275,7 @@ def timeline(events: Sequence[Event]) -> list[Entry]:
 
 
 def progress(text: str | None) -> Progress | None:
-    """As `ctx.progress` keeps it, or any other text as a note."""
+    """Parses progress of `ctx.progress`; any other text becomes the note."""
     if text is None:
         return None
     try:
@@ -285,7 +286,7 @@ def progress(text: str | None) -> Progress | None:
 
 
 async def _bodies(record: JobRecord, codecs: Codecs) -> tuple[str, str | None]:
-    """Payload and result for reading; made elsewhere where it may take long."""
+    """Payload and result as text, rendered in a thread if they are large."""
     bodies = (record.envelope.body, record.result or b"")
     if all(isinstance(body, bytes) and len(body) <= BODY_INLINE_MAX for body in bodies):
         return _shown(record, codecs)
@@ -301,7 +302,7 @@ def _shown(record: JobRecord, codecs: Codecs) -> tuple[str, str | None]:
 
 def _too_large(body: object) -> str | None:
     if isinstance(body, bytes) and len(body) > shown.BYTES_MAX:
-        return f"<{len(body)} bytes, more than are shown>"
+        return f"<{len(body)} bytes, too large to show>"
     return None
 
 

@@ -1,4 +1,4 @@
-"""How instants, lengths, numbers and names are said on a page. Pure."""
+"""Text for instants, durations, numbers and names on a page. Pure."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from urllib.parse import quote
 
 from markupsafe import Markup, escape
 
-from holdfast.clock import Micros, moment, seconds
-from holdfast.scope import ScopeSettings
+from holdfast.core.clock import Micros, moment, seconds
+from holdfast.core.scope import ScopeSettings
 from holdfast.scopes import rate_text
 
 LINE_MAX = 160
@@ -18,7 +18,7 @@ _UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"))
 
 
 def span(length_s: float) -> str:
-    """A length in the unit a person would choose: `0.4 s`, `12 s`, `3 min`, `2 d`."""
+    """A duration in a readable unit: `0.4 s`, `12 s`, `3 min`, `2 d`."""
     for size, unit in _UNITS:
         if length_s >= size * 2:
             return f"{length_s / size:.0f} {unit}"
@@ -26,12 +26,12 @@ def span(length_s: float) -> str:
 
 
 def full(at: Micros) -> str:
-    """The whole instant."""
+    """The complete instant."""
     return moment(at).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + " UTC"
 
 
 def when(at: Micros | None, now: Micros) -> Markup:
-    """`12 s ago` or `in 3 min`, with the whole instant at hand; the page keeps it true."""
+    """`12 s ago` or `in 3 min`, with the complete instant as a tooltip; the page updates it."""
     if at is None:
         return Markup('<span class="none">none</span>')
     distance = seconds(now - at)
@@ -44,7 +44,7 @@ def when(at: Micros | None, now: Micros) -> Markup:
 
 
 def lasting(at: Micros | None, now: Micros) -> Markup:
-    """How long since an instant, or until it: `12 s`; the page keeps it true."""
+    """The time since an instant or until it: `12 s`; the page updates it."""
     if at is None:
         return Markup('<span class="none">none</span>')
     html = '<time datetime="{}" title="{}" data-at="{}" data-plain>{}</time>'
@@ -53,7 +53,7 @@ def lasting(at: Micros | None, now: Micros) -> Markup:
 
 
 def number(value: float) -> str:
-    """With thin spaces between thousands; one digit after the point where it is small."""
+    """A number with thin spaces between thousands, and one decimal if it is small."""
     if value != int(value) and abs(value) < 100:
         return f"{value:.1f}"
     return f"{round(value):,}".replace(",", "\u2009")
@@ -65,7 +65,7 @@ def many(value: int, noun: str) -> str:
 
 
 def lasted(length_us: Micros) -> str:
-    """A length as exactly as one wants to know it of a run: `4 ms`, `1.25 s`, `3 min`."""
+    """The duration of a run in suitable precision: `4 ms`, `1.25 s`, `3 min`."""
     length_s = seconds(length_us)
     if length_s < 1:
         return f"{length_s * 1000:.0f} ms"
@@ -73,7 +73,7 @@ def lasted(length_us: Micros) -> str:
 
 
 def ceiling(value: float) -> float:
-    """The round number at or above: one that has a plain half."""
+    """The next round number at or above, whose half is round too."""
     if value <= 0:
         return 1.0
     size = 10.0 ** math.floor(math.log10(value))
@@ -81,15 +81,15 @@ def ceiling(value: float) -> float:
 
 
 def short(text: str | None, most: int = LINE_MAX) -> str:
-    """The last line, cut: of an error, the line that names it."""
+    """The last line (of a traceback: the one with the error), cut."""
     lines = (text or "").strip().splitlines() or [""]
     return lines[-1] if len(lines[-1]) <= most else f"{lines[-1][: most - 1]}…"
 
 
 def link(*parts: str) -> str:
-    """A path of the dashboard; each part is one segment, whatever is in it.
+    """A path of the dashboard. Each part is one segment, whatever it contains.
 
-    A browser takes `.` and `..` for steps even when they are encoded, so a tilde goes before them.
+    A browser resolves `.` and `..` even if they are encoded, so they get a leading tilde.
     """
     return "/".join([BASE, *(quote(_safe(part), safe="") for part in parts)])
 
@@ -99,29 +99,29 @@ def _safe(part: str) -> str:
 
 
 def unlink(part: str) -> str:
-    """The name that `link` made a segment of; a NUL stands for a slash that was encoded."""
+    """The name in a segment made by `link`. A NUL stands for an encoded slash."""
     return part.replace("\x00", "/").removeprefix("~")
 
 
 def limits(settings: ScopeSettings) -> list[str]:
-    """Limits and rates in words; a pause is told elsewhere."""
+    """Limits and rates as text, without the pause."""
     found = []
     if settings.max_running is not None:
-        found.append(f"{number(settings.max_running)} at a time")
+        found.append(f"at most {number(settings.max_running)} running")
     if settings.rate is not None:
         found.append(rate_text(settings.rate))
     if settings.groups is not None:
         if settings.groups.max_running is not None:
-            found.append(f"{number(settings.groups.max_running)} of a group")
+            found.append(f"at most {number(settings.groups.max_running)} per group")
         if settings.groups.rate is not None:
-            found.append(f"{rate_text(settings.groups.rate)} of a group")
+            found.append(f"{rate_text(settings.groups.rate)} per group")
         if settings.groups.ordered:
             found.append("groups in order")
     if settings.max_queued is not None:
-        found.append(f"{number(settings.max_queued)} may wait")
+        found.append(f"at most {number(settings.max_queued)} waiting")
     if settings.ceiling is not None:
         top = settings.ceiling
-        words = [f"{number(top.max_running)} at a time"] if top.max_running else []
+        words = [f"{number(top.max_running)} running"] if top.max_running else []
         words += [rate_text(top.rate)] if top.rate else []
         found.append(f"ceiling {' and '.join(words)}")
     if settings.weight != 1:
@@ -130,5 +130,5 @@ def limits(settings: ScopeSettings) -> list[str]:
 
 
 def chip(state: str) -> Markup:
-    """A state: its colour and its word."""
+    """A state with its colour."""
     return Markup('<span class="chip {0}">{0}</span>').format(escape(state))

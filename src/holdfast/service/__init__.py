@@ -1,9 +1,9 @@
-"""The HTTP service: any language, any store. Thin: every handler parses, calls, renders.
+"""The HTTP service: for any language, over any store. Every handler only parses, calls and renders.
 
-guard.py    ids, access log, limits of bodies and of requests under way
-endpoint.py who calls (auth), with what right, for which tenant; then the handler
+guard.py    request ids, access log, limits of bodies and of concurrent requests
+endpoint.py authentication, rights and tenant of a call; then the handler
 routes.py   THE TABLE of routes: path, right, shapes, handler
 api/        the handlers, one file per part of the table
 wire.py     the shapes that go in and out
-problems.py an error of ours -> a status and a body
+problems.py maps errors to a status and a body
 """

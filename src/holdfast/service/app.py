@@ -1,4 +1,4 @@
-"""The application: the table's routes, the document, and around them the guard."""
+"""The ASGI application: the routes of the table and the OpenAPI document, wrapped by the guard."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from holdfast.service.routes import ROUTES
 from holdfast.service.service import Service
 
 Mount = Callable[[Service], Sequence[BaseRoute]]
-"""Gives more routes: the Firecrawl wire, the dashboard."""
+"""Returns further routes, such as the Firecrawl protocol or the dashboard."""
 CSP = "default-src 'none'; style-src 'unsafe-inline'"
 
 
@@ -43,7 +43,7 @@ def application(
             if owns_store:
                 await service.store.close()
 
-    # Ours first: routes are tried in their order.
+    # Our routes come first: routes are tried in order.
     routes: list[BaseRoute] = [at(route, service) for route in ROUTES]
     routes += [At("/openapi.json", _document), At("/docs", _page)]
     routes += [route for mount in mounts for route in mount(service)]
@@ -51,7 +51,7 @@ def application(
 
 
 class _Routing:
-    """Our routes without a part that varies by a look-up, all else as Starlette does it."""
+    """Finds routes without path parameters by a dict look-up, all others as Starlette does."""
 
     def __init__(self, router: Router) -> None:
         self._router = router
@@ -69,7 +69,7 @@ class _Routing:
 
 
 def at(route: Route, service: Service) -> At:
-    """A line of the table, as Starlette routes it."""
+    """A row of the table as a route of Starlette."""
     return At(route.path, Endpoint(route, service), methods=[route.method], name=route.name)
 
 

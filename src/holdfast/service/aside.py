@@ -1,7 +1,7 @@
-"""Reading and writing what users sent, beside the loop where there is much of it.
+"""Encodes and decodes large user data in a thread, so that it does not block the event loop.
 
-Whatever looks at payloads takes a time that grows with them, and every request of the process waits
-for the loop. A thread shares its time with it.
+The time for a payload grows with its size, and every request of the process waits for the loop. A
+thread shares the time with the loop.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from holdfast.job import JobRecord
+from holdfast.core.job import JobRecord
 
 INLINE_MAX = 64 * 1024
-"""Bytes that are looked at on the loop: at most a few milliseconds."""
+"""Up to this many bytes are processed on the loop, which takes at most a few milliseconds."""
 
 T = TypeVar("T")
 
 
 async def aside(size: int, work: Callable[[], T]) -> T:
-    """What the work gives; in a thread where there are more bytes to look at than a few."""
+    """The result of the work, which runs in a thread if there are many bytes to process."""
     return work() if size <= INLINE_MAX else await asyncio.to_thread(work)
 
 
 def size_of(jobs: Iterable[JobRecord]) -> int:
-    """Bytes of payloads and results. An object of a memory store may be of any size."""
+    """The bytes of payloads and results. An object of a memory store may be of any size."""
     return sum(
         len(body) if isinstance(body, bytes) else INLINE_MAX
         for job in jobs

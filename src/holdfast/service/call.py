@@ -1,4 +1,4 @@
-"""One request, understood: who calls, for whom, with what. What every handler gets."""
+"""One parsed request, as every handler gets it: the caller, the tenant and the values."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from starlette.requests import Request
 
-from holdfast.check import check_name
-from holdfast.errors import InvalidInput, did_you_mean
-from holdfast.job import By
-from holdfast.limits import GROUP_MAX, ID_MAX, QUEUE_MAX, TENANT_MAX
+from holdfast.core.bounds import GROUP_MAX, ID_MAX, QUEUE_MAX, TENANT_MAX
+from holdfast.core.check import check_name
+from holdfast.core.errors import InvalidInput, did_you_mean
+from holdfast.core.job import By
+from holdfast.core.scope import Scope, ScopeKind
 from holdfast.operate import author
-from holdfast.scope import Scope, ScopeKind
 from holdfast.service.problems import BodyTooLarge, NotFound, NotJson
 from holdfast.service.rights import Caller, Forbidden
 from holdfast.service.standing import Standing
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 
 TENANT_HEADER = b"holdfast-tenant"
 REASON_HEADER = b"holdfast-reason"
-"""Why an operator does something: kept in the event."""
+"""Header with the reason of an operator's action, stored in the event."""
 SLASH = "\x00"
-"""Stands for an encoded slash in a path while it is routed; see `guard.readable`."""
+"""Replaces an encoded slash in a path during routing; see `guard.readable`."""
 
 _PLACE = re.compile(r"at `(?:key in )?\$(.*?)`")
 _FIELD = re.compile(r"(?:required|unknown) field `(.*?)`")
 
 
 class Call:
-    """Cheap: made for each request."""
+    """One request. Cheap, because one is created for each request."""
 
     __slots__ = ("body", "caller", "query", "request", "service", "tenant_name")
 
@@ -52,17 +52,17 @@ class Call:
 
     @property
     def tenant(self) -> str:
-        """For routes that need one; the endpoint saw to it that there is one."""
+        """The tenant, for routes that need one; the endpoint has checked that it is present."""
         assert self.tenant_name is not None
         return self.tenant_name
 
     @property
     def view(self) -> Tenant:
-        """The tenant's own view of the queue."""
+        """The handle for the calls of the tenant."""
         return self.service.tenant(self.tenant)
 
     def part(self, name: str) -> str:
-        """A segment of the path, decoded."""
+        """A decoded segment of the path."""
         text: str = self.request.path_params[name]
         return text.replace(SLASH, "/")
 
@@ -70,7 +70,7 @@ class Call:
         return Ref(self.tenant, check_name("id", self.part("id"), ID_MAX))
 
     def scope(self) -> Scope:
-        """The one that the path names."""
+        """The scope that the path names."""
         params = self.request.path_params
         if "kind" not in params:
             return Scope(self.tenant)
@@ -87,7 +87,7 @@ class Call:
 
     @property
     def by(self) -> By:
-        """Who acts, by its token, and why, by its own word."""
+        """The author (the name of the token) and the reason (from the header)."""
         reason = (self.header(REASON_HEADER) or "").encode("latin-1").decode("utf-8", "replace")
         return By(author(self.caller.name), reason).checked()
 
@@ -95,31 +95,31 @@ class Call:
         return header(self.request, name)
 
     def standing(self) -> Standing:
-        """To ask, while the call lasts, whether its caller still may."""
+        """Checks during a long call that the caller is still allowed."""
         return Standing(self.service, self.request, lambda caller: caller == self.caller)
 
     def gone(self) -> asyncio.Future[Any]:
-        """Done when the client has left; cancel it when nobody asks any more."""
+        """A task that is done when the client has disconnected; cancel it when it is not needed."""
         return asyncio.ensure_future(self._gone())
 
     async def _gone(self) -> None:
-        """What is left of a body, and the empty one of a GET, comes before the hang-up."""
-        with suppress(BodyTooLarge):  # Told by nobody any more: as good as gone.
+        """Waits for the disconnect. The rest of the body, even if empty, comes first."""
+        with suppress(BodyTooLarge):  # No further message can arrive: treat it as disconnected.
             while (await self.request.receive())["type"] != "http.disconnect":
                 pass
 
 
 def header(request: Request, name: bytes) -> str | None:
-    """A header's value; the guard has made a look-up of them."""
+    """The value of a header, from the dict that the guard has built."""
     value: bytes | None = request.scope["named_headers"].get(name)
     return None if value is None else value.decode("latin-1")
 
 
 def tenant_of(caller: Caller, header: str | None) -> str:
-    """The tenant of a call: the token's own, or the one that the header names."""
+    """The tenant of a call: that of the token, or the one in the header."""
     if caller.tenant is None:
         if header is None:
-            why = "name the tenant: this caller may act for any"
+            why = "is required, because this caller may act for any tenant"
             raise InvalidInput(field="Holdfast-Tenant", why=why)
         return check_name("Holdfast-Tenant", header, TENANT_MAX)
     if header is not None and header != caller.tenant:
@@ -128,9 +128,9 @@ def tenant_of(caller: Caller, header: str | None) -> str:
 
 
 def decoded(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
-    """The body in its shape; what is wrong is told by field."""
+    """The decoded body. Errors name the invalid field."""
     try:
-        body.decode()  # Raw parts are not read here, and shall be text all the same.
+        body.decode()  # Raw parts are not decoded here, but they must be valid text.
         return decoder.decode(body)
     except msgspec.ValidationError as error:
         raise unfit(error, decoder.type) from None
@@ -142,7 +142,7 @@ def decoded(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
 
 
 def queried(kind: Any, request: Request) -> Any:
-    """The query string in its shape; lists are separated by commas."""
+    """The decoded query string. Values of a list are separated by commas."""
     params = request.query_params
     values: dict[str, Any] = {}
     for name, value in params.multi_items():
@@ -156,7 +156,7 @@ def queried(kind: Any, request: Request) -> Any:
 
 
 def unfit(error: msgspec.ValidationError, kind: Any) -> InvalidInput:
-    """The field that does not fit, and why."""
+    """The invalid field, and why it is invalid."""
     text = str(error)
     place, named = _PLACE.search(text), _FIELD.search(text)
     field = (place[1] if place else "").strip(".")

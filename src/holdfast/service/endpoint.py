@@ -1,4 +1,4 @@
-"""From a request to its handler: who calls, with what right, for which tenant, with what values."""
+"""From a request to its handler: authentication, rights, tenant and values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 from holdfast.service.call import TENANT_HEADER, Call, decoded, header, queried, tenant_of
 from holdfast.service.problems import NotJson, WrongMedia, answer, problem
 from holdfast.service.rights import Caller, Forbidden, Right
@@ -21,52 +21,52 @@ JSON_MEDIA = "application/json"
 Handler = Callable[[Call], Awaitable[Any]]
 
 NOBODY = Caller(name="nobody", tenant=None, rights=frozenset())
-"""Who asks for what anybody may have."""
+"""The caller of routes that need no token."""
 
 _encoder = msgspec.json.Encoder()
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of the table. All that the service knows of a route is here."""
+    """One row of the table: everything that the service knows about a route."""
 
     name: str
     """Its id in the OpenAPI document, in logs and in metrics."""
     method: str
     path: str
     right: Right | None
-    """None: anybody may."""
+    """The right that it needs. None: no token is needed."""
     summary: str
     handler: Handler
     body: Any = None
     optional_body: bool = False
     query: Any = None
     answer: Any = None
-    """The shape of a 200; a handler may also give a Response of its own."""
+    """The shape of a 200 answer. A handler may also return a Response."""
     status: int = 200
     tenant: bool | None = True
-    """Whether it is about one tenant; False is about all, and not for a token of one. None: its
-    values name tenants, and its handler holds a caller of one tenant to that.
+    """Whether it is about one tenant. False: about all tenants, and not for a token of one. None:
+    its values name tenants, and its handler checks them for a caller of one tenant.
     """
     waits: bool = False
-    """It may take as long as the caller wishes to wait."""
+    """Whether it may take as long as the caller wants to wait."""
     streams: bool = False
-    """It answers with server-sent events."""
+    """Whether it answers with server-sent events."""
     hidden: bool = False
-    """Not in the document: not for people."""
+    """Whether it is left out of the OpenAPI document."""
     part: str = ""
-    """The heading under which the document lists it."""
+    """The heading under which the OpenAPI document lists it."""
 
 
 class Status(msgspec.Struct, frozen=True):
-    """An answer with a status of its own."""
+    """An answer with another status than 200."""
 
     status: int
     value: Any
 
 
 class Endpoint:
-    """A route as an ASGI application: Starlette's own way from a request to a function puts two
-    more layers around each answer, a sixth of a request's time.
+    """A route as an ASGI application. Starlette's own endpoints add two layers to each answer,
+    which take a sixth of the time of a request.
     """
 
     def __init__(self, route: Route, service: Service) -> None:
@@ -95,7 +95,7 @@ class Endpoint:
                 with service.waiting.place(caller):
                     return _answer(route, await route.handler(call))
             if route.right is Right.READ:
-                async with service.reads.lane(caller):
+                async with service.reads.admit(caller):
                     return _answer(route, await route.handler(call))
             return _answer(route, await route.handler(call))
         except HoldfastError as error:
@@ -106,7 +106,7 @@ def allow(route: Route, caller: Caller) -> None:
     if route.right is not None and route.right not in caller.rights:
         raise Forbidden(why=f"this token has no right to {route.right}")
     if route.tenant is False and route.right is not None and caller.tenant is not None:
-        raise Forbidden(why="this is about every tenant, and the token is for one")
+        raise Forbidden(why="this route is about every tenant, but the token is for one")
 
 
 def _tenant(route: Route, caller: Caller, request: Request) -> str | None:
@@ -119,7 +119,7 @@ def _tenant(route: Route, caller: Caller, request: Request) -> str | None:
 
 
 async def read(request: Request) -> bytes:
-    """The body; the guard sees to how large it may be and how long it may take."""
+    """The body. The guard bounds its size and its time."""
     media = header(request, b"content-type")
     if media not in (None, JSON_MEDIA) and not _is_json(media or ""):
         raise WrongMedia(media=media)
@@ -127,7 +127,7 @@ async def read(request: Request) -> bytes:
     while True:
         message = await request.receive()
         if message["type"] == "http.disconnect":
-            raise NotJson(why="the client left before it was whole")
+            raise NotJson(why="the client disconnected before it was complete")
         parts.append(message.get("body", b""))
         if not message.get("more_body", False):
             return b"".join(parts) if len(parts) > 1 else parts[0]
@@ -147,7 +147,7 @@ def _answer(route: Route, value: Any) -> Response:
 
 
 class Json(Response):
-    """JSON, with no header but what it needs."""
+    """A JSON response with only the necessary headers."""
 
     def __init__(self, body: bytes, status: int) -> None:
         self.body = body

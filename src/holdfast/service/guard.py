@@ -1,6 +1,6 @@
-"""Before and after every request: its id, its log line, its size, and how many there may be.
+"""Wraps every request: request id, access log, limits of size and of concurrent requests.
 
-Plain ASGI, once around everything: what it costs is paid by each request.
+It is plain ASGI around the whole application, so every request pays its cost.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 from holdfast.service.call import SLASH
 from holdfast.service.problems import (
     BodyTooLarge,
@@ -41,14 +41,14 @@ ID_HEADER = b"x-request-id"
 _SANE_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}\Z")
 HEADERS_MAX = 100
 LENGTH_DIGITS = 18
-"""Of a length that is read as a number: of 4,300 Python makes none."""
+"""Maximum digits of a Content-Length. Python refuses to convert 4,300 digits."""
 _PROCESS = uuid.uuid4().hex[:20]
 _numbers = count(1)
-"""Ids of this process, each other's successor: a random one for each would take 3 us."""
+"""Request ids of this process are consecutive: a random one for each would take 3 us."""
 
 
 class Guard:
-    """Around the application of one service."""
+    """Wraps the application of one service."""
 
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self._app = app
@@ -65,7 +65,7 @@ class Guard:
         request_id = scope["request_id"] = _request_id(named)
         held: list[Callable[[], None]] = []
         scope[HELD] = held
-        scope["app"] = self  # Makes routing raise what it refuses.
+        scope["app"] = self  # Makes routing raise its errors.
         if b"x-forwarded-proto" in named:
             self._believe(scope)
         told = Told(send, request_id)
@@ -75,7 +75,7 @@ class Guard:
         try:
             self._admit(scope)
             scope["path"] = readable(scope)
-            if b"transfer-encoding" in named:  # Else its length was announced, and seen to.
+            if b"transfer-encoding" in named:  # Otherwise the announced length was checked.
                 receive = Sized(receive, limits.body_max)
             await self._app(scope, receive, told)
         except BaseException as error:
@@ -99,7 +99,7 @@ class Guard:
                 )
 
     def _refused(self, error: BaseException, scope: Scope, task: asyncio.Task[object]) -> Response:
-        """What is told of it; raises it again if it is not for us."""
+        """The answer for an error. Raises it again if it is not an error of a request."""
         request_id = scope["request_id"]
         match error:
             case HoldfastError():
@@ -115,7 +115,7 @@ class Guard:
         raise error
 
     def _believe(self, scope: Scope) -> None:
-        """How the browser came, where a proxy that is trusted says so."""
+        """The scheme that the browser used, if a trusted proxy reports it."""
         client = scope["client"][0] if scope.get("client") else None
         said = scope["named_headers"][b"x-forwarded-proto"].decode("latin-1")
         scope["scheme"] = self._proxies.scheme(client, said) or scope["scheme"]
@@ -123,7 +123,7 @@ class Guard:
     def _admit(self, scope: Scope) -> None:
         limits = self._service.limits
         if self.under_way > limits.under_way:
-            why = f"{self.under_way} requests are under way"
+            why = f"{self.under_way} requests are running"
             raise Overloaded(why=why, retry_after_s=1)
         if len(scope["headers"]) > HEADERS_MAX:
             raise NotJson(why=f"more than {HEADERS_MAX} headers")
@@ -133,7 +133,7 @@ class Guard:
 
 
 def _unrouted(scope: Scope, error: HTTPException) -> Response:
-    """What routing itself refuses, in the shape of every refusal."""
+    """Turns an error of the routing into a problem document."""
     headers = dict(error.headers or {})
     if error.status_code == 405:
         allowed = headers.get("Allow", "")
@@ -144,7 +144,7 @@ def _unrouted(scope: Scope, error: HTTPException) -> Response:
 
 
 def _request_id(named: dict[bytes, bytes]) -> str:
-    """The caller's own if it is sane, else a new one."""
+    """The request id of the caller if it is valid, else a new one."""
     given = named.get(ID_HEADER)
     if given is not None and _SANE_ID.match(given):
         return given.decode()
@@ -152,7 +152,7 @@ def _request_id(named: dict[bytes, bytes]) -> str:
 
 
 def readable(scope: Scope) -> str:
-    """The path, decoded; an encoded slash stays inside its segment."""
+    """The decoded path. An encoded slash stays inside its segment."""
     raw: bytes = scope.get("raw_path") or scope["path"].encode()
     if b"%" not in raw:
         return str(scope["path"])
@@ -167,7 +167,7 @@ def readable(scope: Scope) -> str:
 
 
 class Told:
-    """Sends, and remembers what was told."""
+    """Sends messages and remembers the status."""
 
     __slots__ = ("_id", "_send", "begun", "status")
 
@@ -186,7 +186,7 @@ class Told:
 
 
 class Sized:
-    """Receives, and refuses more than is allowed, where no length was announced."""
+    """Receives messages and refuses too large a body that has no announced length."""
 
     __slots__ = ("_left", "_max", "_receive")
 

@@ -1,4 +1,4 @@
-"""What `/metrics` shows: requests by route and status, who waits, and how the queues stand."""
+"""The metrics of `/metrics`: requests by route and status, waiting calls, and the queues."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from holdfast.job import State
+from holdfast.core.job import State
 from holdfast.listings import tallies
 from holdfast.load import load
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 MEDIA = "text/plain; version=0.0.4; charset=utf-8"
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 QUEUES_MAX = 500
-"""Lines that have figures of their own; the busiest ones."""
+"""How many queues, the busiest ones, have their own figures."""
 
 
 class _Served:
-    """Requests of one route that ended with one status."""
+    """The requests of one route that ended with one status."""
 
     __slots__ = ("counts", "seconds")
 
@@ -35,7 +35,7 @@ class _Served:
 
 
 class Requests(Collector):
-    """Counts requests in plain numbers: a histogram of the library takes 3 us for each."""
+    """Counts requests in plain numbers: a histogram of the client library takes 3 us for each."""
 
     def __init__(self) -> None:
         self._served: dict[tuple[str, int], _Served] = {}
@@ -49,7 +49,7 @@ class Requests(Collector):
 
     def collect(self) -> Iterator[Metric]:
         family = HistogramMetricFamily(
-            "holdfast_request_seconds", "How long requests took.", labels=("route", "status")
+            "holdfast_request_seconds", "Duration of requests.", labels=("route", "status")
         )
         for (route, status), found in sorted(self._served.items()):
             ends = [*(str(bucket) for bucket in BUCKETS), "+Inf"]
@@ -59,7 +59,7 @@ class Requests(Collector):
 
 
 class Metrics:
-    """Of one process. Figures of the queues are read from the store when asked for."""
+    """The metrics of one process. Figures of the queues are read from the store on demand."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
@@ -69,17 +69,23 @@ class Metrics:
         self._waiting = Gauge(
             "holdfast_waiting", "Calls that wait for work or results.", registry=self._registry
         )
-        self._streams = Gauge("holdfast_streams", "Readers of events.", registry=self._registry)
+        self._streams = Gauge(
+            "holdfast_streams", "Readers of event streams.", registry=self._registry
+        )
         self._jobs = Gauge(
             "holdfast_jobs", "Jobs by state.", ("queue", "state"), registry=self._registry
         )
         self._oldest = Gauge(
-            "holdfast_oldest_wait_seconds", "The longest wait.", registry=self._registry
+            "holdfast_oldest_wait_seconds",
+            "Longest time that a ready job has waited.",
+            registry=self._registry,
         )
-        self._workers = Gauge("holdfast_workers", "Workers present.", registry=self._registry)
+        self._workers = Gauge(
+            "holdfast_workers", "Workers that are present.", registry=self._registry
+        )
 
     async def text(self, service: Service) -> bytes:
-        """All of it, as Prometheus reads it. Counts of a queue are over all tenants."""
+        """All metrics in the format of Prometheus. Counts of a queue are over all tenants."""
         self._waiting.set(service.waiters)
         self._streams.set(service.streams.taken)
         sums: dict[str, dict[State, int]] = {}

@@ -20,22 +20,22 @@ TEMPLATE = "#/components/schemas/{name}"
 
 PROBLEMS = {
     "400": "The body is not JSON",
-    "401": "No token, or one that does not hold",
-    "403": "The token does not allow it",
-    "404": "Not found, or another tenant's",
-    "408": "It did not happen in time",
-    "409": "The lease is lost, the state forbids it, or somebody was faster",
+    "401": "No token, or an invalid one",
+    "403": "The token does not allow the call",
+    "404": "Not found, or belongs to another tenant",
+    "408": "The request did not finish in time",
+    "409": "The lease is lost, the state forbids it, or it was changed concurrently",
     "413": "Too large",
-    "415": "The body is not announced as JSON",
-    "422": "A value is wrong; `field` names it",
-    "429": "Too many; come again after `Retry-After`",
+    "415": "The content type of the body is not JSON",
+    "422": "A value is invalid; `field` names it",
+    "429": "Too many requests; try again after `Retry-After`",
     "501": "The store cannot do it",
-    "503": "Not now; come again after `Retry-After`",
+    "503": "Temporarily unavailable; try again after `Retry-After`",
 }
 
 
 def document(routes: Sequence[Route]) -> dict[str, Any]:
-    """The whole, from the table and the shapes."""
+    """The OpenAPI document, built from the table and the shapes."""
     routes = [route for route in routes if not route.hidden]
     shapes = [shape for route in routes for shape in (route.body, route.answer) if shape]
     _, components = msgspec.json.schema_components([*shapes, Problem], ref_template=TEMPLATE)
@@ -70,7 +70,7 @@ def _operation(route: Route) -> dict[str, Any]:
         "responses": {**_answers(route), **_problems(route)},
     }
     if route.right is not None:
-        found["description"] = f"Needs the right to {route.right.value}."
+        found["description"] = f"Needs the right {route.right.value}."
     else:
         found["security"] = []
     if route.body is not None:
@@ -117,7 +117,7 @@ def _query(route: Route) -> list[dict[str, Any]]:
 
 
 def _inlined(schema: Any, components: dict[str, Any]) -> Any:
-    """Without references: the shapes of queries are not among the components."""
+    """A schema without references, because the shapes of queries are not components."""
     if isinstance(schema, list):
         return [_inlined(each, components) for each in schema]
     if not isinstance(schema, dict):
@@ -163,7 +163,7 @@ def _problems(route: Route) -> dict[str, Any]:
 
 @cache
 def page(routes: tuple[Route, ...]) -> str:
-    """The table for people: no script, no network."""
+    """A page that shows the table, without scripts and without the network."""
     parts: dict[str, list[Route]] = {}
     for route in routes:
         if not route.hidden:

@@ -1,4 +1,4 @@
-"""Mounts the dashboard into the service: its store, and who calls by the token of a cookie."""
+"""Mounts the dashboard into the service, with its store and authentication by cookie."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OWN = frozenset({_HEADER, b"x-api-key"})
 
 
 def dashboard(service: Service) -> Sequence[BaseRoute]:
-    """A `Mount`: the pages at `/` and under `/ui`."""
+    """A `Mount` for the pages at `/` and under `/ui`."""
 
     async def who(request: Request, token: str | None) -> Viewer:
         return _viewer(await service.caller(_bearing(request, token)))
@@ -45,7 +45,7 @@ def dashboard(service: Service) -> Sequence[BaseRoute]:
             endless=service.deadlines.free,
             standing=standing,
             stream=stream,
-            turn=lambda viewer: service.reads.lane(_caller(viewer)),
+            turn=lambda viewer: service.reads.admit(_caller(viewer)),
         )
     )
 
@@ -60,13 +60,13 @@ def _viewer(caller: Caller) -> Viewer:
 
 
 def _caller(viewer: Viewer) -> Caller:
-    """As much of who looks as shares go by."""
+    """The part of a caller that shares depend on."""
     rights = frozenset(Right(right) for right in viewer.rights)
     return Caller(name=viewer.name, tenant=viewer.tenant, rights=rights)
 
 
 def _bearing(request: Request, token: str | None) -> Request:
-    """The request as if its cookie were a header; a header of its own wins."""
+    """The request with its cookie as a header. An existing header takes precedence."""
     headers = request.scope["headers"]
     if token is None or any(name in _OWN for name, _ in headers):
         return request

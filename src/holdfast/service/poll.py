@@ -1,8 +1,8 @@
-"""Long polls: callers that wait for work. Of those who wait for the same, one sleeper tells all.
+"""Long polls: callers that wait for work. Callers that wait for the same work share one sleeper.
 
-A bell in the store wakes every sleeper. With one sleeper for each kind of work a new job costs one
-claim, not one for each caller: the sleeper wakes the caller that has waited longest, and whoever
-finds work wakes the next, for there may be more.
+A store wakes every sleeper. With one sleeper per kind of work, a new job costs one claim, not one
+for each caller. The sleeper wakes the caller that has waited longest. A caller that finds work
+wakes the next one, because there may be more.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from contextlib import suppress
 
 import msgspec
 
-from holdfast.errors import StoreError
-from holdfast.job import Lease, Released
-from holdfast.lifecycle import decide
+from holdfast.core.backoff import Delays
+from holdfast.core.errors import StoreError
+from holdfast.core.job import Lease, Released
+from holdfast.core.lifecycle import decide
 from holdfast.store import Claim, Store, Watch
 
 NAP_S = 5.0
-"""How long a sleeper trusts that a hint will come."""
+"""How long a sleeper sleeps if no wake-up arrives."""
 VAIN_FIRST_S = 0.002
 VAIN_MOST_S = 1.0
 """Pauses while the store says at once, again and again, that there is work, and claims find none:
@@ -34,7 +35,7 @@ Kind = tuple[tuple[str, ...] | None, tuple[str, ...] | None, tuple[str, ...]]
 
 
 class Pollers:
-    """The callers of one process that wait for work."""
+    """All callers of one process that wait for work."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -42,7 +43,7 @@ class Pollers:
         self._closed = False
 
     def close(self) -> None:
-        """Everybody is answered, with nothing."""
+        """Answers every waiting caller with no jobs."""
         self._closed = True
         for queue in self._queues.values():
             queue.end()
@@ -50,7 +51,7 @@ class Pollers:
     async def claim(
         self, claim: Claim, wait_s: float, gone: asyncio.Future[object] | None
     ) -> list[Lease]:
-        """What there is, or what comes within the time. A caller that has left gets nothing."""
+        """Claims ready jobs, waiting for the first. A disconnected caller gets nothing."""
         end_s = time.monotonic() + wait_s
         leases = await self._take(claim, gone)
         if leases or wait_s <= 0:
@@ -70,7 +71,7 @@ class Pollers:
                     queue.found(bool(leases))
                 if leases:
                     return leases
-                first = True  # It waited longest, and still does.
+                first = True  # It has waited longest and still waits.
             return []
         finally:
             queue.callers -= 1
@@ -79,7 +80,7 @@ class Pollers:
                 self._queues.pop(kind, None)
 
     async def _take(self, claim: Claim, gone: asyncio.Future[object] | None) -> list[Lease]:
-        """A claim whose answer is not lost when its caller leaves meanwhile: it is given back."""
+        """A claim whose leases are released if the caller disconnects meanwhile."""
         fresh = msgspec.structs.replace(claim, nonce=secrets.token_hex(16))
         taking = asyncio.ensure_future(self._store.claim(fresh))
         try:
@@ -93,13 +94,13 @@ class Pollers:
         return leases
 
     async def _give_back(self, leases: Sequence[Lease]) -> None:
-        """Runs elsewhere, with its attempt."""
+        """Releases the leases, without using the attempts."""
         if leases:
             await self._store.ack([decide(Released(), one.job, one.token, 0.0) for one in leases])
 
 
 class _Queue:
-    """Those who wait for one kind of work, and their sleeper."""
+    """The callers that wait for one kind of work, and their sleeper."""
 
     def __init__(self, store: Store, kind: Kind) -> None:
         self._store = store
@@ -113,7 +114,7 @@ class _Queue:
     async def wait(
         self, seconds: float, gone: asyncio.Future[object] | None, *, first: bool
     ) -> bool:
-        """True when there may be work for this caller; False when its time is over."""
+        """True if there may be work for this caller; False if its time is over."""
         if seconds <= 0:
             return False
         place: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
@@ -133,12 +134,12 @@ class _Queue:
 
     def _leave(self, place: asyncio.Future[bool]) -> None:
         if place.done():
-            self.found(True)  # It was woken, and does not look: the next one shall.
+            self.found(True)  # It was woken but does not claim, so wake the next caller.
         else:
             self._waiting.remove(place)
 
     def found(self, something: bool) -> None:
-        """What a caller that was woken found."""
+        """Records whether a woken caller found work."""
         self._vain = not something
         self._looked.set()
         if something:
@@ -155,7 +156,7 @@ class _Queue:
             self._waiting.popleft().set_result(True)
 
     async def _sleep(self) -> None:
-        pause_s = VAIN_FIRST_S
+        delays = Delays(VAIN_FIRST_S, VAIN_MOST_S)
         try:
             while self._waiting:
                 started = time.monotonic()
@@ -166,12 +167,11 @@ class _Queue:
                     return
                 self._looked.clear()
                 self._wake()
-                # Or the store would tell of the same job again, and wake everybody for it.
+                # Otherwise the store would report the same job again and wake all callers for it.
                 await self._looked.wait()
                 if self._vain and at_once:
-                    await asyncio.sleep(pause_s)
-                    pause_s = min(pause_s * 2, VAIN_MOST_S)
+                    await asyncio.sleep(delays.next_s())
                 else:
-                    pause_s = VAIN_FIRST_S
+                    delays.reset()
         finally:
             self._sleeper = None

@@ -1,4 +1,4 @@
-"""An error of ours -> a status and a body. One table; one shape (RFC 9457, problem+json)."""
+"""Maps each error to a status and a body: one table, one shape (RFC 9457, problem+json)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
-from holdfast.errors import (
+from holdfast.core.errors import (
     CodecError,
     ConfigError,
     HoldfastError,
@@ -31,11 +31,11 @@ from holdfast.service.rights import Forbidden, Unauthenticated
 
 MEDIA = "application/problem+json"
 RETRY_S = 1
-"""After which a caller may try again, where nothing better is known."""
+"""Default delay before a caller should try again."""
 
 
 class NotFound(HoldfastError):
-    """No such route, or nothing of that name."""
+    """No such route or object."""
 
     code = "NOT_FOUND"
     text = "{what}: not found"
@@ -43,26 +43,26 @@ class NotFound(HoldfastError):
 
 class MethodNotAllowed(HoldfastError):
     code = "METHOD_NOT_ALLOWED"
-    text = "{method} is not among {allowed}"
+    text = "method {method} is not supported, only {allowed}"
 
 
 class NotJson(HoldfastError):
-    """The body is not what its media type says, or not one that is read here."""
+    """The body does not match its media type, or cannot be read."""
 
     code = "MALFORMED_BODY"
     text = "body: {why}"
 
 
 class WrongMedia(HoldfastError):
-    """Refused also so that a page of another site cannot make a browser send it."""
+    """Also refused because a page of another site could make a browser send it."""
 
     code = "WRONG_MEDIA_TYPE"
-    text = "content-type: is {media!r}, only application/json is read here"
+    text = "content-type: is {media!r}, only application/json is supported"
 
 
 class BodyTooLarge(HoldfastError):
     code = "BODY_TOO_LARGE"
-    text = "body: more than the {max} bytes that are allowed"
+    text = "body: larger than the allowed {max} bytes"
 
 
 class TooManyRequests(HoldfastError):
@@ -77,7 +77,7 @@ class Overloaded(HoldfastError):
 
 class TimedOut(HoldfastError):
     code = "REQUEST_TIMEOUT"
-    text = "not done within {seconds:g} s"
+    text = "not finished within {seconds:g} s"
 
 
 STATUS: tuple[tuple[type[HoldfastError], int], ...] = (
@@ -109,11 +109,11 @@ STATUS: tuple[tuple[type[HoldfastError], int], ...] = (
     (TimedOut, 503),
     (StoreError, 503),
 )
-"""The first that fits."""
+"""The first match applies."""
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What every refusal looks like. `code` is the stable one of our error tree."""
+    """The body of every error. `code` is the stable code of the error tree."""
 
     type: str
     title: str
@@ -121,13 +121,13 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     code: str
     detail: str
     field: str | None = None
-    """What was wrong, if it was a value of the call."""
+    """The name of the invalid value, if the error concerns one."""
     retry_after_s: float | None = None
     request_id: str | None = None
 
 
 def status_of(error: HoldfastError) -> int:
-    """500 for what this table does not know: a fault of ours."""
+    """The status of an error; 500 for an error that this table does not contain."""
     return next((status for kind, status in STATUS if isinstance(error, kind)), 500)
 
 
@@ -149,19 +149,19 @@ def problem(error: HoldfastError, request_id: str | None = None) -> Problem:
 
 
 def fault(request_id: str | None) -> Problem:
-    """What is told of a fault of ours: nothing but where to look for it."""
+    """The body for an internal error: only the request id, by which the log has the details."""
     return Problem(
         type="urn:holdfast:internal",
         title="Internal",
         status=500,
         code="INTERNAL",
-        detail="an internal fault; the service's log has it under this request id",
+        detail="internal error; the log of the service has it under this request id",
         request_id=request_id,
     )
 
 
 def answer(told: Problem, headers: dict[str, str] | None = None) -> Response:
-    """As it goes out."""
+    """The response for a problem."""
     more: dict[str, Any] = dict(headers or {})
     if told.retry_after_s is not None:
         more["retry-after"] = str(max(1, round(told.retry_after_s)))

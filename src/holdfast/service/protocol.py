@@ -1,7 +1,7 @@
-"""One connection: what the server leaves unbounded is bounded here, and an answer is one write.
+"""One connection: adds the bounds that the server lacks, and sends an answer in one write.
 
-Bounded are the size of a request's head, how long it may take to come, and how many connections
-there may be.
+The bounds are the size of a request's head, the time in which it must arrive, and the number of
+connections.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from holdfast.service.settings import Limits
 
 
 class Joined:
-    """A transport that writes once for each turn of the loop.
+    """A transport that writes once per iteration of the event loop.
 
-    The server writes head and body of an answer apart, and each write wakes the client: together
-    they take 10 us less of the 90 that a request takes.
+    The server writes head and body of an answer separately, and each write wakes the client. One
+    write saves 10 us of the 90 us of a request.
     """
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
@@ -45,10 +45,10 @@ class Joined:
 
 
 def bounded(limits: Limits) -> type[HttpToolsProtocol]:
-    """The protocol of a connection with these limits."""
+    """A protocol class for connections with these limits."""
 
     class Bounded(HttpToolsProtocol):
-        """A timer only where a head has not come in one piece: nearly every one does."""
+        """Starts a timer only if a head does not arrive in one piece, which is rare."""
 
         def __init__(self, *given: Any, **named: Any) -> None:
             super().__init__(*given, **named)

@@ -1,4 +1,4 @@
-"""Whose word counts on how a browser came: proxies that end the TLS before this service."""
+"""Trusted proxies, which end TLS and report the scheme that the browser used."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import ipaddress
 import os
 from functools import lru_cache
 
-from holdfast.errors import ConfigError
+from holdfast.core.errors import ConfigError
 
 VARIABLE = "FORWARDED_ALLOW_IPS"
-"""Addresses and networks of proxies, separated by commas; `*` is everybody. As other servers."""
+"""Environment variable with trusted addresses and networks, separated by commas; `*` is all."""
 LOCAL = "127.0.0.1, ::1"
 SCHEMES = frozenset({"http", "https"})
 
 
 class Proxies:
-    """Those that are believed."""
+    """The trusted proxies."""
 
     def __init__(self, said: str) -> None:
-        """ConfigError for what is no address."""
+        """Raises ConfigError for an invalid address."""
         words = [word.strip() for word in said.split(",") if word.strip()]
         self._everybody = "*" in words
         try:
@@ -32,8 +32,8 @@ class Proxies:
         return cls(os.environ.get(VARIABLE, LOCAL))
 
     def scheme(self, client: str | None, forwarded: str) -> str | None:
-        """The scheme that X-Forwarded-Proto names: the browser's, which stands first. None where
-        it is not to be believed, or is none.
+        """The scheme that the browser used: the first value of X-Forwarded-Proto. None if the
+        sender is not trusted or the value is not a scheme.
         """
         if not self._everybody and (client is None or not self._trusted(client)):
             return None

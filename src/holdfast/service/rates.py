@@ -1,4 +1,4 @@
-"""How often one token may call: a bucket for each, in this process."""
+"""Rate limits of tokens: one token bucket for each, in this process."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections import OrderedDict
 from holdfast.service.problems import TooManyRequests
 
 CALLERS_MAX = 10_000
-"""Buckets that are kept; the one unused for longest goes first, and would be full by then."""
+"""Maximum number of buckets. The least recently used one, which is full by then, is dropped."""
 
 
 class Rates:
-    """`spend` takes one call of a caller's bucket, or refuses."""
+    """`spend` takes one token from a caller's bucket, or refuses the call."""
 
     def __init__(self, per_s: float | None, burst: int) -> None:
         self._per_s = per_s
@@ -28,7 +28,7 @@ class Rates:
         wait_s = full_at - now - self._burst * price
         if wait_s > 1e-9:
             self._full_at[key] = full_at - price
-            why = f"more than {self._per_s:g} calls a second"
+            why = f"more than {self._per_s:g} calls per second"
             raise TooManyRequests(why=why, retry_after_s=max(1, math.ceil(wait_s)))
         self._full_at[key] = full_at
         if len(self._full_at) > CALLERS_MAX:

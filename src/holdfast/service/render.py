@@ -1,4 +1,4 @@
-"""From the values of the core to the shapes of the API, and what little goes the other way."""
+"""Converts values of the core to the shapes of the API, and a few shapes back."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw
 
-from holdfast.clock import Micros, moment
-from holdfast.codec import BYTES, JSON, OBJECT, Codecs, json_fault
-from holdfast.errors import InvalidInput
-from holdfast.job import Event, JobRecord, Lease, effect_key
+from holdfast.core.clock import Micros, moment
+from holdfast.core.codec import BYTES, JSON, OBJECT, Codecs, json_fault
+from holdfast.core.errors import InvalidInput
+from holdfast.core.job import Event, JobRecord, Lease, effect_key
 from holdfast.service.wire import EventOut, JobOut, LeaseOut, ResultOut
 
 _codecs = Codecs()
@@ -24,7 +24,7 @@ def when(at: Micros | None) -> datetime | None:
 
 
 def job_out(job: JobRecord, *, payload: bool = True) -> JobOut:
-    """With its payload and its result, unless it is one of many."""
+    """A job, with its payload and result unless it is part of a list."""
     rules, envelope = job.rules, job.envelope
     body, text = _shown(envelope.codec, envelope.body) if payload else (None, None)
     result, result_text = _shown(envelope.codec, job.result) if payload else (None, None)
@@ -104,9 +104,10 @@ def event_out(event: Event) -> EventOut:
 
 
 def _shown(codec: str, body: Any) -> tuple[Raw | None, str | None]:
-    """As JSON, or in base64 where it is bytes, cannot be read here, or is not what it should be.
+    """A payload or result as JSON, or in base64 if it is bytes or not valid JSON.
 
-    What goes out unquoted is JSON beyond doubt: whoever stored it could write the answer otherwise.
+    It is inserted unquoted only if it is certainly valid JSON. Otherwise the stored text could
+    forge a part of the answer.
     """
     if body is None:
         return None, None
@@ -121,13 +122,13 @@ def _shown(codec: str, body: Any) -> tuple[Raw | None, str | None]:
         if text is not None and json_fault(text) is None:
             return Raw(text), None
     except Exception:
-        pass  # It goes as it is.
+        pass  # It is inserted unchanged.
     if not isinstance(body, bytes):
         return Raw(b'"<cannot be shown>"'), None
     return None, base64.b64encode(body).decode()
 
 
-# -- to them ---------------------------------------------------------------------------------------
+# -- from the API ----------------------------------------------------------------------------------
 
 
 def given(values: msgspec.Struct, *without: str) -> dict[str, Any]:

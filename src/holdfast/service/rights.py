@@ -1,4 +1,4 @@
-"""Who may do what: the rights of a token, and the caller they were given to."""
+"""Rights of tokens, and the caller who has them."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from enum import StrEnum
 
 import msgspec
 
-from holdfast.errors import HoldfastError
-from holdfast.scope import Scope, ScopeKind
+from holdfast.core.errors import HoldfastError
+from holdfast.core.scope import Scope, ScopeKind
 
 
 class Right(StrEnum):
-    """What a route asks for. Admin includes all others; platform includes operate, operate read.
+    """What a route requires. Admin includes all others; platform includes operate, operate read.
 
-    Platform is over tenants: a token of one tenant never has it, whatever it names (`Caller`).
+    Platform is a right over all tenants: a token of one tenant never has it (`Caller`).
     """
 
     PRODUCE = "produce"
@@ -34,8 +34,8 @@ _INCLUDED = {
 
 
 def rights(names: Iterable[Right], tenant: str | None = None) -> frozenset[Right]:
-    """These, and what they include; of one tenant, without the right to platform and what only
-    that one brings along.
+    """These rights and those that they include. For one tenant, without platform and what only
+    platform includes.
     """
     found: set[Right] = set()
     for name in names:
@@ -45,32 +45,32 @@ def rights(names: Iterable[Right], tenant: str | None = None) -> frozenset[Right
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
-    """Who calls. Made by `auth`, asked by every handler."""
+    """The caller of a request. `auth` creates it, every handler checks it."""
 
     name: str
-    """For logs and as the author of changes; never the token itself."""
+    """The name for logs and as the author of changes; never the token itself."""
     tenant: str | None
-    """None may act for any tenant and names one by header."""
+    """None: it may act for any tenant and names one by header."""
     rights: frozenset[Right]
     queues: tuple[str, ...] | None = None
-    """None is every queue."""
+    """None: every queue."""
     types: tuple[str, ...] | None = None
     until: float | None = None
-    """When its token ends, in seconds since 1970: a stream does not outlive it. None is never."""
+    """When its token expires, in seconds since 1970; streams end then too. None: never."""
 
     @property
     def over(self) -> bool:
-        """Whether its token has ended meanwhile."""
+        """Whether its token has expired."""
         return self.until is not None and time.time() >= self.until
 
     @property
     def key(self) -> str:
-        """What rate limits count by."""
+        """The key for rate limits."""
         return f"{self.name}/{self.tenant or ''}"
 
     @property
     def platform(self) -> bool:
-        """Whether it acts for the platform, which sets what a tenant may not change."""
+        """Whether it acts for the platform, which may set what a tenant may not change."""
         return self.tenant is None and Right.PLATFORM in self.rights
 
     def may_queue(self, queue: str) -> bool:
@@ -86,36 +86,36 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     def may_scope(self, scope: Scope) -> bool:
         """Whether it may act on a scope: change it, hold its slots, count it.
 
-        A token for some queues may act on the scopes of these queues alone. A tenant and a group
-        reach over queues that may be others'.
+        A token for some queues may act only on the scopes of these queues, because a tenant and a
+        group include other queues.
         """
         if self.tenant is not None and scope.tenant != self.tenant:
             return False
         return self.queues is None or (scope.kind is ScopeKind.QUEUE and self.may_queue(scope.part))
 
     def may_look(self, scope: Scope) -> bool:
-        """Whether it may read the limits and the pause of a scope: also those of its tenant and of
-        groups, for they hold its own jobs back.
+        """Whether it may read the limits and the pause of a scope. It may read those of its tenant
+        and of groups, because they limit its own jobs.
         """
         return self.may_scope(scope) or (
             self.tenant in (None, scope.tenant) and scope.kind is not ScopeKind.QUEUE
         )
 
     def check_scope(self, scope: Scope) -> None:
-        """Forbidden unless it may act on the scope. The one rule for every way in."""
+        """Raises Forbidden unless it may act on the scope. All routes use this rule."""
         if self.tenant is not None and scope.tenant != self.tenant:
             raise Forbidden(why="this token is for another tenant")
         if scope.kind is ScopeKind.QUEUE:
             self.check_queue(scope.part)
         elif not self.may_scope(scope):
-            raise Forbidden(why="this token is for some queues; it may act on those only")
+            raise Forbidden(why="this token is for some queues and may act only on those")
 
     def check_type(self, type: str) -> None:
         if not self.may_type(type):
             raise Forbidden(why=f"this token is not for jobs of type {type!r}")
 
     def queues_of(self, asked: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        """The queues asked for, or all that it may; Forbidden for one that it may not."""
+        """The requested queues, or all of its own. Raises Forbidden for a queue of others."""
         if self.queues is None:
             return asked
         for queue in asked or ():
@@ -124,14 +124,14 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Unauthenticated(HoldfastError):
-    """No token, or one that does not hold."""
+    """No token, or an invalid one."""
 
     code = "UNAUTHENTICATED"
     text = "{why}"
 
 
 class Forbidden(HoldfastError):
-    """The token holds, and does not allow this."""
+    """The token is valid, but does not allow the call."""
 
     code = "FORBIDDEN"
     text = "{why}"

@@ -11,7 +11,7 @@ from holdfast.service import scope_wire, wire
 from holdfast.service.api import (
     dead,
     events,
-    holding,
+    holds,
     jobs,
     scopes,
     settings,
@@ -216,8 +216,8 @@ def _store() -> Iterator[Route]:
     yield line("events", READ, storage.events)
     yield line("settings", READ, settings.settings)
     yield line("put", OPERATE, settings.put)
-    yield line("holds", READ, holding.holds)
-    yield line("hold", WORK, holding.hold)
+    yield line("holds", READ, holds.holds)
+    yield line("hold", WORK, holds.hold)
     yield line("wait", WORK, storage.wait, waits=True)
     yield line("watch", READ, storage.watch, waits=True)
 

@@ -1,4 +1,4 @@
-"""From a service to an open port: sockets, the server, the upkeep, a worker beside it, the end."""
+"""Runs a service: sockets, the server, the upkeep, an optional worker, and the shutdown."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from typing import Any
 import uvicorn
 
 from holdfast.app import App
-from holdfast.errors import ConfigError
-from holdfast.roster import fresh_name
+from holdfast.core.errors import ConfigError
 from holdfast.service.app import Mount, application
 from holdfast.service.protocol import bounded
 from holdfast.service.service import Service
 from holdfast.upkeep.leader import Upkeep
 from holdfast.worker.signals import draining
 from holdfast.worker.worker import Worker
+from holdfast.worker_registry import fresh_name
 
 Beside = Callable[[asyncio.Event], Coroutine[Any, Any, None]]
-"""What else is to run until the event is set."""
+"""Further work that runs until the event is set."""
 BACKLOG = 1024
 KEEP_ALIVE_S = 30
 DRAIN_S = 15
-"""How long requests under way may take to end."""
+"""How long running requests may take to finish at shutdown."""
 
 
 def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
-    """A bound socket; `shared` with other processes that bind the same."""
+    """A bound socket. With `shared`, other processes can bind the same port."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # The protocol is named: asyncio sends without delay (TCP_NODELAY) only where it sees it, and
-    # without that each answer waits some 40 ms for the client's acknowledgement.
+    # Name the protocol: only then asyncio sets TCP_NODELAY, and
+    # without it each answer waits about 40 ms for the client's acknowledgement.
     bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if shared:
@@ -47,7 +47,7 @@ def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach it."""
+    """Whether only this machine can reach the address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -55,7 +55,7 @@ def is_loopback(host: str) -> bool:
 
 
 class _Server(uvicorn.Server):
-    """Tells the service of the end at once, so that nobody is waited for who only waits."""
+    """Tells the service of the shutdown at once, so that long polls end and are not waited for."""
 
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)
@@ -80,7 +80,7 @@ async def serve(
     upkeep: bool = True,
     beside: Sequence[Beside] = (),
 ) -> None:
-    """Serves until a signal; then ends what waits, lets the rest finish, and drains the worker."""
+    """Serves until a signal. Then ends waiting calls, lets others finish, and drains the worker."""
     config = uvicorn.Config(
         application(service, mounts=mounts, owns_store=False),
         http=bounded(service.limits),

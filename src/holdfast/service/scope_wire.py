@@ -1,4 +1,4 @@
-"""What travels over the native API about scopes: counts, limits, pauses, slots. See `wire.py`."""
+"""The shapes of the native API for scopes: counts, limits, pauses, slots. See `wire.py`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, UnsetType
 
-from holdfast.job import State
-from holdfast.scope import ScopeKind, ScopeSettings
+from holdfast.core.job import State
+from holdfast.core.scope import ScopeKind, ScopeSettings
 from holdfast.service.wire import Out, Strict
 
 
 class TallyOut(Out):
-    """How many jobs a queue, a group or the tenant has in each state."""
+    """The number of jobs of a queue, a group or the tenant in each state."""
 
     name: str
     counts: Mapping[State, int]
@@ -28,7 +28,7 @@ class TalliesOut(Out):
 
 
 class ScopeOut(Out):
-    """Limits, weight, pause of a scope, and the version to change it from; 0 is nothing set."""
+    """Limits, weight and pause of a scope, and their version; 0: nothing is set."""
 
     kind: ScopeKind
     name: str
@@ -39,7 +39,7 @@ class ScopeOut(Out):
 class ScopesOut(Out):
     scopes: Sequence[ScopeOut]
     cursor: str | None = None
-    """Pass it as `after` for the next page; not there at the end."""
+    """Pass it as `after` to get the next page; missing on the last page."""
 
 
 class GroupRulesIn(Strict):
@@ -50,7 +50,7 @@ class GroupRulesIn(Strict):
 
 
 class CeilingIn(Strict):
-    """How high a tenant may set the limits of the scope: with the right to platform."""
+    """How high a tenant may set the limits of the scope; needs the right platform."""
 
     max_running: Annotated[int, Meta(ge=1)] | UnsetType | None = UNSET
     rate: str | UnsetType | None = UNSET
@@ -58,10 +58,10 @@ class CeilingIn(Strict):
 
 
 class ScopeIn(Strict):
-    """What to change; null takes a limit away, what is not named stays."""
+    """The changes. null removes a limit; fields that are not named stay unchanged."""
 
     expect: Annotated[int, Meta(ge=0)] | UnsetType = UNSET
-    """The version it was read at: refused when somebody changed it since."""
+    """Fails unless this is the current version."""
     max_running: Annotated[int, Meta(ge=1)] | UnsetType | None = UNSET
     rate: str | UnsetType | None = UNSET
     burst: Annotated[int, Meta(ge=1)] | UnsetType = UNSET
@@ -79,7 +79,7 @@ class PauseIn(Strict):
 
 
 class SlotIn(Strict):
-    """How long to hold the place; holding it again moves the end."""
+    """How long to hold the slot. Holding it again renews it."""
 
     seconds: Annotated[float, Meta(gt=0)]
     note: Annotated[str, Meta(max_length=1024)] = ""

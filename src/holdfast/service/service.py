@@ -1,4 +1,4 @@
-"""What all requests share: the store, the coalescers, who may call, and how much is under way."""
+"""What all requests share: the store, the coalescers, authentication, and concurrency limits."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from typing import Protocol
 from starlette.requests import Request
 
 from holdfast.coalesce import Coalescer
-from holdfast.codec import Codecs
 from holdfast.config import Config
+from holdfast.core.bounds import BATCH_MAX
+from holdfast.core.codec import Codecs
+from holdfast.core.job import NewJob, again
+from holdfast.core.lifecycle import Transition
+from holdfast.dispatch import dispatched
 from holdfast.enqueue import Enqueuer
-from holdfast.job import NewJob, again
-from holdfast.lifecycle import Transition
-from holdfast.limits import BATCH_MAX
 from holdfast.service.deadlines import Deadlines
 from holdfast.service.metrics import Metrics
 from holdfast.service.poll import Pollers
@@ -23,7 +24,7 @@ from holdfast.service.presences import Presences
 from holdfast.service.rates import Rates
 from holdfast.service.rights import Caller
 from holdfast.service.settings import Limits
-from holdfast.service.shares import Lanes, Places
+from holdfast.service.shares import ReadLimits, ShareLimit
 from holdfast.store import Acked, Enqueued, Extended, Extension, Store
 from holdfast.store_clock import StoreClock
 from holdfast.tenant import Tenant
@@ -31,19 +32,19 @@ from holdfast.typed import Registry
 from holdfast.types import Types
 
 HELD = "holdfast.held"
-"""Where a request's scope lists what gives the places back that it has taken."""
+"""Key of the request's scope with the functions that release what it has taken."""
 PENDING_MAX = 10_000
-"""Single calls that may wait for a batch."""
+"""Maximum single calls that wait for a batch."""
 
 
 class Auth(Protocol):
-    """Tells who calls; Unauthenticated when nobody can tell."""
+    """Identifies the caller. Raises Unauthenticated if that is not possible."""
 
     async def caller(self, request: Request) -> Caller: ...
 
 
 class Service:
-    """One for each process."""
+    """The shared state; one for each process."""
 
     def __init__(
         self,
@@ -54,9 +55,9 @@ class Service:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.store = store
+        store = self.store = dispatched(store)
         self.clock = clock
-        """Seconds; tells when to ask again whether a token still holds."""
+        """A clock in seconds, for repeated checks of tokens."""
         self.limits = (limits or Limits()).checked()
         self.config = config or Config()
         self.codecs = Codecs()
@@ -81,32 +82,32 @@ class Service:
         self.store_clock = StoreClock(store)
         self.presences = Presences()
         self.claims: dict[str, object] = {}
-        """The last call of each claim that is under way, by nonce: a repeated one is the second."""
+        """The last call of each current claim, by its nonce, to recognise a repeated claim."""
         of = self.limits
-        self.under_way = Places("under_way", of.under_way, of.share)
-        self.waiting = Places("waiting", of.waiting, of.share)
-        self.streams = Places("streams", of.streams, of.share)
-        self.reads = Lanes(of.reads)
+        self.under_way = ShareLimit("under_way", of.under_way, of.share)
+        self.waiting = ShareLimit("waiting", of.waiting, of.share)
+        self.streams = ShareLimit("streams", of.streams, of.share)
+        self.reads = ReadLimits(of.reads)
         self.closing = False
-        """Set at the end: who waits is answered at once."""
+        """Set at shutdown, so that waiting calls are answered at once."""
 
     async def caller(self, request: Request) -> Caller:
-        """Who calls, if it may call now."""
+        """The caller, if it may call now."""
         return self.admitted(request, await self.known(request))
 
     async def known(self, request: Request) -> Caller:
-        """Who calls, however often it did."""
+        """The caller, without a check of its rate."""
         return await self._auth.caller(request)
 
     def admitted(self, request: Request, caller: Caller) -> Caller:
-        """The caller, if it has not called too often, and has a place for one call more."""
+        """The caller, if its rate and its share of concurrent requests allow another call."""
         self._rates.spend(caller.key)
-        if not request.scope.get(HELD, True):  # Else it has been asked before.
+        if not request.scope.get(HELD, True):  # Otherwise it was checked before.
             self.hold(request, self.under_way, caller)
         return caller
 
-    def hold(self, request: Request, places: Places, caller: Caller) -> None:
-        """A place for as long as the request lasts; the guard gives it back."""
+    def hold(self, request: Request, places: ShareLimit, caller: Caller) -> None:
+        """Takes a place for the duration of the request; the guard releases it."""
         whose = places.take(caller)
         request.scope[HELD].append(partial(places.give, whose))
 
@@ -118,6 +119,6 @@ class Service:
         return self.waiting.taken
 
     def close(self) -> None:
-        """Ends all waiting."""
+        """Ends all waiting calls."""
         self.closing = True
         self.pollers.close()

@@ -1,7 +1,7 @@
-"""What callers share: each gets its part of the places, and the rest is left for others.
+"""Limits that callers share: no caller can use up more than its share of one.
 
-A caller is a tenant, whichever of its tokens it uses; a token that may act for any tenant is one by
-itself. Who may do everything for everybody is the platform, and is not held to a share.
+A caller is a tenant, whichever of its tokens it uses; a token that may act for any tenant is a
+caller by itself. An admin of every tenant is the platform, which is not limited to a share.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ RETRY_AFTER_S = 1
 
 
 def owner(caller: Caller) -> str | None:
-    """Whose share a call takes of; None is nobody's."""
+    """The caller whose share a call counts against; None: not limited."""
     if caller.tenant is not None:
         return f"tenant/{caller.tenant}"
     return None if Right.ADMIN in caller.rights else f"token/{caller.name}"
 
 
-class Places:
-    """Places of one kind. `share` is how large a part of them one caller may have at a time."""
+class ShareLimit:
+    """A limit on open calls of one kind; `share` is the part of it that one caller may use."""
 
     def __init__(self, limit: str, most: int, share: float) -> None:
         self._limit = limit
@@ -35,7 +35,7 @@ class Places:
         self.taken = 0
 
     def take(self, caller: Caller) -> str | None:
-        """A place, which `give` takes back; refused by the name of the limit."""
+        """Takes a place, which `give` releases. The refusal names the limit."""
         if self.taken >= self._most:
             why = f"{self._limit}: all {self._most} places are taken"
             raise Overloaded(why=why, retry_after_s=RETRY_AFTER_S)
@@ -57,7 +57,7 @@ class Places:
 
     @contextmanager
     def place(self, caller: Caller) -> Iterator[None]:
-        """One for the time of the block."""
+        """Takes a place for the duration of the block."""
         whose = self.take(caller)
         try:
             yield
@@ -65,25 +65,25 @@ class Places:
             self.give(whose)
 
 
-class Lanes:
-    """A caller has so many reads under way; its next ones wait for them, and nobody else does."""
+class ReadLimits:
+    """A limit on the open reads of each caller: its further reads wait, those of others do not."""
 
     def __init__(self, each: int) -> None:
         self._each = each
-        self._lanes: dict[str, tuple[asyncio.Semaphore, list[None]]] = {}
+        self._limits: dict[str, tuple[asyncio.Semaphore, list[None]]] = {}
 
     @asynccontextmanager
-    async def lane(self, caller: Caller) -> AsyncIterator[None]:
+    async def admit(self, caller: Caller) -> AsyncIterator[None]:
         whose = owner(caller)
         if whose is None:
             yield
             return
-        lane, users = self._lanes.setdefault(whose, (asyncio.Semaphore(self._each), []))
+        limit, users = self._limits.setdefault(whose, (asyncio.Semaphore(self._each), []))
         users.append(None)
         try:
-            async with lane:
+            async with limit:
                 yield
         finally:
             users.pop()
             if not users:
-                del self._lanes[whose]
+                del self._limits[whose]

@@ -1,4 +1,4 @@
-"""Whether who stays may still stay: a key that was removed ends what it began."""
+"""Repeated checks of long requests: removing a key ends the requests that it started."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 from holdfast.service.rights import Caller, Unauthenticated
 
 if TYPE_CHECKING:
     from holdfast.service.service import Service
 
 RECHECK_S = 10.0
-"""How often a stream, a live page or a long poll asks again who calls."""
+"""How often a stream, a live page or a long poll authenticates again."""
 
 
 class Standing:
-    """Of one request that lasts. Asks by the service's clock, and only when it is time."""
+    """The check of one long request. It authenticates again only when the interval has passed."""
 
     def __init__(self, service: Service, request: Request, same: Callable[[Caller], bool]) -> None:
-        """`same` tells whether a caller is still the one who began."""
+        """`same` says whether a caller is still the one that started the request."""
         self._service = service
         self._request = request
         self._same = same
         self._asked = service.clock()
 
     async def holds(self) -> bool:
-        """False once the token does not hold any more, or grants something else."""
+        """False if the token is no longer valid or its rights have changed."""
         now = self._service.clock()
         if now - self._asked < RECHECK_S:
             return True
@@ -40,6 +40,6 @@ class Standing:
         return not caller.over and self._same(caller)
 
     async def check(self) -> None:
-        """Unauthenticated instead of False."""
+        """Raises Unauthenticated instead of returning False."""
         if not await self.holds():
-            raise Unauthenticated(why="the token does not hold any more, or grants something else")
+            raise Unauthenticated(why="the token is no longer valid, or its rights have changed")

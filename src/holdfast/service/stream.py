@@ -1,4 +1,4 @@
-"""Event streams: server-sent events with heartbeats. Readers are bounded, and so are arrears."""
+"""Event streams: server-sent events with keep-alive comments and a bounded number of readers."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from typing import Any
 import msgspec
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
-from holdfast.limits import PAGE_MAX
+from holdfast.core.bounds import PAGE_MAX
 from holdfast.service.call import Call
 from holdfast.service.render import event_out
 from holdfast.store import Watch
 
 BEAT_S = 15
-"""Between comments that keep proxies from closing a quiet stream."""
+"""Time between comments, which keep proxies from closing an idle stream."""
 SEND_S = 30
-"""A reader that takes nothing for this long is cut off; it may come again with its last id."""
+"""A reader that accepts nothing for this long is disconnected; it can resume with its last id."""
 NAP_S = 1.0
 
 _encode = msgspec.json.Encoder().encode
 
 
 def stream(call: Call, after: int, job_id: str | None) -> EventSourceResponse:
-    """The response; refused when there are too many readers already, or too many of this caller."""
+    """The response. Refused if there are too many readers, in total or of this caller."""
     service = call.service
     service.hold(call.request, service.streams, call.caller)
     service.deadlines.free()
@@ -34,17 +34,17 @@ def stream(call: Call, after: int, job_id: str | None) -> EventSourceResponse:
 
 
 async def _facts(call: Call, after: int, job_id: str | None) -> AsyncIterator[Any]:
-    """A page at a time: what a slow reader has not taken waits in the store, not here."""
+    """Sends page by page: events that a slow reader has not read stay in the store."""
     service, caller = call.service, call.caller
     if after == -1:
         after = (await service.store.events(call.tenant, -1, 1, job_id)).cursor
-        # At once, so that a reader knows where it stands before anything has happened.
+        # Sent at once, so that a reader knows its cursor before the first event.
         yield ServerSentEvent(comment="following", id=str(after))
     standing = call.standing()
     while not (service.closing or caller.over) and await standing.holds():
         page = await service.store.events(call.tenant, after, PAGE_MAX, job_id)
         if page.lost:
-            # Before the page: who is cut off here comes again for it.
+            # Before the page: a reader that is disconnected here can resume before it.
             start = page.events[0].cursor - 1 if page.events else page.cursor
             yield ServerSentEvent(event="gap", id=str(start), data="{}")
         for event in page.events:

@@ -1,4 +1,4 @@
-"""The shapes that go in and out of the native API. Instants are RFC 3339, lengths are seconds."""
+"""The shapes of the native API. Instants are RFC 3339, durations are in seconds."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import Annotated
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from holdfast.job import EventKind, Reason, State
-from holdfast.limits import (
+from holdfast.core.bounds import (
     BATCH_MAX,
     CLAIM_MAX,
     EXCLUDE_MAX,
@@ -29,18 +28,19 @@ from holdfast.limits import (
     TYPE_MAX,
     WORKER_MAX,
 )
-from holdfast.redact import Redacted
-from holdfast.retry import RetryPolicy
-from holdfast.scope import GateKind
+from holdfast.core.job import EventKind, Reason, State
+from holdfast.core.redact import Redacted
+from holdfast.core.retry import RetryPolicy
+from holdfast.core.scope import BlockerKind
 from holdfast.service.problems import Problem
 
 
 class Strict(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What comes in: a field that does not exist is a mistake, and told."""
+    """Base of request shapes: an unknown field is an error."""
 
 
 class Out(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What goes out: what has no value is left out."""
+    """Base of response shapes: fields without a value are omitted."""
 
 
 TypeName = Annotated[str, Meta(min_length=1, max_length=TYPE_MAX)]
@@ -55,7 +55,7 @@ Seconds = Annotated[float, Meta(ge=0)]
 
 
 class NewJobIn(Strict):
-    """A job to be. The payload is any JSON, or bytes in base64."""
+    """A job to enqueue. The payload is any JSON, or bytes in base64."""
 
     type: TypeName
     payload: Raw | UnsetType = UNSET
@@ -88,10 +88,10 @@ class NewJobsIn(Strict):
 
 
 class EnqueuedOut(Out):
-    """`created` is false when the id or the key led to an earlier job.
+    """`created` is false if the id or the key belongs to an existing job.
 
-    `type_known` is false when no app has published the type: the job has default rules, and waits
-    for a worker that knows it.
+    `type_known` is false if no app has published the type. Then the job has default rules and waits
+    for a worker that knows the type.
     """
 
     id: str
@@ -102,7 +102,7 @@ class EnqueuedOut(Out):
 
 class EnqueuedManyOut(Out):
     jobs: Sequence[EnqueuedOut]
-    """In the order of the call."""
+    """The answers, in the order of the call."""
 
 
 class PriorityIn(Strict):
@@ -110,7 +110,7 @@ class PriorityIn(Strict):
 
 
 class TimeIn(Strict):
-    """Either of them."""
+    """The answer for one job: an answer or an error."""
 
     delay: Seconds | UnsetType = UNSET
     run_at: Annotated[datetime, Meta(tz=True)] | UnsetType = UNSET
@@ -120,7 +120,7 @@ class TimeIn(Strict):
 
 
 class JobOut(Out):
-    """A job as the store knows it. Never carries the token of its lease."""
+    """A job as stored. It never contains the lease token."""
 
     id: str
     tenant: str
@@ -135,9 +135,9 @@ class JobOut(Out):
     run_at: datetime
     codec: str
     payload: Raw | None = None
-    """Left out of lists, and where it is bytes."""
+    """Omitted in lists, and if it is bytes."""
     payload_base64: str | None = None
-    """Where it is no JSON; `codec` says what it is."""
+    """Set if it is not JSON; `codec` names the format."""
     version: int = 1
     key: str | None = None
     group: str | None = None
@@ -159,18 +159,18 @@ class JobOut(Out):
 class JobsOut(Out):
     jobs: Sequence[JobOut]
     cursor: str | None = None
-    """Where the next page goes on; not there on the last."""
+    """The cursor of the next page; missing on the last page."""
 
 
 class ResultOut(Out):
-    """`done` is false when the wait ended first."""
+    """`done` is false if the wait ended before the job."""
 
     id: str
     state: State
     done: bool
     result: Raw | None = None
     result_base64: str | None = None
-    """Where it is no JSON; `codec` says what it is."""
+    """Set if it is not JSON; `codec` names the format."""
     codec: str | None = None
     reason: Reason | None = None
     error: str | None = None
@@ -179,7 +179,7 @@ class ResultOut(Out):
 class CanceledOut(Out):
     id: str
     canceled: bool
-    """False when it had already ended otherwise."""
+    """False if it had already ended in another state."""
 
 
 class ReplayedOut(Out):
@@ -191,8 +191,8 @@ class DeletedOut(Out):
     deleted: bool
 
 
-class GateOut(Out):
-    kind: GateKind
+class BlockerOut(Out):
+    kind: BlockerKind
     words: str
     scope: str | None = None
     until: datetime | None = None
@@ -200,11 +200,11 @@ class GateOut(Out):
 
 
 class ExplainedOut(Out):
-    """Why a job does not run now. No gates: it can be claimed at once."""
+    """Why a job does not run now. Without blockers it can be claimed at once."""
 
     id: str
     state: State
-    gates: Sequence[GateOut]
+    gates: Sequence[BlockerOut]
     ahead: int | None = None
     tenants: int | None = None
     not_before: datetime | None = None
@@ -215,7 +215,7 @@ class ExplainedOut(Out):
 
 
 class ClaimIn(Strict):
-    """How many jobs for how long. `wait` is how long to wait for the first of them."""
+    """A claim: how many jobs, and for how long. `wait` is how long to wait for the first job."""
 
     worker: Annotated[str, Meta(min_length=1, max_length=WORKER_MAX)] = "http"
     limit: Annotated[int, Meta(ge=1, le=CLAIM_MAX)] = 1
@@ -230,9 +230,9 @@ class LeaseOut(Redacted, Out):
     token: str
     until: datetime
     fence: int
-    """Grows with each lease of the id, also when the id is used again: for your own stores."""
+    """A number that grows with each lease of the id, also if the id is reused."""
     effect_key: str
-    """The same for every attempt of this job: the idempotency key of its effects."""
+    """The idempotency key for effects: the same for every attempt of this job."""
 
 
 class LeasesOut(Out):
@@ -247,7 +247,7 @@ class OutcomeName(StrEnum):
 
 
 class AckIn(Redacted, Strict):
-    """What became of one lease. `retry: false` fails the job for good."""
+    """The outcome of one lease. `retry: false` fails the job for good."""
 
     id: JobId
     token: Token
@@ -257,7 +257,7 @@ class AckIn(Redacted, Strict):
     error: str | UnsetType = UNSET
     retry: bool | UnsetType = UNSET
     after: Seconds | UnsetType = UNSET
-    """Of a failure, a release or a snooze: how long until it may run again."""
+    """For a failure, a release or a snooze: the delay until it may run again."""
 
 
 class AcksIn(Strict):
@@ -299,7 +299,7 @@ class ExtendsOut(Out):
 
 
 class DoneOut(Out):
-    """How many were changed, and where the next step goes on; not there at the end."""
+    """The number of changed jobs, and the cursor of the next step; missing at the end."""
 
     done: int
     cursor: str | None = None
@@ -321,12 +321,12 @@ class EventOut(Out):
     until: datetime | None = None
     note: str | None = None
     by: str | None = None
-    """Which operator did it, and why."""
+    """The operator and the reason."""
 
 
 class EventsOut(Out):
     events: Sequence[EventOut]
     cursor: int
-    """Pass it as `after` to go on."""
+    """Pass it as `after` to get the next page."""
     lost: bool = False
-    """Events before these were pruned before they were read."""
+    """Whether events before these were pruned."""

@@ -6,8 +6,9 @@ import importlib
 from typing import Any
 from urllib.parse import urlsplit
 
-from holdfast.clock import Clock
-from holdfast.errors import MissingExtra, UnknownStore, did_you_mean
+from holdfast.core.clock import Clock
+from holdfast.core.errors import MissingExtra, UnknownStore, did_you_mean
+from holdfast.dispatch import Dispatcher
 from holdfast.store import Store
 
 # scheme -> (module, class, extra that brings its driver)
@@ -26,8 +27,8 @@ STORES: dict[str, tuple[str, str, str | None]] = {
 }
 
 
-def open_store(url: str, clock: Clock | None = None) -> Store:
-    """The store of a URL, not opened yet.
+def open_store(url: str, clock: Clock | None = None) -> Dispatcher:
+    """The store of a URL, behind its dispatcher, not opened yet.
 
     Errors name the scheme, the setting or the missing extra.
     """
@@ -47,4 +48,4 @@ def open_store(url: str, clock: Clock | None = None) -> Store:
             field="store", what=f"{scheme}://", package=error.name, extra=extra
         ) from None
     store: Store = kind.from_url(url, clock)
-    return store
+    return Dispatcher(store)

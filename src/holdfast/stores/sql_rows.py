@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from holdfast.clock import Micros
-from holdfast.job import Envelope, EventKind, JobRecord, Reason, Rules, State
-from holdfast.lifecycle import seen
+from holdfast.core.clock import Micros
+from holdfast.core.job import Envelope, EventKind, JobRecord, Reason, Rules, State
+from holdfast.core.lifecycle import seen
 
 STATES = {state.value: state for state in State}
 REASONS = {reason.value: reason for reason in Reason}

@@ -1,10 +1,10 @@
-"""What options of store URLs may say: readers that the stores share. Errors name the option."""
+"""Readers of options in store URLs, shared by the stores. Errors name the option."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from holdfast.errors import ConfigError, did_you_mean
+from holdfast.core.errors import ConfigError, did_you_mean
 
 SECONDS_MAX = 3600.0
 

@@ -1,4 +1,4 @@
-"""Tools for the tests of those who build on Holdfast."""
+"""Tools for tests of programs that use Holdfast."""
 
 from __future__ import annotations
 

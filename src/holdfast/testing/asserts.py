@@ -1,4 +1,4 @@
-"""What a test of an application wants to say about its jobs."""
+"""Assertions about the jobs of an application."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import Any
 import msgspec
 
 from holdfast.app import App
-from holdfast.job import TERMINAL, JobRecord, Reason, State
+from holdfast.core.job import TERMINAL, JobRecord, Reason, State
 from holdfast.store import Find, Selection
 from holdfast.typed import Job, JobFunction
 
 OPEN = tuple(state for state in State if state not in TERMINAL)
 SHOWN_MAX = 10
-"""Jobs that a failed assert lists."""
+"""Maximum jobs that a failed assertion lists."""
 
 Named = str | type[Job] | JobFunction[..., Any]
 """A job type: its name, its class, or its function."""
 
 
 async def assert_enqueued(app: App, tenant: str, type: Named, /, **fields: Any) -> JobRecord:
-    """The newest job of this type that is not finished and whose payload has these fields.
+    """The newest unfinished job of this type whose payload has these fields.
 
-    AssertionError lists what is there instead.
+    The AssertionError lists the jobs that exist instead.
     """
     jobs = await _open_jobs(app, tenant)
     for job in jobs:
@@ -33,7 +33,7 @@ async def assert_enqueued(app: App, tenant: str, type: Named, /, **fields: Any) 
 
 
 async def assert_not_enqueued(app: App, tenant: str, type: Named, /, **fields: Any) -> None:
-    """No unfinished job of this type has these fields."""
+    """Asserts that no unfinished job of this type has these fields."""
     for job in await _open_jobs(app, tenant):
         if job.type == _name(app, type) and _has(app, job, fields):
             raise AssertionError(f"{tenant} has one enqueued: {_told(app, job)}")
@@ -42,7 +42,7 @@ async def assert_not_enqueued(app: App, tenant: str, type: Named, /, **fields: A
 async def assert_state(
     app: App, tenant: str, job_id: str, state: State | str, *, reason: Reason | str | None = None
 ) -> JobRecord:
-    """The job, which has this state and, if it failed, this reason."""
+    """Asserts the state of a job and, if given, its reason. Returns the job."""
     job = await app.tenant(tenant).get(job_id)
     if job.state != state or (reason is not None and job.reason != reason):
         wanted = f"{State(state)}" + (f" ({reason})" if reason is not None else "")

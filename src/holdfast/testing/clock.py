@@ -1,17 +1,17 @@
-"""A clock that stands still until told: time for tests that never sleep."""
+"""A clock that tests move by hand, so that no test has to sleep."""
 
 from __future__ import annotations
 
 import threading
 
-from holdfast.clock import Micros, micros
+from holdfast.core.clock import Micros, micros
 
 START: Micros = 1_767_225_600_000_000
-"""2026-01-01T00:00:00Z, where a new ManualClock stands."""
+"""2026-01-01T00:00:00Z, the start of a new ManualClock."""
 
 
 class ManualClock:
-    """Satisfies `holdfast.clock.Clock`. Any thread may read and move it; it never runs backwards.
+    """A `Clock` that tests move. Any thread may read and move it; it never runs backwards.
 
     >>> clock = ManualClock()
     >>> store = open_store("memory://", clock)
@@ -26,7 +26,7 @@ class ManualClock:
         return self._now
 
     def advance(self, seconds: float) -> Micros:
-        """Moves on by this many seconds, rounded up to whole microseconds; returns the instant."""
+        """Advances the time by seconds, rounded up to whole microseconds. Returns the instant."""
         length = micros(seconds)
         if length < 0:
             raise ValueError(f"time does not run backwards: advance({seconds})")
@@ -35,7 +35,7 @@ class ManualClock:
             return self._now
 
     def set(self, at: Micros) -> Micros:
-        """Moves on to this instant; returns it."""
+        """Advances the time to this instant. Returns it."""
         with self._lock:
             if at < self._now:
                 raise ValueError(f"time does not run backwards: set({at}) at {self._now}")

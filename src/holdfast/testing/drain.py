@@ -1,6 +1,7 @@
-"""Runs an app's due jobs right here: no worker, no threads but those of plain handlers, no waiting.
+"""Runs the due jobs of an app in the current task: no worker, no waiting, threads only for plain
+handlers.
 
-What runs a job and what settles it are the worker's own: the Runner and the Acker.
+It uses the Runner and the Acker of the worker.
 """
 
 from __future__ import annotations
@@ -11,22 +12,22 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.ack import Acker, Settlement
+from holdfast.ack import Acker, PendingAck
 from holdfast.app import App
-from holdfast.clock import micros
-from holdfast.job import JobRecord, Lease, Outcome
+from holdfast.core.clock import micros
+from holdfast.core.job import JobRecord, Lease, Outcome
 from holdfast.store import Acked, Claim
-from holdfast.worker.lease import Holding
+from holdfast.worker.lease import ActiveJob
 from holdfast.worker.pool import Threads
 from holdfast.worker.run import Runner
 
 DRAIN_MAX = 10_000
-"""Runs of one drain, unless told otherwise: a job that snoozes for ever must not hang a test."""
+"""Default maximum of runs, so that a job that snoozes for ever does not hang a test."""
 NAME = "drain"
 
 
 class Drained(msgspec.Struct, frozen=True):
-    """One run: the job as it was claimed, what its handler did, and what the store made of it."""
+    """One run: the job as claimed, the outcome of its handler, and the answer of the store."""
 
     job: JobRecord
     outcome: Outcome
@@ -42,8 +43,8 @@ async def drain(
 ) -> list[Drained]:
     """Runs every job that can be claimed now, one after another, until none is left.
 
-    None is every tenant, every queue. Jobs that are due later stay: move the clock, drain again.
-    Opens the app if it is not open.
+    None means every tenant or every queue. Jobs that are due later are not run: move the clock and
+    drain again. It opens the app if it is not open.
     """
     threads = Threads(1)
     async with app:
@@ -73,11 +74,11 @@ async def _next(
 
 
 async def _one(runner: Runner, acker: Acker, lease: Lease, lease_s: float) -> Drained:
-    holding = Holding(lease, time.monotonic() + lease_s)
-    outcome = await runner.run(holding)
-    assert outcome is not None, "nobody can take a lease from a drain"
+    active = ActiveJob(lease, time.monotonic() + lease_s)
+    outcome = await runner.run(active)
+    assert outcome is not None, "a drain cannot lose a lease"
     answers: list[Acked] = []
-    acker.settle(Settlement(lease, outcome, holding.end_s, answers.append))
-    await runner.afterwards(holding)
+    acker.submit(PendingAck(lease, outcome, active.end_s, answers.append))
+    await runner.afterwards(active)
     await acker.idle()
     return Drained(lease.job, outcome, answers[0])

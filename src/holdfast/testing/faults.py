@@ -1,4 +1,4 @@
-"""A store that fails when told to: for tests of what a program does when its store is away.
+"""A store that fails on demand, to test how a program handles an unavailable store.
 
 faults = Faults(open_store("memory://"))
 app = App(faults.store)
@@ -14,12 +14,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
-from holdfast.errors import StoreUnavailable
-from holdfast.store import Store
+from holdfast.core.errors import StoreUnavailable
+from holdfast.store import Capabilities, Store
 
 
 class Faults:
-    """Stands before a real store, counts the calls and makes some of them fail."""
+    """Wraps a real store, counts its calls and makes some of them fail."""
 
     def __init__(self, real: Store) -> None:
         self.real = real
@@ -34,27 +34,29 @@ class Faults:
     def fail(
         self, verb: str, *, times: int = 1, error: Exception | None = None, late: bool = False
     ) -> None:
-        """The next calls of the verb raise, before they reach the store or, `late`, after."""
+        """Makes the next calls of the verb raise, before they reach the store or, with `late`,
+        after.
+        """
         error = error or StoreUnavailable(store="faults", why="told to fail")
         with self._lock:
             self._planned.setdefault(verb, deque()).extend([(error, late)] * times)
 
     def fail_if(self, verb: str, condition: Callable[[Any], bool], error: Exception) -> None:
-        """Calls of the verb raise while the condition holds for their first argument."""
+        """Makes calls of the verb raise if the condition is true for their first argument."""
         self._conditions.append((verb, condition, error))
 
     def heal(self) -> None:
-        """Nothing fails any more."""
+        """Ends all faults."""
         with self._lock:
             self._planned.clear()
             self._conditions.clear()
 
     def count(self, verb: str) -> int:
-        """How many calls the verb had, those that failed too."""
+        """The number of calls of the verb, failed ones included."""
         return len(self.calls.get(verb, ()))
 
     async def arrived(self, verb: str, count: int) -> None:
-        """Returns when the verb was called this many times since the beginning, by any thread."""
+        """Returns when the verb has been called this many times in total, from any thread."""
         loop = asyncio.get_running_loop()
         here = asyncio.Event()
         with self._lock:
@@ -88,11 +90,14 @@ class Faults:
 
 
 class _Through:
-    """Every verb of the contract, by way of the faults."""
+    """The store with faults: every verb of the contract."""
 
     def __init__(self, faults: Faults) -> None:
         self._faults = faults
-        self.capabilities = faults.real.capabilities
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._faults.real.capabilities
 
     def __getattr__(self, verb: str) -> Callable[..., Any]:
         if verb.startswith("_"):

@@ -1,1 +1,1 @@
-"""Work nobody asked for: one duty per file, done by one elected process at a time."""
+"""Upkeep: background maintenance, one duty per file, done by one elected process at a time."""

@@ -1,6 +1,6 @@
-"""Who does the upkeep?
+"""Election of the process that does the upkeep.
 
-The process that holds its name. If it dies, the hold lapses and another does.
+The process that holds the name leads. If it dies, the hold expires and another process takes it.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import time
 
 import msgspec
 
-from holdfast.clock import micros
 from holdfast.config import Config
-from holdfast.errors import StoreError
+from holdfast.core.clock import micros
+from holdfast.core.errors import StoreError
 from holdfast.loop import Duty, keep_turning
 from holdfast.store import Store, Take
 from holdfast.upkeep.prune import Prune
@@ -29,7 +29,7 @@ NAME = "upkeep"
 
 
 class Report(msgspec.Struct, frozen=True):
-    """The note of the upkeep's hold: how well it keeps up."""
+    """The note of the leader's hold: how far the upkeep is behind."""
 
     rescue_lag_s: float
     rescued: int
@@ -38,14 +38,14 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class Upkeep:
-    """Takes part in the election; does the duties while it leads. Two leaders would do no harm."""
+    """Takes part in the election and does the duties while it leads. Two leaders do no harm."""
 
     name = NAME
 
     def __init__(self, store: Store, config: Config, owner: str) -> None:
         self._store = store
         self._config = config
-        # Names and pids may be the same on many machines, and who has the owner's name leads.
+        # Host names and pids may be the same on many machines, but owner names must be unique.
         self._owner = f"{owner}-{secrets.token_hex(4)}"
         self.rescue = Rescue(store, config.rescue_every_s)
         self.prune = Prune(store, config.prune_every_s, config.events_keep_s)
@@ -61,19 +61,19 @@ class Upkeep:
             await self._resign()
 
     async def _resign(self) -> None:
-        """Lets another lead at once; a store that cannot be reached lets the hold lapse."""
+        """Releases the hold, so that another process can lead at once."""
         self._leading_until = 0.0
         try:
             await self._store.hold([Take(NAME, self._owner, 0)])
         except StoreError as error:
-            logger.warning("the upkeep's hold was not given back: %s", error)
+            logger.warning("the hold of the upkeep was not released: %s", error)
 
     @property
     def leading(self) -> bool:
         return time.monotonic() < self._leading_until
 
     async def turn(self) -> float:
-        """Takes or renews the hold, three times in its life."""
+        """Takes or renews the hold, three times within its duration."""
         asked = time.monotonic()
         report = Report(
             self.rescue.lag_s, self.rescue.done, self.prune.done, self.reconcile.corrected
@@ -93,7 +93,7 @@ class Upkeep:
 
 
 class _Led:
-    """A duty that has its turn only while this process leads."""
+    """A duty that runs only while this process leads."""
 
     def __init__(self, upkeep: Upkeep, duty: Duty) -> None:
         self.name = duty.name

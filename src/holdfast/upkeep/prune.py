@@ -1,17 +1,17 @@
-"""Duty: what was kept long enough.
+"""Duty: delete what has passed its retention.
 
-Finished jobs, timed keys and old events go, in bounded steps.
+It deletes finished jobs, timed keys and old events in bounded steps.
 """
 
 from __future__ import annotations
 
-from holdfast.clock import micros
-from holdfast.limits import PRUNE_MAX
+from holdfast.core.bounds import PRUNE_MAX
+from holdfast.core.clock import micros
 from holdfast.store import Store
 
 
 class Prune:
-    """Deletes one step a turn; a full step asks for the next at once."""
+    """Deletes one step per turn. After a full step the next turn follows at once."""
 
     name = "prune"
 

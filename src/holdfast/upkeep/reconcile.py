@@ -1,6 +1,7 @@
-"""Duty: the counts behind limits.
+"""Duty: recount the numbers that limits use.
 
-They are kept in step with the jobs; a rare recount makes sure, and says if it had to mend any.
+Stores update these counts with every change of a job. A rare recount verifies them and logs any
+correction.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ logger = logging.getLogger("holdfast")
 
 
 class Reconcile:
-    """Counts the jobs themselves, once a turn. The first turn is one interval after the start."""
+    """Recounts the jobs once per turn. The first turn is one interval after the start."""
 
     name = "reconcile"
 
@@ -23,13 +24,15 @@ class Reconcile:
         self._every_s = every_s
         self._begun = False
         self.corrected = 0
-        """By how much counts were off, in all; 0 unless something was damaged."""
+        """By how much the counts were wrong, in total; 0 unless something was damaged."""
 
     async def turn(self) -> float:
         if self._begun and self._store.capabilities.scopes:
             correction = await recount(self._store)
             if correction:
                 self.corrected += abs(correction)
-                logger.warning("the counts of running jobs were off by %d: mended", correction)
+                logger.warning(
+                    "the counts of running jobs were wrong by %d and were corrected", correction
+                )
         self._begun = True
         return self._every_s

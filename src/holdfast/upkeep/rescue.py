@@ -1,18 +1,18 @@
-"""Duty: jobs past their deadline.
+"""Duty: rescue jobs past their deadline.
 
-Lapsed leases go back or to the dead letters; so do expired jobs.
+Jobs with an expired lease become ready again or dead letters. Jobs past their time to live fail.
 """
 
 from __future__ import annotations
 
-from holdfast.clock import seconds
-from holdfast.lifecycle import lapse
-from holdfast.limits import EXPIRED_MAX
+from holdfast.core.bounds import EXPIRED_MAX
+from holdfast.core.clock import seconds
+from holdfast.core.lifecycle import lapse
 from holdfast.store import Store
 
 
 class Rescue:
-    """Reads what is overdue, asks the rules, and acks like everybody else."""
+    """Reads overdue jobs, decides by the rules of `lifecycle`, and acks the transitions."""
 
     name = "rescue"
 
@@ -20,7 +20,7 @@ class Rescue:
         self._store = store
         self._every_s = every_s
         self.lag_s = 0.0
-        """How long overdue the oldest job was, at the last turn."""
+        """How overdue the oldest job was at the last turn."""
         self.done = 0
 
     async def turn(self) -> float:
@@ -28,6 +28,6 @@ class Rescue:
         self.lag_s = seconds(max((one.overdue_us for one in overdue), default=0))
         if overdue:
             answers = await self._store.ack([lapse(one.job, one.token) for one in overdue])
-            # A refusal is no fault: the holder acked or extended between the look and the act.
+            # A refusal is not an error: the holder acked or extended after the read.
             self.done += sum(answer.error is None for answer in answers)
         return 0.0 if len(overdue) == EXPIRED_MAX else self._every_s

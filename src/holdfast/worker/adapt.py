@@ -1,7 +1,7 @@
-"""How many jobs at a time? Between a floor and a ceiling, by what the process can bear.
+"""Adapts the concurrency of a worker between a minimum and a maximum, by the load of its process.
 
-Down by parts, up by steps: a worker that is in trouble gives way quickly, and feels its way back.
-Off unless `concurrency_min` is below `concurrency`.
+It decreases by fractions and increases in small steps, so that an overloaded worker backs off
+quickly and recovers slowly. It is off unless `concurrency_min` is below `concurrency`.
 """
 
 from __future__ import annotations
@@ -22,45 +22,45 @@ if TYPE_CHECKING:
 
 SAMPLE_S = 1.0
 PROBE_S = 0.05
-"""How long a sleep is whose lateness tells the lag of the loop."""
+"""Length of the sleep whose delay measures the lag of the event loop."""
 LAG_BAD_S = 0.25
 LAG_WELL_S = 0.05
 SLOW_TIMES = 2.0
-"""Handlers that take so many times as long as usual are in each other's way."""
+"""Handlers that take this many times longer than usual indicate too much concurrency."""
 SLOW_LEAST_S = 0.05
-"""Below this nobody calls a handler slow."""
+"""A handler below this duration never counts as slow."""
 MEMORY_NEAR = 0.9
-"""The part of the limit from which on the concurrency no longer grows."""
+"""The fraction of a limit above which the concurrency no longer grows."""
 USUAL_PART = 0.05
-"""How much one sample moves what is usual."""
+"""The weight of one sample in the usual duration."""
 
 
 class Signals(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of the process at one moment."""
+    """The measurements of the process at one moment."""
 
     floor: int
     ceiling: int
     concurrency: int
     running: int
     lag_s: float = 0.0
-    """How late the event loop is."""
+    """The lag of the event loop."""
     latency_s: float | None = None
-    """How long handlers took that ended since the last look; None when none did."""
+    """Mean duration of handlers that ended since the last sample; None if none did."""
     usual_s: float | None = None
-    """How long they take as a rule."""
+    """The usual duration of handlers."""
     memory_mb: float = 0.0
     memory_max_mb: int | None = None
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """The concurrency from now on, and why, in words."""
+    """The new concurrency, and the reason as text."""
 
     concurrency: int
     why: str
 
 
 def decide(signals: Signals) -> Decision:
-    """The worst trouble first: memory, then the loop, then handlers; room to grow last."""
+    """Decides, the most serious signal first: memory, then the loop, then handlers, then growth."""
     now, most = signals.concurrency, signals.memory_max_mb
     if most is not None and signals.memory_mb >= most:
         return _bounded(signals, now // 2, f"memory {signals.memory_mb:.0f} of {most} MB")
@@ -69,21 +69,27 @@ def decide(signals: Signals) -> Decision:
     if (slow := _slow(signals)) is not None:
         return _bounded(signals, min(now - 1, now * 9 // 10), slow)
     if now >= signals.ceiling:
-        return _bounded(signals, now, "at its ceiling")
+        return _bounded(signals, now, "at its maximum")
     if most is not None and signals.memory_mb >= most * MEMORY_NEAR:
-        return _bounded(signals, now, f"memory {signals.memory_mb:.0f} of {most} MB, near it")
+        return _bounded(
+            signals, now, f"memory {signals.memory_mb:.0f} of {most} MB, near the limit"
+        )
     if signals.lag_s >= LAG_WELL_S:
-        return _bounded(signals, now, f"the event loop is {signals.lag_s:.2f} s late, not more")
+        return _bounded(
+            signals, now, f"the event loop is {signals.lag_s:.2f} s late, near its limit"
+        )
     if signals.running < now:
         return _bounded(signals, now, "not all slots are busy")
-    return _bounded(signals, now + max(1, now // 10), "all slots are busy, and there is room")
+    return _bounded(
+        signals, now + max(1, now // 10), "all slots are busy, and the process has room"
+    )
 
 
 def _slow(signals: Signals) -> str | None:
     took, usual = signals.latency_s, signals.usual_s
     if took is None or usual is None or took < SLOW_LEAST_S or took < usual * SLOW_TIMES:
         return None
-    return f"handlers take {took:.2f} s, as a rule {usual:.2f} s"
+    return f"handlers take {took:.2f} s, usually {usual:.2f} s"
 
 
 def _bounded(signals: Signals, wanted: int, why: str) -> Decision:
@@ -91,7 +97,7 @@ def _bounded(signals: Signals, wanted: int, why: str) -> Decision:
 
 
 class Adapt:
-    """The duty that samples, on the worker's own loop: the lag of another's tells nothing."""
+    """The duty that samples. It runs on the worker's own loop, whose lag it measures."""
 
     name = "adapt"
 
@@ -104,16 +110,16 @@ class Adapt:
 
     @property
     def on(self) -> bool:
-        """Whether there is anything to adapt."""
+        """Whether the worker adapts."""
         return self._config.floor < self._config.concurrency
 
     def ended(self, took_s: float) -> None:
-        """A handler has ended."""
+        """Records the duration of a handler that has ended."""
         self._took += took_s
         self._ended += 1
 
     async def turn(self) -> float:
-        """Looks, decides, and tells the worker."""
+        """Samples, decides, and sets the concurrency of the worker."""
         started = time.monotonic()
         await asyncio.sleep(PROBE_S)
         lag = max(0.0, time.monotonic() - started - PROBE_S)
@@ -141,7 +147,7 @@ class Adapt:
 
 
 def memory_mb() -> float:
-    """What the process has in memory now; where that cannot be told, the most it ever had."""
+    """The memory use of the process now, or its peak where the current use is not available."""
     try:
         with open("/proc/self/statm", encoding="ascii") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20

@@ -1,4 +1,4 @@
-"""Why was my job not picked up? This loop asks the store for as many jobs as the worker can run."""
+"""The claim loop: asks the store for as many jobs as the worker can run."""
 
 from __future__ import annotations
 
@@ -10,25 +10,24 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from holdfast.clock import micros
-from holdfast.errors import StoreError
-from holdfast.limits import CLAIM_MAX
-from holdfast.loop import sleep_unless
+from holdfast.core.backoff import Delays
+from holdfast.core.bounds import CLAIM_MAX
+from holdfast.core.clock import micros
+from holdfast.core.errors import StoreError
+from holdfast.loop import RETRY_FIRST_S, RETRY_MOST_S, Outage, sleep_unless
 from holdfast.store import Claim, Store, Watch
-from holdfast.worker.lease import Holding
+from holdfast.worker.lease import ActiveJob
 
 logger = logging.getLogger("holdfast.worker")
 
-FAULT_FIRST_S = 0.1
-FAULT_MOST_S = 5.0
 VAIN_FIRST_S = 0.002
-"""First pause when the store said there is work and the claim found none: another worker was
+"""First pause when the store reported work but the claim found none, because another worker was
 faster.
 """
 
 
 class Claimer:
-    """Claims while there is room, sleeps on the store's wake-up when there is no work."""
+    """Claims while there is room. Waits for the store's wake-up when there is no work."""
 
     def __init__(
         self,
@@ -39,7 +38,7 @@ class Claimer:
         lease_s: float,
         poll_s: float,
         room: Callable[[], int],
-        take: Callable[[list[Holding]], None],
+        take: Callable[[list[ActiveJob]], None],
     ) -> None:
         self._store = store
         self._worker = worker
@@ -49,20 +48,22 @@ class Claimer:
         self._room = room
         self._take = take
         self._ahead: Claim | None = None
-        """The next claim, made before it is needed: a job waits for what is done after the hint."""
+        """The next claim, prepared in advance, because work after a wake-up delays the job."""
         self.roomy = asyncio.Event()
-        """Set by the worker whenever there may be room again."""
+        """The worker sets it when there may be room again."""
         self.polled_at = time.monotonic()
-        """When the store last answered a claim: the sign that this worker still consumes."""
+        """When the store last answered a claim: shows that this worker is still claiming."""
         self.answering = False
-        """What the last claim was told: an answer, or that the store is away."""
+        """Whether the store answered the last claim."""
 
     async def run(self, stop: asyncio.Event) -> None:
         async with _Naps(stop) as naps:
             await self._run(stop, naps)
 
     async def _run(self, stop: asyncio.Event, naps: _Naps) -> None:
-        pause, vain = FAULT_FIRST_S, VAIN_FIRST_S
+        retries = Delays(RETRY_FIRST_S, RETRY_MOST_S, chance=random.random)
+        vain = Delays(VAIN_FIRST_S, self._poll_s)
+        outage = Outage(logger, "claiming jobs")
         while not stop.is_set():
             room = min(self._room(), CLAIM_MAX)
             if room <= 0:
@@ -72,23 +73,22 @@ class Claimer:
             try:
                 started = time.monotonic()
                 found = await self._claim(room)
-                pause = FAULT_FIRST_S
+                retries.reset()
+                outage.over()
                 if found < room:
                     self._ahead = self._wish(room)
                     await naps.take(self._store.wait(self._watch, self._poll_s))
                 if found or time.monotonic() - started > VAIN_FIRST_S:
-                    vain = VAIN_FIRST_S
+                    vain.reset()
                 else:
-                    await sleep_unless(stop, vain)
-                    vain = min(vain * 2, self._poll_s)
+                    await sleep_unless(stop, vain.next_s())
             except StoreError as error:
                 self.answering = False
-                logger.warning("claim failed, trying again in %.1f s: %s", pause, error)
-                await sleep_unless(stop, pause * (0.5 + random.random()))
-                pause = min(pause * 2, FAULT_MOST_S)
+                outage.seen(error)
+                await sleep_unless(stop, retries.next_s())
 
     async def _claim(self, room: int) -> int:
-        # The lease counts from before the call, so that this side never trusts it for too long.
+        # Count the lease from before the call, so that the worker never overestimates it.
         until_s = time.monotonic() + self._lease_s
         claim, self._ahead = self._ahead, None
         if claim is None or claim.limit != room:
@@ -96,10 +96,10 @@ class Claimer:
         leases = await self._store.claim(claim)
         self.polled_at = time.monotonic()
         self.answering = True
-        self._take([Holding(lease, until_s) for lease in leases])
+        self._take([ActiveJob(lease, until_s) for lease in leases])
         if leases:
-            # They begin before this task calls the store again, which is not urgent: a handler of
-            # an idle worker waited 125 us for that, of 1.5 ms in all.
+            # Let the jobs start before this task calls the store again. Otherwise a handler of
+            # an idle worker waited 125 us for that, of 1.5 ms in total.
             await asyncio.sleep(0)
         return len(leases)
 
@@ -115,9 +115,10 @@ class Claimer:
 
 
 class _Naps:
-    """The sleeps of one task, all of them ended by the stop.
+    """The sleeps of one task, all of which end when the worker stops.
 
-    Within the task itself: one of its own for each sleep would make every wake-up 40 us later.
+    They run within the task itself: a separate task for each sleep would delay every wake-up by
+    40 us.
     """
 
     def __init__(self, stop: asyncio.Event) -> None:
@@ -133,7 +134,7 @@ class _Naps:
         await asyncio.gather(self._watcher, return_exceptions=True)
 
     async def take(self, sleeping: Coroutine[Any, Any, object]) -> None:
-        """Awaits the sleep, or ends it when told to stop."""
+        """Awaits the sleep, or ends it when the worker stops."""
         if self._stop.is_set():
             sleeping.close()
             return

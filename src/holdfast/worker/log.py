@@ -1,27 +1,27 @@
-"""What a worker tells of jobs, with the job's fields in `extra`. Never a payload, never a token."""
+"""Log lines of a worker about jobs, with fields in `extra`. Never a payload, never a token."""
 
 from __future__ import annotations
 
 import logging
 import traceback
 
-from holdfast.clock import Micros, seconds
 from holdfast.context import Fail, Retry, StopReason, log_fields
-from holdfast.errors import HoldfastError
-from holdfast.job import Failed, JobRecord, Reason
-from holdfast.limits import MISSES_MAX, STRANGERS_MAX
+from holdfast.core.bounds import MISSES_MAX, STRANGERS_MAX
+from holdfast.core.clock import Micros, seconds
+from holdfast.core.errors import HoldfastError
+from holdfast.core.job import Failed, JobRecord, Reason
 
 logger = logging.getLogger("holdfast.worker")
 
 LINE_MAX = 200
-"""Characters of an error in a line; the traceback beside it is whole."""
+"""Maximum characters of an error in a line. The traceback is complete."""
 
 
 def failed(job: JobRecord, outcome: Failed, error: BaseException | None = None) -> Failed:
-    """Tells of a failed attempt and gives the outcome back.
+    """Logs a failed attempt and returns the outcome.
 
-    An error when the job is given up, a warning when it is tried again, and a remark when that was
-    the handler's own wish.
+    The level is ERROR if the job has failed for good, WARNING if it is retried, and INFO if the
+    handler asked for the retry.
     """
     final = not outcome.retryable or job.attempt >= job.max_attempts
     asked = isinstance(error, Retry) and not final
@@ -34,7 +34,7 @@ def failed(job: JobRecord, outcome: Failed, error: BaseException | None = None) 
         job.tenant,
         job.attempt,
         job.max_attempts,
-        "no more tries" if final else "to be tried again",
+        "no attempts left" if final else "it will be retried",
         _line(outcome, error),
         exc_info=None if asked else error,
         extra=log_fields(job),
@@ -44,7 +44,7 @@ def failed(job: JobRecord, outcome: Failed, error: BaseException | None = None) 
 
 def _line(outcome: Failed, error: BaseException | None) -> str:
     if outcome.reason is Reason.DECODE:
-        # What is wrong with a payload may quote it.
+        # The error may quote the payload.
         return "its payload cannot be read; the error in its record says why"
     text = outcome.error
     if error is not None and not isinstance(error, Fail | Retry):
@@ -54,24 +54,24 @@ def _line(outcome: Failed, error: BaseException | None) -> str:
 
 
 class Strangers:
-    """What this worker cannot read. Each is a warning once; every bounced job is a remark."""
+    """Logs unknown types and codecs: a WARNING once for each, an INFO for every released job."""
 
     def __init__(self) -> None:
         self._met: set[str] = set()
 
     def bounced(self, job: JobRecord, what: str, delay: Micros) -> None:
-        """Tells of a job that is given back because `what` is not known here."""
+        """Logs a job that is released because this worker does not know `what`."""
         if what not in self._met and len(self._met) < STRANGERS_MAX:
             self._met.add(what)
-            words = "%s is not known to this worker: its jobs are given back for others"
+            words = "this worker does not know %s: its jobs are released for other workers"
             logger.warning(words, what, extra=log_fields(job))
         tries = job.misses + 1
         if tries >= MISSES_MAX:
-            words = "job %s (tenant %s): no more tries: %s was not known to any worker in %d"
+            words = "job %s (tenant %s): failed: no worker knew %s in %d tries"
             logger.error(words, job.id, job.tenant, what, tries, extra=log_fields(job))
             return
         logger.info(
-            "job %s (tenant %s): given back, %s is not known here; try %d of %d, the next in %g s",
+            "job %s (tenant %s): released, %s is unknown here; try %d of %d, next in %g s",
             job.id,
             job.tenant,
             what,
@@ -83,7 +83,7 @@ class Strangers:
 
 
 def ended(job: JobRecord, why: StopReason, error: HoldfastError) -> None:
-    """Tells of a run that is stopped because the store accepts nothing of it any more."""
+    """Logs a run that is stopped because the store accepts no outcome of it any more."""
     canceled = why is StopReason.CANCELED
     logger.log(
         logging.INFO if canceled else logging.WARNING,

@@ -1,8 +1,9 @@
-"""How soon does a handler hear of a cancel? This task looks between the heartbeats.
+"""Checks for canceled jobs between heartbeats, so that a handler is told of a cancel within a
+second.
 
-It asks which of the held jobs were canceled, and sends progress that changed. Looks only read:
-renewing a lease is a write and an event, so that only heartbeats, news and progress do it. Jobs
-that end before the first look cost nothing.
+The task asks the store which of the held jobs were canceled, and sends changed progress. A check
+only reads: renewing a lease is a write and an event, so only heartbeats, cancels and progress do
+it. Jobs that end before the first check cost nothing.
 """
 
 from __future__ import annotations
@@ -10,39 +11,39 @@ from __future__ import annotations
 import asyncio
 import time
 
-from holdfast.errors import HoldfastError, StoreError, StoreUnavailable
-from holdfast.job import State
-from holdfast.limits import BATCH_MAX, LOOKED_TENANTS_MAX
+from holdfast.core.bounds import BATCH_MAX, LOOKED_TENANTS_MAX
+from holdfast.core.errors import HoldfastError, StoreError, StoreUnavailable
+from holdfast.core.job import State
 from holdfast.loop import sleep_unless
 from holdfast.store import Find, Selection, Store
-from holdfast.worker.lease import Heartbeat, Holding, Holdings
+from holdfast.worker.lease import ActiveJob, ActiveJobs, Heartbeat
 from holdfast.worker.log import logger
 
 LOOK_S = 0.5
-"""Between two looks, and how long a job is held before the first."""
+"""Time between two checks, and how long a job is held before the first one."""
 PROGRESS_S = 1.0
-"""At least so long between two words on the progress of a job."""
+"""Minimum time between two progress updates of a job."""
 SHARE = 10
-"""A look is followed by a pause of so many times its own length: a slow store is not pressed."""
+"""A check is followed by a pause of this many times its own duration, to spare a slow store."""
 PAUSE_MOST_S = 1.5
 RENEW_EVERY = 4
-"""Looks per renewal, for a worker that may not read jobs."""
+"""Checks per renewal, for a worker that may not read jobs."""
 REFUSED_S = 60.0
-"""How long a worker whose read was refused does not try again, and renews instead."""
+"""How long a worker whose read was refused renews leases instead of reading."""
 
 
 class Lookout:
-    """Looks after the jobs of one worker."""
+    """Checks the jobs of one worker."""
 
-    def __init__(self, store: Store, holdings: Holdings, heartbeat: Heartbeat) -> None:
+    def __init__(self, store: Store, active_jobs: ActiveJobs, heartbeat: Heartbeat) -> None:
         self._store = store
-        self._holdings = holdings
+        self._active = active_jobs
         self._heartbeat = heartbeat
         self._looks = 0
         self._next = 0
-        """Which tenant's turn it is, where there are too many for one look."""
+        """The tenant to continue with, if there are too many for one check."""
         self._reads_from_s = 0.0
-        """The monotonic instant from which it may ask the store by reading."""
+        """The monotonic instant from which it may read again."""
 
     async def run(self, stop: asyncio.Event) -> None:
         pause = LOOK_S
@@ -54,41 +55,41 @@ class Lookout:
             try:
                 await self._look(started_s)
             except StoreError as error:
-                logger.debug("a look at held jobs did not reach the store: %s", error)
+                logger.debug("the check for canceled jobs did not reach the store: %s", error)
             except Exception:
-                logger.exception("a look at held jobs failed")
+                logger.exception("the check for canceled jobs failed")
             took_s = time.monotonic() - started_s
             pause = max(LOOK_S, min(SHARE * took_s, PAUSE_MOST_S))
 
     async def _look(self, now_s: float) -> None:
         self._looks += 1
         held = [
-            holding
-            for holding in self._holdings.all()
-            if now_s - holding.since_s >= LOOK_S and holding.ending is None and not holding.settling
+            active
+            for active in self._active.all()
+            if now_s - active.since_s >= LOOK_S and active.ending is None and not active.acking
         ]
         news = {
-            holding
-            for holding in held
-            if holding.unsent is not None and now_s - holding.sent_s >= PROGRESS_S
+            active
+            for active in held
+            if active.unsent is not None and now_s - active.sent_s >= PROGRESS_S
         }
-        await self._heartbeat.renew(list(news))  # Also tells whether they were canceled.
-        rest = [holding for holding in held if holding not in news]
+        await self._heartbeat.renew(list(news))  # The answer also says whether they were canceled.
+        rest = [active for active in held if active not in news]
         if now_s >= self._reads_from_s:
             await self._heartbeat.renew(await self._suspects(rest))
         elif self._looks % RENEW_EVERY == 0:
             await self._heartbeat.renew(rest)
 
-    async def _suspects(self, held: list[Holding]) -> list[Holding]:
-        """Those that seem to be canceled; renewing them will tell for sure, and why."""
-        by_tenant: dict[str, list[Holding]] = {}
-        for holding in held:
-            by_tenant.setdefault(holding.lease.job.tenant, []).append(holding)
+    async def _suspects(self, held: list[ActiveJob]) -> list[ActiveJob]:
+        """The jobs that seem to be canceled. Renewing their leases confirms it."""
+        by_tenant: dict[str, list[ActiveJob]] = {}
+        for active in held:
+            by_tenant.setdefault(active.lease.job.tenant, []).append(active)
         tenants = list(by_tenant)
         first = self._next % len(tenants) if tenants else 0
         tenants = (tenants[first:] + tenants[:first])[:LOOKED_TENANTS_MAX]
         self._next = first + len(tenants)
-        found: list[Holding] = []
+        found: list[ActiveJob] = []
         for tenant in tenants:
             for start in range(0, len(by_tenant[tenant]), BATCH_MAX):
                 some = by_tenant[tenant][start : start + BATCH_MAX]
@@ -97,17 +98,17 @@ class Lookout:
                 except StoreUnavailable:
                     raise
                 except HoldfastError as error:
-                    # A token for work alone may renew, and nothing else.
+                    # A token with the right `work` alone may renew leases, but not read jobs.
                     logger.debug("held jobs cannot be read, renewing them instead: %s", error)
                     self._reads_from_s = time.monotonic() + REFUSED_S
                     return found
         return found
 
-    async def _canceled(self, tenant: str, held: list[Holding]) -> list[Holding]:
-        """By two questions: a canceled job that is not kept has no record any more."""
+    async def _canceled(self, tenant: str, held: list[ActiveJob]) -> list[ActiveJob]:
+        """Asks twice, because a canceled job that is not kept has no record."""
         kept = {one.lease.job.id: one for one in held if one.lease.job.rules.keep_us > 0}
         brief = {one.lease.job.id: one for one in held if one.lease.job.rules.keep_us <= 0}
-        found: list[Holding] = []
+        found: list[ActiveJob] = []
         if kept:
             canceled = await self._ids(tenant, tuple(kept), (State.CANCELED,))
             found += [kept[id] for id in canceled]

@@ -1,4 +1,4 @@
-"""Where handlers run that are no coroutines: threads that die with the process, and processes."""
+"""Threads and child processes for handlers that are not coroutines."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from typing import Any
 
 import msgspec
 
-from holdfast.codec import Codecs
 from holdfast.context import Context, Fail
-from holdfast.errors import InvalidPayload
-from holdfast.job import JobRecord
+from holdfast.core.codec import Codecs
+from holdfast.core.errors import InvalidPayload
+from holdfast.core.job import JobRecord
 from holdfast.typed import Job, JobFunction, JobType
 
 Task = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", Callable[[], Any]]
@@ -27,7 +27,7 @@ Task = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", Callable[[], Any]
 class Threads:
     """Up to `most` threads, started as needed.
 
-    Daemons: a stuck handler never keeps the process alive.
+    They are daemon threads, so a stuck handler does not keep the process alive.
     """
 
     def __init__(self, most: int) -> None:
@@ -37,9 +37,9 @@ class Threads:
         self._started = 0
 
     def run(self, call: Callable[[], Any]) -> asyncio.Future[Any]:
-        """Starts the call; the future ends when the thread does, cancelled or not.
+        """Starts the call. The future is done when the thread's call ends, cancelled or not.
 
-        The call sees the caller's context variables, in a copy.
+        The call gets a copy of the caller's context variables.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
@@ -50,7 +50,7 @@ class Threads:
         return future
 
     def close(self) -> None:
-        """Lets idle threads go; busy ones end after their call."""
+        """Ends idle threads now and busy threads after their call."""
         for _ in range(self._started):
             self._tasks.put(None)
 
@@ -62,7 +62,9 @@ class Threads:
             except BaseException as raised:
                 result, error = None, raised
             self._idle.release()
-            with contextlib.suppress(RuntimeError):  # The loop is gone: nobody waits any more.
+            with contextlib.suppress(
+                RuntimeError
+            ):  # The loop is closed, so nothing waits any more.
                 loop.call_soon_threadsafe(_deliver, future, result, error)
 
 
@@ -72,24 +74,27 @@ def _deliver(future: asyncio.Future[Any], result: Any, error: BaseException | No
     if error is None:
         future.set_result(result)
     elif isinstance(error, StopIteration) or not isinstance(error, Exception):
-        # A future cannot carry these, or they would end the loop; as an error they can be told.
+        # These would end the event loop, so they are wrapped in an ordinary error.
         future.set_exception(RuntimeError(f"handler raised {type(error).__name__}: {error}"))
     else:
         future.set_exception(error)
 
 
 async def run_in_process(job_type: JobType, job: Job, record: JobRecord) -> Any:
-    """Runs a plain handler in a child process; cancelling kills the child.
+    """Runs a plain handler in a child process. Cancelling kills the child.
 
-    The child gets the payload as bytes and finds the handler by its module and name, as on import.
+    The child gets the payload as bytes and imports the handler by its module and name.
     """
-    from anyio import CapacityLimiter, to_process  # Only workers with cpu handlers pay for it.
+    from anyio import (
+        CapacityLimiter,
+        to_process,
+    )  # Imported here, so that only workers with cpu handlers pay for it.
 
     codecs = Codecs()
     sealed = codecs.seal(job_type.name, job_type.version, "msgpack", job)
     bare = msgspec.structs.replace(record, envelope=sealed, result=None)
     packed = msgspec.msgpack.encode(bare)
-    # The worker's slots are the limit: a job must not spend its time in a second queue.
+    # The worker's slots are the limit; a job must not wait in a second queue.
     free = CapacityLimiter(1)
     answer = await to_process.run_sync(
         _in_child, job_type.home, packed, cancellable=True, limiter=free
@@ -98,7 +103,7 @@ async def run_in_process(job_type: JobType, job: Job, record: JobRecord) -> Any:
 
 
 def _in_child(home: str, packed: bytes) -> bytes:
-    # A Ctrl-C in the terminal reaches this process too; what becomes of it is the worker's to say.
+    # Ctrl-C in a terminal also reaches this process. The worker decides what to do about it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     record = msgspec.msgpack.decode(packed, type=JobRecord)
     module, _, path = home.partition(":")

@@ -1,4 +1,4 @@
-"""Who is working? Each worker holds a name of its own while it lives and says what it does."""
+"""Presence: each worker holds a name in the store while it runs, with a note about itself."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.clock import micros
-from holdfast.errors import StoreError
-from holdfast.limits import NOTE_MAX
-from holdfast.loop import sleep_unless
-from holdfast.roster import PREFIX, Present
+from holdfast.core.bounds import NOTE_MAX
+from holdfast.core.clock import micros
+from holdfast.core.errors import StoreError
+from holdfast.loop import Outage, sleep_unless
 from holdfast.store import Take
+from holdfast.worker_registry import PREFIX, Present
 
 if TYPE_CHECKING:
     from holdfast.worker.worker import Worker
@@ -42,12 +42,13 @@ def fitted(present: Present) -> str:
 
 
 class Presence:
-    """Renews the worker's hold; a worker that died is gone when it lapses."""
+    """Renews the worker's hold. A dead worker disappears when its hold expires."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
+        self._outage = Outage(logger, "registering the worker")
         self.answering = True
-        """Whether the store answered the last word; also while no claim asks it."""
+        """Whether the store answered the last renewal."""
 
     async def run(self, stop: asyncio.Event) -> None:
         worker = self._worker
@@ -64,11 +65,12 @@ class Presence:
             note = fitted(self._present())
             await self._worker.app.store.hold([Take(PREFIX + name, name, length, note)])
             self.answering = True
+            self._outage.over()
         except StoreError as error:
             self.answering = False
-            logger.warning("presence did not reach the store: %s", error)
+            self._outage.seen(error)
         except Exception:
-            # Nobody's leases may depend on whether this worker can be seen.
+            # A failure here must not affect any lease.
             logger.exception("presence failed")
 
     def _present(self) -> Present:
@@ -80,7 +82,7 @@ class Presence:
             types=tuple(worker.app.registry.names()),
             concurrency=worker.concurrency,
             running=worker.running,
-            held=len(worker.holdings),
+            held=len(worker.active_jobs),
             concurrency_min=worker.config.floor,
             concurrency_max=worker.config.concurrency,
             why=worker.why,

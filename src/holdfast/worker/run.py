@@ -7,11 +7,11 @@ import traceback
 from typing import Any
 
 from holdfast.app import App
-from holdfast.clock import micros, seconds
-from holdfast.codec import OBJECT
 from holdfast.config import Config
 from holdfast.context import Context, Fail, Retry, Snooze, StopReason
-from holdfast.errors import (
+from holdfast.core.clock import micros, seconds
+from holdfast.core.codec import OBJECT
+from holdfast.core.errors import (
     CodecNotFound,
     DecodeError,
     InvalidPayload,
@@ -19,7 +19,7 @@ from holdfast.errors import (
     Timeout,
     WorkerShutdown,
 )
-from holdfast.job import (
+from holdfast.core.job import (
     Abandoned,
     Completed,
     Failed,
@@ -31,7 +31,7 @@ from holdfast.job import (
 )
 from holdfast.middleware import chain
 from holdfast.typed import Job, Style
-from holdfast.worker.lease import Holding
+from holdfast.worker.lease import ActiveJob
 from holdfast.worker.log import Strangers, failed
 from holdfast.worker.pool import Threads, run_in_process
 
@@ -39,7 +39,7 @@ UNKNOWN_DELAY_MOST_S = 300.0
 
 
 class Runner:
-    """Runs jobs of an app. Holds no leases: it turns a holding into an outcome, or into nothing."""
+    """Runs jobs of an app. It turns a lease into an outcome, or into None if the lease is lost."""
 
     def __init__(self, app: App, threads: Threads, config: Config | None = None) -> None:
         self._app = app
@@ -49,9 +49,9 @@ class Runner:
         self._leftovers: dict[Context, asyncio.Future[Any]] = {}
         self._strangers = Strangers()
 
-    async def run(self, holding: Holding) -> Outcome | None:
-        """What became of the job; None when the lease was lost and nothing can be said any more."""
-        record = holding.lease.job
+    async def run(self, active: ActiveJob) -> Outcome | None:
+        """The outcome of the job; None if the lease was lost."""
+        record = active.lease.job
         job_type = self._app.registry.named(record.type)
         if job_type is None or record.envelope.version > job_type.version:
             known = None if job_type is None else job_type.version
@@ -64,17 +64,17 @@ class Runner:
             return self._missed(record, Reason.DECODE, f"codec {record.envelope.codec!r}")
         except DecodeError as error:
             return failed(record, Failed(str(error), reason=Reason.DECODE, retryable=False))
-        ctx = holding.context = Context(record, self._app.tenant)
-        holding.task = asyncio.current_task()
-        if holding.ending is not None:
-            return _stopped(holding)
-        return await self._perform(holding, ctx, job, record)
+        ctx = active.context = Context(record, self._app.tenant)
+        active.task = asyncio.current_task()
+        if active.ending is not None:
+            return _stopped(active)
+        return await self._perform(active, ctx, job, record)
 
     async def _perform(
-        self, holding: Holding, ctx: Context, job: Job, record: JobRecord
+        self, active: ActiveJob, ctx: Context, job: Job, record: JobRecord
     ) -> Outcome | None:
-        """Calls the handler within its time and reads what it meant."""
-        timer = _timer(holding, record.rules.timeout_us)
+        """Calls the handler with its time-out and turns the result or exception into an outcome."""
+        timer = _timer(active, record.rules.timeout_us)
         try:
             result = await self._call(ctx, job)
             return self._completed(record, result)
@@ -85,27 +85,29 @@ class Runner:
             why = str(wish) or "the handler asked for a retry"
             return failed(record, Failed(why, after_us=after), wish)
         except Fail as wish:
-            why = str(wish) or "the handler gave up"
+            why = str(wish) or "the handler failed the job permanently"
             return failed(record, Failed(why, Reason.PERMANENT, retryable=False), wish)
         except asyncio.CancelledError:
-            if holding.ending is None:
+            if active.ending is None:
                 return failed(record, Failed("the handler was cancelled from inside"))
-            return _stopped(holding)
+            return _stopped(active)
         except KeyboardInterrupt:
-            raise  # Meant for the process.
+            raise  # These are meant for the process, not for the job.
         except BaseException as error:
             by_check = isinstance(error, Timeout | WorkerShutdown)
-            if holding.lost or (by_check and holding.ending is not None):
-                return _stopped(holding)
+            if active.lost or (by_check and active.ending is not None):
+                return _stopped(active)
             return failed(record, Failed(_told(error)), error)
         finally:
             if timer is not None:
                 timer.cancel()
-            if holding.ending is not None and holding.task is not None:
-                holding.task.uncancel()  # The cancel was ours and is dealt with.
+            if active.ending is not None and active.task is not None:
+                active.task.uncancel()  # The worker requested this cancel and handles it.
 
     async def _dispatch(self, ctx: Context, job: Job) -> Any:
-        """The innermost call: on the loop, in a thread, or in a process, as the type says."""
+        """The innermost call: on the event loop, in a thread or in a process, depending on the
+        type.
+        """
         job_type = self._app.registry.of(job)
         if job_type.style is Style.LOOP:
             return await job.run(ctx)
@@ -120,15 +122,15 @@ class Runner:
                 self._leftovers.pop(ctx, None)
         return result
 
-    async def afterwards(self, holding: Holding) -> None:
-        """Waits for a thread that outlived its run: it goes on, so its slot stays taken."""
-        if holding.context is None:
+    async def afterwards(self, active: ActiveJob) -> None:
+        """Waits for a thread that outlives its run. Its slot stays occupied until it ends."""
+        if active.context is None:
             return
-        thread = self._leftovers.pop(holding.context, None)
+        thread = self._leftovers.pop(active.context, None)
         if thread is not None:
             await asyncio.wait([thread])
             if not thread.cancelled():
-                thread.exception()  # Seen: the run it belonged to was settled already.
+                thread.exception()  # Ignored: its run was acked already.
 
     def _completed(self, record: JobRecord, result: Any) -> Outcome:
         codec = record.envelope.codec
@@ -145,8 +147,8 @@ class Runner:
         return Completed(body)
 
     def _missed(self, record: JobRecord, reason: Reason, what: str) -> Outcome:
-        """Another worker may know this type, version or codec, today or after the deploy that is
-        under way.
+        """Releases a job whose type, version or codec this worker does not know. Another worker may
+        know it, now or after a deploy.
         """
         delay = min(self._config.unknown_delay_s * 2**record.misses, UNKNOWN_DELAY_MOST_S)
         self._strangers.bounced(record, what, micros(delay))
@@ -154,26 +156,26 @@ class Runner:
 
 
 def _type_of(record: JobRecord, known: int | None) -> str:
-    """A type in the words of the log, and its version where that is what is not known."""
+    """The type as text for the log, with its version if only the version is unknown."""
     name = f"type {record.type!r}"
     return name if known is None else f"version {record.envelope.version} of {name}"
 
 
-def _timer(holding: Holding, timeout: int | None) -> asyncio.TimerHandle | None:
-    """Stops the run as any other reason does, so that its handler is told before it unwinds."""
+def _timer(active: ActiveJob, timeout: int | None) -> asyncio.TimerHandle | None:
+    """Stops the run after its time-out, so that the handler sees the reason while it cleans up."""
     if timeout is None:
         return None
     loop = asyncio.get_running_loop()
-    return loop.call_later(seconds(timeout), holding.end, StopReason.TIMEOUT)
+    return loop.call_later(seconds(timeout), active.end, StopReason.TIMEOUT)
 
 
-def _stopped(holding: Holding) -> Outcome | None:
-    if holding.lost:
+def _stopped(active: ActiveJob) -> Outcome | None:
+    if active.lost:
         return None
-    if holding.ending is StopReason.TIMEOUT:
-        timeout = holding.lease.job.rules.timeout_us or 0
-        why = f"not done within {seconds(timeout):g} s"
-        return failed(holding.lease.job, Failed(why, reason=Reason.TIMEOUT))
+    if active.ending is StopReason.TIMEOUT:
+        timeout = active.lease.job.rules.timeout_us or 0
+        why = f"not finished within {seconds(timeout):g} s"
+        return failed(active.lease.job, Failed(why, reason=Reason.TIMEOUT))
     return Abandoned()
 
 

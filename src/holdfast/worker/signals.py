@@ -1,4 +1,4 @@
-"""What happens on deploy? The first signal drains, the second stops at once."""
+"""Signals: the first one starts the drain, the second stops the process at once."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 @contextlib.contextmanager
 def draining(stop: Callable[[], None]) -> Iterator[None]:
-    """Calls `stop` on the running loop at the first signal; ends the process at the second.
+    """Calls `stop` on the running loop at the first signal. Ends the process at the second.
 
-    Plain handlers, not the loop's: a handler that blocks the loop must not keep the second signal
-    from being heard.
+    It uses plain signal handlers, not those of the loop, because a job that blocks the loop must
+    not block the second signal.
     """
     loop = asyncio.get_running_loop()
     supervised = CHILD in os.environ
@@ -30,7 +30,7 @@ def draining(stop: Callable[[], None]) -> Iterator[None]:
         seen += 1
         if seen > 1:
             if supervised:
-                return  # A service manager signals us and our parent alike; the parent may kill us.
+                return  # A service manager signals our parent too; only that may end us early.
             os._exit(128 + number)
         loop.call_soon_threadsafe(stop)
 

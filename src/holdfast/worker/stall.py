@@ -1,4 +1,4 @@
-"""Is the event loop blocked? Another thread asks it every second and names the handler."""
+"""Detects a blocked event loop: another thread checks it every second and logs the handler."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from os.path import basename
 
 from holdfast.context import log_fields
 from holdfast.loop import sleep_unless
-from holdfast.worker.lease import Holding, Holdings
+from holdfast.worker.lease import ActiveJob, ActiveJobs
 from holdfast.worker.log import logger
 
 EVERY_S = 1.0
 BLOCKED_S = 1.0
-"""A loop that has not answered for so long is blocked."""
+"""A loop that has not answered for this long counts as blocked."""
 FRAMES = 3
-"""Innermost calls that are named."""
+"""The number of innermost calls to log."""
 
 
 class Stalls:
-    """Watches the loop that makes it, from the loop that runs it."""
+    """Watches the loop that created it, from the loop that runs it."""
 
-    def __init__(self, holdings: Holdings) -> None:
-        self._holdings = holdings
+    def __init__(self, active_jobs: ActiveJobs) -> None:
+        self._active = active_jobs
         self._home = asyncio.get_running_loop()
         self._thread = threading.get_ident()
 
@@ -39,20 +39,20 @@ class Stalls:
         here, answered = asyncio.get_running_loop(), asyncio.Event()
 
         def answer() -> None:
-            with suppress(RuntimeError):  # Nobody is there any more to hear it.
+            with suppress(RuntimeError):  # The watching loop is closed.
                 here.call_soon_threadsafe(answered.set)
 
         asked_s = time.monotonic()
         try:
             self._home.call_soon_threadsafe(answer)
         except RuntimeError:
-            return  # The loop is closed: its worker is gone.
+            return  # The watched loop is closed: its worker has ended.
         await sleep_unless(answered, BLOCKED_S)
         if answered.is_set():
             return
-        holding = self._at_fault()
-        who = "something" if holding is None else f"job type {holding.lease.job.type!r}"
-        fields = {} if holding is None else log_fields(holding.lease.job)
+        active = self._at_fault()
+        who = "something" if active is None else f"job type {active.lease.job.type!r}"
+        fields = {} if active is None else log_fields(active.lease.job)
         words = "the event loop is blocked by %s, at %s: other coroutines of this worker wait"
         logger.warning(words, who, self._place(), extra=fields)
         while not (answered.is_set() or stop.is_set()):
@@ -61,16 +61,16 @@ class Stalls:
         fields = {**fields, "blocked_s": round(blocked_s, 3)}
         logger.warning("the event loop was blocked for %.1f s by %s", blocked_s, who, extra=fields)
 
-    def _at_fault(self) -> Holding | None:
-        """Whose handler the loop is in, if it is one's own task."""
+    def _at_fault(self) -> ActiveJob | None:
+        """The job whose handler the loop is running, if it runs one."""
         task = asyncio.current_task(self._home)
-        for holding in self._holdings.all():
-            if task is not None and holding.task is task and not holding.settling:
-                return holding
+        for active in self._active.all():
+            if task is not None and active.task is task and not active.acking:
+                return active
         return None
 
     def _place(self) -> str:
-        """Where the loop's thread is: the innermost calls, innermost first."""
+        """The current calls of the loop's thread, innermost first."""
         frame = sys._current_frames().get(self._thread)
         calls = traceback.extract_stack(frame, limit=None)[-FRAMES:] if frame is not None else []
         named = (f"{basename(call.filename)}:{call.lineno} in {call.name}" for call in calls)

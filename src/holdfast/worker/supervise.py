@@ -19,21 +19,23 @@ from types import FrameType
 
 import msgspec
 
+from holdfast.core.backoff import Delays
+
 logger = logging.getLogger("holdfast.worker")
 
 LIFELINE = "HOLDFAST_LIFELINE"
-"""Names the pipe whose end tells a child that its parent is gone."""
+"""Environment variable with the pipe whose end tells a child that its parent has ended."""
 CHILD = "HOLDFAST_CHILD"
-"""Which of the N a child is, so that a worker with a given name can tell itself from the others."""
+"""Environment variable with the number of the child, which makes its worker name unique."""
 
 BACKOFF_FIRST_S = 0.5
 BACKOFF_MOST_S = 30.0
 STEADY_S = 60.0
-"""A child that lived this long has recovered: its next crash is answered without delay."""
+"""After a life this long a child that crashes is started again after the first delay."""
 LOOK_S = 0.2
-"""How often the parent looks when no child has ended."""
+"""How often the parent checks its children if none has ended."""
 KILL_AFTER_S = 10.0
-"""How long children may outstay the drain before they are killed."""
+"""How long children may exceed the drain time before they are killed."""
 
 
 class _Child(msgspec.Struct):
@@ -41,11 +43,11 @@ class _Child(msgspec.Struct):
     process: subprocess.Popen[bytes] | None = None
     started_at: float = 0.0
     start_at: float = 0.0
-    backoff_s: float = BACKOFF_FIRST_S
+    delays: Delays = msgspec.field(default_factory=lambda: Delays(BACKOFF_FIRST_S, BACKOFF_MOST_S))
 
 
 class Supervisor:
-    """Starts the command N times, restarts what crashes, passes signals on, and outlives its
+    """Starts the command N times, restarts crashed children, forwards signals, and ends after its
     children.
     """
 
@@ -60,14 +62,14 @@ class Supervisor:
         self._children = [_Child(number) for number in range(processes)]
         self._drain_s = drain_s
         self._on_start = on_start
-        # Not an Event: setting one in a signal handler can wait for the very thread it interrupts.
+        # Not an Event: setting one in a signal handler can wait for the thread that it interrupts.
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._signals = 0
         self._stopped_at = 0.0
         self._lifeline: tuple[int, int] = (-1, -1)
 
     def run(self) -> int:
-        """Returns 0 when every child ended its drain by itself, 1 when one had to be killed."""
+        """Returns 0 if every child drained and ended, 1 if one had to be killed."""
         before = {number: signal.signal(number, self._heard) for number in _SIGNALS}
         before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda *_: self._wake.put(None))
         self._lifeline = os.pipe()
@@ -83,7 +85,7 @@ class Supervisor:
                 signal.signal(number, handler)
 
     def stop(self) -> None:
-        """Asks for the drain; a second call kills."""
+        """Starts the drain. A second call kills the children."""
         self._signals += 1
         self._stopped_at = self._stopped_at or time.monotonic()
         self._wake.put(None)
@@ -95,7 +97,7 @@ class Supervisor:
         self.stop()
 
     def _turn(self) -> bool:
-        """Looks at each child once; True when all is over."""
+        """Checks each child once. True if all have ended."""
         now = time.monotonic()
         for child in self._children:
             if child.process is None or child.process.poll() is not None:
@@ -107,17 +109,16 @@ class Supervisor:
 
     def _revive(self, child: _Child, now: float) -> None:
         if child.process is not None and child.start_at <= child.started_at:
-            lived = now - child.started_at
-            child.backoff_s = (
-                BACKOFF_FIRST_S if lived > STEADY_S else min(child.backoff_s * 2, BACKOFF_MOST_S)
-            )
-            child.start_at = now + child.backoff_s
+            if now - child.started_at > STEADY_S:
+                child.delays.reset()
+            delay_s = child.delays.next_s()
+            child.start_at = now + delay_s
             logger.error(
                 "worker process %d (pid %d) ended with %s; starting another in %.1f s",
                 child.number,
                 child.process.pid,
                 child.process.returncode,
-                child.backoff_s,
+                delay_s,
             )
         if now >= child.start_at:
             self._start(child, now)
@@ -126,7 +127,9 @@ class Supervisor:
         env = {CHILD: str(child.number)}
         child.process = start_tied(self._command, self._lifeline[0], env)
         child.started_at = child.start_at = now
-        if self._signals:  # It came while the child was being made, too late for `stop` to see it.
+        if (
+            self._signals
+        ):  # The signal came while the child was being started, so `stop` did not see the child.
             child.process.send_signal(signal.SIGTERM)
         if self._on_start is not None:
             self._on_start(child.number, child.process.pid)
@@ -140,17 +143,17 @@ def _over(child: _Child) -> bool:
 
 
 def _clean(child: _Child) -> bool:
-    # A child that SIGTERM ended was still starting: it held nothing that had to be drained.
+    # A child that SIGTERM ended was still starting and held no leases to drain.
     return child.process is None or child.process.returncode in (0, -signal.SIGTERM)
 
 
 def start_tied(
     command: Sequence[str], lifeline: int, env: Mapping[str, str], stderr: int | None = None
 ) -> subprocess.Popen[bytes]:
-    """Starts a command that calls `follow_parent`, tied to the reading end of a pipe of ours.
+    """Starts a command that calls `follow_parent` and gets the reading end of a pipe from us.
 
-    It gets a process group of its own: a Ctrl-C in the terminal is ours to hear and to pass on, or
-    a child would count it and our signal as two.
+    It gets its own process group. So only the parent receives Ctrl-C from the terminal and forwards
+    it; otherwise a child would count two signals.
     """
     return subprocess.Popen(
         command,
@@ -162,11 +165,11 @@ def start_tied(
 
 
 def follow_parent() -> None:
-    """In a child: drains when the parent is gone, however it went.
+    """In a child: drains when the parent has ended, for whatever reason.
 
-    Does nothing without a parent.
+    Does nothing in a process without a supervising parent.
     """
-    reader = os.environ.pop(LIFELINE, None)  # Not for the processes this one starts.
+    reader = os.environ.pop(LIFELINE, None)  # Do not pass it on to child processes.
     if reader is None:
         return
 
@@ -179,5 +182,5 @@ def follow_parent() -> None:
 
 
 def this_command(arguments: Sequence[str]) -> list[str]:
-    """How to start this program again with other arguments."""
+    """The command that starts this program with other arguments."""
     return [sys.executable, "-m", "holdfast", *arguments]

@@ -1,4 +1,4 @@
-"""The worker: claims what it can run, runs it, settles it. Its parts are listed in `run`."""
+"""The worker: claims jobs, runs them and acks them. `run` lists its parts."""
 
 from __future__ import annotations
 
@@ -12,37 +12,44 @@ from typing import Any
 
 import msgspec
 
-from holdfast.ack import Acker, Settlement
+from holdfast.ack import Acker, PendingAck
 from holdfast.app import App
-from holdfast.check import check_name
 from holdfast.config import Config
 from holdfast.context import StopReason, log_fields
-from holdfast.job import Abandoned, Failed, Outcome
-from holdfast.limits import ACKS_PENDING_MAX, PREFETCH_MAX, QUEUE_MAX, TENANT_MAX, WORKER_MAX
+from holdfast.core.bounds import (
+    ACKS_PENDING_MAX,
+    BATCH_MAX,
+    PREFETCH_MAX,
+    QUEUE_MAX,
+    TENANT_MAX,
+    WORKER_MAX,
+    within,
+)
+from holdfast.core.check import check_name
+from holdfast.core.job import Abandoned, Failed, Outcome
 from holdfast.loop import keep_turning
-from holdfast.roster import fresh_name
 from holdfast.store import Acked, Watch
 from holdfast.upkeep.leader import Upkeep
 from holdfast.worker.adapt import Adapt, Decision
 from holdfast.worker.claim import Claimer
-from holdfast.worker.lease import Attendant, Heartbeat, Holding, Holdings
+from holdfast.worker.lease import ActiveJob, ActiveJobs, Heartbeat, HeartbeatThread
 from holdfast.worker.log import jobs, logger
 from holdfast.worker.lookout import Lookout
 from holdfast.worker.pool import Threads
 from holdfast.worker.presence import Presence
 from holdfast.worker.run import Runner
 from holdfast.worker.stall import Stalls
+from holdfast.worker_registry import fresh_name
 
 JOBS_IN_A_ROW = 16
-"""How many jobs that never wait a lane runs before others have a turn."""
+"""How many jobs that never wait a task runs before it lets other tasks run."""
 
 GRACE_S = 5.0
-"""How long cancelled handlers may take to unwind before their leases are given back without them.
-"""
+"""How long cancelled handlers may take to clean up before their leases are released anyway."""
 
 
 class Worker:
-    """Works for some tenants (None: all) on some queues (None: those of its types; "*": all)."""
+    """Runs jobs of some tenants (None: all) and queues (None: those of its types; "*": all)."""
 
     def __init__(
         self,
@@ -61,64 +68,66 @@ class Worker:
             tenants = [check_name("tenants", tenant, TENANT_MAX) for tenant in tenants]
         queues = app.registry.queues() if queues is None else queues
         queues = tuple(check_name("queues", queue, QUEUE_MAX) for queue in queues)
+        within("tenants", len(tenants or ()), BATCH_MAX)  # Every claim names them all.
+        within("queues", len(queues), BATCH_MAX)
         self.watch = Watch(
             tenants=None if tenants is None else tuple(tenants),
             queues=None if "*" in queues else queues,
         )
-        self.holdings = Holdings()
+        self.active_jobs = ActiveJobs()
         self.running = 0
         self.concurrency = self.config.concurrency
-        """Jobs at a time, now."""
+        """The current concurrency."""
         self.why = "as set"
-        """Why it is so many."""
+        """The reason for the current concurrency."""
         self._adapt = Adapt(self, self.config)
         self._presence = Presence(self)
         self._claimer = self._make_claimer()
-        self._buffer: deque[Holding] = deque()
-        self._suspects: deque[Holding] = deque()
-        self._lanes: set[asyncio.Task[None]] = set()
+        self._buffer: deque[ActiveJob] = deque()
+        self._suspects: deque[ActiveJob] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._coming = False
-        """A lane is opened that has not begun."""
+        """Whether a task was created that has not started yet."""
         self._alone = False
         self._returned = 0
-        """Jobs given back so far because the worker stops."""
+        """Jobs released so far because the worker is stopping."""
         self._wary = False
-        """The last claim met a suspect: the next takes one job only."""
+        """Whether the last claim returned a suspect; the next claim then takes one job only."""
         self._stop = asyncio.Event()
         self._quiet = asyncio.Event()
 
     # -- life ------------------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """Starts the drain: no new claims; running jobs may finish within `drain_s`."""
+        """Starts the drain: no new claims, and running jobs may finish within `drain_s`."""
         self._stop.set()
 
     async def run(self) -> None:
-        """Works until stopped, then drains. Returns when every lease was settled or given back."""
+        """Runs jobs until stopped, then drains. Returns when every lease is acked or released."""
         async with self.app:
             self._threads = Threads(self.config.concurrency)
             self._runner = Runner(self.app, self._threads, self.config)
             self._acker = Acker(self.app.store, self.app.announcer)
-            attendant = Attendant(self._background(), died=self.stop)
-            attendant.start()
+            heartbeats = HeartbeatThread(self._background(), died=self.stop)
+            heartbeats.start()
             logger.info("worker %s: started on queues %s", self.name, ", ".join(self._queues()))
             adapting = self._adapting()
             try:
                 await self._claimer.run(self._stop)
                 await self._drain(self.config.drain_s)
             except BaseException:
-                self.stop()  # Cancelled, or a fault: the leases go back all the same, at once.
+                self.stop()  # Cancelled or failed: release the leases at once.
                 await self._drain(0.0)
                 raise
             finally:
                 await asyncio.gather(*adapting)
-                await attendant.stop()
+                await heartbeats.stop()
                 self._threads.close()
                 logger.info("worker %s: stopped", self.name)
 
     @property
     def ready(self) -> bool:
-        """It works, and the store answers it: what a readiness probe asks."""
+        """Whether the worker runs and the store answers; for readiness probes."""
         answering = self._claimer.answering and self._presence.answering
         return answering and not self._stop.is_set()
 
@@ -128,7 +137,7 @@ class Worker:
         return [asyncio.get_running_loop().create_task(keep_turning(self._adapt, self._stop))]
 
     def adapt(self, decision: Decision) -> None:
-        """Runs so many at a time from now on; what runs already may end."""
+        """Changes the concurrency. Jobs that are running already may finish."""
         if decision.concurrency != self.concurrency:
             words = "worker %s: concurrency %d instead of %d: %s"
             logger.info(words, self.name, decision.concurrency, self.concurrency, decision.why)
@@ -148,13 +157,13 @@ class Worker:
         )
 
     def _background(self) -> Any:
-        """What the attendant's thread does: heartbeats and looks between them, presence, a watch on
-        this loop and, if elected, the upkeep.
+        """The work of the heartbeat thread: heartbeats, checks for cancels, presence, detection of
+        a blocked loop and, if elected, the upkeep.
         """
         store, config = self.app.store, self.config
-        heartbeat = Heartbeat(store, self.holdings, config.lease_s, config.beat_s)
-        lookout = Lookout(store, self.holdings, heartbeat)
-        presence, stalls = self._presence, Stalls(self.holdings)
+        heartbeat = Heartbeat(store, self.active_jobs, config.lease_s, config.beat_s)
+        lookout = Lookout(store, self.active_jobs, heartbeat)
+        presence, stalls = self._presence, Stalls(self.active_jobs)
         upkeep = Upkeep(store, config, self.name) if config.upkeep else None
 
         async def work(stop: asyncio.Event) -> None:
@@ -171,13 +180,13 @@ class Worker:
     def _queues(self) -> Sequence[str]:
         return self.watch.queues or ("*",)
 
-    # -- the way of a lease ----------------------------------------------------------------------
+    # -- leases ----------------------------------------------------------------------------------
 
     def _room(self) -> int:
         """How many more leases may be claimed now.
 
-        An idle slot is filled at once; the buffer behind the slots only when half of all is free,
-        so that a busy worker claims in batches.
+        An idle slot is filled at once. The buffer behind the slots is filled only when half of the
+        total is free, so that a busy worker claims in batches.
         """
         if self._suspects or self._alone or self._acker.pending >= ACKS_PENDING_MAX:
             return 0
@@ -194,89 +203,95 @@ class Worker:
             ahead = min(self.concurrency, PREFETCH_MAX)
         return ahead
 
-    def _take(self, holdings: list[Holding]) -> None:
-        self.holdings.add(holdings)
-        for holding in holdings:
-            (self._suspects if _suspect(holding) else self._buffer).append(holding)
+    def _take(self, active_jobs: list[ActiveJob]) -> None:
+        self.active_jobs.add(active_jobs)
+        for active in active_jobs:
+            (self._suspects if _suspect(active) else self._buffer).append(active)
         self._wary = bool(self._suspects)
         self._start()
 
     def _start(self) -> None:
-        """Starts what may run now. A suspect first, and alone: it shall take no other with it."""
+        """Starts the jobs that may run now. A suspect runs first and alone, so that it harms no
+        other.
+        """
         if self._stop.is_set():
             return
         if self._suspects:
             self._shed()
-            if len(self.holdings) == 1:
+            if len(self.active_jobs) == 1:
                 self._alone = True
-                self._open_lane(self._suspects.popleft())
+                self._start_task(self._suspects.popleft())
             return
         if not self._coming and self._has_next():
             self._coming = True
-            self._open_lane(None)
+            self._start_task(None)
 
     def _shed(self) -> None:
-        """Gives back all that has not started, but for one suspect. What runs may finish first."""
+        """Releases all jobs that have not started, except one suspect. Running jobs may finish
+        first.
+        """
         unstarted = len(self._suspects) - 1 + len(self._buffer)
         if unstarted:
-            words = "worker %s: gave %s back, to run a job alone that may be killing its workers"
+            words = "worker %s: released %s, to run a job alone that may have killed its workers"
             logger.info(words, self.name, jobs(unstarted))
         while len(self._suspects) > 1:
-            self._settle(self._suspects.pop(), Abandoned())
+            self._ack(self._suspects.pop(), Abandoned())
         while self._buffer:
-            self._settle(self._buffer.pop(), Abandoned())
+            self._ack(self._buffer.pop(), Abandoned())
 
-    # -- lanes -----------------------------------------------------------------------------------
+    # -- tasks -----------------------------------------------------------------------------------
 
     def _has_next(self) -> bool:
         free = self.running < self.concurrency and not self._alone
         return bool(self._buffer) and free and not (self._suspects or self._stop.is_set())
 
-    def _open_lane(self, first: Holding | None) -> None:
-        lane = asyncio.get_running_loop().create_task(self._lane(first))
-        self._lanes.add(lane)
-        lane.add_done_callback(self._closed)
+    def _start_task(self, first: ActiveJob | None) -> None:
+        task = asyncio.get_running_loop().create_task(self._run_jobs(first))
+        self._tasks.add(task)
+        task.add_done_callback(self._closed)
 
-    async def _lane(self, holding: Holding | None) -> None:
-        """Runs jobs one after the other while there are some; a task per job costs as much again
-        as a short job itself.
+    async def _run_jobs(self, active: ActiveJob | None) -> None:
+        """Runs jobs one after the other while there are any. A task per job would double the cost
+        of a short job.
 
-        Another lane is on its way while there is more to do, and begins when this one waits. A lane
-        that a job left a mark on (a context variable, a cancel) runs no other.
+        The next task is already scheduled while there is more to do, and starts when this one
+        waits. A task whose task a job has changed (a context variable, a cancel) runs no other job.
         """
-        lane, clean = asyncio.current_task(), copy_context()
-        assert lane is not None
-        if holding is None:
+        task, clean = asyncio.current_task(), copy_context()
+        assert task is not None
+        if active is None:
             self._coming = False
         for number in count(1):
-            if holding is None:
+            if active is None:
                 if not self._has_next():
                     return
-                holding = self._buffer.popleft()
+                active = self._buffer.popleft()
             self.running += 1
             self._start()
             try:
-                await self._work(holding)
+                await self._work(active)
             finally:
                 self._worked()
-            if lane.cancelling() or copy_context() != clean:
+            if task.cancelling() or copy_context() != clean:
                 return
-            holding = None
+            active = None
             if number % JOBS_IN_A_ROW == 0:
                 await asyncio.sleep(0)
 
-    async def _work(self, holding: Holding) -> None:
+    async def _work(self, active: ActiveJob) -> None:
         started = time.monotonic()
         try:
-            outcome = await self._runner.run(holding)
+            outcome = await self._runner.run(active)
         except Exception as error:
-            # A fault of ours. Unsettled, the job would be held by heartbeats for ever.
-            job = holding.lease.job
-            logger.exception("job %s: its run broke down", job.id, extra=log_fields(job))
-            outcome = Failed(f"the run broke down outside its handler: {error!r}")
+            # A bug of ours. Without acking it, heartbeats would keep the lease for ever.
+            job = active.lease.job
+            logger.exception(
+                "job %s: its run failed outside its handler", job.id, extra=log_fields(job)
+            )
+            outcome = Failed(f"the run failed outside its handler: {error!r}")
         self._adapt.ended(time.monotonic() - started)
-        self._settle(holding, outcome)
-        await self._runner.afterwards(holding)
+        self._ack(active, outcome)
+        await self._runner.afterwards(active)
 
     def _worked(self) -> None:
         self.running -= 1
@@ -285,52 +300,52 @@ class Worker:
         if self.running == 0:
             self._quiet.set()
 
-    def _closed(self, lane: asyncio.Task[None]) -> None:
-        self._lanes.discard(lane)
-        if not lane.cancelled() and lane.exception() is not None:
-            logger.error("a run broke down outside its handler", exc_info=lane.exception())
+    def _closed(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            logger.error("a run failed outside its handler", exc_info=task.exception())
         self._start()
 
-    def _settle(self, holding: Holding, outcome: Outcome | None) -> None:
-        holding.settling = True
-        if outcome is None or holding.lost:
-            self.holdings.drop(holding)
+    def _ack(self, active: ActiveJob, outcome: Outcome | None) -> None:
+        active.acking = True
+        if outcome is None or active.lost:
+            self.active_jobs.drop(active)
             return
 
         def done(_: Acked) -> None:
-            self.holdings.drop(holding)
+            self.active_jobs.drop(active)
             self._claimer.roomy.set()
             if self._suspects:
                 self._start()
 
         self._returned += isinstance(outcome, Abandoned)
-        self._acker.settle(Settlement(holding.lease, outcome, holding.end_s, done))
+        self._acker.submit(PendingAck(active.lease, outcome, active.end_s, done))
 
     # -- the end ---------------------------------------------------------------------------------
 
     async def _drain(self, patience_s: float) -> None:
-        """Gives back what never started, waits for what runs, ends it; every lease is settled."""
+        """Releases jobs that have not started, waits for running ones, then stops them."""
         self._returned = 0
         for waiting in (self._buffer, self._suspects):
             while waiting:
-                self._settle(waiting.popleft(), Abandoned())
+                self._ack(waiting.popleft(), Abandoned())
         if self.running:
-            words = "worker %s: draining, waiting for %s up to %g s"
+            words = "worker %s: draining, waiting for %s, at most %g s"
             logger.info(words, self.name, jobs(self.running), patience_s)
         await self._quieted(patience_s)
         if self.running:
-            words = "worker %s: %s not done after %g s, stopping them"
+            words = "worker %s: %s not finished after %g s, stopping them"
             logger.warning(words, self.name, jobs(self.running), patience_s)
-        for holding in self.holdings.all():
-            holding.end(StopReason.SHUTDOWN)
+        for active in self.active_jobs.all():
+            active.end(StopReason.SHUTDOWN)
         await self._quieted(GRACE_S)
-        for holding in self.holdings.all():
-            if not holding.settling:
-                # Its thread or coroutine does not end; the lease goes back without it.
-                self._settle(holding, Abandoned())
+        for active in self.active_jobs.all():
+            if not active.acking:
+                # Its thread or coroutine does not end; release the lease anyway.
+                self._ack(active, Abandoned())
         await self._acker.idle()
         if self._returned:
-            logger.info("worker %s: gave %s back", self.name, jobs(self._returned))
+            logger.info("worker %s: released %s", self.name, jobs(self._returned))
 
     async def _quieted(self, seconds: float) -> None:
         try:
@@ -342,7 +357,7 @@ class Worker:
             return
 
 
-def _suspect(holding: Holding) -> bool:
-    """Whether every earlier attempt ended with the death of its worker and this one is the last."""
-    job = holding.lease.job
+def _suspect(active: ActiveJob) -> bool:
+    """Whether this is the last attempt and every earlier one ended with an expired lease."""
+    job = active.lease.job
     return job.lapses > 0 and job.attempt >= job.max_attempts and job.lapses >= job.attempt - 1

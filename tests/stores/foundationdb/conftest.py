@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
+from tests.foundationdb_engine import Engine
 
 from holdfast.stores.foundationdb.options import Options
 from holdfast.stores.foundationdb.store import FoundationStore
 from holdfast.testing import ManualClock
 from holdfast.testing.contract.bench import Bench
-from holdfast.testing.foundationdb import Engine
 
 
 @pytest.fixture

@@ -8,13 +8,14 @@ import asyncio
 import os
 import sys
 
-from holdfast.errors import StoreUnavailable
+from tests.foundationdb_engine import Engine
+
+from holdfast.core.errors import StoreUnavailable
 from holdfast.store import Store
 from holdfast.stores import open_store
 from holdfast.stores.foundationdb.options import Options
 from holdfast.stores.foundationdb.store import FoundationStore
 from holdfast.testing.contract.builders import job
-from holdfast.testing.foundationdb import Engine
 
 
 def make(url: str | None) -> Store:

@@ -14,8 +14,8 @@ from tests.chaos.test_kill import until_ended
 from tests.servers.foundationdb import FoundationCluster
 from tests.stores.conftest import named_cluster
 
-from holdfast.finding import Level
-from holdfast.job import EventKind
+from holdfast.core.finding import Level
+from holdfast.core.job import EventKind
 from holdfast.operate import audit, examine
 
 ROOT = Path(__file__).parent.parent.parent.parent

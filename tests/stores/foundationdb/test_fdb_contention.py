@@ -6,12 +6,13 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 
+from tests.foundationdb_engine import Engine, Faults
+
 from holdfast.store import Claim
 from holdfast.stores.foundationdb.options import Options
 from holdfast.stores.foundationdb.store import FoundationStore
 from holdfast.testing import ManualClock
 from holdfast.testing.contract.builders import ACME, LEASE, MAIL, job
-from holdfast.testing.foundationdb import Engine, Faults
 
 CLAIMERS = 32
 JOBS = 5_000

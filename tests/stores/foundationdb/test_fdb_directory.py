@@ -9,10 +9,11 @@ from itertools import permutations
 from typing import Any
 
 import pytest
+from tests.foundationdb_engine import Engine, Faults
 from tests.servers.foundationdb import Absent, binding, file_named
 
-from holdfast.clock import SystemClock
-from holdfast.errors import ConfigError, StoreError
+from holdfast.core.clock import SystemClock
+from holdfast.core.errors import ConfigError, StoreError
 from holdfast.stores.foundationdb.clock import Time
 from holdfast.stores.foundationdb.directory import Directories, pack
 from holdfast.stores.foundationdb.doctor import examine
@@ -20,7 +21,6 @@ from holdfast.stores.foundationdb.options import Options, parse
 from holdfast.stores.foundationdb.runner import Runner
 from holdfast.stores.foundationdb.store import FoundationStore
 from holdfast.testing.contract.builders import job
-from holdfast.testing.foundationdb import Engine, Faults
 
 ROOT = b"\xfe\x01\xfe\x00"
 MANY = 200

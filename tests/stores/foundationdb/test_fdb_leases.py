@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from tests.foundationdb_engine import Engine
 
-from holdfast.clock import SECOND
-from holdfast.errors import InvalidLeaseToken
-from holdfast.job import Completed, Lease
-from holdfast.lifecycle import decide
+from holdfast.core.clock import SECOND
+from holdfast.core.errors import InvalidLeaseToken
+from holdfast.core.job import Completed, Lease
+from holdfast.core.lifecycle import decide
 from holdfast.store import Acked, Claim, Extension
 from holdfast.stores.foundationdb.clock import Witness
 from holdfast.stores.foundationdb.options import Options
 from holdfast.stores.foundationdb.store import FoundationStore
 from holdfast.testing import ManualClock
 from holdfast.testing.contract.builders import LEASE, job, rules
-from holdfast.testing.foundationdb import Engine
 
 JOBS = 50
 SILENT = 3

@@ -7,14 +7,15 @@ from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 import pytest
+from tests.foundationdb_engine import Engine
 
-from holdfast import limits
-from holdfast.clock import SECOND
-from holdfast.errors import TenantFull
-from holdfast.job import Completed, Lease, NewJob
-from holdfast.scope import LINES_PER_CLAIM
+from holdfast.core import bounds
+from holdfast.core.clock import SECOND
+from holdfast.core.errors import TenantFull
+from holdfast.core.job import Completed, Lease, NewJob
+from holdfast.core.scope import LINES_PER_CLAIM
 from holdfast.store import Take
-from holdfast.stores.foundationdb.lines import LINES_MAX
+from holdfast.stores.foundationdb.fairness_lines import LINES_MAX
 from holdfast.stores.foundationdb.options import Options
 from holdfast.stores.foundationdb.overlay import Overlay
 from holdfast.stores.foundationdb.step import Step
@@ -22,7 +23,6 @@ from holdfast.stores.foundationdb.store import FoundationStore
 from holdfast.testing import ManualClock
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.builders import ACME, finding, ids, job, queue_of, rules
-from holdfast.testing.foundationdb import Engine
 
 TENANTS = 2 * LINES_MAX + 100
 
@@ -146,7 +146,7 @@ async def test_a_queue_or_group_that_is_no_more_makes_room(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     """P19: when upkeep has cleared its counters away; one that comes back counts once."""
-    monkeypatch.setattr(limits, "QUEUES_MAX" if what == "queue" else "GROUPS_MAX", 2)
+    monkeypatch.setattr(bounds, "QUEUES_MAX" if what == "queue" else "GROUPS_MAX", 2)
     gone = rules(keep_us=0)
 
     def of(id: str, name: str, **options: Any) -> NewJob:
@@ -171,7 +171,7 @@ async def test_slots_that_were_given_back_or_lapsed_make_room(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """P19: each is counted once, however it ends."""
-    monkeypatch.setattr(limits, "SLOTS_MAX", 2)
+    monkeypatch.setattr(bounds, "SLOTS_MAX", 2)
     scope = queue_of()
 
     async def take(*ids: str, length: int = 10 * SECOND) -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.limits import BATCH_MAX
+from tests.foundationdb_engine import Engine
+
+from holdfast.core.bounds import BATCH_MAX
 from holdfast.store import Claim, Watch
-from holdfast.stores.foundationdb.lines import LINES_MAX
+from holdfast.stores.foundationdb.fairness_lines import LINES_MAX
+from holdfast.stores.foundationdb.notify import POLL_S, WATCHES_MAX
 from holdfast.stores.foundationdb.options import Options
 from holdfast.stores.foundationdb.store import FoundationStore
-from holdfast.stores.foundationdb.wakeup import POLL_S, WATCHES_MAX
 from holdfast.testing.contract.builders import LEASE, job
-from holdfast.testing.foundationdb import Engine
 
 LINES = 2 * LINES_MAX + 100
 HALF = BATCH_MAX // 2
@@ -69,5 +70,5 @@ async def test_sleepers_beyond_the_watches_of_a_store_poll_and_are_not_forgotten
 
 
 def _watched(store: FoundationStore) -> set[str]:
-    assert store._doorbell is not None
-    return {name.removeprefix("queue/") for name in store._doorbell._watches}
+    assert store._watches is not None
+    return {name.removeprefix("queue/") for name in store._watches._watches}

@@ -8,16 +8,16 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.foundationdb_engine import Engine
 
-from holdfast.errors import ConfigError, MissingExtra, SchemaTooNew, StoreUnavailable
-from holdfast.finding import Level
+from holdfast.core.errors import ConfigError, MissingExtra, SchemaTooNew, StoreUnavailable
+from holdfast.core.finding import Level
 from holdfast.operate import examine
 from holdfast.stores import open_store
 from holdfast.stores.foundationdb.layout import FORMAT, Keys, Space
 from holdfast.stores.foundationdb.options import CLUSTER_FILE, Options, parse
 from holdfast.stores.foundationdb.store import FoundationStore
 from holdfast.testing.contract.builders import job
-from holdfast.testing.foundationdb import Engine
 
 WITHOUT_LIBRARY = """
 import ctypes

@@ -6,17 +6,17 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
+from tests.foundationdb_engine import Engine, Faults
 
-from holdfast.job import Completed, Lease
-from holdfast.lifecycle import decide
-from holdfast.scope import Scope, ScopeSettings, encode
+from holdfast.core.job import Completed, Lease
+from holdfast.core.lifecycle import decide
+from holdfast.core.scope import Scope, ScopeSettings, encode
 from holdfast.store import Claim, Put, Take
 from holdfast.stores.foundationdb.layout import Keys, Space, after
 from holdfast.stores.foundationdb.options import Options
 from holdfast.stores.foundationdb.store import FoundationStore
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.builders import ACME, HOUR, LEASE, job, queue_of, tenant_of
-from holdfast.testing.foundationdb import Engine, Faults
 
 CLAIMERS = 16
 JOBS = 1000

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from tests.foundationdb_engine import Engine
 
-from holdfast.clock import SECOND
-from holdfast.job import Completed
-from holdfast.scope import GroupRules, Rate
-from holdfast.stores.foundationdb import sweep
+from holdfast.core.clock import SECOND
+from holdfast.core.job import Completed
+from holdfast.core.scope import GroupRules, Rate
+from holdfast.stores.foundationdb import maintenance_sweep
 from holdfast.stores.foundationdb.layout import Keys, Space, after
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.builders import group_of, queue_of, rules
-from holdfast.testing.foundationdb import Engine
 
 KEYS = Keys(b"c\0")
 GROUPS = 30
@@ -38,13 +38,20 @@ async def test_nothing_is_left_of_groups_that_are_gone(bench: Bench, engine: Eng
     """Neither counters, nor buckets, nor the keys that were contended for."""
     await _run_groups(bench)
     assert _left(engine, Space.BUCKETS) == GROUPS
-    assert _left(engine, Space.GATES) >= GROUPS
+    assert _left(engine, Space.LIMIT_LOCKS) >= GROUPS
     bench.clock.advance(3600)
 
     for _ in range(3):
         await bench.store.prune(100, 0)
 
-    spaces = (Space.BUCKETS, Space.GATES, Space.OPENS, Space.REOPEN, Space.CLAIMERS, Space.COUNTS)
+    spaces = (
+        Space.BUCKETS,
+        Space.LIMIT_LOCKS,
+        Space.OPENS,
+        Space.REOPEN,
+        Space.CLAIMERS,
+        Space.COUNTS,
+    )
     assert {space.name: _left(engine, space) for space in spaces} == {
         space.name: 0 for space in spaces
     }
@@ -95,7 +102,7 @@ async def test_what_is_in_use_is_not_swept(
     bench: Bench, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A sweep of small steps goes round, and takes nothing from a scope that has jobs."""
-    monkeypatch.setattr(sweep, "SWEEP_STEP", 4)
+    monkeypatch.setattr(maintenance_sweep, "SWEEP_STEP", 4)
     await bench.configure(queue_of(), max_running=1)
     await bench.put("a", "b")
     await bench.one()
@@ -104,7 +111,7 @@ async def test_what_is_in_use_is_not_swept(
     for _ in range(10):
         await bench.store.prune(100, 0)
 
-    assert _left(engine, Space.GATES) == 1
+    assert _left(engine, Space.LIMIT_LOCKS) == 1
     assert await bench.claim(5) == []
     [tally] = await bench.store.count(None, recount=True)
     assert tally.correction == 0

@@ -8,11 +8,12 @@ from collections import Counter
 from contextlib import suppress
 
 import pytest
+from tests.foundationdb_engine import Engine, Faults
 
-from holdfast.job import Completed, Event, EventKind, Failed, Outcome, Released, State
-from holdfast.lifecycle import decide
+from holdfast.core.job import Completed, Event, EventKind, Failed, Outcome, Released, State
+from holdfast.core.lifecycle import decide
+from holdfast.core.scope import ScopeKind, ScopeSettings, encode
 from holdfast.operate import audit
-from holdfast.scope import ScopeKind, ScopeSettings, encode
 from holdfast.store import Claim, Put
 from holdfast.stores.foundationdb.options import Options
 from holdfast.stores.foundationdb.store import FoundationStore
@@ -27,7 +28,6 @@ from holdfast.testing.contract.builders import (
     rules,
     tenant_of,
 )
-from holdfast.testing.foundationdb import Engine, Faults
 
 STORES = 3
 CALLS = 2

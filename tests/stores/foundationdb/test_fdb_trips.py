@@ -6,9 +6,10 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from tests.foundationdb_engine import Engine
 
-from holdfast.job import Completed, Lease
-from holdfast.lifecycle import decide
+from holdfast.core.job import Completed, Lease
+from holdfast.core.lifecycle import decide
 from holdfast.store import Claim
 from holdfast.stores.foundationdb import binding
 from holdfast.stores.foundationdb.options import Options
@@ -16,7 +17,6 @@ from holdfast.stores.foundationdb.store import FoundationStore
 from holdfast.testing import ManualClock
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.builders import LEASE, group_of, job, queue_of
-from holdfast.testing.foundationdb import Engine
 
 MANY = 100
 

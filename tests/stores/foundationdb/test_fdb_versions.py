@@ -6,15 +6,16 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from tests.foundationdb_engine import Engine
 
-from holdfast.clock import SECOND
-from holdfast.errors import ConfigError, SchemaTooNew, SchemaTooOld
-from holdfast.job import Completed, Lease
-from holdfast.lifecycle import decide
-from holdfast.limits import PAGE_MAX
-from holdfast.scope import ScopeSettings, encode
+from holdfast.core.bounds import PAGE_MAX
+from holdfast.core.clock import SECOND
+from holdfast.core.errors import ConfigError, SchemaTooNew, SchemaTooOld
+from holdfast.core.job import Completed, Lease
+from holdfast.core.lifecycle import decide
+from holdfast.core.scope import ScopeSettings, encode
 from holdfast.store import Act, Claim, Extension, Put, Ref, Take
-from holdfast.stores.foundationdb import migrate, shares
+from holdfast.stores.foundationdb import limits_caps, migrate
 from holdfast.stores.foundationdb.layout import FORMAT, Space, after
 from holdfast.stores.foundationdb.options import Options, parse
 from holdfast.stores.foundationdb.step import Step
@@ -31,7 +32,6 @@ from holdfast.testing.contract.builders import (
     queue_of,
     tenant_of,
 )
-from holdfast.testing.foundationdb import Engine
 
 OLD = 1
 
@@ -70,7 +70,7 @@ class Place:
         database.clear_range(keys.all(Space.TENANTS), after(keys.all(Space.TENANTS)))
         counts = keys.all(Space.COUNTS)
         for key, _ in database.get_range(counts, after(counts)):
-            if bytes(key)[-1:] in (shares.SLOTS, shares.QUEUES, shares.GROUPS):
+            if bytes(key)[-1:] in (limits_caps.SLOTS, limits_caps.QUEUES, limits_caps.GROUPS):
                 database.clear(key)
         await self.set_format(store, OLD)
 

@@ -6,16 +6,16 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.foundationdb_engine import Engine, Faults
 
-from holdfast.job import Completed, State
-from holdfast.scope import Scope, ScopeKind
-from holdfast.stores.foundationdb import recounting, sorting
+from holdfast.core.job import Completed, State
+from holdfast.core.scope import Scope, ScopeKind
+from holdfast.stores.foundationdb import limits_groups, recount
 from holdfast.stores.foundationdb.layout import Keys, Space
 from holdfast.stores.foundationdb.step import STATES
 from holdfast.stores.foundationdb.store import FoundationStore
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.builders import ACME, CRAWL, GLOBEX, group_of, ids, queue_of
-from holdfast.testing.foundationdb import Engine, Faults
 
 PREFIX = "c"
 GROUP_JOBS = 60
@@ -43,7 +43,7 @@ async def test_a_recount_takes_a_transaction_for_each_tenant_where_it_must(
     bench: Bench, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that took all jobs of all tenants would outlive its 5 s."""
-    monkeypatch.setattr(recounting, "STEP_S", 0.0)
+    monkeypatch.setattr(recount, "STEP_S", 0.0)
     for tenant in (ACME, GLOBEX, "initech"):
         await bench.put("a", "b", tenant=tenant, group=CRAWL)
         _damage(engine, Scope(tenant, ScopeKind.QUEUE, "mail"), State.PROCESSING, 2)
@@ -64,7 +64,7 @@ async def test_of_a_tenant_with_too_many_jobs_the_held_ones_are_counted(
     bench: Bench, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are what limits go by; the rest stays as it was, and the other tenants are done."""
-    monkeypatch.setattr(recounting, "TENANT_S", -1.0)
+    monkeypatch.setattr(recount, "TENANT_S", -1.0)
     await bench.put("a", "b", "c", group=CRAWL)
     assert len(await bench.claim(2)) == 2
     for scope in (Scope(ACME), queue_of(), group_of()):
@@ -84,10 +84,10 @@ async def test_a_recount_mends_nothing_that_others_are_changing(
     bench: Bench, engine: Engine, large: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Jobs and counters are read at one version, and only the difference is added."""
-    monkeypatch.setattr(recounting, "STEP_S", 0.0)
-    monkeypatch.setattr(recounting, "ROWS_MAX", 3)
+    monkeypatch.setattr(recount, "STEP_S", 0.0)
+    monkeypatch.setattr(recount, "ROWS_MAX", 3)
     if large:
-        monkeypatch.setattr(recounting, "TENANT_S", -1.0)
+        monkeypatch.setattr(recount, "TENANT_S", -1.0)
     engine.faults = Faults(3, delay=0.8, conflict=0.1, unknown=0.1)
     corrections: list[int] = []
 
@@ -97,13 +97,13 @@ async def test_a_recount_mends_nothing_that_others_are_changing(
             for lease in await bench.claim(3, tenants=(tenant,)):
                 await bench.end(lease, Completed())
 
-    async def recount() -> None:
+    async def count_anew() -> None:
         for _ in range(6):
             corrections.extend(
                 tally.correction for tally in await bench.store.count(None, recount=True)
             )
 
-    await asyncio.gather(work(ACME), work(GLOBEX), recount(), recount())
+    await asyncio.gather(work(ACME), work(GLOBEX), count_anew(), count_anew())
 
     engine.faults.heal()
     assert set(corrections) == {0}
@@ -116,7 +116,7 @@ async def test_a_recount_mends_nothing_that_others_are_changing(
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps that sort only a few jobs."""
-    monkeypatch.setattr(sorting, "SORT_MAX", SORTED)
+    monkeypatch.setattr(limits_groups, "REGROUP_MAX", SORTED)
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ def lonely(small: None, monkeypatch: pytest.MonkeyPatch) -> None:
     async def ended(self: Any) -> None:
         return None
 
-    monkeypatch.setattr(FoundationStore, "_sort", ended)
+    monkeypatch.setattr(FoundationStore, "_regroup", ended)
 
 
 def _names() -> list[str]:
@@ -190,12 +190,12 @@ async def test_prune_finishes_what_a_change_of_settings_left(bench: Bench) -> No
     for place, id in enumerate(_names()):
         await bench.put(id, group=f"g{place % 3}")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sorting, "SORT_MAX", SORTED)
+        patch.setattr(limits_groups, "REGROUP_MAX", SORTED)
 
         async def ended(self: Any) -> None:
             return None
 
-        patch.setattr(FoundationStore, "_sort", ended)
+        patch.setattr(FoundationStore, "_regroup", ended)
         await bench.configure(queue_of(), max_running=1000)
         assert len(await bench.claim(1000)) < GROUP_JOBS
 

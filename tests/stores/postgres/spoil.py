@@ -10,11 +10,10 @@ SPOIL = "UPDATE holdfast.jobs SET rules = '{\"retry\": [1e999' WHERE tenant = $1
 
 
 async def spoil(store: Store, ref: Ref) -> None:
-    """Makes the rules of a living job unreadable, in a row of its own."""
+    """Makes the rules of a living job unreadable."""
     assert isinstance(store, PostgresStore)
 
     async def act(step: Step) -> None:
-        await step.open_packs([ref.tenant], [ref.id])
         await step.run(SPOIL, ref.tenant, ref.id)
 
     await store._transact(act)

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.errors import InvalidInput
-from holdfast.job import NewJob
+from holdfast.core.errors import InvalidInput
+from holdfast.core.job import NewJob
 from holdfast.stores.postgres.store import PostgresStore
 from holdfast.testing.contract.builders import ACME, GLOBEX, finding, ids, job
 

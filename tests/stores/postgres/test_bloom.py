@@ -11,14 +11,14 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast.errors import ConfigError, IdConflict, MissingExtra, QueueFull
-from holdfast.job import Completed, NewJob, State
-from holdfast.lifecycle import decide
-from holdfast.scope import Scope
+from holdfast.core.errors import ConfigError, IdConflict, MissingExtra, QueueFull
+from holdfast.core.job import Completed, NewJob, State
+from holdfast.core.lifecycle import decide
+from holdfast.core.scope import Scope
 from holdfast.scopes import ScopeHandle
 from holdfast.store import Claim, Enqueued
-from holdfast.stores.postgres import journey
 from holdfast.stores.postgres.bloom import ROTATE_S, Seen
+from holdfast.stores.postgres.enqueue import enqueue_jobs
 from holdfast.stores.postgres.options import parse
 from holdfast.testing.contract.builders import AUDIO, GLOBEX, HOUR, LEASE, job, rules
 
@@ -36,7 +36,7 @@ class Ignorant(Seen):
 
 
 async def add(store: PostgresStore, seen: Seen, *jobs: NewJob) -> list[Enqueued]:
-    return await store._call(lambda step: journey.enqueue(step, jobs, None, "", seen))
+    return await store._call(lambda step: enqueue_jobs(step, jobs, seen))
 
 
 async def complete(store: PostgresStore) -> None:

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast.clock import SECOND
+from holdfast.core.clock import SECOND
 from holdfast.store import Claim
 from holdfast.stores.postgres.store import PostgresStore
 from holdfast.testing.contract.builders import LEASE, job
@@ -68,7 +68,7 @@ async def test_a_claim_reads_no_more_where_more_wait(
         await connection.execute(FILL, *((number, 1) if shape == "tenants" else (1, number)))
         for statement in STAND:
             await connection.execute(statement)
-        await connection.execute("SELECT fold(1000000)")
+        await connection.execute("SELECT fold_deltas(1000000)")
         claims = [
             Claim(worker="w", nonce=uuid4().hex, limit=10, lease_us=LEASE, queues=queues)
             for _ in range(2)

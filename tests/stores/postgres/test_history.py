@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.clock import SECOND, Micros
-from holdfast.finding import Level
-from holdfast.job import Completed, Failed, State
-from holdfast.scope import ScopeKind
+from holdfast.core.clock import SECOND, Micros
+from holdfast.core.finding import Level
+from holdfast.core.job import Completed, Failed, State
+from holdfast.core.scope import ScopeKind
 from holdfast.store import Enqueued, Pruned, Ref, Tally
-from holdfast.stores.postgres import upkeep
+from holdfast.stores.postgres import maintenance
 from holdfast.stores.postgres.doctor import examine
 from holdfast.testing import ManualClock
 from holdfast.testing.contract.bench import Bench
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from holdfast.stores.postgres.step import Step
     from holdfast.stores.postgres.store import PostgresStore
 
-DAY = upkeep.DAY
+DAY = maintenance.DAY
 LARGE = 30
 """Jobs of a day that goes at once, in these tests."""
 BOUND_S = 10.0
@@ -34,9 +34,9 @@ KEPT = rules(keep_us=DAY, keep_failed_us=DAY)
 @pytest.fixture
 def bench(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> Bench:
     """At midnight."""
-    monkeypatch.setattr(upkeep, "WHOLE_MIN", LARGE)
-    monkeypatch.setattr(upkeep, "SLICE", 7)
-    monkeypatch.setattr(upkeep, "LOCK_PAUSE_S", 0.01)
+    monkeypatch.setattr(maintenance, "WHOLE_MIN", LARGE)
+    monkeypatch.setattr(maintenance, "SLICE", 7)
+    monkeypatch.setattr(maintenance, "LOCK_PAUSE_S", 0.01)
     clock = store._clock
     assert isinstance(clock, ManualClock)
     assert clock.now() % DAY == 0
@@ -202,14 +202,14 @@ async def test_who_comes_to_read_while_it_is_counted_puts_it_off(
     bench.clock.set(bench.clock.now() + 2 * DAY)
     connection = await connect()
     reading = connection.transaction()
-    count_and_empty = upkeep._count_and_empty
+    count_and_empty = maintenance._count_and_empty
 
     async def read_first(step: Step, day: int) -> int:
         await reading.start()
         await connection.fetch("SELECT count(*) FROM history")
         return await count_and_empty(step, day)
 
-    monkeypatch.setattr(upkeep, "_count_and_empty", read_first)
+    monkeypatch.setattr(maintenance, "_count_and_empty", read_first)
     assert await bench.store.prune(100, 9 * DAY) == Pruned(0, 0, more=False)
     await reading.rollback()
     await exact(bench)
@@ -223,7 +223,7 @@ async def test_enqueue_and_ack_go_on_while_a_day_is_counted(bench: Bench, connec
     connection = await connect()
     async with asyncio.timeout(BOUND_S), connection.transaction():
         day = int(part_of(bench.clock.now()))
-        assert await connection.fetchval("SELECT lock_day($1, 'writers')", day)
+        assert await connection.fetchval("SELECT lock_history_day($1, 'writers')", day)
         await bench.put("b")
         assert (await bench.end(lease, Completed())).error is None
         assert await bench.state("a") is State.COMPLETED

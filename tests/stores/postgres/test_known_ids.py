@@ -7,8 +7,8 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast.job import Completed, NewJob
-from holdfast.lifecycle import decide
+from holdfast.core.job import Completed, NewJob
+from holdfast.core.lifecycle import decide
 from holdfast.store import Claim
 from holdfast.stores.postgres.store import PostgresStore
 from holdfast.testing.contract.builders import ACME, LEASE, finding, job

@@ -18,7 +18,7 @@ from tests.servers.postgres import DATABASE, USER
 from tests.servers.process import account, free_port, give, wait_for
 
 from holdfast import App, Context
-from holdfast.errors import StoreUnavailable
+from holdfast.core.errors import StoreUnavailable
 from holdfast.worker import Worker
 
 if TYPE_CHECKING:

@@ -8,13 +8,13 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast.errors import ConfigError, SchemaTooNew, StoreReadOnly, StoreUnavailable
-from holdfast.finding import Level
+from holdfast.core.errors import ConfigError, SchemaTooNew, StoreReadOnly, StoreUnavailable
+from holdfast.core.finding import Level
 from holdfast.store import Claim, Watch
 from holdfast.stores.postgres.doctor import examine
 from holdfast.stores.postgres.layout import SCHEMA_VERSION
-from holdfast.stores.postgres.migrate import migrations
 from holdfast.stores.postgres.options import parse
+from holdfast.stores.postgres.schema import schema_files
 from holdfast.stores.postgres.store import PostgresStore
 from holdfast.testing.contract.builders import LEASE, MAIL, job
 
@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 BOUND_S = 20.0
 
 
-def test_the_newest_migration_is_the_version() -> None:
+def test_the_newest_schema_file_is_the_version() -> None:
     """P1: numbers go up by one, and the code knows the last."""
-    assert [number for number, _ in migrations()] == list(range(1, SCHEMA_VERSION + 1))
+    numbers = [number for number, _ in schema_files()]
+    assert numbers == list(range(numbers[0], SCHEMA_VERSION + 1))
 
 
 async def test_many_may_open_an_empty_schema_at_once(url: str) -> None:
@@ -120,7 +121,7 @@ async def test_another_process_is_heard(url: str) -> None:
     await there.open()
     try:
         async with asyncio.timeout(BOUND_S):
-            while not here._doorbell.hears:
+            while not here._notifications.hears:
                 await here.wait(Watch(queues=(MAIL,)), 0.1)
             sleeper = asyncio.create_task(here.wait(Watch(queues=(MAIL,)), 50.0))
             await there.enqueue([job("a")])
@@ -159,9 +160,7 @@ async def test_ids_of_transactions_that_start_over_lose_no_count(
     """P13: a dump that is restored elsewhere has higher ids in it than the new server gives out."""
     await store.enqueue([job("a")])
     connection = await connect()
-    await connection.execute(
-        "UPDATE heads SET floor = '999999999999', mark = '999999999999:999999999999:'"
-    )
+    await connection.execute("UPDATE store_state SET last_refresh = '999999999999:999999999999:'")
     await store.close()
     await store.open()
 

@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from holdfast.job import Completed, EventKind, State
-from holdfast.lifecycle import decide
-from holdfast.scope import ScopeKind, ScopeSettings, encode
+from holdfast.core.job import Completed, EventKind, State
+from holdfast.core.lifecycle import decide
+from holdfast.core.scope import ScopeKind, ScopeSettings, encode
 from holdfast.store import Claim, Put, Ref
-from holdfast.stores.postgres import journey
+from holdfast.stores.postgres.enqueue import enqueue_jobs
 from holdfast.stores.postgres.step import Step
 from holdfast.stores.postgres.store import PostgresStore
 from holdfast.testing.contract.builders import ACME, CRAWL, LEASE, group_of, job, tenant_of
@@ -31,7 +31,7 @@ async def enqueued_in_transaction(
     connection = await connect()
     async with connection.transaction():
         step = Step(connection, store.options.schema, store._clock.now(), True)  # type: ignore[union-attr]
-        await journey.enqueue(step, [job(id, **options) for id in ids], None, "")
+        await enqueue_jobs(step, [job(id, **options) for id in ids])
         yield connection
 
 
@@ -96,7 +96,7 @@ async def test_a_transaction_that_is_rolled_back_leaves_nothing(
     transaction = connection.transaction()
     await transaction.start()
     step = Step(connection, store.options.schema, store._clock.now(), True)  # type: ignore[union-attr]
-    await journey.enqueue(step, [job("gone", key="k")], None, "")
+    await enqueue_jobs(step, [job("gone", key="k")])
     await transaction.rollback()
 
     await store.enqueue([job("a", key="k")])
@@ -155,7 +155,7 @@ async def test_counts_are_exact_whenever_they_are_added_up(
     for turn in range(3):
         await store.enqueue([job(f"{turn}-{n}", group=CRAWL) for n in range(5)])
         assert len(await claim(store, 2)) == 2
-        await connection.execute("SELECT fold(7)")
+        await connection.execute("SELECT fold_deltas(7)")
         for kind in ScopeKind:
             [tally] = await store.count(ACME, by=kind)
             assert tally.counts == {
@@ -163,3 +163,35 @@ async def test_counts_are_exact_whenever_they_are_added_up(
             }  # fmt: skip
             [tally] = await store.count(ACME, by=kind, recount=True)
             assert tally.correction == 0
+
+
+async def test_a_transaction_that_wrote_something_else_holds_no_delta_back(
+    store: PostgresStore, connect: Connect
+) -> None:
+    """P15: claims read only what came since the last fold, however long it stays open."""
+    other, connection = await connect(), await connect()
+    async with other.transaction():
+        await other.fetchval("SELECT pg_current_xact_id()")
+        await store.enqueue([job(f"{n}") for n in range(5)])
+        assert len(await claim(store, 2)) == 2
+        head = await connection.fetchval("SELECT last_value FROM cursors")
+        await connection.execute("SELECT fold_deltas(1000)")
+
+        assert await connection.fetchval("SELECT deltas_floor FROM store_state") > head
+        assert await connection.fetchval("SELECT count(*) FROM deltas") == 0
+        assert len(await claim(store, 5)) == 3
+
+
+async def test_a_transaction_that_enqueued_and_stays_open_loses_no_delta(
+    store: PostgresStore, connect: Connect
+) -> None:
+    """P13: folds of others stop before what it has not committed yet."""
+    async with enqueued_in_transaction(store, connect, "open"):
+        for turn in range(3):
+            await store.enqueue([job(f"{turn}")])
+            assert await claim(store) == [f"{turn}"]
+            await (await connect()).execute("SELECT fold_deltas(1000)")
+
+    assert await claim(store) == ["open"]
+    [tally] = await store.count(ACME, by=ScopeKind.TENANT, recount=True)
+    assert tally.correction == 0

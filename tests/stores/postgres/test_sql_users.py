@@ -10,7 +10,7 @@ import pytest
 from tests.servers.postgres import DATABASE
 
 from holdfast import Context, State
-from holdfast.job import Rules
+from holdfast.core.job import Rules
 from holdfast.store import Put
 from holdfast.testing import drain
 

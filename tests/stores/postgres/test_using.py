@@ -19,7 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
 from holdfast import App, Context, Job
-from holdfast.errors import IdConflict, InvalidInput, QueueFull
+from holdfast.core.errors import IdConflict, InvalidInput, QueueFull
 
 if TYPE_CHECKING:
     from tests.stores.postgres.conftest import Desk

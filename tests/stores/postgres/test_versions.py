@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from holdfast.clock import SECOND
-from holdfast.errors import ConfigError, HoldfastError, SchemaTooNew, SchemaTooOld
-from holdfast.job import State
-from holdfast.lifecycle import Transition
+from holdfast.core.clock import SECOND
+from holdfast.core.errors import ConfigError, HoldfastError, SchemaTooNew, SchemaTooOld
+from holdfast.core.job import State
+from holdfast.core.lifecycle import Transition
 from holdfast.store import Act, Claim, Extension, Put, Ref, Take, Watch
 from holdfast.stores.postgres.layout import SCHEMA_VERSION
 from holdfast.stores.postgres.migrate import EXPECT
@@ -27,16 +27,13 @@ DONE = Transition(tenant=ACME, id="a", token="n.1", to=State.COMPLETED)
 
 VERBS: dict[str, Callable[[PostgresStore], Awaitable[Any]]] = {
     "open": lambda store: store.open(),
-    "enqueue one": lambda store: store.enqueue([job("a")]),
-    "enqueue alike": lambda store: store.enqueue([job("a"), job("b")]),
-    "enqueue pack": lambda store: store.enqueue([job(f"a{n}", fresh=True) for n in range(9)]),
     "enqueue": lambda store: store.enqueue([job("a", key="k"), job("b")]),
     "claim": lambda store: store.claim(Claim(worker="w", nonce="n", limit=1, lease_us=LEASE)),
     "extend": lambda store: store.extend(
         [Extension(tenant=ACME, id="a", token="n.1", lease_us=SECOND)]
     ),
     "complete": lambda store: store.ack([DONE]),
-    "settle": lambda store: store.ack(
+    "fail": lambda store: store.ack(
         [Transition(tenant=ACME, id="a", token="n.1", to=State.FAILED)]
     ),
     "cancel": lambda store: store.cancel([Ref(ACME, "a")]),
@@ -63,7 +60,9 @@ async def move_to(connect: Connect, version: int) -> None:
     schema = await connection.fetchval("SELECT current_schema()")
     await connection.execute("DELETE FROM schema_version")
     await connection.execute("INSERT INTO schema_version VALUES ($1)", version)
-    text = EXPECT.format(version=version, code="HFVER").replace("holdfast.", f'"{schema}".')
+    text = EXPECT.format(format=f"{version}.other", code="HFVER").replace(
+        "holdfast.", f'"{schema}".'
+    )
     await connection.execute(text)
 
 

@@ -8,8 +8,8 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast.job import Completed, Failed, Lease, Outcome
-from holdfast.lifecycle import decide
+from holdfast.core.job import Completed, Failed, Lease, Outcome
+from holdfast.core.lifecycle import decide
 from holdfast.store import Act, Claim, Ref, Watch
 from holdfast.stores.postgres import store as module
 from holdfast.stores.postgres.store import PostgresStore
@@ -68,14 +68,14 @@ async def test_a_sleeper_is_woken_by_the_end_of_its_job(
     monkeypatch.setattr(module, "POLL_S", LONG_S)
     await store.enqueue([job("a")])
     looks = asyncio.Event()
-    soonest = store._soonest
+    soonest = store._next_wakeup
 
     async def look(*given: object) -> float:
         delay_s = await soonest(*given)  # type: ignore[arg-type]
         looks.set()
         return delay_s
 
-    monkeypatch.setattr(store, "_soonest", look)
+    monkeypatch.setattr(store, "_next_wakeup", look)
     async with asyncio.timeout(BOUND_S):
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(store.wait(Watch(job=Ref(ACME, "a")), LONG_S))
@@ -95,9 +95,9 @@ async def test_nobody_is_told_of_jobs_that_nobody_waits_for(
         if "last" in heard[-1]:
             last.set()
 
-    monkeypatch.setattr(store._doorbell, "_heard", hear)
-    await store._doorbell.listen(BOUND_S)
-    assert store._doorbell.hears
+    monkeypatch.setattr(store._notifications, "_heard", hear)
+    await store._notifications.listen(BOUND_S)
+    assert store._notifications.hears
     await other.enqueue([job("a")])
     await completes(other, "a")
 

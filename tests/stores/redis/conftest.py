@@ -10,7 +10,7 @@ import pytest
 from tests.servers.kinds import Missing, install_of
 from tests.servers.redis_node import RedisNode
 
-from holdfast.clock import Clock
+from holdfast.core.clock import Clock
 from holdfast.stores.redis.store import RedisStore
 from holdfast.testing import ManualClock
 from holdfast.testing.contract.bench import Bench

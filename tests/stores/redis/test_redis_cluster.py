@@ -12,13 +12,13 @@ from redis.crc import key_slot
 from tests.servers.cluster import Cluster, ClusterNode
 from tests.servers.kinds import Missing, install_of
 
-from holdfast.clock import SECOND
-from holdfast.errors import InvalidInput, StoreUnavailable
-from holdfast.job import Completed, EventKind, State
-from holdfast.lifecycle import decide
-from holdfast.scope import ScopeSettings, encode
+from holdfast.core.clock import SECOND
+from holdfast.core.errors import InvalidInput, StoreUnavailable
+from holdfast.core.job import Completed, EventKind, State
+from holdfast.core.lifecycle import decide
+from holdfast.core.scope import ScopeSettings, encode
 from holdfast.store import Act, Claim, Put, Watch
-from holdfast.stores.redis.claims import Claiming, share
+from holdfast.stores.redis.claim import ShardedClaim, share
 from holdfast.stores.redis.store import RedisStore
 from holdfast.testing.contract.builders import ACME, GLOBEX, changing, finding, job, tenant_of
 
@@ -138,8 +138,8 @@ async def test_a_hint_crosses_nodes(cluster: Cluster, opened: Open) -> None:
     sleeper, other = await opened(url), await opened(url)
     async with asyncio.timeout(15):
         task = asyncio.create_task(sleeper.wait(Watch(tenants=(GLOBEX,)), 50.0))
-        assert sleeper._ear is not None
-        assert await sleeper._ear.here().listen(10.0)
+        assert sleeper._subscriptions is not None
+        assert await sleeper._subscriptions.here().listen(10.0)
         await other.enqueue([job("a", tenant=GLOBEX)])
         await task
 
@@ -204,12 +204,12 @@ async def test_a_claim_cut_off_between_shards_is_found_whole(
     await store.enqueue([job("x", tenant=f"t{k}") for k in range(40)])
     one = claim(30, None)
     shards = store._mine()
-    claiming = Claiming(shards, one, shards.all(), None)
-    seen = await claiming._peek(30, first=True)
+    claiming = ShardedClaim(shards, one, shards.all(), None)
+    seen = await claiming._candidates(30, first=True)
     assert seen is not None
     tenants, base = seen
     first = [each for each in share(tenants, 30) if each.shard < 8]
-    await claiming._serve(first, base, 0)
+    await claiming._take(first, base, 0)
 
     again = await store.claim(one)
 

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.clock import SECOND
-from holdfast.errors import HoldfastError, InvalidInput, InvalidLeaseToken, JobNotFound
-from holdfast.job import Completed, State
-from holdfast.lifecycle import decide
-from holdfast.limits import PAGE_MAX
+from holdfast.core.bounds import PAGE_MAX
+from holdfast.core.clock import SECOND
+from holdfast.core.errors import HoldfastError, InvalidInput, InvalidLeaseToken, JobNotFound
+from holdfast.core.job import Completed, State
+from holdfast.core.lifecycle import decide
 from holdfast.store import Act, Extension, Ref
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.builders import ACME, changing, finding, job, rules

@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 from tests.servers.redis_node import RedisNode
-from tests.stores.redis.test_redis_quick import _commands
+from tests.stores.redis.test_redis_commands import _commands
 
-from holdfast.job import Completed
-from holdfast.lifecycle import decide
+from holdfast.core.job import Completed
+from holdfast.core.lifecycle import decide
 from holdfast.stores.redis.store import RedisStore
 from holdfast.testing import ManualClock
 from holdfast.testing.contract.bench import Bench

@@ -10,13 +10,13 @@ import msgspec
 import pytest
 from tests.servers.redis_node import RedisNode
 
-from holdfast.errors import StoreFull, StoreUnavailable
-from holdfast.job import Completed, State
-from holdfast.lifecycle import decide
+from holdfast.core.errors import StoreFull, StoreUnavailable
+from holdfast.core.job import Completed, State
+from holdfast.core.lifecycle import decide
 from holdfast.store import Act, Claim, Ref
-from holdfast.stores.redis.claims import wish
+from holdfast.stores.redis.claim import claim_args
 from holdfast.stores.redis.options import parse
-from holdfast.stores.redis.rows import leased, pack
+from holdfast.stores.redis.rows import rows_of
 from holdfast.stores.redis.store import RedisStore
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.builders import (
@@ -152,11 +152,10 @@ async def test_a_claim_whose_answer_was_lost_finds_its_leases(
     first = await store.claim(claim(3, "lost"))
 
     shards = store._mine()
-    control = pack((None, 1, 0, True, None, shards.channel, True))
-    args = pack(wish(claim(3, "lost")))
-    told = await store.links.script("claim", shards.tag(0), lambda _: control, args, 0)
+    args = (claim_args(claim(3, "lost"), ["lost"]), None)
+    answer, _ = await shards.call("claim", 0, args, None)
 
-    assert [int(one[0]) for one in leased(told)] == [lease.job.seq for lease in first]
+    assert [int(one[0]) for one in rows_of(answer)] == [lease.job.seq for lease in first]
     assert len(await store.claim(claim(10))) == 5
 
 

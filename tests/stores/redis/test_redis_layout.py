@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable
 import pytest
 from tests.servers.redis_node import RedisNode
 
-from holdfast.clock import SECOND
-from holdfast.job import Completed, Failed
-from holdfast.scope import Rate
+from holdfast.core.clock import SECOND
+from holdfast.core.job import Completed, Failed
+from holdfast.core.scope import Rate
 from holdfast.store import Act, Take
 from holdfast.stores.redis.options import parse
-from holdfast.stores.redis.scripts import _PARTS, script
+from holdfast.stores.redis.scripts import VERBS, script
 from holdfast.stores.redis.store import RedisStore
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.builders import (
@@ -84,7 +84,7 @@ async def test_without_an_event_log_none_is_kept(node: RedisNode, opened: Open) 
     assert (await store.events(None, 0, 10)).events == []
 
 
-@pytest.mark.parametrize("name", sorted(_PARTS))
+@pytest.mark.parametrize("name", sorted(VERBS))
 def test_scripts_are_short_and_stand_alone(name: str) -> None:
     """Each is made of its parts; none of them is sent with its comments."""
     one = script(name)

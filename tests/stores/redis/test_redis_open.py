@@ -9,7 +9,7 @@ import pytest
 from tests.servers.cluster import Cluster
 from tests.servers.redis_node import RedisNode
 
-from holdfast.errors import (
+from holdfast.core.errors import (
     ConfigError,
     HoldfastError,
     SchemaTooNew,
@@ -19,7 +19,7 @@ from holdfast.errors import (
     StoreUnavailable,
     StoreUnsupported,
 )
-from holdfast.stores.redis import opening
+from holdfast.stores.redis import server_check as opening
 from holdfast.stores.redis.options import parse
 from holdfast.stores.redis.store import RedisStore
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.errors import ConfigError
+from holdfast.core.errors import ConfigError
 from holdfast.stores.redis.options import parse
 
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from tests.stores.parcels import GONE, named
 
-from holdfast.job import Completed, NewJob
+from holdfast.core.job import Completed, NewJob
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.builders import ACME, finding, ids, job, rules
 

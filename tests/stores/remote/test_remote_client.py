@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.errors import (
+from holdfast.core.errors import (
     ConfigError,
     HoldfastError,
     InvalidInput,
@@ -19,7 +19,7 @@ from holdfast.errors import (
 from holdfast.stores.remote import wire
 from holdfast.stores.remote.breaker import Breaker
 from holdfast.stores.remote.client import Client, Sent, packed
-from holdfast.stores.remote.faults import Answer, NoAnswer, NotSent
+from holdfast.stores.remote.errors import Answer, NoAnswer, NotSent
 from holdfast.stores.remote.options import Options
 
 DONE = Answer(status=200, media=wire.MEDIA, body=wire.encode([]))
@@ -27,7 +27,7 @@ DONE = Answer(status=200, media=wire.MEDIA, body=wire.encode([]))
 
 def refused(error: HoldfastError, status: int = 503, after: float | None = None) -> Answer:
     """As the service tells an error of the tree."""
-    body = wire.encode(wire.told(error))
+    body = wire.encode(wire.error_out(error))
     return Answer(status=status, media=wire.MEDIA, body=body, retry_after_s=after)
 
 
@@ -90,7 +90,7 @@ async def test_another_verb_is_sent_again_only_if_nothing_was_done(
     failure: str, verb: wire.Verb[object]
 ) -> None:
     """A second one could not tell what the first has done."""
-    done = wire.encode(wire.Done([], None) if verb is wire.CHANGE else [])
+    done = wire.encode(wire.ChangedPairs([], None) if verb is wire.CHANGE else [])
     script = Script(FAILURES[failure], Answer(status=200, media=wire.MEDIA, body=done))
 
     if failure in UNTOUCHED:
@@ -131,7 +131,7 @@ async def test_a_verb_ends_with_its_time_out() -> None:
     ("answer", "kind", "words"),
     [
         (refused(InvalidInput(field="limit", why="is 7"), 422), InvalidInput, "limit: is 7"),
-        (refused(StoreFull(store="s", why="disk")), StoreFull, "no room left"),
+        (refused(StoreFull(store="s", why="disk")), StoreFull, "no space left"),
         (problem("UNAUTHENTICATED", 401), StoreUnavailable, "does not hold"),
         (problem("FORBIDDEN", 403), StoreError, "not allowed: in words"),
         (problem("INTERNAL", 500), StoreError, "INTERNAL: in words"),

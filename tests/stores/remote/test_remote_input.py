@@ -9,14 +9,14 @@ import msgspec
 import pytest
 from tests.servers.service import Host, Inside, Place
 
-from holdfast.job import By, Rules, State
-from holdfast.lifecycle import Transition
-from holdfast.limits import BATCH_MAX
-from holdfast.retry import Backoff, RetryPolicy
+from holdfast.core.bounds import BATCH_MAX
+from holdfast.core.job import By, Rules, State
+from holdfast.core.lifecycle import Transition
+from holdfast.core.retry import Backoff, RetryPolicy
 from holdfast.store import Act, Claim, Extension, Put, Ref, Take, Watch
 from holdfast.stores.remote import wire
 from holdfast.stores.remote.client import Sent
-from holdfast.stores.remote.faults import Answer
+from holdfast.stores.remote.errors import Answer
 from holdfast.stores.remote.options import Options
 from holdfast.testing.contract.builders import ACME, changing, finding, job
 
@@ -33,7 +33,7 @@ async def send(place: Place, verb: str, body: bytes) -> Answer:
 
 def field_of(answer: Answer) -> str:
     if answer.media == wire.MEDIA:
-        told = msgspec.msgpack.decode(answer.body, type=wire.Told)
+        told = msgspec.msgpack.decode(answer.body, type=wire.WireError)
         return str(told.facts["field"])
     return str(msgspec.json.decode(answer.body).get("field", "body"))
 
@@ -149,7 +149,7 @@ BAD: list[tuple[str, Any, str]] = [
     ("hold", wire.Takes([Take("x", "w", -1)]), "length_us"),
     ("hold", wire.Takes([Take("x", "w", 1, "\x00")]), "note"),
     ("wait", wire.Sleep(Watch(), float("nan")), "timeout_s"),
-    ("wait", wire.Sleep(Watch(tenants=("",)), 0.0), "tenant"),
+    ("wait", wire.Sleep(Watch(tenants=("",)), 0.0), "tenants"),
     ("watch", wire.Sleep(Watch(), 0.0), "watch"),
     ("watch", wire.Sleep(Watch(job=Ref(ACME, "")), 0.0), "id"),
 ]

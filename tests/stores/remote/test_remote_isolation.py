@@ -10,16 +10,16 @@ import msgspec
 from tests.servers.service import Host
 from tests.stores.remote.conftest import Opened, Tokens
 
-from holdfast.clock import SECOND
-from holdfast.errors import HoldfastError, StoreError
-from holdfast.job import Completed, Failed, Lease, Outcome, Released
-from holdfast.lifecycle import decide
-from holdfast.roster import PREFIX, Present
-from holdfast.scope import Scope, ScopeKind, ScopeSettings, encode, scope_of, slot_scope_of
+from holdfast.core.clock import SECOND
+from holdfast.core.errors import HoldfastError, StoreError
+from holdfast.core.job import Completed, Failed, Lease, Outcome, Released
+from holdfast.core.lifecycle import decide
+from holdfast.core.scope import Scope, ScopeKind, ScopeSettings, encode, scope_of, slot_scope_of
 from holdfast.service.rights import Caller, Right
 from holdfast.store import Act, Claim, Extension, Put, Ref, Take
 from holdfast.stores.remote.store import RemoteStore
 from holdfast.testing.contract.builders import changing, finding, job
+from holdfast.worker_registry import PREFIX, Present
 
 TENANTS = ("acme", "acme2", "a/cme")
 """Names that are nearly each other's."""

@@ -11,10 +11,10 @@ from tests.servers.service import Host, Inside, Place
 from tests.stores.remote.conftest import Opened, Tokens
 
 from holdfast import App, Context, operate
-from holdfast.errors import PayloadTooLarge, SchemaTooNew, StoreUnavailable
-from holdfast.finding import Level
-from holdfast.job import Completed, EventKind, Lease, State
-from holdfast.lifecycle import decide
+from holdfast.core.errors import PayloadTooLarge, SchemaTooNew, StoreUnavailable
+from holdfast.core.finding import Level
+from holdfast.core.job import Completed, EventKind, Lease, State
+from holdfast.core.lifecycle import decide
 from holdfast.service.rights import Caller, Right
 from holdfast.service.run import listen
 from holdfast.service.settings import Limits
@@ -22,7 +22,7 @@ from holdfast.store import Claim, Watch
 from holdfast.stores import open_store
 from holdfast.stores.remote import wire
 from holdfast.stores.remote.client import Sent
-from holdfast.stores.remote.faults import Answer
+from holdfast.stores.remote.errors import Answer
 from holdfast.stores.remote.options import Options
 from holdfast.stores.remote.store import RemoteStore
 from holdfast.testing.contract.builders import ACME, LEASE, finding, ids, job

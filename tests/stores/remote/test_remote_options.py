@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.errors import ConfigError
+from holdfast.core.errors import ConfigError
 from holdfast.stores import open_store
 from holdfast.stores.remote.options import TOKEN_ENV, parse
 from holdfast.stores.remote.store import RemoteStore
@@ -32,7 +32,7 @@ def test_a_url_is_read_whole() -> None:
 def test_both_schemes_are_known_to_open_store() -> None:
     """The store is made without a connection."""
     for url in ("http://localhost:3100", "https://[::1]:3100"):
-        assert isinstance(open_store(url), RemoteStore)
+        assert isinstance(open_store(url).inner, RemoteStore)
 
 
 @pytest.mark.parametrize("login", [":s3cret", "s3cret", "anybody:s3cret"])

@@ -11,12 +11,11 @@ import pytest
 from tests.servers.service import Host, Place
 from tests.stores.remote.conftest import Opened, Tokens
 
-from holdfast.clock import SECOND
-from holdfast.errors import JobNotFound, StaleSetting, StoreError, StoreUnavailable
-from holdfast.job import Completed, State
-from holdfast.lifecycle import Transition, decide, lapse
-from holdfast.roster import PREFIX, Present, roster
-from holdfast.scope import Scope, ScopeKind, ScopeSettings, encode
+from holdfast.core.clock import SECOND
+from holdfast.core.errors import JobNotFound, StaleSetting, StoreError, StoreUnavailable
+from holdfast.core.job import Completed, State
+from holdfast.core.lifecycle import Transition, decide, lapse
+from holdfast.core.scope import Scope, ScopeKind, ScopeSettings, encode
 from holdfast.service.rights import Caller, Right, rights
 from holdfast.store import Act, Claim, Extension, Hold, Put, Ref, Take, Watch
 from holdfast.stores.remote.store import RemoteStore
@@ -34,6 +33,7 @@ from holdfast.testing.contract.builders import (
     queue_of,
     tenant_of,
 )
+from holdfast.worker_registry import PREFIX, Present, present_workers
 
 ALL = frozenset(Right)
 EACH = {right.value: rights([right]) for right in Right}
@@ -253,10 +253,10 @@ async def test_workers_of_tenants_do_not_meet(place: Place, opened: Opened) -> N
 
     await globex.hold([Take(f"{PREFIX}w", "w", 0)])
 
-    [seen] = await roster(acme)
+    [seen] = await present_workers(acme)
     assert (seen.name, seen.note.tenants, seen.note.running) == ("w", (ACME,), 1)
-    assert await roster(globex) == []
-    assert [one.note.tenants for one in await roster(root)] == [(ACME,)]
+    assert await present_workers(globex) == []
+    assert [one.note.tenants for one in await present_workers(root)] == [(ACME,)]
 
 
 async def test_a_tenant_sees_who_serves_it_and_nothing_of_others(
@@ -267,7 +267,7 @@ async def test_a_tenant_sees_who_serves_it_and_nothing_of_others(
     for name, tenants in (("all", ()), ("some", (ACME, GLOBEX)), ("other", (GLOBEX,))):
         await root.hold([Take(f"{PREFIX}{name}", name, 60 * SECOND, note(*tenants))])
 
-    seen = await roster(acme)
+    seen = await present_workers(acme)
 
     assert [one.name for one in seen] == ["all", "some"]
     assert {(one.note.tenants, one.note.pid, one.note.running) for one in seen} == {((ACME,), 0, 0)}

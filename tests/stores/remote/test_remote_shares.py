@@ -7,17 +7,17 @@ import pytest
 from tests.servers.service import Host, Place
 from tests.stores.remote.conftest import Opened, Tokens
 
-from holdfast import limits
-from holdfast.clock import SECOND
-from holdfast.errors import InvalidInput, SchemaTooNew, StoreUnsupported, TenantFull
-from holdfast.job import By, EventKind
-from holdfast.limits import NOTE_MAX, PAGE_MAX, PRESENCE_S_MAX
-from holdfast.roster import PREFIX, Present, roster
+from holdfast.core import bounds
+from holdfast.core.bounds import NOTE_MAX, PAGE_MAX, PRESENCE_S_MAX
+from holdfast.core.clock import SECOND
+from holdfast.core.errors import InvalidInput, SchemaTooNew, StoreUnsupported, TenantFull
+from holdfast.core.job import By, EventKind
 from holdfast.service.rights import Caller, Right, rights
 from holdfast.store import Claim, Ref, Take
 from holdfast.stores.remote import wire
 from holdfast.stores.remote.client import Client
 from holdfast.testing.contract.builders import ACME, AUDIO, GLOBEX, LEASE, MAIL, ids, job, queue_of
+from holdfast.worker_registry import PREFIX, Present, present_workers
 
 ALL = frozenset(Right)
 CALLERS = (
@@ -50,7 +50,7 @@ async def test_a_tenant_has_so_many_workers_present(
     place: Place, opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """P19: one more is refused whole, those that are there renew, and no other tenant notices."""
-    monkeypatch.setattr(limits, "PRESENCES_MAX", 3)
+    monkeypatch.setattr(bounds, "PRESENCES_MAX", 3)
     worker, globex = await opened(place, "worker"), await opened(place, "globex")
     await worker.hold([present(f"w{n}") for n in range(3)])
 
@@ -61,7 +61,7 @@ async def test_a_tenant_has_so_many_workers_present(
     await globex.hold([present("w")])
     await worker.hold([present("w0", 0), present("w1", 0)])
     await worker.hold([present("w3")])
-    assert [one.name for one in await roster(worker)] == ["w2", "w3"]
+    assert [one.name for one in await present_workers(worker)] == ["w2", "w3"]
 
 
 async def test_a_worker_is_present_for_minutes_at_most(place: Place, opened: Opened) -> None:
@@ -167,6 +167,6 @@ async def test_a_service_of_another_format_is_not_used(place: Place) -> None:
             return msgspec.structs.replace(hello, format=self.format)
 
     with pytest.raises(StoreUnsupported, match="one version of holdfast on both sides"):
-        await store._meet(Other(1))  # type: ignore[arg-type]
+        await store._greet(Other(1))  # type: ignore[arg-type]
     with pytest.raises(SchemaTooNew):
-        await store._meet(Other(wire.FORMAT + 1))  # type: ignore[arg-type]
+        await store._greet(Other(wire.FORMAT + 1))  # type: ignore[arg-type]

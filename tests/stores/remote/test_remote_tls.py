@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from tests.servers.service import Host
 
-from holdfast.errors import ConfigError, StoreUnavailable
+from holdfast.core.errors import ConfigError, StoreUnavailable
 from holdfast.stores import open_store
 from holdfast.testing.contract.builders import job
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.errors import HoldfastError, JobNotFound, StoreError
+from holdfast.core.errors import HoldfastError, JobNotFound, StoreError
 from holdfast.store import Changed, Enqueued, Ref
 from holdfast.stores.remote import wire
 from holdfast.testing.contract.builders import job
@@ -33,7 +33,7 @@ def test_codes_are_unique_over_the_tree() -> None:
     """Else one would come back as another."""
 
     def count(kind: type[HoldfastError]) -> int:
-        ours = [sub for sub in kind.__subclasses__() if sub.__module__ == "holdfast.errors"]
+        ours = [sub for sub in kind.__subclasses__() if sub.__module__ == "holdfast.core.errors"]
         return 1 + sum(count(sub) for sub in ours)
 
     assert len(wire.CLASSES) == count(HoldfastError)
@@ -42,17 +42,17 @@ def test_codes_are_unique_over_the_tree() -> None:
 def test_an_error_of_another_version_still_tells_its_words() -> None:
     """An unknown code, or facts that its words do not fit."""
     for told in (
-        wire.Told("NEW_CODE", {}, "its words"),
-        wire.Told("INVALID_INPUT", {}, "its words"),
+        wire.WireError("NEW_CODE", {}, "its words"),
+        wire.WireError("INVALID_INPUT", {}, "its words"),
     ):
-        error = wire.untold(told, "http://x")
+        error = wire.error_in(told, "http://x")
         assert type(error) is StoreError
         assert "its words" in str(error)
 
 
 def test_facts_that_are_not_plain_travel_as_text() -> None:
     """An error must never fail to be told."""
-    told = wire.told(JobNotFound(id="a", more=ValueError("x"), some=(1, 2)))
+    told = wire.error_out(JobNotFound(id="a", more=ValueError("x"), some=(1, 2)))
 
     assert told.facts == {"id": "a", "more": "x", "some": "(1, 2)"}
 
@@ -68,5 +68,5 @@ def test_a_change_keeps_its_mapping() -> None:
     """By full name."""
     changed = Changed({Ref("acme", "a"): "b", Ref("globex", "a"): "c"}, 5)
 
-    told = wire.CHANGE.told.decode(wire.encode(wire.Done.of(changed)))
+    told = wire.CHANGE.told.decode(wire.encode(wire.ChangedPairs.of(changed)))
     assert told.changed() == changed

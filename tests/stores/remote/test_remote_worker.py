@@ -17,7 +17,7 @@ from tests.servers.service import Host
 from tests.stores.remote.conftest import Tokens
 
 from holdfast import App, Context, State, StopReason
-from holdfast.job import Event, EventKind
+from holdfast.core.job import Event, EventKind
 from holdfast.operate import audit
 from holdfast.service.rights import Caller, Right
 from holdfast.worker import Worker

@@ -7,9 +7,9 @@ import itertools
 import os
 import sys
 
-from holdfast.errors import HoldfastError
-from holdfast.job import State
-from holdfast.lifecycle import Transition
+from holdfast.core.errors import HoldfastError
+from holdfast.core.job import State
+from holdfast.core.lifecycle import Transition
 from holdfast.store import Claim, Watch
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.testing.contract.builders import LEASE, job

@@ -6,7 +6,8 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,10 @@ Start = Callable[..., Awaitable[asyncio.subprocess.Process]]
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "jobs.db"
+def path() -> Iterator[Path]:
+    """In a folder with a short name: that of a worker's `tmp_path` is too long for a socket."""
+    with tempfile.TemporaryDirectory(prefix="hf-") as folder:
+        yield Path(folder) / "jobs.db"
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.job import Completed, NewJob, Reason, State
-from holdfast.lifecycle import decide
-from holdfast.scope import Scope, ScopeSettings, encode
+from holdfast.core.job import Completed, NewJob, Reason, State
+from holdfast.core.lifecycle import decide
+from holdfast.core.scope import Scope, ScopeSettings, encode
 from holdfast.store import Act, Claim, Put, Ref
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.testing.contract.builders import ACME, GLOBEX, LEASE, changing, finding, job

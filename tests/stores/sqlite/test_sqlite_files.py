@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.finding import Level
+from holdfast.core.finding import Level
 from holdfast.store import Claim
 from holdfast.stores.sqlite.doctor import examine
 from holdfast.stores.sqlite.store import SqliteStore
@@ -44,7 +44,7 @@ async def test_sockets_are_their_owners_alone(umask: int, path: Path) -> None:
     """P19: also the folder that they are in."""
     store = SqliteStore.from_url(f"sqlite:///{path}")
     await store.open()
-    assert store._doorbell.listen()
+    assert store._processes.listen()
     folder = path.with_name("jobs.db-wake")
     modes = {mode(folder), *(mode(each) | 0o100 for each in folder.iterdir())}
     sockets = len(list(folder.iterdir()))

@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.job import Completed, State
-from holdfast.lifecycle import decide
+from holdfast.core.job import Completed, State
+from holdfast.core.lifecycle import decide
 from holdfast.store import Act, Change, Claim
-from holdfast.stores.sqlite import sight
+from holdfast.stores.sqlite import find
+from holdfast.stores.sqlite import scope_statements as scope_sql
 from holdfast.stores.sqlite import statements as sql
-from holdfast.stores.sqlite import turn_statements as turn_sql
+from holdfast.stores.sqlite.bulk import for_seqs
 from holdfast.stores.sqlite.connection import open_writer
 from holdfast.stores.sqlite.layout import INLINE_MAX
 from holdfast.stores.sqlite.options import Options
@@ -41,12 +42,12 @@ def claim(limit: int = 1, number: int = 0) -> Claim:
         ("TAKE", "jobs_ready"),
         ("STARTABLE", "jobs_ready"),
         ("TENANTS", "tenants_turn"),
-        ("LINES", "lines_turn"),
+        ("OPEN_LINES", "lines_turn"),
         ("RING", "lines_ring"),
         ("RING_BACK", "lines_out"),
         ("CLAIMS_DROP", "claims_until"),
         ("PAST_SLOTS", "holds_tenant"),
-        ("PRUNE_NAMES", "counts_idle"),
+        ("PRUNE_PARTS", "counts_idle"),
         ("GRANTABLE", "jobs_gated"),
         ("GRANTED", "jobs_gated"),
         ("GRANTED_LAST", "jobs_gated"),
@@ -61,7 +62,7 @@ def claim(limit: int = 1, number: int = 0) -> Claim:
         *(("NEXT", index) for index in ("jobs_due", "jobs_held", "jobs_ttl", "reopen_at")),
         ("RESCUE", "jobs_held"),
         ("RETIRE", "jobs_ttl"),
-        ("LOOK", "jobs_name"),
+        ("ROW_BY_ID", "jobs_name"),
         ("PRUNE_JOBS", "jobs_done"),
         ("PAST_KEYS", "keys_until"),
     ],
@@ -70,7 +71,7 @@ def test_a_hot_statement_uses_its_index(
     connection: sqlite3.Connection, name: str, index: str
 ) -> None:
     """P9: a partial index is used only if its condition is met word for word; no plan may sort."""
-    plan = _plan(connection, getattr(sql, name, None) or getattr(turn_sql, name))
+    plan = _plan(connection, getattr(sql, name, None) or getattr(scope_sql, name))
 
     assert f"INDEX {index}" in plan
     assert "TEMP B-TREE" not in plan
@@ -92,7 +93,7 @@ def test_a_page_of_a_tenant_reads_only_its_own_rows(
     """P7: how much other tenants have does not show in the time of an answer."""
     asked: list[str] = []
     connection.set_trace_callback(asked.append)
-    sight.find(connection, finding(**narrow), 0)
+    find.find_jobs(connection, finding(**narrow), 0)
     connection.set_trace_callback(None)
 
     assert f"INDEX {index}" in _plan(connection, asked[0])
@@ -192,6 +193,6 @@ def test_what_is_deleted_is_not_written_again(connection: sqlite3.Connection, pa
     connection.execute(sql.BODY_INSERT, (1, bytes(1_000_000)))
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
-    connection.execute(sql.BODY_REMOVE, (1,))
+    for_seqs(connection, sql.BODY_REMOVE, [1])
 
     assert 0 < path.with_name("jobs.db-wal").stat().st_size < 100_000

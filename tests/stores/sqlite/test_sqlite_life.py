@@ -11,8 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.errors import ConfigError, HoldfastError, SchemaTooNew, StoreCorrupt, StoreUnavailable
-from holdfast.finding import Level
+from holdfast.core.errors import (
+    ConfigError,
+    HoldfastError,
+    SchemaTooNew,
+    StoreCorrupt,
+    StoreUnavailable,
+)
+from holdfast.core.finding import Level
 from holdfast.store import Watch
 from holdfast.stores.sqlite.doctor import examine
 from holdfast.stores.sqlite.layout import SCHEMA_VERSION

@@ -120,16 +120,9 @@ async def test_many_processes_may_open_and_migrate_at_once(start: Any) -> None:
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 async def test_a_directory_that_may_not_be_written_is_named(path: Path, start: Any) -> None:
     """The error says what is wrong, instead of failing at the first write."""
-    folders = [path.parent, *path.parent.parents]
-    modes = [(folder, folder.stat().st_mode) for folder in folders if folder.is_relative_to("/tmp")]
-    for folder, mode in modes:
-        os.chmod(folder, (mode | 0o755) & ~0o022)
-    try:
-        async with asyncio.timeout(BOUND_S):
-            said = await _lines(await start("nobody"))
-    finally:
-        for folder, mode in modes:
-            os.chmod(folder, mode)
+    os.chmod(path.parent, 0o755)
+    async with asyncio.timeout(BOUND_S):
+        said = await _lines(await start("nobody"))
 
     assert said[0][0] == "STORE_READ_ONLY"
     assert repr(str(path.parent)) in " ".join(said[0])
@@ -142,15 +135,8 @@ async def test_a_file_that_may_not_be_written_is_refused(path: Path, start: Any)
     await store.open()
     await store.close()
     os.chmod(path, 0o444)
-    folders = [folder for folder in path.parents if folder.is_relative_to("/tmp")]
-    modes = [(folder, folder.stat().st_mode) for folder in folders]
-    for folder, mode in modes:
-        os.chmod(folder, mode | 0o777)
-    try:
-        async with asyncio.timeout(BOUND_S):
-            said = await _lines(await start("nobody"))
-    finally:
-        for folder, mode in modes:
-            os.chmod(folder, mode)
+    os.chmod(path.parent, 0o777)
+    async with asyncio.timeout(BOUND_S):
+        said = await _lines(await start("nobody"))
 
     assert said[0][0] == "STORE_READ_ONLY"

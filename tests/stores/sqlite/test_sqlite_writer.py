@@ -12,12 +12,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.errors import InvalidInput, StaleSetting, StoreFull, StoreUnavailable
-from holdfast.job import Failed, State
-from holdfast.lifecycle import decide
-from holdfast.store import Claim, Put
+from holdfast.core.errors import InvalidInput, StaleSetting, StoreFull, StoreUnavailable
+from holdfast.core.job import Failed, State
+from holdfast.core.lifecycle import decide
+from holdfast.core.scope import BlockerKind
+from holdfast.store import Claim, Put, Ref
+from holdfast.stores.sqlite import writer
 from holdfast.stores.sqlite.connection import open_writer
-from holdfast.stores.sqlite.lane import Call
+from holdfast.stores.sqlite.connection_thread import Call
 from holdfast.stores.sqlite.options import Options
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.stores.sqlite.transaction import Transaction
@@ -45,7 +47,7 @@ async def test_calls_that_come_together_share_one_commit(path: Path) -> None:
     """One fsync for all of them; the one that fails leaves nothing and spoils nothing."""
     commits: list[Transaction] = []
     options = Options(path=str(path))
-    writer = Writer(options, ManualClock(), commits.append)
+    serving = Writer(options, ManualClock(), commits.append)
     insert = "INSERT INTO settings (name, value, version) VALUES (?, x'00', 1)"
 
     def fail(transaction: Transaction) -> None:
@@ -58,7 +60,7 @@ async def test_calls_that_come_together_share_one_commit(path: Path) -> None:
         Call(lambda transaction: transaction.execute(insert, ("b",)).rowcount),
     ]
     with closing(open_writer(options)) as connection:
-        writer.serve(connection, calls)
+        serving.serve(connection, calls)
         names = connection.execute("SELECT name FROM settings ORDER BY name").fetchall()
 
     assert len(commits) == 1
@@ -131,6 +133,86 @@ async def test_reads_go_on_while_another_process_writes(store: SqliteStore, path
         async with asyncio.timeout(BOUND_S):
             assert len((await store.find(finding())).jobs) == 1
             assert (await store.count(ACME))[0].counts == {State.ENQUEUED: 1}
+
+
+async def test_explaining_an_overdue_job_writes_nothing(store: SqliteStore, path: Path) -> None:
+    """Reads never write: what a claim would repair first is counted by time."""
+    await store.enqueue([job("a", delay_us=1), job("b", delay_us=1)])
+
+    with locked(path):
+        async with asyncio.timeout(BOUND_S):
+            explained = await store.explain(Ref(ACME, "b"))
+
+    assert [gate.kind for gate in explained.gates] == [BlockerKind.TURN]
+    assert (explained.ahead, explained.tenants) == (1, 1)
+
+
+# -- in the caller's thread ------------------------------------------------------------------------
+
+
+async def thread_of(store: SqliteStore, jobs: int = 1) -> int:
+    """The thread in which a write of so many jobs runs."""
+    assert store._writer is not None
+    return await store._writer.write(lambda _: threading.get_ident(), jobs=jobs)
+
+
+async def test_a_small_write_runs_in_the_callers_thread_while_commits_are_fast(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It saves two thread switches. Large writes, and all after a slow commit, go to the writer."""
+    monkeypatch.setattr(writer, "INLINE_COMMIT_S_MAX", BOUND_S)
+    own = threading.get_ident()
+    first = [await thread_of(store) for _ in range(writer.FAST_COMMITS)]
+
+    assert own not in first
+    assert await thread_of(store) == own
+    assert await thread_of(store, writer.INLINE_JOBS_MAX + 1) != own
+
+    monkeypatch.setattr(writer, "INLINE_COMMIT_S_MAX", -1.0)
+    assert await thread_of(store) == own
+    assert await thread_of(store) != own
+
+
+async def test_the_writers_thread_gets_its_turn_to_write_the_log_back(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P15: the log does not grow for ever while all writes run in callers' threads."""
+    monkeypatch.setattr(writer, "INLINE_COMMIT_S_MAX", BOUND_S)
+    number = writer.FAST_COMMITS + 2 * (writer.INLINE_RUN_MAX + 1)
+
+    threads = [await thread_of(store) for _ in range(number)]
+
+    assert sum(one != threading.get_ident() for one in threads) == writer.FAST_COMMITS + 2
+
+
+async def test_a_lock_of_another_process_never_blocks_the_callers_loop(
+    store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P15: the writer's thread waits for the lock; the loop goes on meanwhile."""
+    monkeypatch.setattr(writer, "INLINE_COMMIT_S_MAX", BOUND_S)
+    for number in range(writer.FAST_COMMITS):
+        await store.enqueue([job(f"j{number}")])
+
+    with locked(path):
+        waiting = asyncio.create_task(store.enqueue([job("a")]))
+        done, _ = await asyncio.wait([waiting], timeout=0.05)
+        assert not done
+
+    assert (await waiting)[0].created
+
+
+async def test_an_error_in_the_callers_thread_leaves_nothing_behind(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The call fails, its transaction is rolled back, and the next one works."""
+    monkeypatch.setattr(writer, "INLINE_COMMIT_S_MAX", BOUND_S)
+    for number in range(writer.FAST_COMMITS):
+        await store.enqueue([job(f"j{number}")])
+
+    with pytest.raises(InvalidInput):
+        await store.enqueue([job("good"), job("bad", priority=1 << 70)])
+
+    assert (await store.enqueue([job("good")]))[0].created
 
 
 async def test_a_lock_held_too_long_is_an_error_and_no_end(path: Path) -> None:
@@ -213,3 +295,34 @@ async def test_the_nonce_of_another_claim_gives_none_of_its_jobs(store: SqliteSt
 
     assert [lease.job.id for lease in mine] == ["b"]
     assert other == []
+
+
+async def test_stores_that_write_in_turn_see_each_others_counters(
+    store: SqliteStore, path: Path
+) -> None:
+    """P1: what a writer knows from its last commit ends with the commit of another connection."""
+    other = SqliteStore.from_url(f"sqlite:///{path}")
+    await other.open()
+    try:
+        for number, one in enumerate([store, store, other, other, store, other]):
+            await one.enqueue([job(f"j{number}")])
+    finally:
+        await other.close()
+    await store.enqueue([job("last")])
+
+    jobs = (await store.find(finding(limit=10))).jobs
+    page = await store.events(None, 0, 10)
+    assert sorted(one.seq for one in jobs) == [event.cursor for event in page.events]
+    assert [event.cursor for event in page.events] == list(range(1, 8))
+
+
+async def test_a_transaction_that_was_rolled_back_uses_no_sequence(store: SqliteStore) -> None:
+    """Its numbers are read again: those that it had taken were never stored."""
+    await store.enqueue([job("a")])
+    with pytest.raises(InvalidInput):
+        await store.enqueue([job("b"), job("bad", priority=1 << 70)])
+
+    await store.enqueue([job("c")])
+
+    jobs = (await store.find(finding())).jobs
+    assert sorted(one.seq for one in jobs) == [1, 2]

@@ -1,4 +1,4 @@
-"""Dead letters: jobs that failed for good. List, replay, purge; in bounded steps."""
+"""Dead letters (jobs that failed for good): list, replay and purge, in bounded steps."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from holdfast.job import State
+from holdfast.core.job import State
 from holdfast.service.api.jobs import Filter, cursor, listed
 from holdfast.service.call import Call
 from holdfast.service.wire import DoneOut, JobsOut
@@ -31,14 +31,16 @@ async def find(call: Call) -> JobsOut:
 
 
 async def replay(call: Call) -> DoneOut:
-    """One step: new jobs like the selected ones, once for each. Again with the cursor, until there
-    is none.
+    """Replays one step of the selected dead letters, each once. Call again with the cursor until
+    there is none.
     """
     return await _step(call, Act.REPLAY)
 
 
 async def purge(call: Call) -> DoneOut:
-    """One step of deleting the selected ones."""
+    """Deletes one step of the selected dead letters. Call again with the cursor until there is
+    none.
+    """
     return await _step(call, Act.DELETE)
 
 

@@ -1,4 +1,4 @@
-"""Events: stored facts, by page and as a stream."""
+"""Events, page by page and as a stream."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Annotated, ClassVar
 from msgspec import Meta
 from starlette.responses import Response
 
-from holdfast.check import check_name
-from holdfast.limits import ID_MAX, PAGE_MAX
+from holdfast.core.bounds import ID_MAX, PAGE_MAX
+from holdfast.core.check import check_name
 from holdfast.service.api.jobs import cursor
 from holdfast.service.call import Call
 from holdfast.service.render import event_out
@@ -20,7 +20,7 @@ CURSOR_MAX = 2**63 - 1
 
 
 class Reading(Strict):
-    """From where; -1 is the present end."""
+    """The cursor to start after; -1 is the current end."""
 
     LISTS: ClassVar[frozenset[str]] = frozenset()
     after: Annotated[int, Meta(ge=-1, le=CURSOR_MAX)] = 0
@@ -29,7 +29,7 @@ class Reading(Strict):
 
 
 async def page(call: Call) -> EventsOut:
-    """Facts after a cursor, in the order they were stored."""
+    """The events after a cursor, in stored order."""
     query: Reading = call.query
     found = await call.service.store.events(call.tenant, query.after, query.limit, _job(query.job))
     events = [event_out(event) for event in found.events if call.caller.may_queue(event.queue)]
@@ -43,7 +43,7 @@ class Following(Strict):
 
 
 async def follow(call: Call) -> Response:
-    """Server-sent events: each fact as it is stored, on from `Last-Event-ID` or `after`."""
+    """Server-sent events: each event as it is stored, starting after `Last-Event-ID` or `after`."""
     query: Following = call.query
     after, last = query.after, call.header(LAST_ID_HEADER)
     if last:

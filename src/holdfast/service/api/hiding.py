@@ -1,4 +1,4 @@
-"""Jobs of queues that a token is not for are not there: neither found nor told of by a refusal."""
+"""Hides jobs in queues that a token does not cover: they are not found, also in refusals."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import TypeVar
 
 import msgspec
 
-from holdfast.errors import JobNotFound
-from holdfast.limits import PAGE_MAX
-from holdfast.service.api import bounds
+from holdfast.core.bounds import PAGE_MAX
+from holdfast.core.errors import JobNotFound
+from holdfast.service.api import permissions
 from holdfast.service.call import Call
 from holdfast.store import Acked, Extended, Find, Ref, Selection
 
@@ -17,9 +17,9 @@ A = TypeVar("A", Acked, Extended)
 
 
 async def seen(call: Call, refs: Sequence[Ref]) -> set[Ref]:
-    """Those that are in the caller's queues."""
+    """The jobs that are in the caller's queues."""
     found: set[Ref] = set()
-    queues = bounds.queues(call, None) or ()
+    queues = permissions.queues(call, None) or ()
     for tenant in {one.tenant for one in refs}:
         ids = tuple({one.id for one in refs if one.tenant == tenant})
         select = Selection(tenant=tenant, ids=ids, queues=queues)
@@ -29,7 +29,7 @@ async def seen(call: Call, refs: Sequence[Ref]) -> set[Ref]:
 
 
 async def hidden(call: Call, refs: Sequence[Ref], answers: list[A]) -> list[A]:
-    """The answers; a refusal about a job that the caller may not see is that it is not there."""
+    """The answers. A refusal about a job that the caller may not see becomes JobNotFound."""
     refused = [ref for ref, one in zip(refs, answers, strict=True) if one.error is not None]
     if call.caller.queues is None or not refused:
         return answers

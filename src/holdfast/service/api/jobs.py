@@ -1,4 +1,4 @@
-"""Jobs: enqueue, look, wait, cancel, replay, delete."""
+"""Jobs: enqueue, read, wait, cancel, change, replay, delete."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ import uuid_utils
 from msgspec import UNSET, Meta
 
 from holdfast import operate
-from holdfast.check import check_name
-from holdfast.clock import instant
-from holdfast.codec import BYTES, JSON, json_fault
+from holdfast.core.bounds import GROUP_MAX, KEY_MAX, PAGE_MAX, QUEUE_MAX, TAG_MAX, TYPE_MAX
+from holdfast.core.check import check_name
+from holdfast.core.clock import instant
+from holdfast.core.codec import BYTES, JSON, json_fault
+from holdfast.core.errors import InvalidInput, JobNotFound, PayloadTooLarge
+from holdfast.core.job import TERMINAL, Envelope, JobRecord, NewJob, Reason, State
 from holdfast.enqueue import plan_with
-from holdfast.errors import InvalidInput, JobNotFound, PayloadTooLarge
 from holdfast.explain import explain as explain_job
 from holdfast.explain import unnamed
-from holdfast.job import TERMINAL, Envelope, JobRecord, NewJob, Reason, State
-from holdfast.limits import GROUP_MAX, KEY_MAX, PAGE_MAX, QUEUE_MAX, TAG_MAX, TYPE_MAX
 from holdfast.service.aside import aside, size_of
 from holdfast.service.call import Call
 from holdfast.service.endpoint import Status
 from holdfast.service.problems import problem
 from holdfast.service.render import event_out, given, job_out, result_out, unbase64, when
 from holdfast.service.wire import (
+    BlockerOut,
     CanceledOut,
     DeletedOut,
     EnqueuedManyOut,
     EnqueuedOut,
     EventsOut,
     ExplainedOut,
-    GateOut,
     JobOut,
     JobsOut,
     NewJobIn,
@@ -51,14 +51,14 @@ from holdfast.types import foreign_type
 IDEMPOTENCY_HEADER = b"idempotency-key"
 _QUEUE_ONLY = frozenset({"queue"})
 NAP_S = 5.0
-"""How long a wait trusts that a hint will come."""
+"""How long a wait sleeps if no wake-up arrives."""
 
 
 # -- enqueue ---------------------------------------------------------------------------------------
 
 
 async def enqueue(call: Call) -> Status:
-    """Keeps a job: 201 when it was made, 200 when the id or the key led to an earlier one."""
+    """Enqueues a job: 201 if it was created, 200 if the id or key belongs to an existing job."""
     known = await call.service.types.known([call.body.type])
     job = planned(call, call.body, known, call.header(IDEMPOTENCY_HEADER))
     result = await call.service.enqueues.submit(job)
@@ -68,7 +68,7 @@ async def enqueue(call: Call) -> Status:
 
 
 async def enqueue_many(call: Call) -> EnqueuedManyOut:
-    """Keeps up to 1,000 jobs. Each has its own answer; what is wrong with the call refuses all."""
+    """Enqueues up to 1,000 jobs. Each has its own answer; an invalid request refuses all."""
     key = call.header(IDEMPOTENCY_HEADER)
     known = await call.service.types.known([one.type for one in call.body.jobs])
 
@@ -94,7 +94,7 @@ def _told(result: Enqueued, known: bool) -> EnqueuedOut:
 def planned(
     call: Call, job: NewJobIn, known: Mapping[str, JobType], key: str | None, where: str = ""
 ) -> NewJob:
-    """The job as the store will get it, checked; where it says nothing, its type decides."""
+    """The checked job in the form that the store takes. Unset fields come from its type."""
     try:
         job_type = known.get(job.type) or foreign_type(job.type)
         call.caller.check_type(job.type)
@@ -103,9 +103,7 @@ def planned(
             options.setdefault("key", key)
         queue = options.get("queue", job_type.queue)
         call.caller.check_queue(queue)
-        if (
-            options.keys() <= _QUEUE_ONLY
-        ):  # Nearly every job; the rest of it says what its type says.
+        if options.keys() <= _QUEUE_ONLY:  # The common case: everything else comes from the type.
             return NewJob(
                 tenant=call.tenant,
                 id=str(uuid_utils.uuid7()),
@@ -137,11 +135,11 @@ def _sealed(call: Call, job: NewJobIn) -> Envelope:
     return Envelope(job.type, codec, 1, body)
 
 
-# -- look ------------------------------------------------------------------------------------------
+# -- read ------------------------------------------------------------------------------------------
 
 
 class Filter(Strict):
-    """Which jobs. Lists are separated by commas; tags must all be there."""
+    """Filters for jobs. Separate values by commas. A job must have all of the tags."""
 
     LISTS: ClassVar[frozenset[str]] = frozenset(
         {"state", "queue", "type", "group", "tag", "reason", "id"}
@@ -160,7 +158,7 @@ class Filter(Strict):
     failed_before: Annotated[datetime, Meta(tz=True)] | None = None
 
     def selection(self, call: Call) -> Selection:
-        """Of the caller's tenant, and within its queues."""
+        """The selection, restricted to the caller's tenant and queues."""
         for field, most in (("queue", QUEUE_MAX), ("type", TYPE_MAX), ("group", GROUP_MAX)):
             for name in getattr(self, field):
                 check_name(field, name, most)
@@ -218,9 +216,9 @@ async def listed(call: Call, select: Selection) -> JobsOut:
 
 
 def cursor(text: str, field: str = "cursor") -> int:
-    """A cursor of ours, as it was handed out."""
+    """Parses a cursor that this service returned."""
     if not text.isascii() or not text.isdecimal() or len(text) > 19 or int(text) >= 2**63:
-        raise InvalidInput(field=field, why="is not one that this service gave")
+        raise InvalidInput(field=field, why="is not a cursor of this service")
     return int(text)
 
 
@@ -231,8 +229,8 @@ async def get(call: Call) -> JobOut:
 
 
 async def seen(call: Call, ref: Ref) -> JobRecord:
-    """The job, or JobNotFound: also when it is another tenant's, or in a queue that is not the
-    caller's.
+    """The job. Raises JobNotFound, also if it belongs to another tenant or is in a queue that the
+    caller may not see.
     """
     job = await call.service.tenant(ref.tenant).get(ref.id)
     if not call.caller.may_queue(job.queue):
@@ -246,7 +244,7 @@ class Waiting(Strict):
 
 
 async def result(call: Call) -> ResultOut:
-    """What came of the job, waited for as long as asked."""
+    """The result of the job. Waits for its end as long as requested."""
     ref, end = call.job(), time.monotonic() + min(call.query.wait, call.service.limits.wait_s)
     gone, standing = call.gone(), call.standing()
     try:
@@ -268,7 +266,7 @@ async def result(call: Call) -> ResultOut:
 
 
 async def explain(call: Call) -> ExplainedOut:
-    """Why a job does not run now: every gate that holds it, in words."""
+    """Why a job does not run now: every blocker, with a text."""
     ref = call.job()
     await seen(call, ref)
     own = call.caller.tenant is not None
@@ -277,14 +275,14 @@ async def explain(call: Call) -> ExplainedOut:
         id=found.id,
         state=found.state,
         gates=[
-            GateOut(
-                kind=gate.kind,
-                words=gate.words,
-                scope=None if gate.scope is None else f"{gate.scope.kind}/{gate.scope.part}",
-                until=when(gate.until),
-                holders=gate.holders,
+            BlockerOut(
+                kind=one.kind,
+                words=one.words,
+                scope=None if one.scope is None else f"{one.scope.kind}/{one.scope.part}",
+                until=when(one.until),
+                holders=one.holders,
             )
-            for gate in (found.gates if call.caller.queues is None else unnamed(found.gates))
+            for one in (found.gates if call.caller.queues is None else unnamed(found.gates))
         ],
         ahead=found.ahead,
         tenants=found.tenants,
@@ -294,7 +292,7 @@ async def explain(call: Call) -> ExplainedOut:
 
 
 async def timeline(call: Call) -> EventsOut:
-    """All that is known to have happened to a job."""
+    """The events of a job."""
     ref = call.job()
     await seen(call, ref)
     found = await operate.timeline(call.service.store, ref.id, ref.tenant)
@@ -303,25 +301,25 @@ async def timeline(call: Call) -> EventsOut:
     return EventsOut(events=events, cursor=last, lost=found.lost)
 
 
-# -- will ------------------------------------------------------------------------------------------
+# -- cancel and change -----------------------------------------------------------------------------
 
 
 async def cancel(call: Call) -> CanceledOut:
-    """Cancels a job: nothing else changes it from then on, and its running handler is told."""
+    """Cancels a job. Nothing changes it afterwards, and a running handler is told to stop."""
     ref = call.job()
     await seen(call, ref)
     return CanceledOut(id=ref.id, canceled=await call.view.cancel(ref.id, by=call.by))
 
 
 async def replay(call: Call) -> ReplayedOut:
-    """A new job like the finished one; the same one when it was replayed before."""
+    """Makes a new job from a finished one. A repeated call returns the same new job."""
     ref = call.job()
     await seen(call, ref)
     return ReplayedOut(id=ref.id, replayed_as=await call.view.replay(ref.id, by=call.by))
 
 
 async def reprioritise(call: Call) -> JobOut:
-    """Changes the priority of a job that waits."""
+    """Changes the priority of a waiting job."""
     ref = call.job()
     await seen(call, ref)
     await call.view.reprioritise(ref.id, call.body.priority, by=call.by)
@@ -329,7 +327,7 @@ async def reprioritise(call: Call) -> JobOut:
 
 
 async def reschedule(call: Call) -> JobOut:
-    """Changes when a job that waits may run: after a delay, 0 being now, or at an instant."""
+    """Changes when a waiting job may run: after a delay (0: now) or at an instant."""
     ref, body = call.job(), call.body
     await seen(call, ref)
     delay = None if body.delay is UNSET else body.delay
@@ -339,7 +337,7 @@ async def reschedule(call: Call) -> JobOut:
 
 
 async def delete(call: Call) -> DeletedOut:
-    """Takes away a job that nobody holds."""
+    """Deletes a job that is not leased."""
     ref = call.job()
     await seen(call, ref)
     await change_one(call.service.store, ref, Act.DELETE, by=call.by)

@@ -7,14 +7,14 @@ from typing import Annotated, ClassVar
 from msgspec import UNSET, Meta
 
 from holdfast import operate
-from holdfast.check import check_name
-from holdfast.errors import InvalidInput
-from holdfast.limits import GROUP_MAX, ID_MAX, NAME_MAX, PAGE_MAX
+from holdfast.core.bounds import GROUP_MAX, ID_MAX, NAME_MAX, PAGE_MAX
+from holdfast.core.check import check_name
+from holdfast.core.errors import InvalidInput
+from holdfast.core.scope import ScopeKind
 from holdfast.listings import each_configured
-from holdfast.scope import ScopeKind
 from holdfast.scopes import ALIVE, GroupHandle, ScopeHandle, ScopeState, Slot
-from holdfast.service.api.bounds import counted
 from holdfast.service.api.jobs import cursor
+from holdfast.service.api.permissions import counted
 from holdfast.service.call import Call
 from holdfast.service.problems import NotFound
 from holdfast.service.render import given, when
@@ -35,14 +35,14 @@ from holdfast.service.wire import DoneOut, Out, Strict
 from holdfast.store import Find, Ref, Selection, Tally
 
 CANCEL_STEP = 500
-"""Jobs of one step of a group's cancel."""
+"""Jobs in one step of canceling a group."""
 
 
 # -- counts ----------------------------------------------------------------------------------------
 
 
 async def queues(call: Call) -> TalliesOut:
-    """How many jobs each queue has in each state."""
+    """The number of jobs of each queue in each state."""
     found = await call.view.counts()
     return TalliesOut(scopes=[_tally(one) for one in found if call.caller.may_queue(one.queue)])
 
@@ -50,12 +50,12 @@ async def queues(call: Call) -> TalliesOut:
 class Paging(Strict):
     LISTS: ClassVar[frozenset[str]] = frozenset()
     after: str | None = None
-    """The last name of the page before."""
+    """The last name of the previous page."""
     limit: Annotated[int, Meta(ge=1, le=PAGE_MAX)] = 100
 
 
 async def groups(call: Call) -> TalliesOut:
-    """The groups that have jobs or slots, by name."""
+    """The groups with jobs or slots, by name."""
     counted(call, ScopeKind.GROUP)
     query: Paging = call.query
     if query.after is not None:
@@ -66,7 +66,7 @@ async def groups(call: Call) -> TalliesOut:
 
 
 async def counts(call: Call) -> TallyOut:
-    """How many jobs of a scope are in each state."""
+    """The number of jobs of a scope in each state."""
     return _tally(await _own(call).counts())
 
 
@@ -85,7 +85,7 @@ def _tally(tally: Tally) -> TallyOut:
 class Listing(Strict):
     LISTS: ClassVar[frozenset[str]] = frozenset()
     after: str | None = None
-    """The cursor of the page before."""
+    """The cursor of the previous page."""
     limit: Annotated[int, Meta(ge=1, le=PAGE_MAX)] = PAGE_MAX
 
     def start(self) -> str:
@@ -93,7 +93,7 @@ class Listing(Strict):
 
 
 async def every(call: Call) -> ScopesOut:
-    """The scopes of the tenant that have settings."""
+    """The scopes of the tenant with settings."""
     query: Listing = call.query
     found: list[ScopeState] = []
     async for state in each_configured(call.service.store, call.tenant, query.start()):
@@ -106,12 +106,12 @@ async def every(call: Call) -> ScopesOut:
 
 
 async def get(call: Call) -> ScopeOut:
-    """Limits, rate, weight and pause of a scope, and the version to change them from."""
+    """Limits, rate, weight and pause of a scope, and their version."""
     return _state(await _handle(call).get())
 
 
 async def change(call: Call) -> ScopeOut:
-    """Changes what is named, and nothing else; with `expect`, only from that version."""
+    """Changes the named fields only. With `expect`, fails unless that is the current version."""
     handle = _own(call)
     body: ScopeIn = call.body
     changes = given(body, "expect")
@@ -119,19 +119,19 @@ async def change(call: Call) -> ScopeOut:
         if isinstance(said := getattr(body, part), GroupRulesIn | CeilingIn):
             changes[part] = given(said)
     if not changes:
-        raise InvalidInput(field="body", why="names nothing to change")
+        raise InvalidInput(field="body", why="name at least one field to change")
     expect = None if body.expect is UNSET else body.expect
     return _state(await handle.set(expect=expect, by=call.by, **changes))
 
 
 async def pause(call: Call) -> ScopeOut:
-    """Nothing of it is claimed until it is resumed; what runs may end."""
+    """Stops claims from the scope until it is resumed. Running jobs continue."""
     body: PauseIn = call.body
     return _state(await _own(call).pause(body.reason, call.caller.name))
 
 
 async def resume(call: Call) -> ScopeOut:
-    """Ends a pause; changes nothing when there is none."""
+    """Ends a pause. Does nothing if there is none."""
     return _state(await _own(call).resume(call.by.author, call.by.reason))
 
 
@@ -143,12 +143,12 @@ def _state(state: ScopeState) -> ScopeOut:
 
 
 def _handle(call: Call) -> ScopeHandle:
-    """To look at its settings."""
+    """The scope of the path, to read its settings."""
     return ScopeHandle(call.service.store, call.scope(), platform=call.caller.platform)
 
 
 def _own(call: Call) -> ScopeHandle:
-    """The same, to act on it: `Caller.check_scope` says who may, here and in the store's verbs."""
+    """The scope of the path, to act on it. Raises Forbidden as `Caller.check_scope` says."""
     handle = _handle(call)
     call.caller.check_scope(handle.scope)
     return handle
@@ -158,7 +158,7 @@ def _own(call: Call) -> ScopeHandle:
 
 
 async def slots(call: Call) -> SlotsOut:
-    """The places that outsiders hold now."""
+    """The slots that are held now."""
     query: Listing = call.query
     found = await _own(call).slot_page(query.start(), query.limit)
     more = found[-1].id if len(found) == query.limit else None
@@ -166,14 +166,14 @@ async def slots(call: Call) -> SlotsOut:
 
 
 async def push_slot(call: Call) -> SlotOut:
-    """Takes a place for a time, or renews it."""
+    """Takes a slot for a time, or renews it."""
     body: SlotIn = call.body
     id = check_name("slot", call.part("slot"), ID_MAX)
     return _slot(await _own(call).push_slot(id, body.seconds, note=body.note))
 
 
 async def remove_slot(call: Call) -> SlotOut:
-    """Gives a place back; one that is not held is no error."""
+    """Releases a slot. It is no error if the slot is not held."""
     id = check_name("slot", call.part("slot"), ID_MAX)
     await _own(call).remove_slot(id)
     return SlotOut(id=id)
@@ -192,12 +192,12 @@ class Step(Strict):
 
 
 async def cancel_group(call: Call) -> DoneOut:
-    """One bounded step of canceling all its jobs; call it again with the cursor until there is
-    none.
+    """Cancels the jobs of a group, one bounded step per call. Call again with the cursor until
+    there is none.
     """
     scope = call.scope()
     if scope.kind is not ScopeKind.GROUP:
-        raise NotFound(what="cancel of anything but a group")
+        raise NotFound(what="cancel of a scope other than a group")
     group = GroupHandle(call.service.store, scope)
     after = None if call.query.cursor is None else cursor(call.query.cursor)
     page = await call.service.store.find(
@@ -234,7 +234,7 @@ class LoadQuery(Strict):
 
 
 class LoadOut(Out):
-    """For autoscalers: what there is to do, who is there to do it, how many there should be."""
+    """For autoscalers: the backlog, the present workers, and the number of workers needed."""
 
     runnable: int
     waiting: int
@@ -245,11 +245,11 @@ class LoadOut(Out):
     wanted: int
     busy: float
     whole: bool = True
-    """False where there are more queues or groups than one look counts."""
+    """False if there are more queues or groups than one call counts."""
 
 
 async def load(call: Call) -> LoadOut:
-    """The work at hand, and how many workers it wants: for autoscalers."""
+    """The backlog and the number of workers that it needs, for autoscalers."""
     query: LoadQuery = call.query
     found = await operate.load(
         call.service.store,

@@ -1,19 +1,21 @@
-"""The verbs of the contract, for our own remote store: decode, hold to bounds, call, encode.
+"""The verbs of the contract for the remote store: decode, check rights, call, encode.
 
-Not for other languages: the native API is. The shapes are `stores/remote/wire.py`'s, versioned by
-its FORMAT; `bounds.py` says what a caller may name. What an enqueue, a claim or an ack may do:
+Other languages use the native API instead. `stores/remote/wire.py` defines the shapes, versioned by
+its FORMAT; `permissions.py` says what a caller may name. The rules are:
 
-- A caller of one tenant means its own where no tenant is named, and may name no other.
-- A token for some queues enqueues, claims, finds, counts, sets and holds slots only there; jobs
-  elsewhere are not found. It may read the limits of its tenant, which hold its jobs back. A token
-  for some types enqueues only those, and is never handed a job of another.
-- An ack carries a lease's secret token, which the store checks: the right to work is enough. One
-  without a token, or because a deadline passed, is upkeep's, and needs the right to admin.
-- Workers hold `worker/<name>` while they live. Those of one tenant's callers are kept apart by the
-  tenant's name, and their notes say that they serve this tenant and no other.
-- What the platform set on a tenant is changed with the right to platform alone (`ceiling.py`).
-- `upkeep` elects who does the upkeep of all tenants. Who may not is told who leads, and never does.
-- Other names are for admins of every tenant.
+- For a caller of one tenant, a missing tenant means its own. It may name no other.
+- A token for some queues enqueues, claims, finds, counts, sets and holds slots only there; jobs in
+  other queues are not found. It may read the limits of its tenant, because these limit its jobs. A
+  token for some types enqueues only those, and never gets a job of another type.
+- An ack contains the secret token of a lease, which the store checks, so the right work is enough.
+  An ack without a token, or because of a passed deadline, belongs to the upkeep and needs the right
+  admin.
+- Workers hold `worker/<name>` while they run. The names of one tenant's workers contain the tenant,
+  and their notes say that they serve only this tenant.
+- What the platform set for a tenant can be changed only with the right platform (`ceiling.py`).
+- The hold `upkeep` elects the process that does the upkeep of all tenants. A caller without the
+  right is told who leads, and never leads itself.
+- All other names are for admins of every tenant.
 """
 
 from __future__ import annotations
@@ -25,14 +27,14 @@ from collections.abc import Sequence
 import msgspec
 from starlette.responses import Response
 
-from holdfast.check import check_name, check_seconds
-from holdfast.errors import InvalidInput, JobNotFound, PayloadTooLarge
+from holdfast.core.bounds import WAIT_S_MAX
+from holdfast.core.check import check_seconds
+from holdfast.core.errors import InvalidInput, JobNotFound, PayloadTooLarge
+from holdfast.core.job import Lease, NewJob, Released
+from holdfast.core.lifecycle import Transition, decide
+from holdfast.core.scope import Explanation, ScopeKind
 from holdfast.explain import unnamed
-from holdfast.job import Lease, NewJob, Released
-from holdfast.lifecycle import Transition, decide
-from holdfast.limits import GROUP_MAX, NAME_MAX, QUEUE_MAX, WAIT_S_MAX
-from holdfast.scope import Explanation, ScopeKind
-from holdfast.service.api import bounds
+from holdfast.service.api import permissions
 from holdfast.service.api.hiding import hidden, seen
 from holdfast.service.api.verbs import encoded, encoded_lease, verb
 from holdfast.service.aside import aside
@@ -60,24 +62,24 @@ from holdfast.stores.remote.wire import MEDIA
 from holdfast.stores.repeats import asked_for
 
 NAP_S = 5.0
-"""How long a wait sleeps before it looks whether the service goes down."""
+"""How long a wait sleeps before it checks whether the service is stopping."""
 WRONG_TYPE_US = 5_000_000
-"""How long a job rests that was claimed by a token which is not for its type."""
+"""How long a job is delayed that was claimed by a token for other types."""
 
 
 # -- life ------------------------------------------------------------------------------------------
 
 
 async def hello(call: Call) -> Response:
-    """What the store can do, and whom the service takes the caller for."""
+    """The capabilities of the store, and the identity of the caller."""
     service = call.service
     known = None
     try:
         caller = await service.caller(call.request)
         rights = tuple(sorted(caller.rights))
-        known = wire.Known(name=caller.name, tenant=caller.tenant, rights=rights)
+        known = wire.KnownCaller(name=caller.name, tenant=caller.tenant, rights=rights)
     except Unauthenticated:
-        pass  # Told by its absence: who has no token may ask too.
+        pass  # Omitted for a caller without a token, who may ask too.
     told = wire.Hello(
         format=wire.FORMAT,
         capabilities=_capabilities(call),
@@ -89,7 +91,7 @@ async def hello(call: Call) -> Response:
 
 
 def _capabilities(call: Call) -> Capabilities:
-    """Those of the store behind, seen through the service."""
+    """The capabilities of the store, as seen through the service."""
     return msgspec.structs.replace(
         call.service.store.capabilities,
         shared=True,
@@ -99,16 +101,16 @@ def _capabilities(call: Call) -> Capabilities:
     )
 
 
-# -- journey ---------------------------------------------------------------------------------------
+# -- enqueue, claim, extend, ack -------------------------------------------------------------------
 
 
 @verb(wire.ENQUEUE)
 async def enqueue(call: Call, jobs: list[NewJob]) -> list[Enqueued]:
-    """Keeps jobs; each has its own answer."""
+    """Enqueues jobs. Each has its own answer."""
     size = sum(len(job.envelope.body) for job in jobs if isinstance(job.envelope.body, bytes))
-    jobs = await aside(size, lambda: [bounds.new_job(call, job) for job in jobs])
+    jobs = await aside(size, lambda: [permissions.new_job(call, job) for job in jobs])
     if len(jobs) == 1 and (large := _too_large(call, jobs[0])) is None:
-        return [await call.service.enqueues.submit(jobs[0])]  # Travels with those of other callers.
+        return [await call.service.enqueues.submit(jobs[0])]  # Shares a batch with other callers.
     refused = {n: large for n, job in enumerate(jobs) if (large := _too_large(call, job))}
     fitting = [job for n, job in enumerate(jobs) if n not in refused]
     kept = iter(await call.service.store.enqueue(fitting) if fitting else ())
@@ -125,10 +127,10 @@ def _too_large(call: Call, job: NewJob) -> PayloadTooLarge | None:
 
 @verb(wire.CLAIM)
 async def claim(call: Call, wish: Claim) -> list[Lease]:
-    """Leases jobs. What was claimed for a caller that has left goes back at once, unless it asks
-    again meanwhile: then the second answer has the leases.
+    """Leases jobs. If the caller has disconnected, the leases are released at once, unless the
+    claim is repeated meanwhile: then the second answer contains the leases.
     """
-    wish = bounds.claim(call, wish)
+    wish = permissions.claim(call, wish)
     claims = call.service.claims
     claims[wish.nonce] = call
     try:
@@ -164,7 +166,7 @@ async def _give_back(call: Call, leases: Sequence[Lease], delay_us: int) -> None
 @verb(wire.EXTEND)
 async def extend(call: Call, extensions: list[Extension]) -> list[Extended]:
     """Renews leases."""
-    extensions = [bounds.extension(call, one) for one in extensions]
+    extensions = [permissions.extension(call, one) for one in extensions]
     if len(extensions) == 1:
         answers = [await call.service.extends.submit(extensions[0])]
     else:
@@ -174,9 +176,9 @@ async def extend(call: Call, extensions: list[Extension]) -> list[Extended]:
 
 @verb(wire.ACK)
 async def ack(call: Call, changes: list[Transition]) -> list[Acked]:
-    """Settles leases, by their tokens."""
-    changes = [bounds.transition(call, one, upkeep=False) for one in changes]
-    await bounds.results(call, changes)
+    """Settles leases by their tokens."""
+    changes = [permissions.transition(call, one, upkeep=False) for one in changes]
+    await permissions.results(call, changes)
     if len(changes) == 1:
         answers = [await call.service.acks.submit(changes[0])]
     else:
@@ -186,19 +188,20 @@ async def ack(call: Call, changes: list[Transition]) -> list[Acked]:
 
 @verb(wire.LAPSE)
 async def lapse(call: Call, changes: list[Transition]) -> list[Acked]:
-    """Settles what lapsed: upkeep's ack."""
-    changes = [bounds.transition(call, one, upkeep=True) for one in changes]
-    await bounds.results(call, changes)
+    """Settles expired leases: the ack of the upkeep."""
+    changes = [permissions.transition(call, one, upkeep=True) for one in changes]
+    await permissions.results(call, changes)
     return await call.service.store.ack(changes)
 
 
-# -- will ------------------------------------------------------------------------------------------
+# -- cancel and change -----------------------------------------------------------------------------
 
 
 @verb(wire.CANCEL)
 async def cancel(call: Call, asked: wire.Refs) -> list[Canceled]:
-    """Cancels what is not finished."""
-    refs, by = [bounds.ref(call, one) for one in asked.refs], bounds.signed(call, asked.by)
+    """Cancels jobs that are not finished."""
+    refs = [permissions.ref(call, one) for one in asked.refs]
+    by = permissions.signed(call, asked.by)
     if call.caller.queues is None:
         return await call.service.store.cancel(refs, by=by)
     mine = await seen(call, refs)
@@ -210,55 +213,51 @@ async def cancel(call: Call, asked: wire.Refs) -> list[Canceled]:
 
 
 @verb(wire.CHANGE)
-async def change(call: Call, asked: Change) -> wire.Done:
-    """One step of a change by selection."""
-    bounds.cursor(asked.after)
-    bounds.step(asked)
-    select = bounds.selection(call, asked.select)
-    by = bounds.signed(call, asked.by)
+async def change(call: Call, asked: Change) -> wire.ChangedPairs:
+    """Does one step of a change to selected jobs."""
+    select = permissions.selection(call, asked.select)
+    by = permissions.signed(call, asked.by)
     done = await call.service.store.change(msgspec.structs.replace(asked, select=select, by=by))
-    return wire.Done.of(done)
+    return wire.ChangedPairs.of(done)
 
 
-# -- upkeep ----------------------------------------------------------------------------------------
+# -- expired, prune --------------------------------------------------------------------------------
 
 
 @verb(wire.EXPIRED)
 async def expired(call: Call, asked: wire.Limit) -> list[Lapsed]:
-    """Jobs past their deadlines, with the tokens that lapsed."""
+    """Jobs past their deadlines, with their expired tokens."""
     found = await call.service.store.expired(asked.limit)
     return [msgspec.structs.replace(one, job=encoded(one.job)) for one in found]
 
 
 @verb(wire.PRUNE)
 async def prune(call: Call, asked: wire.Pruning) -> Pruned:
-    """Deletes what is past its keeping."""
-    bounds.length("events_keep_us", asked.events_keep_us)
+    """Deletes records and events past their retention."""
     return await call.service.store.prune(asked.limit, asked.events_keep_us)
 
 
-# -- sight -----------------------------------------------------------------------------------------
+# -- find, count, explain, events ------------------------------------------------------------------
 
 
 @verb(wire.FIND)
 async def find(call: Call, asked: Find) -> Page:
     """A page of jobs."""
-    bounds.cursor(asked.after)
-    select = bounds.selection(call, asked.select)
+    select = permissions.selection(call, asked.select)
     page = await call.service.store.find(msgspec.structs.replace(asked, select=select))
     return Page([encoded(job) for job in page.jobs], page.cursor)
 
 
 @verb(wire.COUNT)
 async def count(call: Call, asked: wire.Counting) -> list[Tally]:
-    """Counts per queue, group or tenant; a token for some queues sees those."""
-    bounds.counted(call, asked.by)
+    """Counts per queue, group or tenant; a token for some queues sees only those."""
+    permissions.counted(call, asked.by)
     queues = call.caller.queues
     if asked.by is not ScopeKind.QUEUE or queues is None:
         return await _count(call, asked, recount=False)
     if asked.part is not None:
         queues = tuple(queue for queue in queues if queue == asked.part)
-    # One by one: a page of all queues may hold none of these.
+    # One by one, because a page of all queues may contain none of these.
     found: list[Tally] = []
     for queue in set(queues):
         found += await _count(call, msgspec.structs.replace(asked, part=queue), recount=False)
@@ -267,18 +266,13 @@ async def count(call: Call, asked: wire.Counting) -> list[Tally]:
 
 @verb(wire.RECOUNT)
 async def recount(call: Call, asked: wire.Counting) -> list[Tally]:
-    """Counts the jobs themselves, and mends what differs."""
+    """Recounts the jobs and corrects the counts."""
     return await _count(call, asked, recount=True)
 
 
 async def _count(call: Call, asked: wire.Counting, *, recount: bool) -> list[Tally]:
-    if asked.part is not None and asked.part:
-        check_name("part", asked.part, max(QUEUE_MAX, GROUP_MAX))
-    for name in asked.after or ():
-        if name:
-            check_name("after", name, max(QUEUE_MAX, GROUP_MAX))
     return await call.service.store.count(
-        bounds.one(call, asked.tenant),
+        permissions.one(call, asked.tenant),
         by=asked.by,
         part=asked.part,
         after=asked.after,
@@ -289,8 +283,8 @@ async def _count(call: Call, asked: wire.Counting, *, recount: bool) -> list[Tal
 
 @verb(wire.EXPLAIN)
 async def explain(call: Call, asked: Ref) -> Explanation:
-    """Every gate that holds a job."""
-    ref = bounds.ref(call, asked)
+    """Every blocker of a job."""
+    ref = permissions.ref(call, asked)
     if call.caller.queues is not None and not await seen(call, [ref]):
         raise JobNotFound(id=ref.id)
     found = await call.service.store.explain(ref)
@@ -303,12 +297,9 @@ async def explain(call: Call, asked: Ref) -> Explanation:
 
 @verb(wire.EVENTS)
 async def events(call: Call, asked: wire.Reading) -> EventPage:
-    """Facts after a cursor."""
-    bounds.cursor(asked.after, -1)
-    if asked.job_id is not None:
-        check_name("job_id", asked.job_id, NAME_MAX)
+    """The events after a cursor."""
     page = await call.service.store.events(
-        bounds.one(call, asked.tenant), asked.after, asked.limit, asked.job_id
+        permissions.one(call, asked.tenant), asked.after, asked.limit, asked.job_id
     )
     if call.caller.queues is None:
         return page
@@ -324,8 +315,8 @@ async def wait(call: Call, asked: wire.Sleep) -> None:
     """Sleeps until there may be work."""
     watch = msgspec.structs.replace(
         asked.watch,
-        tenants=bounds.several(call, asked.watch.tenants),
-        queues=bounds.queues(call, asked.watch.queues),
+        tenants=permissions.several(call, asked.watch.tenants),
+        queues=permissions.queues(call, asked.watch.queues),
         job=None,
         news=False,
     )
@@ -334,18 +325,20 @@ async def wait(call: Call, asked: wire.Sleep) -> None:
 
 @verb(wire.WATCH)
 async def watch(call: Call, asked: wire.Sleep) -> None:
-    """Sleeps until a job may have ended, or there may be news."""
+    """Sleeps until a job may have ended, or something may have changed."""
     if asked.watch.job is not None:
-        ref = bounds.ref(call, asked.watch.job)
+        ref = permissions.ref(call, asked.watch.job)
         if call.caller.queues is not None and not await seen(call, [ref]):
             raise JobNotFound(id=ref.id)
     elif not asked.watch.news:
-        raise InvalidInput(field="watch", why="names no job and no news: that is what wait is for")
+        raise InvalidInput(
+            field="watch", why="names neither a job nor changes to wait for; use wait"
+        )
     await _sleep(call, asked)
 
 
 async def _sleep(call: Call, asked: wire.Sleep) -> None:
-    """As long as asked, unless the caller leaves or the service goes down."""
+    """Waits as long as requested, unless the caller disconnects or the service stops."""
     wait_s = min(check_seconds("timeout_s", asked.timeout_s), call.service.limits.wait_s)
     end_s = time.monotonic() + wait_s
     gone, standing = call.gone(), call.standing()

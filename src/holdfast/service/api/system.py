@@ -1,4 +1,6 @@
-"""The service itself: alive, ready, its document, its metrics; and what is about every tenant."""
+"""The service itself: liveness, readiness, OpenAPI document, metrics, and routes about every
+tenant.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +12,15 @@ from datetime import datetime
 from starlette.responses import Response
 
 from holdfast import operate
-from holdfast.errors import HoldfastError
-from holdfast.job import State
-from holdfast.roster import holds, worker_of
+from holdfast.core.errors import HoldfastError
+from holdfast.core.job import State
 from holdfast.service.api.scopes import Listing
 from holdfast.service.call import Call
 from holdfast.service.endpoint import Status
 from holdfast.service.metrics import MEDIA
 from holdfast.service.render import when
 from holdfast.service.wire import Out
+from holdfast.worker_registry import holds, worker_of
 
 logger = logging.getLogger("holdfast")
 
@@ -36,15 +38,15 @@ class ReadyOut(Out):
 
 
 async def alive(call: Call) -> HealthOut:
-    """The process answers."""
+    """Liveness: the process answers."""
     return HealthOut(status="ok")
 
 
 async def ready(call: Call) -> Status:
-    """The store answers: 200, or 503. Anybody may ask, so what the store said is only logged."""
+    """Readiness: 200 if the store answers, else 503. The store's error is only logged."""
     service = call.service
     if service.closing:
-        return Status(503, ReadyOut(ready=False, why="the service is going down"))
+        return Status(503, ReadyOut(ready=False, why="the service is stopping"))
     try:
         async with asyncio.timeout(READY_S):
             await service.store.settings(under="holdfast/ready", limit=1)
@@ -57,7 +59,7 @@ async def ready(call: Call) -> Status:
 
 
 async def metrics(call: Call) -> Response:
-    """For Prometheus; over all tenants."""
+    """Metrics for Prometheus, over all tenants."""
     return Response(await call.service.metrics.text(call.service), media_type=MEDIA)
 
 
@@ -73,7 +75,7 @@ class TenantsOut(Out):
 
 
 async def tenants(call: Call) -> TenantsOut:
-    """Every tenant that has jobs."""
+    """Every tenant with jobs."""
     found = await operate.tenants(call.service.store)
     return TenantsOut(
         tenants=[
@@ -107,14 +109,14 @@ class WorkersOut(Out):
 
 
 async def workers(call: Call) -> WorkersOut:
-    """The workers that are present, and what they do."""
+    """The workers that are present, with their notes."""
     query: Listing = call.query
     found, last, number = [], None, 0
     async for hold in holds(call.service.store, after=query.start(), most=query.limit):
         number, last = number + 1, hold.name
         one = worker_of(hold)
         if one is None:
-            continue  # It speaks another version's language.
+            continue  # Another version wrote it in an unknown format.
         until = when(one.until)
         assert until is not None
         found.append(

@@ -1,4 +1,4 @@
-"""A verb of the contract as a handler: msgpack in, msgpack out, errors as {code, facts}."""
+"""Wraps a verb of the contract as a handler: msgpack in and out, errors as {code, facts}."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import msgspec
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from holdfast.codec import OBJECT, JsonCodec
-from holdfast.errors import HoldfastError
-from holdfast.job import JobRecord, Lease
+from holdfast.core.codec import OBJECT, JsonCodec
+from holdfast.core.errors import HoldfastError
+from holdfast.core.job import JobRecord, Lease
 from holdfast.service.call import Call, unfit
 from holdfast.service.endpoint import Handler
 from holdfast.service.problems import RETRY_S, NotJson, WrongMedia, status_of
@@ -28,13 +28,13 @@ class NotMsgpack(WrongMedia):
 
 class OtherFormat(WrongMedia):
     text = (
-        "the client speaks format {found!r} of the wire, this service speaks {spoken}: "
+        "the client uses format {found!r} of the protocol, this service uses {spoken}: "
         "run one version of holdfast on both sides"
     )
 
 
 def verb(one: Verb[Any]) -> Callable[[Callable[[Call, Any], Awaitable[Any]]], Handler]:
-    """A function of the verb's value, as a handler of its route."""
+    """Turns a function of the verb's value into a handler of its route."""
 
     def made(act: Callable[[Call, Any], Awaitable[Any]]) -> Handler:
         @wraps(act)
@@ -45,7 +45,7 @@ def verb(one: Verb[Any]) -> Callable[[Callable[[Call, Any], Awaitable[Any]]], Ha
                 return Response(wire.encode(await act(call, asked)), media_type=MEDIA)
             except HoldfastError as error:
                 if error.code not in wire.CLASSES:
-                    raise  # The service's own, and told in the service's own shape.
+                    raise  # An error of the service itself keeps the service's own shape.
                 return _refused(error)
 
         return handler
@@ -54,7 +54,7 @@ def verb(one: Verb[Any]) -> Callable[[Callable[[Call, Any], Awaitable[Any]]], Ha
 
 
 def _same_format(call: Call) -> None:
-    """A client of another version is told so, before a value of it is misunderstood."""
+    """Refuses a client of another version before any of its values is decoded."""
     said = call.request.headers.get(wire.FORMAT_HEADER)
     if said is not None and said != str(wire.FORMAT):
         raise OtherFormat(found=said[:20], spoken=wire.FORMAT)
@@ -63,7 +63,7 @@ def _same_format(call: Call) -> None:
 def _refused(error: HoldfastError) -> Response:
     status = status_of(error)
     headers = {"retry-after": str(RETRY_S)} if status in (429, 503) else None
-    return Response(wire.encode(wire.told(error)), status, headers, media_type=MEDIA)
+    return Response(wire.encode(wire.error_out(error)), status, headers, media_type=MEDIA)
 
 
 async def _body(call: Call) -> bytes:
@@ -73,7 +73,7 @@ async def _body(call: Call) -> bytes:
     try:
         return await call.request.body()
     except ClientDisconnect:
-        raise NotJson(why="the client left before it was whole") from None
+        raise NotJson(why="the client disconnected before it was complete") from None
 
 
 def _decoded(one: Verb[Any], body: bytes) -> Any:
@@ -96,7 +96,7 @@ def encoded_lease(lease: Lease) -> Lease:
 
 
 def encoded(job: JobRecord) -> JobRecord:
-    """A job that a memory store was handed as an object, for somebody who is elsewhere."""
+    """Encodes a job that a memory store holds as an object."""
     envelope = job.envelope
     if envelope.codec != OBJECT:
         return job

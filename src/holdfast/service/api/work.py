@@ -1,4 +1,4 @@
-"""Work: claim, ack, extend. What a worker in any language needs."""
+"""Work: claim, ack and extend, for workers in any language."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import UNSET
 
-from holdfast.check import check_name, check_seconds, check_token
-from holdfast.clock import micros, moment
-from holdfast.codec import BYTES, JSON, OBJECT, Codecs, json_fault
-from holdfast.errors import InvalidInput, JobNotFound, PayloadTooLarge
-from holdfast.job import (
+from holdfast.core.bounds import ID_MAX, WORKER_MAX
+from holdfast.core.check import check_name, check_seconds, check_token
+from holdfast.core.clock import micros, moment
+from holdfast.core.codec import BYTES, JSON, OBJECT, Codecs, json_fault
+from holdfast.core.errors import InvalidInput, JobNotFound, PayloadTooLarge
+from holdfast.core.job import (
     Completed,
     Envelope,
     Failed,
@@ -26,8 +27,7 @@ from holdfast.job import (
     Snoozed,
     State,
 )
-from holdfast.lifecycle import Transition, completion, decide
-from holdfast.limits import ID_MAX, WORKER_MAX
+from holdfast.core.lifecycle import Transition, completion, decide
 from holdfast.service.api.hiding import hidden
 from holdfast.service.aside import aside, size_of
 from holdfast.service.call import Call
@@ -47,13 +47,13 @@ from holdfast.service.wire import (
 from holdfast.store import Acked, Claim, Extension, Find, Ref, Selection
 
 WRONG_TYPE_US = 5_000_000
-"""How long a job rests that was claimed by a token which is not for its type."""
+"""How long a job is delayed that was claimed by a token for other types."""
 
 _codecs = Codecs()
 
 
 async def claim(call: Call) -> LeasesOut:
-    """Jobs with the right to settle them; waits for the first if told to."""
+    """Leases jobs. With `wait` it waits for the first one."""
     asked: ClaimIn = call.body or ClaimIn()
     service = call.service
     wanted = Claim(
@@ -85,7 +85,7 @@ async def claim(call: Call) -> LeasesOut:
 
 
 async def _allowed(call: Call, leases: list[Lease]) -> list[Lease]:
-    """Those of the caller's types. A claim cannot choose them: the others go back, and rest."""
+    """The leases of the caller's types. A claim cannot select types, so the others are released."""
     may = call.caller.may_type
     others = [one for one in leases if not may(one.job.type)]
     if not others:
@@ -101,7 +101,7 @@ async def _give_back(call: Call, leases: Sequence[Lease], delay_us: int) -> None
 
 
 async def ack(call: Call) -> AcksOut:
-    """Settles leases; each has its own answer."""
+    """Settles leases. Each has its own answer."""
     asked: Sequence[AckIn] = call.body.acks
     known = await _known(call, asked)
     changes: list[Transition] = []
@@ -110,7 +110,7 @@ async def ack(call: Call) -> AcksOut:
         check_name("id", one.id, ID_MAX)
         check_token(f"acks[{number}].token", one.token)
         answers.append(None)
-        if not _needs_job(one) and one.outcome is OutcomeName.COMPLETE:  # Nearly all of them.
+        if not _needs_job(one) and one.outcome is OutcomeName.COMPLETE:  # The common case.
             changes.append(completion(call.tenant, one.id, one.token))
             continue
         job = known.get(one.id, None if _needs_job(one) else _bare(call.tenant, one.id))
@@ -119,12 +119,12 @@ async def ack(call: Call) -> AcksOut:
         else:
             outcome = _outcome(call, one, job, f"acks[{number}].")
             changes.append(decide(outcome, job, one.token, random.random()))
-    settled = iter(await _settled(call, changes))
-    return AcksOut(acks=[_told(one if one is not None else next(settled)) for one in answers])
+    acked = iter(await _acked(call, changes))
+    return AcksOut(acks=[_told(one if one is not None else next(acked)) for one in answers])
 
 
-async def _settled(call: Call, changes: list[Transition]) -> list[Acked]:
-    if len(changes) == 1:  # A lone one travels with those of other callers.
+async def _acked(call: Call, changes: list[Transition]) -> list[Acked]:
+    if len(changes) == 1:  # A single one shares a batch with other callers.
         answers = [await call.service.acks.submit(changes[0])]
     else:
         answers = await call.service.store.ack(changes) if changes else []
@@ -140,7 +140,7 @@ def _told(one: Acked) -> AckOut:
 
 
 async def _known(call: Call, asked: Sequence[AckIn]) -> dict[str, JobRecord]:
-    """The jobs that a rule must be asked about, or whose result must be written as they were."""
+    """The jobs that must be read, to apply their rules or to encode the result."""
     ids = tuple({check_name("id", one.id, ID_MAX) for one in asked if _needs_job(one)})
     if not ids:
         return {}
@@ -166,7 +166,7 @@ def _outcome(call: Call, one: AckIn, job: JobRecord, where: str) -> Outcome:
         case OutcomeName.FAIL:
             final = one.retry is False
             return Failed(
-                error="the worker gave no reason" if one.error is UNSET else one.error,
+                error="the worker gave no error text" if one.error is UNSET else one.error,
                 reason=Reason.PERMANENT if final else None,
                 retryable=not final,
                 after_us=after,
@@ -175,16 +175,16 @@ def _outcome(call: Call, one: AckIn, job: JobRecord, where: str) -> Outcome:
             return Released(after or 0)
         case OutcomeName.SNOOZE:
             if after is None:
-                raise InvalidInput(field=f"{where}after", why="is how long to snooze; give it")
+                raise InvalidInput(field=f"{where}after", why="is required for a snooze")
             return Snoozed(after)
 
 
 def _result(call: Call, one: AckIn, job: JobRecord, where: str) -> object:
-    """Written as the job's payload was, so that whoever reads the job can read it."""
+    """The result in the codec of the payload, so that every reader of the job can decode it."""
     if one.result_base64 is not UNSET:
         body = unbase64(f"{where}result_base64", one.result_base64)
         if job.envelope.codec != BYTES:
-            why = "is for jobs with a payload in base64; give a result as JSON"
+            why = "is only for jobs with a payload in base64; give the result as JSON"
             raise InvalidInput(field=f"{where}result_base64", why=why)
     elif one.result is UNSET:
         return None
@@ -201,12 +201,15 @@ def _result(call: Call, one: AckIn, job: JobRecord, where: str) -> object:
     try:
         value = _codecs.get(JSON).decode(body, object)
         return value if codec == OBJECT else _codecs.get(codec).encode(value)
-    except (msgspec.MsgspecError, OverflowError) as error:  # A number that is too large for it.
+    except (
+        msgspec.MsgspecError,
+        OverflowError,
+    ) as error:  # A number that is too large for the format.
         raise InvalidInput(field=f"{where}result", why=str(error)) from None
 
 
 async def extend(call: Call) -> ExtendsOut:
-    """Renews leases, and keeps progress."""
+    """Renews leases and stores progress."""
     extensions = [
         Extension(
             tenant=call.tenant,
@@ -233,7 +236,7 @@ async def extend(call: Call) -> ExtendsOut:
 
 
 def _bare(tenant: str, id: str) -> JobRecord:
-    """As much of a job as the rules look at when it is completed or given back."""
+    """The fields of a job that the rules use when it is completed or released."""
     rules, envelope = Rules(), Envelope("", JSON, 1, None)
     return JobRecord(
         tenant, id, "", envelope, rules, 0, None, None, (), None, 0, State.PROCESSING,

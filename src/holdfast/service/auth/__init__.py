@@ -1,8 +1,8 @@
-"""Who calls: modes none, keys and jwt. Each turns a request into a `rights.Caller`.
+"""Authentication: modes none, keys and jwt. Each turns a request into a `rights.Caller`.
 
-settings.py what was chosen, checked; choice.py makes the mode of it
-nobody.py   mode none: anybody on this machine
+settings.py the checked options; choice.py creates the mode from them
+nobody.py   mode none: every process on this machine
 keys.py     mode keys: static keys, known by their hashes
-tokens.py   mode jwt: signed tokens; jwks.py has the keys, claims.py reads what they grant
-bearer.py   where a token stands in a request
+tokens.py   mode jwt: signed tokens; jwks.py has the keys, claims.py reads tenant and rights
+bearer.py   reads the token from a request
 """

@@ -1,4 +1,4 @@
-"""Where a token stands in a request: one place, so that no log or link ever holds it."""
+"""Reads the token from a header of a request. No URL may contain it, because URLs are logged."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 
 
 def bearer(request: Request) -> str:
-    """The token of `Authorization: Bearer`; Unauthenticated says what is wrong, never the token."""
+    """The token of `Authorization: Bearer`. Raises Unauthenticated, without the token."""
     given = request.headers.getlist("authorization")
     if not given:
         raise Unauthenticated(why="there is no token: send Authorization: Bearer <token>")
@@ -25,12 +25,12 @@ def bearer(request: Request) -> str:
         raise Unauthenticated(why="there is more than one Authorization header")
     scheme, _, token = given[0].partition(" ")
     if scheme.lower() != "bearer":
-        raise Unauthenticated(why="Authorization: only the scheme Bearer is known here")
+        raise Unauthenticated(why="Authorization: only the scheme Bearer is supported")
     return well_formed(token.strip(" "))
 
 
 def api_key(request: Request) -> str:
-    """The key of `Authorization: Bearer` or of `X-Api-Key`, of which only one may be there."""
+    """The key of `Authorization: Bearer` or of `X-Api-Key`. Only one of them may be present."""
     given = request.headers.getlist(KEY_HEADER)
     if not given:
         return bearer(request)

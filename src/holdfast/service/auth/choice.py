@@ -1,4 +1,4 @@
-"""From the settings to the mode that they choose."""
+"""Creates the authentication mode that the settings choose."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.service.service import Auth
 
 
 def auth_of(settings: AuthSettings) -> Auth:
-    """Reads the files that the settings name; ConfigError when one of them is not usable."""
+    """Reads the files that the settings name. Raises ConfigError if one is not usable."""
     if settings.auth is Mode.KEYS:
         return Keys(settings.keys or "")
     if settings.auth is Mode.JWT:

@@ -1,4 +1,4 @@
-"""What a verified token grants: its claims -> a caller. Pure; refuses what is unclear."""
+"""Turns the claims of a verified token into a caller. Pure; refuses ambiguous claims."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.check import check_name
-from holdfast.errors import InvalidInput
-from holdfast.limits import QUEUE_MAX, SELECT_MAX, TENANT_MAX, TYPE_MAX, WORKER_MAX
+from holdfast.core.bounds import QUEUE_MAX, SELECT_MAX, TENANT_MAX, TYPE_MAX, WORKER_MAX
+from holdfast.core.check import check_name
+from holdfast.core.errors import InvalidInput
 from holdfast.service.rights import Caller, Forbidden, Right, rights
 
 TENANT_PATTERN = r"^[a-z][a-z0-9-]{1,62}$"
 TENANT_CLAIMS = ("tid", "tenantId", "tenant_id", "organizationId", "organization_id")
-"""All mean the same; `sub` counts only where none of them is, and the service was told so."""
+"""Claims that name the tenant. `sub` is used only if none is present and the service allows it."""
 ALL_TENANTS = "holdfast_all_tenants"
-"""True, with the right admin: a service's token, which names its tenant by header."""
+"""If true, and with the right admin: a token for every tenant, which names one by header."""
 RIGHT_CLAIMS = ("scope", "scopes", "rights")
 RIGHT_PREFIX = "holdfast:"
 NAME_CLAIMS = ("sub", "client_id", "azp")
@@ -26,10 +26,10 @@ _RIGHTS = {right.value: right for right in Right}
 
 
 def caller_of(claims: Claims, pattern: re.Pattern[str], *, sub_tenant: bool = False) -> Caller:
-    """The caller; Forbidden where the token, though genuine, does not say clearly who it is for.
+    """The caller. Raises Forbidden if the token is genuine but does not name its tenant clearly.
 
-    `sub_tenant`: where no claim names a tenant, `sub` does. Only for an issuer whose subjects are
-    tenants: with any other, each user would be a tenant of its own.
+    `sub_tenant`: if no other claim names a tenant, `sub` does. Use it only for an issuer whose
+    subjects are tenants; otherwise each user would be a separate tenant.
     """
     named = _rights(claims)
     tenant = _tenant(claims, named, pattern, ("sub",) if sub_tenant else ())
@@ -74,7 +74,7 @@ def _tenant_name(claims: Claims, claim: str, pattern: re.Pattern[str]) -> str:
 
 
 def _rights(claims: Claims) -> set[Right]:
-    """Words that are no rights of ours are somebody else's, and mean nothing here."""
+    """The rights of the token. Unknown words belong to other services and are ignored."""
     words: list[Any] = []
     for claim in RIGHT_CLAIMS:
         value = claims.get(claim)
@@ -91,7 +91,7 @@ def _rights(claims: Claims) -> set[Right]:
 
 
 def _names(claims: Claims, claim: str, most: int) -> tuple[str, ...] | None:
-    """Those that the token is for; None, where the claim is not there, is all of them."""
+    """The queues or types that the token is restricted to; None (all) if the claim is missing."""
     if claim not in claims:
         return None
     value = claims[claim]
@@ -110,7 +110,7 @@ def _check(claim: str, value: object, most: int) -> None:
 
 
 def _name(claims: Claims) -> str:
-    """For logs and as an author, so nothing that could forge a line of either."""
+    """A name for logs and as an author, without characters that could forge a line."""
     for claim in NAME_CLAIMS:
         value = claims.get(claim)
         if isinstance(value, str):

@@ -1,6 +1,6 @@
-"""The keys that tokens are signed with: one from a file, or a set that its issuer changes.
+"""The keys that verify tokens: one key from a file, or the key set of the issuer.
 
-Each key has one algorithm, fixed here: a token's header never chooses.
+Each key has one fixed algorithm. The header of a token never selects it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import jwt
 import msgspec
 from jwt.algorithms import get_default_algorithms
 
-from holdfast.errors import ConfigError
+from holdfast.core.errors import ConfigError
 from holdfast.service.auth.settings import ALGORITHMS, SYMMETRIC
 from holdfast.service.problems import Overloaded
 from holdfast.service.rights import Unauthenticated
@@ -30,13 +30,13 @@ SECRET_BYTES_MIN = 32
 RSA_BITS_MIN = 2048
 FETCH_S = 5.0
 FRESH_S = 300.0
-"""How long a set is used before it is fetched again."""
+"""How long a key set is used before it is fetched again."""
 STALE_S = 3600.0
-"""How long it is used when it cannot be fetched again: a key that was withdrawn must end."""
+"""How long it is used if it cannot be fetched: a withdrawn key must stop working."""
 COOL_S = 10.0
-"""Between fetches, whatever keys tokens ask for: a stranger cannot have us call the issuer."""
+"""Minimum time between fetches, so that a stranger cannot make us flood the issuer."""
 RETRY_S = 1.0
-"""The same while there is no key at all."""
+"""Minimum time between fetches while there is no key."""
 KEYS_MAX = 1000
 
 
@@ -47,13 +47,13 @@ class Key(msgspec.Struct, frozen=True):
 
 
 class KeySource(Protocol):
-    """Gives the key that a token names; Unauthenticated when there is none such."""
+    """Returns the key that a token names. Raises Unauthenticated if there is none."""
 
     async def key(self, kid: str | None) -> Key: ...
 
 
 class KeysUnavailable(Overloaded):
-    """Nobody can be told from anybody: the issuer's keys cannot be had."""
+    """No token can be verified: the keys of the issuer cannot be fetched."""
 
     code = "AUTH_UNAVAILABLE"
 
@@ -62,7 +62,7 @@ class KeysUnavailable(Overloaded):
 
 
 class OneKey:
-    """The same for every token, whatever key it names."""
+    """The same key for every token, whatever key it names."""
 
     def __init__(self, key: Key) -> None:
         self._key = key
@@ -72,13 +72,13 @@ class OneKey:
 
 
 def read_key(path: str, algorithm: str) -> Key:
-    """A secret or a public key in PEM; ConfigError when it is not one for the algorithm."""
+    """A secret or a public key in PEM. Raises ConfigError if it does not fit the algorithm."""
     try:
         body = Path(path).read_bytes().strip()
     except OSError as error:
         raise ConfigError(field="jwt_key", why=f"cannot read {path}: {error.strerror}") from None
     if algorithm != SYMMETRIC and b"PRIVATE KEY" in body:
-        why = f"{path} is a private key; give the public one, it is enough"
+        why = f"{path} is a private key; give the public key"
         raise ConfigError(field="jwt_key", why=why)
     kind = get_default_algorithms()[algorithm]
     try:
@@ -92,7 +92,7 @@ def read_key(path: str, algorithm: str) -> Key:
 
 
 def weakness(algorithm: str, material: Any) -> str | None:
-    """What makes a key too weak to be trusted; None if nothing does."""
+    """Why a key is too weak; None if it is strong enough."""
     if algorithm == SYMMETRIC and len(material) < SECRET_BYTES_MIN:
         return f"the secret is shorter than {SECRET_BYTES_MIN} bytes"
     if algorithm == "RS256" and material.key_size < RSA_BITS_MIN:
@@ -103,11 +103,11 @@ def weakness(algorithm: str, material: Any) -> str | None:
 # -- a set -----------------------------------------------------------------------------------------
 
 Fetch = Callable[[], Any]
-"""Gives the decoded set; called in a thread."""
+"""Returns the decoded key set; called in a thread."""
 
 
 class KeySet:
-    """Keys by their ids, fetched when they are needed and now and then."""
+    """The keys of a set by their ids, fetched when needed and refreshed regularly."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class KeySet:
         if age > STALE_S:
             self._keys = {}
         if self._keys and age > FRESH_S:
-            self._refresh()  # Not waited for: the issuer's slowness is not ours.
+            self._refresh()  # Do not wait: a slow issuer must not delay this request.
         found = self._find(kid)
         if found is None and (fetching := self._refresh()):
             await asyncio.shield(fetching)
@@ -137,18 +137,18 @@ class KeySet:
         if found is not None:
             return found
         if not self._keys:
-            why = "the keys of the tokens' issuer cannot be had"
+            why = "the keys of the token issuer cannot be fetched"
             raise KeysUnavailable(why=why, retry_after_s=RETRY_S)
-        raise Unauthenticated(why="the token is signed with a key that is not known")
+        raise Unauthenticated(why="the token is signed with an unknown key")
 
     def _find(self, kid: str | None) -> Key | None:
-        """One without an id is meant by a token without one, if there is but one key."""
+        """The key with this id. A token without an id matches if there is only one key."""
         if kid is None and len(self._keys) == 1:
             return next(iter(self._keys.values()))
         return self._keys.get(kid)
 
     def _refresh(self) -> asyncio.Task[None] | None:
-        """The fetch under way, or a new one; None when it is too early for that."""
+        """The current fetch, or a new one; None if it is too early for a new one."""
         if self._fetching is not None and not self._fetching.done():
             return self._fetching
         if self._clock() - self._tried_at < (COOL_S if self._keys else RETRY_S):
@@ -168,9 +168,9 @@ class KeySet:
 
 
 def usable(told: Any, algorithms: tuple[str, ...]) -> dict[str | None, Key]:
-    """The keys of a set that may sign for us, each with its one algorithm."""
+    """The usable keys of a set, each with its algorithm."""
     if not isinstance(told, dict) or not isinstance(told.get("keys"), list):
-        raise ConfigError(field="jwks", why="is not a set of keys")
+        raise ConfigError(field="jwks", why="is not a key set")
     parsed = (_key(one, algorithms) for one in told["keys"][:KEYS_MAX])
     found = {one.kid: one for one in parsed if one is not None}
     if not found:
@@ -179,15 +179,15 @@ def usable(told: Any, algorithms: tuple[str, ...]) -> dict[str | None, Key]:
 
 
 def _key(told: Any, algorithms: tuple[str, ...]) -> Key | None:
-    """One key of a set; None if it is not for us, or not a key at all."""
+    """One key of a set; None if it is not usable or not a key."""
     if not isinstance(told, dict) or told.get("use", "sig") != "sig" or "d" in told:
-        return None  # What has a "d" is a private key that was published: it signs for anybody.
+        return None  # A key with "d" is a published private key, which anyone can sign with.
     kid = told.get("kid")
     if told.get("alg", algorithms[0]) not in algorithms or not isinstance(kid, str | None):
         return None
     try:
         key = jwt.PyJWK(told)
-    except Exception:  # Whatever is wrong with one of them, the others are good.
+    except Exception:  # One invalid key does not affect the others.
         return None
     if key.algorithm_name not in algorithms or weakness(key.algorithm_name, key.key):
         return None
@@ -195,7 +195,9 @@ def _key(told: Any, algorithms: tuple[str, ...]) -> Key | None:
 
 
 def key_set(url: str, algorithm: str | None) -> KeySet:
-    """The set at a URL. Only a file may hold secrets: what an issuer publishes is no secret."""
+    """The key set at a URL. Only a file may contain secrets; what an issuer publishes is not
+    secret.
+    """
     parts = urlsplit(url)
     chosen: tuple[str, ...]
     if parts.scheme == "file":
@@ -206,10 +208,10 @@ def key_set(url: str, algorithm: str | None) -> KeySet:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ConfigError(field="jwks", why="must be a URL with http, https or file")
     if algorithm == SYMMETRIC:
-        raise ConfigError(field="jwt_alg", why=f"{SYMMETRIC} needs a secret, not a public set")
+        raise ConfigError(field="jwt_alg", why=f"{SYMMETRIC} needs a secret, not a public key set")
     client = jwt.PyJWKClient(url, cache_jwk_set=False, timeout=FETCH_S)
     chosen = (algorithm,) if algorithm else tuple(a for a in ALGORITHMS if a != SYMMETRIC)
-    where = f"{parts.scheme}://{parts.hostname}{parts.path}"  # Without what may be a secret in it.
+    where = f"{parts.scheme}://{parts.hostname}{parts.path}"  # Without parts that may be secret.
     return KeySet(client.fetch_data, where, chosen)
 
 

@@ -1,6 +1,6 @@
-"""Static keys: a file names who holds which, by the hashes of the keys, and is followed.
+"""Static keys: a file lists the hashes of the keys with their rights. Changes of it are followed.
 
-A key is random and long, so a plain SHA-256 hides it: there is nothing to guess.
+A key is long and random, so a plain SHA-256 is enough to hide it.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.check import check_name
-from holdfast.errors import ConfigError, InvalidInput
-from holdfast.limits import QUEUE_MAX, TENANT_MAX, TYPE_MAX, WORKER_MAX
+from holdfast.core.bounds import QUEUE_MAX, TENANT_MAX, TYPE_MAX, WORKER_MAX
+from holdfast.core.check import check_name
+from holdfast.core.errors import ConfigError, InvalidInput
 from holdfast.service.auth.bearer import api_key
 from holdfast.service.rights import Caller, Right, Unauthenticated, rights
 
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger("holdfast")
 
 PREFIX = "hf_"
-"""So that a key which lies about is known for what it is."""
+"""The prefix identifies a leaked key as one of Holdfast."""
 KEY_BYTES = 32
 HASH_PREFIX = "sha256:"
 EVERY_TENANT = "*"
-NOT_A_TENANTS = "is over tenants; a key of one tenant cannot have it"
+NOT_A_TENANTS = "is a right over all tenants; a key of one tenant cannot have it"
 LOOK_S = 1.0
-"""Between looks at the file."""
+"""Time between checks of the file."""
 FILE_MAX = 16 * 1024 * 1024
 
 _KEY = re.compile(r"hf_[A-Za-z0-9_-]{43,250}")
@@ -48,24 +48,26 @@ def new_key() -> str:
 
 
 def hash_of(key: str) -> str:
-    """What the file keeps of a key."""
+    """The hash of a key, as stored in the file."""
     return HASH_PREFIX + hashlib.sha256(key.encode()).hexdigest()
 
 
 class KeyEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who holds a key, and what it may do."""
+    """The entry of a key: its name and its rights."""
 
     name: str
     hash: str
     tenant: str | None
-    """Null or `*` may act for any. Not left out: to forget it would give every tenant away."""
+    """Null or `*` means every tenant. Required, so that a forgotten field does not grant all
+    tenants.
+    """
     rights: tuple[Right, ...]
     queues: tuple[str, ...] | None = None
     types: tuple[str, ...] | None = None
 
     @property
     def whose(self) -> str | None:
-        """The tenant; None is every one."""
+        """The tenant; None: every tenant."""
         return None if self.tenant == EVERY_TENANT else self.tenant
 
     def caller(self) -> Caller:
@@ -100,11 +102,11 @@ class Keys:
         hashed = hash_of(key)
         kept, caller = self._known.get(hashed, ("", None))
         if caller is None or not hmac.compare_digest(kept, hashed):
-            raise Unauthenticated(why="the key is not known")
+            raise Unauthenticated(why="the key is unknown")
         return caller
 
     def _follow(self) -> None:
-        """Reads the file again if it has changed. One that is broken changes nothing."""
+        """Reads the file again if it has changed. An invalid file changes nothing."""
         now = self._clock()
         if now < self._look_at:
             return
@@ -112,17 +114,17 @@ class Keys:
         stamp = _stamp(self._path)
         if stamp == self._stamp:
             return
-        self._stamp = stamp  # Before it is read: what is broken is told once.
+        self._stamp = stamp  # Set before reading, so that an invalid file is logged once.
         try:
             self._known = _callers(self._path)
         except ConfigError as error:
-            logger.error("the keys stay as they were: %s", error)
+            logger.error("the key file is invalid, the keys are unchanged: %s", error)
         else:
             logger.info("%d keys read from %s", len(self._known), self._path)
 
 
 def _stamp(path: Path) -> tuple[int, ...]:
-    """Differs when the file was written or replaced."""
+    """A mark that changes when the file is written or replaced."""
     try:
         told = path.stat()
     except OSError:
@@ -135,7 +137,7 @@ def _callers(path: Path) -> dict[str, tuple[str, Caller]]:
 
 
 def read_keys(path: Path) -> dict[str, KeyEntry]:
-    """The entries by their hashes; ConfigError names what is wrong with which."""
+    """The entries by their hashes. Raises ConfigError, which names the entry and the error."""
     try:
         body = path.read_bytes()
     except OSError as error:
@@ -145,7 +147,10 @@ def read_keys(path: Path) -> dict[str, KeyEntry]:
     try:
         value = _decoded(path, body)
         found = msgspec.convert({"keys": value} if isinstance(value, list) else value, KeyList)
-    except (ValueError, RecursionError) as error:  # Those of msgspec and tomllib are ValueErrors.
+    except (
+        ValueError,
+        RecursionError,
+    ) as error:  # The errors of msgspec and tomllib are ValueErrors.
         raise ConfigError(field="keys", why=f"{path}: {error}") from None
     known: dict[str, KeyEntry] = {}
     names: set[str] = set()
@@ -154,7 +159,7 @@ def read_keys(path: Path) -> dict[str, KeyEntry]:
         _check(where, entry)
         if entry.hash in known or entry.name in names:
             what = "name" if entry.name in names else "hash"
-            raise ConfigError(field=f"{where}.{what}", why="is that of another key too")
+            raise ConfigError(field=f"{where}.{what}", why="is the hash of another key too")
         known[entry.hash] = entry
         names.add(entry.name)
     return known
@@ -168,7 +173,9 @@ def _decoded(path: Path, body: bytes) -> Any:
 
 def _check(where: str, entry: KeyEntry) -> None:
     if _HASH.fullmatch(entry.hash) is None:
-        why = "must be sha256: and 64 small hexadecimal digits, as `holdfast keys new` prints it"
+        why = (
+            "must be sha256: and 64 lower-case hexadecimal digits, as `holdfast keys new` prints it"
+        )
         raise ConfigError(field=f"{where}.hash", why=why)
     if not entry.rights:
         raise ConfigError(field=f"{where}.rights", why="must name at least one")
@@ -181,7 +188,7 @@ def _check(where: str, entry: KeyEntry) -> None:
         for field, most in (("queues", QUEUE_MAX), ("types", TYPE_MAX)):
             named = getattr(entry, field)
             if named == ():
-                why = "must name at least one, or be left out for all"
+                why = "must name at least one, or be omitted for all"
                 raise ConfigError(field=f"{where}.{field}", why=why)
             for name in named or ():
                 check_name(f"{where}.{field}", name, most)

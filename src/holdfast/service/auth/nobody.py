@@ -1,4 +1,4 @@
-"""No authentication: everybody may everything. For one machine, or behind something that knows."""
+"""Mode none: every caller has every right. For one machine, or behind an authenticating proxy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class NoAuth:
-    """Mode `none`. `local_only` is for a service that only this machine shall use."""
+    """Mode `none`. With `local_only` only this machine may use the service."""
 
     def __init__(self, *, local_only: bool = False) -> None:
         self._local_only = local_only
@@ -28,24 +28,26 @@ class NoAuth:
 
 
 def check_local(request: Request) -> None:
-    """Refuses what a browser sends for a page of another site.
+    """Refuses requests that a browser sends for a page of another site.
 
-    Loopback keeps other machines out, and not a browser on this one. A page whose name was made to
-    point here (DNS rebinding) betrays itself by the Host, any other page by the Origin.
+    Loopback keeps other machines out, but not a browser on this one. A page whose name resolves to
+    this machine (DNS rebinding) is detected by its Host, any other page by its Origin.
     """
     for name, value in request.scope["headers"]:
         if name == b"host" and _name(b"//" + value) not in LOCAL_NAMES:
-            raise Forbidden(why="Host: without authentication only this machine's names are served")
+            raise Forbidden(
+                why="Host: without authentication only names of this machine are accepted"
+            )
         if name == b"origin" and _name(value) not in LOCAL_NAMES:
-            raise Forbidden(why="Origin: without authentication no other site's pages are served")
+            raise Forbidden(why="Origin: without authentication pages of other sites are refused")
 
 
 @lru_cache(1000)
 def _name(address: bytes) -> str | None:
-    """The host that an address names; None if it names none."""
+    """The host in an address; None if there is none."""
     try:
         parts = urlsplit(address.decode("latin-1"))
-        parts.port  # noqa: B018 - Looked at because it is only checked then.
+        parts.port  # noqa: B018 - Reading the port validates it.
     except ValueError:
         return None
     return None if parts.path or parts.username is not None else parts.hostname

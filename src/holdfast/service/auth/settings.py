@@ -1,4 +1,4 @@
-"""How callers are told apart: one frozen value, checked where it is made."""
+"""The settings of authentication: one frozen value, checked when it is created."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import ConfigError, did_you_mean
+from holdfast.core.errors import ConfigError, did_you_mean
 from holdfast.service.auth.claims import TENANT_PATTERN
 
 SYMMETRIC = "HS256"
@@ -24,30 +24,32 @@ class Mode(StrEnum):
 
 
 class AuthSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Holds no secret: those are in the files it names."""
+    """Contains no secrets, which are in the files that it names."""
 
     auth: Mode = Mode.NONE
     local_only: bool = True
-    """Mode none serves only what was sent to this machine's own names."""
+    """Mode none accepts only requests to the names of this machine."""
     keys: str | None = None
-    """The file of mode keys."""
+    """Mode keys: the key file."""
     jwt_key: str | None = None
-    """A file with a secret or a public key, for `jwt_alg`."""
+    """A file with a secret or a public key for `jwt_alg`."""
     jwt_alg: str | None = None
     jwks: str | None = None
-    """Where the issuer's set of keys is; instead of `jwt_key`."""
+    """URL of the issuer's key set, instead of `jwt_key`."""
     jwt_issuer: str | None = None
     jwt_audience: tuple[str, ...] = ()
-    """A token must be for one of them."""
+    """Accepted audiences: a token must have one of them."""
     jwt_leeway_s: float = 30.0
-    """How far the issuer's clock may be off."""
+    """The allowed clock difference to the issuer."""
     tenant_pattern: str = TENANT_PATTERN
     jwt_sub_tenant: bool = False
-    """A token without a claim of a tenant is for the one that its `sub` names."""
+    """Use `sub` as the tenant of a token that names none."""
 
     @classmethod
     def of(cls, **given: Any) -> AuthSettings:
-        """Checked; what is None is not given. Without a mode, the one that the rest is for."""
+        """The checked settings; None means not given. Without `auth` the mode follows from the
+        others.
+        """
         values = {name: value for name, value in given.items() if value is not None}
         for name in values:
             if name not in cls.__struct_fields__:
@@ -66,10 +68,10 @@ class AuthSettings(msgspec.Struct, frozen=True, kw_only=True):
         for mode, names in _OF_MODE.items():
             for name in names:
                 if getattr(self, name) and self.auth is not mode:
-                    why = f"is for mode {mode}, and the mode is {self.auth}"
+                    why = f"is an option of mode {mode}, but the mode is {self.auth}"
                     raise ConfigError(field=name, why=why)
         if self.auth is Mode.KEYS and not self.keys:
-            raise ConfigError(field="keys", why="name the file of the keys")
+            raise ConfigError(field="keys", why="is required: the key file")
         if self.auth is Mode.JWT:
             self._check_jwt()
         return self
@@ -78,14 +80,18 @@ class AuthSettings(msgspec.Struct, frozen=True, kw_only=True):
         if bool(self.jwt_key) == bool(self.jwks):
             raise ConfigError(field="jwt_key", why="give either jwt_key or jwks")
         if self.jwt_key and self.jwt_alg is None:
-            raise ConfigError(field="jwt_alg", why="name the algorithm that the key is for")
+            raise ConfigError(field="jwt_alg", why="is required: the algorithm of the key")
         if self.jwt_alg is not None and self.jwt_alg not in ALGORITHMS:
             why = f"is {self.jwt_alg!r}, must be one of {', '.join(ALGORITHMS)}"
             raise ConfigError(field="jwt_alg", why=why)
         if not self.jwt_issuer:
-            raise ConfigError(field="jwt_issuer", why="name whose tokens are accepted (iss)")
+            raise ConfigError(
+                field="jwt_issuer", why="is required: the issuer of accepted tokens (iss)"
+            )
         if not self.jwt_audience or not all(self.jwt_audience):
-            raise ConfigError(field="jwt_audience", why="name what tokens must be for (aud)")
+            raise ConfigError(
+                field="jwt_audience", why="is required: an accepted audience of tokens (aud)"
+            )
         if not math.isfinite(self.jwt_leeway_s) or not 0 <= self.jwt_leeway_s <= LEEWAY_S_MAX:
             why = f"is {self.jwt_leeway_s:g}, must be 0 to {LEEWAY_S_MAX:g}"
             raise ConfigError(field="jwt_leeway_s", why=why)
@@ -108,5 +114,5 @@ _OF_MODE = {
 def _implied(given: dict[str, Any]) -> Mode:
     found = [mode for mode, names in _OF_MODE.items() if any(given.get(name) for name in names)]
     if len(found) > 1:
-        raise ConfigError(field="auth", why="there are keys and settings of jwt: name the mode")
+        raise ConfigError(field="auth", why="there are options of keys and of jwt: set the mode")
     return found[0] if found else Mode.NONE

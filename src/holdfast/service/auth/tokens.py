@@ -1,4 +1,4 @@
-"""Signed tokens (JWT): verified with a key of the issuer's, then read for what they grant."""
+"""Signed tokens (JWT): verified with a key of the issuer, then turned into a caller."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
 RECENT_S = 30.0
-"""How long a verified token is not verified again; so long a withdrawn key may still do."""
+"""How long a verified token is cached. A withdrawn key may work for this long."""
 RECENT_MAX = 10_000
 NEEDED = ["exp", "iss", "aud"]
 
 
 class TokenRules(msgspec.Struct, frozen=True, kw_only=True):
-    """What every token must say."""
+    """The claims that every token must have."""
 
     issuer: str
     audience: tuple[str, ...]
-    """One of them."""
+    """Accepted audiences; a token must have one of them."""
     leeway_s: float
     tenant_pattern: re.Pattern[str]
     sub_tenant: bool = False
-    """`sub` names the tenant where no other claim does."""
+    """`sub` names the tenant if no other claim does."""
 
 
 class Tokens:
@@ -63,7 +63,7 @@ class Tokens:
 
 
 class Recent:
-    """Callers of tokens that were verified a moment ago, by the tokens' hashes."""
+    """The callers of recently verified tokens, by the hashes of the tokens."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -81,7 +81,7 @@ class Recent:
         return None
 
     def put(self, token: str, caller: Caller, expires_at: float) -> None:
-        """Until it expires, at the latest."""
+        """Caches a caller, at most until its token expires."""
         until = min(self._clock() + RECENT_S, expires_at)
         if until <= self._clock():
             return
@@ -95,7 +95,7 @@ def _hashed(token: str) -> bytes:
 
 
 def _kid(token: str) -> str | None:
-    """The key that the token names. Nothing of this is believed yet."""
+    """The key that the token names. Nothing in the token is trusted yet."""
     try:
         kid = jwt.get_unverified_header(token).get("kid")
     except (jwt.PyJWTError, ValueError, RecursionError):
@@ -104,7 +104,7 @@ def _kid(token: str) -> str | None:
 
 
 def verified(token: str, key: Key, rules: TokenRules) -> dict[str, Any]:
-    """The claims of a token that holds; Unauthenticated says why one does not."""
+    """The claims of a valid token. Raises Unauthenticated, which says why it is invalid."""
     try:
         return jwt.decode(
             token,
@@ -124,12 +124,12 @@ def verified(token: str, key: Key, rules: TokenRules) -> dict[str, Any]:
 _WHY: tuple[tuple[type[Exception], str], ...] = (
     (jwt.ExpiredSignatureError, "the token has expired"),
     (jwt.ImmatureSignatureError, "the token is not valid yet"),
-    (jwt.InvalidIssuerError, "the token is of another issuer"),
+    (jwt.InvalidIssuerError, "the token is from another issuer"),
     (jwt.InvalidAudienceError, "the token is for another audience"),
-    (jwt.InvalidAlgorithmError, "the token is signed with an algorithm that its key is not for"),
-    (jwt.InvalidSignatureError, "the token's signature is wrong"),
+    (jwt.InvalidAlgorithmError, "the token is signed with another algorithm than that of its key"),
+    (jwt.InvalidSignatureError, "the signature of the token is invalid"),
 )
-"""The first that fits."""
+"""The first match applies."""
 
 
 def _why(error: jwt.PyJWTError) -> str:

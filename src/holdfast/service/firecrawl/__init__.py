@@ -1,7 +1,6 @@
-"""The Firecrawl wire: the routes that Firecrawl's own queue client speaks, at the root, over any
-store.
+"""The Firecrawl protocol: the HTTP routes that Firecrawl's queue client uses, over any store.
 
-`docs/service/firecrawl.md` says what is promised; `mapping.py` holds every rule of translation.
+`docs/service/firecrawl.md` documents it; `mapping.py` contains all rules of translation.
 """
 
 from holdfast.service.firecrawl.routes import LINES, mount, mounting

@@ -1,4 +1,4 @@
-"""Active markers: what a team and a crawl run now, each until its time is over."""
+"""Active markers: the jobs that a team and a crawl are running, each with a time-out."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def unmark_crawl(ask: Ask) -> SuccessOut:
 
 
 async def _mark_crawl(ask: Ask, id: str, job: str, timeout_ms: int) -> None:
-    """A marker counts against the team whose token sets it; tokens for all teams share one room."""
+    """A marker counts against the team of its token. Tokens for all teams share one limit."""
     crawl, own, length = mapping.crawl_name(id), ask.caller.tenant, mapping.marker_us(timeout_ms)
     if own is None:
         await ask.wire.mark(own, Take(mapping.active_scope(crawl).slot(job), OWNER, length))
@@ -77,7 +77,7 @@ async def _mark_crawl(ask: Ask, id: str, job: str, timeout_ms: int) -> None:
 
 
 async def jobs_of_crawl(ask: Ask) -> JobIdsOut:
-    """A token for one team sees the markers that were set by such tokens, others see all."""
+    """A token of one team sees the markers set by such tokens. Other tokens see all markers."""
     crawl, own = mapping.crawl_name(ask.part("crawl"), "crawl"), ask.caller.tenant
     found: dict[str, None] = {}
     if own is None:

@@ -1,7 +1,7 @@
-"""From a request of the wire to its handler: who calls, with what right, with which body.
+"""From a request of the Firecrawl protocol to its handler: authentication, rights and body.
 
-The team is in the path or in the body, so whether the caller may act for it is asked there
-(`Ask.team`), not here.
+The team is in the path or in the body, so the handler checks whether the caller may act for it
+(`Ask.team`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 from holdfast.service.aside import aside
 from holdfast.service.call import Call, decoded
 from holdfast.service.endpoint import JSON_MEDIA, NOBODY, read
@@ -34,14 +34,14 @@ _encoder = msgspec.json.Encoder()
 
 
 class BadQuery(NotJson):
-    """A parameter of the path's query is not what it should be: 400, as the original says."""
+    """A query parameter is invalid: 400, as in the original."""
 
     code = "MALFORMED_QUERY"
     text = "{field}: {why}"
 
 
 class Ask(Call):
-    """One request of the wire, understood."""
+    """One parsed request of the protocol."""
 
     __slots__ = ("wire",)
 
@@ -57,12 +57,12 @@ class Ask(Call):
         return tenant
 
     def number(self, name: str, default: int, most: int) -> int:
-        """A parameter that is a count; more than the most is the most."""
+        """A query parameter that is a number; larger values are reduced to the maximum."""
         text = self.request.query_params.get(name)
         if text is None:
             return default
         if not (text.isascii() and text.isdigit()) or len(text) > 20:
-            raise BadQuery(field=name, why="must be a whole number from 0 on")
+            raise BadQuery(field=name, why="must be a whole number of 0 or more")
         return min(int(text), most)
 
 
@@ -71,16 +71,16 @@ Read = Callable[[bytes], Any]
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
-    """One route of the wire."""
+    """One route of the protocol."""
 
     name: str
     method: str
     path: str
     right: Right | None
-    """None: anybody may."""
+    """The right that it needs. None: no token is needed."""
     handler: Handler
     body: Read | None = None
-    """Reads the body; None: there is none, and what comes all the same is not looked at."""
+    """Reads the body. None: the route has no body, and a body is ignored."""
 
 
 def reader(kind: Any) -> Read:
@@ -90,7 +90,7 @@ def reader(kind: Any) -> Read:
 
 
 class Endpoint:
-    """A route of the wire as an ASGI application; the guard around it sees to time and size."""
+    """A route of the protocol as an ASGI application. The guard around it bounds time and size."""
 
     def __init__(self, line: Line, wire: Wire) -> None:
         self._line = line
@@ -111,7 +111,7 @@ class Endpoint:
                 body = await _body(request, wire.settings.body_max)
                 ask.body = await aside(len(body), partial(line.body, body))
             if line.right is Right.READ:
-                async with wire.service.reads.lane(caller):
+                async with wire.service.reads.admit(caller):
                     found = await line.handler(ask)
             else:
                 found = await line.handler(ask)

@@ -1,16 +1,17 @@
-"""What Firecrawl's janitor asks for: cleanups, reconciles, and samples of teams and crawls.
+"""The routes of Firecrawl's janitor: cleanups, reconciles, and samples of teams and crawls.
 
-Upkeep does most of this by itself, so these routes seldom find anything. Each does a bounded step.
+The upkeep does most of this anyway, so these routes seldom find anything. Each does a bounded step.
 """
 
 from __future__ import annotations
 
 import asyncio
 
-from holdfast.clock import Micros
-from holdfast.errors import HoldfastError
-from holdfast.limits import PAGE_MAX
-from holdfast.scope import ScopeKind
+from holdfast.arguments import DELAY_MAX
+from holdfast.core.bounds import PAGE_MAX
+from holdfast.core.clock import Micros
+from holdfast.core.errors import HoldfastError
+from holdfast.core.scope import ScopeKind
 from holdfast.service.api.system import READY_S
 from holdfast.service.firecrawl import mapping
 from holdfast.service.firecrawl.endpoint import Ask
@@ -21,13 +22,14 @@ from holdfast.store import Tally
 
 JOBS, CLAIMS = Overdue(claims=False), Overdue(claims=True)
 MARKERS_MAX = 1000
-"""Markers of one cleanup."""
+"""Maximum markers of one cleanup."""
 SAMPLE_DEFAULT, SAMPLE_MAX = 50, 100_000
-EVENTS_KEEP_US: Micros = 2**52
+EVENTS_KEEP_US: Micros = DELAY_MAX
+"""A hundred years: a cleanup of markers deletes no event."""
 
 
 async def health(ask: Ask) -> HealthOut:
-    """200 also when the store does not answer."""
+    """Answers 200 even if the store does not answer."""
     try:
         async with asyncio.timeout(READY_S):
             await ask.wire.store.settings(under="holdfast/ready", limit=1)
@@ -40,18 +42,18 @@ async def health(ask: Ask) -> HealthOut:
 
 
 async def expired_jobs(ask: Ask) -> CleanedOut:
-    """Jobs that waited past their time."""
+    """Removes jobs that waited past their time-out."""
     return CleanedOut(cleaned=await end_overdue(ask.wire, ask.caller.tenant, JOBS))
 
 
 async def orphaned_claims(ask: Ask) -> CleanedOut:
-    """Claims past their time: their jobs can be popped again."""
+    """Ends claims past their time, so that their jobs can be popped again."""
     return CleanedOut(cleaned=await end_overdue(ask.wire, ask.caller.tenant, CLAIMS))
 
 
 async def expired_markers(ask: Ask) -> CleanedOut:
-    """Markers end by themselves; this drops what the store still keeps of them, and tells how many
-    of those that this process set have ended since the last call.
+    """Markers end by themselves. This deletes their remains in the store, and returns how many of
+    the markers that this process set have ended since the last call.
     """
     own, now = ask.caller.tenant, await ask.wire.now()
     if own is None:
@@ -60,7 +62,7 @@ async def expired_markers(ask: Ask) -> CleanedOut:
 
 
 async def stale_counters(ask: Ask) -> CleanedOut:
-    """There are none: counts change in the step that changes what they count."""
+    """There are no stale counters: counts change in the same step as the jobs."""
     return CleanedOut(cleaned=0)
 
 
@@ -73,7 +75,7 @@ async def team_queue(ask: Ask) -> CorrectionOut:
 
 
 async def crawl_queue(ask: Ask) -> CorrectionOut:
-    """Also lists the crawl for longer if it has jobs, and no more if it has none."""
+    """Recounts a crawl. Also keeps it listed if it has jobs, and removes it if it has none."""
     wire, own = ask.wire, ask.caller.tenant
     crawl = mapping.crawl_name(ask.part("crawl"), "crawl")
     tallies = await wire.crawl_tallies(crawl, own)
@@ -95,8 +97,8 @@ async def crawl_active(ask: Ask) -> CorrectionOut:
 
 
 async def _corrected(ask: Ask) -> CorrectionOut:
-    """What the store found wrong, in one step of its own: two reads would differ under load. It
-    counts everything, so a token for one team leaves it to upkeep.
+    """The correction that the store made in one atomic step; two reads would differ under load. It
+    counts everything, so it is left to the upkeep for a token of one team.
     """
     whole = ask.caller.tenant is None
     return CorrectionOut(correction=await ask.wire.recounted() if whole else 0)
@@ -106,7 +108,7 @@ async def _corrected(ask: Ask) -> CorrectionOut:
 
 
 async def teams(ask: Ask) -> IdsOut:
-    """Teams that have jobs or markers, in a stable order, on from `after`."""
+    """Teams with jobs or markers, in a stable order, starting after `after`."""
     after = ask.request.query_params.get("after")
     start = ("", "") if not after else (mapping.team_name(after, "after"), "")
     found = await _sampled(ask, ScopeKind.TENANT, ask.caller.tenant, start)
@@ -114,7 +116,7 @@ async def teams(ask: Ask) -> IdsOut:
 
 
 async def crawls(ask: Ask) -> IdsOut:
-    """Crawls that were pushed to of late, or have markers; of a team, those that have jobs."""
+    """Crawls with recent pushes or markers; for a team, those with jobs."""
     after = ask.request.query_params.get("after")
     own, names = ask.caller.tenant, set[str]()
     for tenant in (CRAWLS, ACTIVE) if own is None else (own,):

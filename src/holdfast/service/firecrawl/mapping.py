@@ -1,9 +1,9 @@
-"""Between Firecrawl's words and ours, both ways: names, numbers, texts of jobs, keys. Pure.
+"""Translation between Firecrawl and Holdfast: names, numbers, job data, keys. Pure.
 
-team      a tenant. An id that is no legal name is escaped; the way back is exact
+team      a tenant. An id that is not a valid name is escaped reversibly
 crawl     a group in the team's tenant
-job       a job of ours in QUEUE with an id of ours: the client's may come twice
-claim     a lease; the queueKey carries its token, and a hold under CLAIMS lets release find it
+job       a job in QUEUE with a generated id, because a client may push an id twice
+claim     a lease; the queueKey contains its token, and release finds it by a hold under CLAIMS
 marker    a slot: of the team's tenant, or of the crawl's group in the tenant ACTIVE; a team's token
           has a share of its own for the markers of crawls, and a hold under MARKED lists them
 """
@@ -21,12 +21,7 @@ from urllib.parse import quote, unquote
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from holdfast.check import check_name, check_token
-from holdfast.clock import Micros
-from holdfast.codec import BYTES, JSON, json_fault
-from holdfast.errors import InvalidInput
-from holdfast.job import TERMINAL, Envelope, JobRecord, Lease, NewJob, Rules
-from holdfast.limits import (
+from holdfast.core.bounds import (
     DELAY_S_MAX,
     GROUP_MAX,
     HOLD_S_MAX,
@@ -35,8 +30,13 @@ from holdfast.limits import (
     TENANT_MAX,
     WORKER_MAX,
 )
-from holdfast.redact import Redacted
-from holdfast.scope import Scope, ScopeKind
+from holdfast.core.check import check_name, check_token
+from holdfast.core.clock import Micros
+from holdfast.core.codec import BYTES, JSON, json_fault
+from holdfast.core.errors import InvalidInput
+from holdfast.core.job import TERMINAL, Envelope, JobRecord, Lease, NewJob, Rules
+from holdfast.core.redact import Redacted
+from holdfast.core.scope import Scope, ScopeKind
 from holdfast.service.call import decoded
 from holdfast.service.firecrawl.shapes import JobOut, PoppedOut, PushIn
 from holdfast.service.problems import NotJson
@@ -45,13 +45,13 @@ from holdfast.store import Tally
 QUEUE = "firecrawl"
 TYPE = "firecrawl"
 CRAWLS = "%crawls"
-"""The tenant of the list of crawls and their teams. No team's name can be this."""
+"""The tenant of the list of crawls and their teams. No team can have this name."""
 ACTIVE = "%active"
-"""The tenant of the markers of crawls; apart from the list, which teams can fill."""
+"""The tenant of the markers of crawls; separate from the list, which teams can fill."""
 MARKED = "firecrawl/active/"
 CLAIMS = "firecrawl/claim/"
 JOB_MAX = 256
-"""Characters of a job's id, escaped: two of them, a team and a crawl still fit a name."""
+"""Characters of an escaped job id: two of them, a team and a crawl fit into one name."""
 TIMEOUT_MS_MAX = int(DELAY_S_MAX * 1000)
 MARKER_MS_MAX = int(HOLD_S_MAX * 1000)
 
@@ -61,7 +61,7 @@ ESCAPE = "%"
 
 
 def name_of(field: str, id: str, most: int) -> str:
-    """A legal name for an id, different for different ids: itself, or escaped behind a `%`."""
+    """A valid name for an id, unique per id: the id itself, or escaped with a leading `%`."""
     if not id:
         raise InvalidInput(field=field, why="must not be empty")
     legal = id.isprintable() and id == id.strip() and not id.startswith(ESCAPE)
@@ -69,7 +69,7 @@ def name_of(field: str, id: str, most: int) -> str:
 
 
 def id_of(name: str) -> str:
-    """The way back."""
+    """The id of a name: the inverse."""
     return unquote(name[1:]) if name.startswith(ESCAPE) else name
 
 
@@ -86,7 +86,7 @@ def job_name(id: str, field: str = "jobId") -> str:
 
 
 def known(name: Callable[[str], str], id: str) -> str | None:
-    """The name of an id; None where it is too long or empty, so that nothing can have it."""
+    """The name of an id; None if it is too long or empty, so that nothing can have it."""
     try:
         return name(id)
     except InvalidInput:
@@ -94,7 +94,7 @@ def known(name: Callable[[str], str], id: str) -> str | None:
 
 
 def worker_name(id: str) -> str:
-    """Only for people to read: what is too long is cut."""
+    """A name for display only; a long one is cut."""
     return name_of("workerId", id[:WORKER_MAX] or "?", 10 * WORKER_MAX)[:WORKER_MAX].strip()
 
 
@@ -102,19 +102,19 @@ def worker_name(id: str) -> str:
 
 
 def ttl_us(timeout_ms: float | None, crawl: str | None) -> Micros | None:
-    """How long a job may wait; None is for ever: no time-out, none above 0, or a crawl's job."""
+    """How long a job may wait. None: for ever (no positive time-out, or a job of a crawl)."""
     if crawl is not None or timeout_ms is None or timeout_ms <= 0:
         return None
     return max(1, int(min(timeout_ms, TIMEOUT_MS_MAX))) * 1000
 
 
 def marker_us(timeout_ms: int) -> Micros:
-    """How long a marker stands; 0 takes it away, for its end is not in the future."""
+    """The duration of a marker; 0 removes it."""
     return max(0, min(timeout_ms, MARKER_MS_MAX)) * 1000
 
 
 def native_priority(priority: int) -> int:
-    """Theirs is lower first, ours higher first."""
+    """Firecrawl: lower first. Holdfast: higher first."""
     return -priority
 
 
@@ -123,7 +123,7 @@ def millis(at: Micros) -> int:
 
 
 def alive(tallies: Iterable[Tally]) -> int:
-    """Jobs that have not ended: queued and claimed alike."""
+    """The number of jobs that have not ended, both queued and claimed."""
     return sum(
         number
         for tally in tallies
@@ -144,10 +144,10 @@ _push = msgspec.json.Decoder(PushIn)
 
 
 def read_push(body: bytes) -> tuple[PushIn, bytes]:
-    """A push, and the text of its data as it came.
+    """A push, and the text of its data as sent.
 
-    JavaScript writes half a surrogate pair as an escape, which is JSON and which no parser of ours
-    reads: its backslash is put aside while the rest is read, and put back into the data.
+    JavaScript writes a lone surrogate as an escape, which is valid JSON that our parsers refuse. So
+    its backslash is replaced while the rest is parsed, and then restored in the data.
     """
     mask = secrets.token_hex(16).encode()
     masked = _masked(body, mask)
@@ -160,20 +160,20 @@ def read_push(body: bytes) -> tuple[PushIn, bytes]:
         holder, _, name = field.rpartition(".")
         value = getattr(push.job if holder else push, name)
         if isinstance(value, str) and mask.decode() in value:
-            raise InvalidInput(field=field, why="has half of a surrogate pair")
+            raise InvalidInput(field=field, why="has a lone surrogate")
     return push, bytes(push.job.data).replace(mask, b"\\")
 
 
 def _masked(text: bytes, mask: bytes = b"") -> bytes:
-    """The text with every backslash before half of a surrogate pair put aside."""
+    """The text with the backslash before every lone surrogate replaced."""
     if b"\\u" not in text:
         return text
     return _ESCAPES.sub(lambda one: mask + one[0][1:] if one[1] else one[0], text)
 
 
 class _Head(msgspec.Struct, frozen=True):
-    """What is kept of a job beside its data. `data_bytes` is first, so that the data can be cut out
-    without being read.
+    """The fields of a job beside its data. `data_bytes` comes first, so that the data can be cut
+    out without parsing.
     """
 
     data_bytes: int
@@ -188,8 +188,8 @@ _DATA = b',"data":'
 
 
 def envelope_of(push: PushIn, data: bytes) -> Envelope:
-    """The payload: JSON with the data as it came. With half of a surrogate pair in it nobody else
-    may take it for JSON, so it is bytes then.
+    """The payload: JSON with the data as sent. With a lone surrogate in it, other parsers would
+    refuse it as JSON, so it is stored as bytes then.
     """
     job = push.job
     channel = UNSET if job.listenChannelId is None else job.listenChannelId
@@ -200,7 +200,7 @@ def envelope_of(push: PushIn, data: bytes) -> Envelope:
 
 
 def new_job(push: PushIn, data: bytes, id: str, rules: Rules) -> NewJob:
-    """The job as the store will get it."""
+    """The job in the form that the store takes."""
     job_name(push.job.id, "job.id")
     crawl = None if push.crawlId is None else crawl_name(push.crawlId)
     return NewJob(
@@ -219,7 +219,7 @@ def new_job(push: PushIn, data: bytes, id: str, rules: Rules) -> NewJob:
 
 
 def _parts(job: JobRecord) -> tuple[_Head, bytes] | None:
-    """Head and data; None for what somebody else put into the queue."""
+    """Head and data; None for a job that did not come from this protocol."""
     body = job.envelope.body
     if job.type != TYPE or not isinstance(body, bytes):
         return None
@@ -247,7 +247,7 @@ def job_id(job: JobRecord) -> str | None:
 def job_out(job: JobRecord) -> JobOut | None:
     parts = _parts(job)
     if parts is None or json_fault(_masked(parts[1])) is not None:
-        return None  # Somebody else wrote it, and the answer with it.
+        return None  # Someone else wrote it and could forge the answer.
     head, data = parts
     return JobOut(
         id=head.id,
@@ -273,7 +273,7 @@ def popped(lease: Lease) -> PoppedOut | None:
 
 
 class Key(Redacted, msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """What a queueKey carries: whose job, which, and the right to settle it."""
+    """The content of a queueKey: tenant, job and lease token."""
 
     tenant: str
     id: str
@@ -283,7 +283,7 @@ class Key(Redacted, msgspec.Struct, frozen=True, array_like=True, forbid_unknown
 
 
 class BadKey(NotJson):
-    """Not a queueKey of ours."""
+    """Not a valid queueKey."""
 
     code = "MALFORMED_KEY"
     text = "queueKey: {why}"
@@ -304,22 +304,22 @@ def key_of(text: str) -> Key:
         check_name("token", key.token, NAME_MAX)
         job_name(key.job)
     except (binascii.Error, ValueError, msgspec.MsgspecError, InvalidInput):
-        raise BadKey(why="is not one that a pop has given") from None
+        raise BadKey(why="was not returned by a pop") from None
     return key
 
 
 def token_name(token: str) -> str:
-    """The token, if a lease can have it."""
+    """The token, if it has the form of a lease token."""
     return check_token("queueKey", token)
 
 
 def claim_hold(key: Key) -> str:
-    """The name that lets a release find the claim by the job's id."""
+    """The name of the hold by which a release finds the claim of a job id."""
     return f"{claims_under(key.job, key.tenant)}{key.id}"
 
 
 def claims_under(job: str, tenant: str | None) -> str:
-    """What the names of the claims of a job begin with: in all teams, or in one."""
+    """Prefix of the holds for the claims of a job id: in all teams, or in one."""
     name = job_name(job)
     under = f"{CLAIMS}{len(name)}:{name}/"
     return under if tenant is None else f"{under}{len(tenant)}:{tenant}/"
@@ -329,7 +329,7 @@ _LENGTH = re.compile(r"([0-9]+):")
 
 
 def claim_of(name: str, under: str, token: str) -> Claimed | None:
-    """Whose claim a hold stands for; `under` is what all names of the job's claims begin with."""
+    """The claim of a hold; `under` is the prefix of all claims of the job id."""
     found = _LENGTH.match(name, len(under))
     if found is None:
         return None
@@ -338,7 +338,7 @@ def claim_of(name: str, under: str, token: str) -> Claimed | None:
 
 
 class Claimed(Redacted, msgspec.Struct, frozen=True):
-    """As much of a claim as settling it takes."""
+    """A lease with the fields that an ack needs."""
 
     tenant: str
     id: str
@@ -353,40 +353,40 @@ def team_scope(tenant: str) -> Scope:
 
 
 def crawl_scope(crawl: str) -> Scope:
-    """Where the teams are listed that pushed jobs of a crawl."""
+    """The scope whose slots list the teams that pushed jobs of a crawl."""
     return Scope(CRAWLS, ScopeKind.GROUP, crawl)
 
 
 TEAMS = "t/"
-"""What the slots begin with that name the teams of a crawl."""
+"""Prefix of the slots that name the teams of a crawl."""
 
 
 def active_scope(crawl: str) -> Scope:
-    """Where the markers of a crawl are that tokens for all teams set."""
+    """The scope of the markers of a crawl that tokens for all teams set."""
     return Scope(ACTIVE, ScopeKind.GROUP, crawl)
 
 
 def marker_share(tenant: str, crawl: str, job: str) -> str:
-    """The slot that counts a crawl's marker against the team whose token sets it. Each team has a
-    tenant of its own for these, which its token cannot reach by other routes.
+    """The slot that counts a marker of a crawl against the team whose token sets it. Each team has
+    a separate tenant for these, which its token cannot reach by other routes.
     """
     own = f"{ACTIVE}/{hashlib.sha256(tenant.encode()).hexdigest()}"  # Any team's name fits.
     return Scope(own, ScopeKind.GROUP, ACTIVE).slot(f"{len(crawl)}:{crawl}/{job}")
 
 
 def marker_hold(tenant: str, crawl: str, job: str) -> str:
-    """The name that lists such a marker by its crawl."""
+    """The name of the hold that lists such a marker by its crawl."""
     return f"{markers_under(crawl, tenant)}{job}"
 
 
 def markers_under(crawl: str, tenant: str | None) -> str:
-    """What the names of a crawl's markers begin with: those of all teams' tokens, or of one's."""
+    """Prefix of the holds of a crawl's markers: of all teams' tokens, or of one team's."""
     under = f"{MARKED}{len(crawl)}:{crawl}/"
     return under if tenant is None else f"{under}{len(tenant)}:{tenant}/"
 
 
 def marked_job(name: str, crawl: str) -> str:
-    """The id of the job that a marker in the list is for."""
+    """The job id of a marker in the list."""
     found = _LENGTH.match(name, len(markers_under(crawl, None)))
     assert found is not None, "only names of `marker_hold` are asked about"
     return id_of(name[found.end() + int(found[1]) + 1 :])

@@ -1,34 +1,34 @@
-"""Jobs and claims of the wire that are past their time, ended in bounded steps."""
+"""Ends jobs and claims of the protocol that are past their time, in bounded steps."""
 
 from __future__ import annotations
 
 import msgspec
 
-from holdfast.job import JobRecord, State
-from holdfast.lifecycle import Transition, lapse
-from holdfast.limits import BATCH_MAX, EXPIRED_MAX
+from holdfast.core.bounds import BATCH_MAX, EXPIRED_MAX
+from holdfast.core.job import JobRecord, State
+from holdfast.core.lifecycle import Transition, lapse
 from holdfast.service.firecrawl.mapping import QUEUE, Key, claim_hold, job_id
 from holdfast.service.firecrawl.pages import alive_jobs
 from holdfast.service.firecrawl.wire import REMEMBERED_MAX, Wire
 from holdfast.store import Selection
 
 WALK_MAX = 10_000
-"""Jobs that one call looks through where others' are overdue for longer."""
+"""Maximum jobs that one call scans behind more overdue jobs of others."""
 WAITING = (State.ENQUEUED, State.SCHEDULED, State.RETRYING)
 
 
 class Overdue(msgspec.Struct, frozen=True):
-    """What to end, and how much of it at most."""
+    """What to end, and the maximum number."""
 
     claims: bool
-    """Claims, whose jobs can be popped again; else jobs that waited too long, which are gone."""
+    """True: claims, whose jobs can then be popped again. False: jobs that waited too long."""
     step: int = 100
-    """Jobs that are read at a time: each comes with its data."""
+    """Jobs to read at a time; each includes its data."""
     steps: int = 10
 
 
 async def end_overdue(wire: Wire, tenant: str | None, what: Overdue) -> int:
-    """How many were ended; of one team, or of all."""
+    """The number that was ended, of one team or of all."""
     done, step = 0, what.step
     for _ in range(what.steps):
         overdue = await wire.store.expired(step)
@@ -37,7 +37,9 @@ async def end_overdue(wire: Wire, tenant: str | None, what: Overdue) -> int:
         done += ended
         if len(overdue) < step:
             break
-        if not ended and step == EXPIRED_MAX:  # Others stand before, and are not ours to end.
+        if (
+            not ended and step == EXPIRED_MAX
+        ):  # Jobs of others come first, which must not be ended here.
             return done + await _walk(wire, tenant, what)
         if not ended:
             step = EXPIRED_MAX
@@ -45,7 +47,7 @@ async def end_overdue(wire: Wire, tenant: str | None, what: Overdue) -> int:
 
 
 async def _walk(wire: Wire, tenant: str | None, what: Overdue) -> int:
-    """Looks through the jobs of the wire itself, on from where it stopped the last time."""
+    """Scans the jobs of the protocol, starting where the last call stopped."""
     now, place = await wire.now(), (what.claims, tenant)
     states, most = ((State.PROCESSING,), what.step) if what.claims else (WAITING, BATCH_MAX)
     select = Selection(tenant=tenant, queues=(QUEUE,), states=states)
@@ -73,8 +75,8 @@ async def _end(wire: Wire, lapses: list[Transition]) -> int:
 
 
 async def _token(wire: Wire, job: JobRecord) -> str | None:
-    """Of the last claim of a job, by the hold that its pop took; None if a pop of the wire did not
-    claim it, or long ago: such a claim is left for upkeep and for the next pop.
+    """The token of the last claim of a job, from the hold of its pop. None if no pop of the
+    protocol claimed it, or if that was long ago: the upkeep or the next pop ends such a claim.
     """
     id = job_id(job)
     if id is None:

@@ -1,4 +1,4 @@
-"""Walks over the jobs of a team or a crawl, a bounded number of bytes at a time."""
+"""Iterates over the jobs of a team or a crawl, with a bounded number of bytes per page."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections.abc import AsyncIterator
 
 import msgspec
 
-from holdfast.job import JobRecord
-from holdfast.limits import PAGE_MAX
+from holdfast.core.bounds import PAGE_MAX
+from holdfast.core.job import JobRecord
 from holdfast.store import Find, Selection, Store
 
 PAGE_FIRST = 50
 PAGE_BYTES = 8 * 1024 * 1024
-"""What a page may hold, by the size of the jobs of the page before: a job may be 2 MiB."""
+"""The size of the next page, from the size of the jobs in the last one: a job may have 2 MiB."""
 
 
 async def alive_jobs(
     store: Store, select: Selection, most: int, after: int | None = None
 ) -> AsyncIterator[JobRecord]:
-    """The selected jobs in the order of their enqueue, so many at most, on from a cursor."""
+    """The selected jobs in the order of their enqueue, up to a maximum, after a cursor."""
     find = Find(select=select, after=after, limit=min(PAGE_FIRST, most), newest_first=False)
     while most > 0:
         page = await store.find(find)

@@ -1,4 +1,4 @@
-"""The queue of a team: push, pop, complete, release, and how many there are."""
+"""The queue of a team: push, pop, complete, release and counts."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Any
 
 import uuid_utils
 
-from holdfast.errors import InvalidInput, LeaseExpired
-from holdfast.job import Failed, Lease, Reason, State
-from holdfast.lifecycle import Transition, decide
-from holdfast.limits import EXCLUDE_MAX
-from holdfast.scope import Scope, ScopeKind
+from holdfast.core.bounds import EXCLUDE_MAX
+from holdfast.core.errors import InvalidInput, LeaseExpired
+from holdfast.core.job import Failed, Lease, Reason, State
+from holdfast.core.lifecycle import Transition, decide
+from holdfast.core.scope import Scope, ScopeKind
 from holdfast.scopes import ALIVE
 from holdfast.service.aside import aside, size_of
 from holdfast.service.firecrawl import mapping
-from holdfast.service.firecrawl.claims import KEPT_US, note_of
 from holdfast.service.firecrawl.endpoint import Ask
 from holdfast.service.firecrawl.mapping import QUEUE, TYPE, Claimed, Key
+from holdfast.service.firecrawl.nonces import KEPT_US, note_of
 from holdfast.service.firecrawl.overdue import Overdue, end_overdue
 from holdfast.service.firecrawl.pages import alive_jobs
 from holdfast.service.firecrawl.shapes import (
@@ -34,13 +34,13 @@ from holdfast.service.firecrawl.wire import OWNER, Wire
 from holdfast.store import Act, Change, Claim, Selection, Take
 
 LARGE = 64 * 1024
-"""A job of more bytes does not share its way into the store with others."""
+"""A job with more bytes does not share a batch with others."""
 STRANGERS_MAX = 100
-"""Jobs that a pop puts aside because somebody else put them into the queue."""
+"""Maximum jobs that a pop sets aside because they did not come from this protocol."""
 OVERDUE_POP = Overdue(claims=False, step=20, steps=1)
-"""What a pop that found nothing removes of the jobs past their time."""
+"""Maximum overdue jobs that a pop removes if it finds nothing."""
 RELEASED_MAX = 1000
-"""Claims of one id that a release gives back."""
+"""Maximum claims of one id that a release ends."""
 JOBS_DEFAULT, JOBS_MAX = 10_000, 100_000
 DONE = SuccessOut(success=True)
 
@@ -68,13 +68,15 @@ async def push(ask: Ask) -> SuccessOut:
 
 
 async def pop(ask: Ask) -> Any:
-    """The next job with its queueKey, or null; the bare job, removed, for a client that does not
-    say who it is.
+    """The next job with its queueKey, or null. A client that sends no workerId gets the bare job,
+    which is removed.
     """
     body: PopIn = ask.body
     tenant = ask.team(ask.part("team"), "team")
     if body.workerId is None and body.blockedCrawlIds is None:
-        raise InvalidInput(field="workerId", why="is missing")  # Nobody's pop shall remove a job.
+        raise InvalidInput(
+            field="workerId", why="is missing"
+        )  # A pop without any of them must not remove a job.
     names = (mapping.known(mapping.crawl_name, id) for id in body.blockedCrawlIds or ())
     blocked = {name for name in names if name is not None}
     if len(blocked) > EXCLUDE_MAX:
@@ -106,7 +108,7 @@ async def pop(ask: Ask) -> Any:
 
 
 async def _given(ask: Ask, lease: Lease, found: PoppedOut, note: str | None) -> Any:
-    """The answer to a pop; without a note the job is removed."""
+    """The answer to a pop. Without a note the job is removed."""
     claimed = Claimed(lease.job.tenant, lease.job.id, lease.token)
     if note is None:
         acked = await ask.service.acks.submit(_transition(claimed, State.COMPLETED))
@@ -117,8 +119,12 @@ async def _given(ask: Ask, lease: Lease, found: PoppedOut, note: str | None) -> 
 
 
 async def _refused(wire: Wire, lease: Lease) -> None:
-    """To the dead letters with what is no job of the wire: it would come first again and again."""
-    why = Failed(error="this is no job of the wire", reason=Reason.DECODE, retryable=False)
+    """Fails a job that did not come from this protocol; otherwise it would stay first for ever."""
+    why = Failed(
+        error="this job did not come from the Firecrawl protocol",
+        reason=Reason.DECODE,
+        retryable=False,
+    )
     await wire.store.ack([decide(why, lease.job, lease.token, 0.0)])
 
 
@@ -126,11 +132,11 @@ async def _refused(wire: Wire, lease: Lease) -> None:
 
 
 async def complete(ask: Ask) -> SuccessOut:
-    """False when the job is gone, or claimed anew by somebody else."""
+    """False if the job no longer exists, or another client has claimed it."""
     body: CompleteIn = ask.body
     key = mapping.key_of(body.queueKey)
     if ask.caller.tenant not in (None, key.tenant):
-        return SuccessOut(success=False)  # Another tenant's job is not found.
+        return SuccessOut(success=False)  # A job of another tenant is not found.
     if mapping.known(mapping.token_name, key.token) is None:
         return SuccessOut(success=False)
     claimed = Claimed(key.tenant, key.id, key.token)
@@ -144,11 +150,11 @@ async def complete(ask: Ask) -> SuccessOut:
 
 
 async def _complete_late(wire: Wire, claimed: Claimed) -> bool:
-    """The claim has lapsed; whether nobody has claimed the job since, and it could be ended.
+    """Completes a job after its claim has expired. False if it was claimed again since.
 
-    LeaseExpired says that the token is still the last one given. While nothing has moved the job,
-    upkeep's own kind of transition ends it: valid only with that token and past the deadline. Else
-    the job waits again, and is deleted only if it does: a change never touches what is held.
+    LeaseExpired means that the token is still the last one. If the job has not changed, a
+    transition as by the upkeep ends it, which is valid only with that token and after the deadline.
+    Otherwise the job waits again and is deleted; a change never affects a leased job.
     """
     late = _transition(claimed, State.COMPLETED, lapsed=True)
     [acked] = await wire.store.ack([late])
@@ -164,7 +170,7 @@ def _transition(claimed: Claimed, to: State, **more: Any) -> Transition:
 
 
 async def release(ask: Ask) -> SuccessOut:
-    """Lets every claimed job of this id be popped again, with its attempt; always true."""
+    """Releases every claimed job of this id, without using its attempt. Always true."""
     body: ReleaseIn = ask.body
     if mapping.known(mapping.job_name, body.jobId) is None:
         return DONE
@@ -176,7 +182,7 @@ async def release(ask: Ask) -> SuccessOut:
         claimed = mapping.claim_of(hold.name, under, token)
         if claimed is not None:
             back = _transition(claimed, State.ENQUEUED, give_back=True)
-            await ask.service.acks.submit(back)  # A refusal: it is claimed no more.
+            await ask.service.acks.submit(back)  # Refused: it is no longer claimed.
         await ask.wire.holds.submit(Take(hold.name, OWNER, 0))
     return DONE
 
@@ -197,7 +203,7 @@ async def count_crawl(ask: Ask) -> CountOut:
 
 
 async def jobs_of_team(ask: Ask) -> JobIdsOut:
-    """In the order of pops, claimed ones too."""
+    """The job ids in the order of pops, including claimed ones."""
     tenant = ask.team(ask.part("team"), "team")
     limit = ask.number("limit", JOBS_DEFAULT, JOBS_MAX)
     select = Selection(tenant=tenant, queues=(QUEUE,), states=ALIVE)

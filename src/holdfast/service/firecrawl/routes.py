@@ -1,4 +1,4 @@
-"""THE TABLE of the Firecrawl wire: every route with the right that it asks for, and its mount."""
+"""THE TABLE of the Firecrawl protocol: every route with the right that it needs, and its mount."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ LINES: tuple[Line, ...] = (
 
 
 def mounting(settings: Settings) -> Mount:
-    """The wire with these settings, as `application` takes it."""
+    """The mount of the protocol with these settings, for `application`."""
 
     def mounted(service: Service) -> Sequence[BaseRoute]:
         wire = Wire(service, settings)

@@ -1,4 +1,4 @@
-"""The bodies of the Firecrawl wire. Unknown fields are ignored, as in the original."""
+"""The bodies of the Firecrawl protocol. Unknown fields are ignored, as in the original."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from holdfast.redact import Redacted
+from holdfast.core.redact import Redacted
 
 Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 
 
-# The names are the wire's.
+# The names are those of the protocol.
 # ruff: noqa: N815
 class JobIn(Struct, frozen=True):
     id: str
@@ -32,7 +32,7 @@ class PushIn(Struct, frozen=True):
 
 class PopIn(Struct, frozen=True):
     workerId: str | None = None
-    """Without it the client is one of the first generation: pop removes."""
+    """Without it the client is of the first generation, for which pop removes the job."""
     blockedCrawlIds: tuple[str, ...] | None = None
 
 
@@ -67,7 +67,7 @@ class CrawlUnmarkIn(Struct, frozen=True):
 
 
 class JobOut(Struct, frozen=True):
-    """What is UNSET is left out: null would be another word."""
+    """UNSET fields are omitted, because null has another meaning."""
 
     id: str
     data: Raw

@@ -1,4 +1,4 @@
-"""What the routes of the wire share: its settings, the holds under way, and what it remembers."""
+"""What the routes of the protocol share: settings, current holds and caches."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from contextlib import suppress
 import msgspec
 from starlette.requests import Request
 
-from holdfast.clock import Micros, micros
 from holdfast.coalesce import Coalescer
-from holdfast.errors import ConfigError, TenantFull
-from holdfast.job import Rules
-from holdfast.limits import ATTEMPTS_MAX, BATCH_MAX, DELAY_S_MAX, LEASE_S_MAX, PAGE_MAX
-from holdfast.scope import Scope, ScopeKind
+from holdfast.core.bounds import ATTEMPTS_MAX, BATCH_MAX, DELAY_S_MAX, LEASE_S_MAX, PAGE_MAX
+from holdfast.core.clock import Micros, micros
+from holdfast.core.errors import ConfigError, TenantFull
+from holdfast.core.job import Rules
+from holdfast.core.scope import Scope, ScopeKind
 from holdfast.scopes import recount
 from holdfast.service.auth.bearer import KEY_HEADER
 from holdfast.service.auth.nobody import check_local
 from holdfast.service.firecrawl import mapping
-from holdfast.service.firecrawl.claims import Nonces
+from holdfast.service.firecrawl.nonces import Nonces
 from holdfast.service.rights import Caller, Right, rights
 from holdfast.service.service import PENDING_MAX, Service
 from holdfast.service.settings import MIB
@@ -29,16 +29,16 @@ from holdfast.store import Hold, Take, Tally
 INDEX_S = 24 * 3600.0
 """How long a crawl is listed after a push, or after a reconcile that found jobs of it."""
 RENEW_S = 3600.0
-"""How often a process says again that a team has jobs of a crawl."""
+"""How often a process renews the entry that a team has jobs of a crawl."""
 REMEMBERED_MAX = 50_000
-"""Crawls and markers that a process remembers."""
+"""Maximum crawls and markers that a process remembers."""
 TEAMS_MAX = 10_000
-"""Teams of one crawl that are looked for."""
+"""Maximum teams of one crawl that are read."""
 RECOUNT_S = 60.0
-"""How often a process counts everything anew for a reconcile; that takes time for each job."""
+"""Minimum time between full recounts of a process, whose cost grows with the jobs."""
 CLOCK = "firecrawl/clock"
 OWNER = "firecrawl"
-"""Of all holds that any process of the wire may renew."""
+"""The owner of all holds that any process of the protocol may renew."""
 
 
 ANYBODY = Caller(
@@ -48,20 +48,20 @@ ANYBODY = Caller(
     queues=(mapping.QUEUE,),
     types=(mapping.TYPE,),
 )
-"""Who uses an open wire: every team, and nothing but the wire."""
+"""The caller without a token, if the protocol is open: for every team, only for this protocol."""
 TOKEN_HEADERS = ("authorization", KEY_HEADER)
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     claim_s: float = 300.0
-    """After this a popped job that nobody completed or released can be popped again."""
+    """Time after which a popped job that was not completed or released can be popped again."""
     keep_s: float = 3600.0
-    """How long the record of a completed or expired job stays, for operators; the wire hides it."""
+    """How long the record of a completed or expired job is kept, for operators only."""
     body_max: int = 2 * MIB
     open: bool = False
-    """Who sends no token may use the wire, for every team: Firecrawl's own client sends none."""
+    """Whether callers without a token may use the protocol, as Firecrawl's own client does."""
     local_only: bool = False
-    """Where it is open, it serves only what was sent to this machine's own names."""
+    """If it is open, accept only requests to the names of this machine."""
 
     def checked(self) -> Settings:
         for name, least, most in (("claim_s", 0.1, LEASE_S_MAX), ("keep_s", 0, DELAY_S_MAX)):
@@ -71,7 +71,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Wire:
-    """One for each process."""
+    """The state of the protocol; one for each process."""
 
     def __init__(self, service: Service, settings: Settings) -> None:
         self.service = service
@@ -79,20 +79,22 @@ class Wire:
         self.settings = settings.checked()
         self.claim_us = micros(settings.claim_s)
         keep = micros(settings.keep_s)
-        # A claim that lapses costs an attempt, and a backlog job shall not die of being postponed.
+        # An expired claim costs an attempt, and a postponed job must not fail because of that.
         self.rules = Rules(max_attempts=ATTEMPTS_MAX, keep_us=keep, keep_failed_us=keep)
         self.holds: Coalescer[Take, Hold] = Coalescer(
             service.store.hold, batch_max=BATCH_MAX, pending_max=PENDING_MAX
         )
         self.nonces = Nonces(service.store)
         self.walked: OrderedDict[tuple[bool, str | None], int] = OrderedDict()
-        """Where the searches for overdue claims (True) and jobs stopped, of a team or of all."""
+        """The cursors of the searches for overdue claims (True) and jobs, of a team or of all."""
         self._recounted_at = float("-inf")
         self._listed: OrderedDict[tuple[str, str], float] = OrderedDict()
         self._markers: OrderedDict[str, tuple[Micros, str | None]] = OrderedDict()
 
     async def caller(self, request: Request) -> Caller:
-        """Who calls. A token is asked for where the wire is not open, and counts where it is."""
+        """The caller. A token is required unless the protocol is open; if given, it is always
+        checked.
+        """
         if not self.settings.open or any(name in request.headers for name in TOKEN_HEADERS):
             return await self.service.caller(request)
         if self.settings.local_only:
@@ -100,12 +102,12 @@ class Wire:
         return self.service.admitted(request, ANYBODY)
 
     async def now(self) -> Micros:
-        """By the store's clock."""
+        """The current time of the store's clock."""
         [hold] = await self.store.hold([Take(CLOCK, OWNER, 1)])
         return hold.until - 1
 
     async def recounted(self) -> int:
-        """What the store corrected by counting everything anew; nothing when it did so just now."""
+        """The correction of a full recount; 0 if the last one is recent."""
         now = time.monotonic()
         if now - self._recounted_at < RECOUNT_S:
             return 0
@@ -115,8 +117,8 @@ class Wire:
     # -- crawls ----------------------------------------------------------------------------------
 
     async def list_crawl(self, crawl: str, tenant: str) -> None:
-        """Says that the team has jobs or markers of the crawl; before the first is stored. All
-        teams share the list, and it is a hint: a full one refuses nothing.
+        """Records that the team has jobs or markers of the crawl, before the first is stored. All
+        teams share the list, which is a hint: a full list refuses nothing.
         """
         now = time.monotonic()
         known = self._listed.pop((crawl, tenant), None)
@@ -133,7 +135,7 @@ class Wire:
             await self._team_of(crawl, tenant, micros(INDEX_S))
 
     async def drop_crawl(self, crawl: str, tenants: Iterable[str]) -> None:
-        """Lists it no more; harmless if a push comes in between: see `crawl_tallies`."""
+        """Removes the crawl from the list. A concurrent push does no harm: see `crawl_tallies`."""
         for tenant in tenants:
             self._listed.pop((crawl, tenant), None)
             await self._team_of(crawl, tenant, 0)
@@ -143,12 +145,12 @@ class Wire:
         await self.holds.submit(Take(name, OWNER, length))
 
     async def crawl_teams(self, crawl: str) -> list[str]:
-        """The teams that are known to have jobs of the crawl; a hint."""
+        """The teams known to have jobs of the crawl; a hint."""
         under = mapping.crawl_scope(crawl).slot(mapping.TEAMS)
         return [hold.name.removeprefix(under) async for hold in self.each_hold(under, TEAMS_MAX)]
 
     async def each_hold(self, under: str, most: int) -> AsyncIterator[Hold]:
-        """The first held names under a prefix, read a page at a time."""
+        """The first held names under a prefix, read page by page."""
         after, more = "", True
         while more and most > 0:
             limit = min(most, PAGE_MAX)
@@ -160,10 +162,10 @@ class Wire:
             after = page[-1].name if page else after
 
     async def crawl_tallies(self, crawl: str, tenant: str | None) -> list[Tally]:
-        """The crawl's counts: in one team, or in each that has jobs of it.
+        """The counts of the crawl: in one team, or in each team with jobs of it.
 
-        The list of teams makes this cheap; only the counts themselves can say that there is
-        nothing, for a crawl without jobs is taken for finished.
+        The list of teams makes this cheap. A count of 0 must come from the counts of all teams,
+        because a crawl without jobs is taken for finished.
         """
         if tenant is not None:
             return await self.tally(Scope(tenant, ScopeKind.GROUP, crawl))
@@ -182,8 +184,8 @@ class Wire:
     # -- markers ---------------------------------------------------------------------------------
 
     async def mark(self, tenant: str | None, take: Take, *listed: Take) -> None:
-        """Sets a marker or renews it; a length of 0 takes it away. `tenant` may ask how many of
-        its own have ended. What lists the marker is taken in the same step: refused with it, too.
+        """Sets or renews a marker; a duration of 0 removes it. `tenant` may ask how many of its own
+        have ended. The list entry of the marker is taken in the same step, or refused with it.
         """
         if listed:
             hold, *_ = await self.store.hold([take, *listed])
@@ -196,8 +198,8 @@ class Wire:
                 self._markers.popitem(last=False)
 
     def lapsed(self, tenant: str | None, now: Micros, most: int) -> int:
-        """How many markers that this process set have ended by time since it was last asked: of
-        one tenant, or of all.
+        """The number of markers of this process that have expired since the last call: of one
+        tenant, or of all.
         """
         names = [
             name

@@ -1,10 +1,10 @@
-"""The bridge between the client library and asyncio: futures by their ready callbacks.
+"""The bridge between the client library and asyncio: awaits futures by their ready callbacks.
 
-Callbacks run on the library's one network thread, so they only pass the word on to the loop that
-waits. The same bridge runs over the engine of `holdfast.testing`, which has the binding's names.
+Callbacks run on the library's one network thread, so they only wake the event loop that waits.
+The same bridge runs over `tests/foundationdb_engine`, which has the binding's names.
 
 Versions: the binding must not be newer than the installed library, or it refuses to start; older
-ones work. The extra pins 7.3, whose API version is 730, asked for once in each process. The
+ones work. The extra pins 7.3, whose API version is 730, selected once in each process. The
 network thread does not survive a fork, so the database is opened by the process that uses it.
 """
 
@@ -15,8 +15,8 @@ import os
 from importlib.util import find_spec
 from typing import Any
 
-from holdfast.errors import MissingExtra, StoreUnavailable
-from holdfast.stores.foundationdb.faults import code_of, ours
+from holdfast.core.errors import MissingExtra, StoreUnavailable
+from holdfast.stores.foundationdb.errors import code_of, ours
 from holdfast.stores.foundationdb.options import Options
 
 API_VERSION = 730
@@ -26,7 +26,7 @@ EXACT = 0
 Pair = tuple[bytes, bytes]
 
 _started: set[int] = set()
-"""The process that has started the library's network, or whose parent has."""
+"""The ids of processes that have started the library's network: this one or an ancestor."""
 
 
 def require() -> None:
@@ -38,7 +38,7 @@ def require() -> None:
 
 
 def open_database(options: Options) -> Any:
-    """The database of the cluster file. Blocks for a moment at most: nothing is asked of it yet."""
+    """The database of the cluster file. Blocks for a moment at most: nothing is requested yet."""
     import fdb  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
     if _started - {os.getpid()}:
@@ -58,18 +58,18 @@ def open_database(options: Options) -> Any:
 
 
 async def ready(future: Any) -> Any:
-    """What a future of the library gives, without blocking the loop."""
+    """The result of a future of the library, without blocking the event loop."""
     if not future.is_ready():
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[None] = loop.create_future()
 
-        def told(_: Any = None) -> None:
+        def wake(_: Any = None) -> None:
             try:
                 loop.call_soon_threadsafe(_set, waiter)
             except RuntimeError:
                 return  # The loop has closed: nobody waits any more.
 
-        future.on_ready(told)
+        future.on_ready(wake)
         try:
             await waiter
         except asyncio.CancelledError:
@@ -89,8 +89,8 @@ async def get(reader: Any, key: bytes) -> bytes | None:
 
 
 def value_of(found: Any) -> bytes | None:
-    """Bytes, or None: the binding gives an object of its own that may be absent, and that says of
-    itself that it is bytes.
+    """The bytes of a value, or None. The binding returns an object of its own, which may be absent
+    and claims to be bytes.
     """
     if type(found) is bytes:
         return found
@@ -99,7 +99,7 @@ def value_of(found: Any) -> bytes | None:
 
 
 def ask_range(reader: Any, span: Pair, limit: int, reverse: bool = False) -> Any:
-    """Asks for the first pairs of a range (0: all); `pairs` waits for them."""
+    """Requests the first pairs of a range (0: all); `pairs` waits for them."""
     mode = EXACT if limit else WANT_ALL
     return reader.get_range(*span, limit=limit, reverse=reverse, streaming_mode=mode)
 
@@ -114,7 +114,7 @@ async def get_range(
 async def pairs(
     reader: Any, span: Pair, limit: int, reverse: bool, page: Any | None = None
 ) -> list[Pair]:
-    """The pairs of a range, whose first page may have been asked for already."""
+    """The pairs of a range, whose first page may have been requested already."""
     begin, end = span
     found: list[Pair] = []
     while begin < end:

@@ -22,7 +22,7 @@ version was first seen has surely passed too.
 
 After a restore the cluster's version may lie behind that of a claim: such a lease is none of this
 clock's, and the wall clock with grace alone ends it. Upkeep puts it where it will be found then
-(`sweep.py`).
+(`maintenance_sweep.py`).
 
 So a dead worker's job is taken as soon as its lease is over, by any process that has been there for
 as long; and nothing is taken early, whatever the clocks of others say. Fences guard every ack
@@ -36,7 +36,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from holdfast.clock import SECOND, Clock, Micros, SystemClock
+from holdfast.core.clock import SECOND, Clock, Micros, SystemClock
 
 LAG_MAX = 5 * SECOND
 """Versions that an idle cluster may owe; measured 2.1 s."""
@@ -45,11 +45,11 @@ RESTORED = 60 * SECOND
 DRIFT = 100
 """One part in so many that versions may run faster than time."""
 JUMPS_MAX = 64
-"""Jumps that are remembered; older ones are forgotten, and the process is as young as they are."""
+"""Jumps that are remembered. When one is forgotten, the process counts as born with it."""
 
 
 class Witness:
-    """What one process has seen of the cluster's version. Any thread may tell it more."""
+    """What one process has seen of the cluster's version. Any thread may call it."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
@@ -62,7 +62,9 @@ class Witness:
         """(the version after it, how much too far): in order."""
 
     def note(self, version: int) -> int:
-        """A transaction read at this version, now; gives the ticks, never less than the version."""
+        """Records that a transaction read at this version now. Returns the ticks, which are never
+        less than the version.
+        """
         with self._lock:
             now = self._monotonic()
             if self._born is None:
@@ -111,14 +113,16 @@ class Instant:
         self._witness = witness
         self._grace = grace
         self.horizon = now if witness is None else witness.note(version)
-        """Now, by the clock of the index of leases: how far it is worth a look."""
+        """Now, by the clock of the index of leases: leases after it have not lapsed."""
 
     def deadline(self, lease_us: Micros) -> int:
-        """Where a lease of this length stands in the index of leases."""
+        """The deadline of a lease of this length in the index of leases."""
         return self.horizon + lease_us
 
     def lapsed(self, until: Micros, deadline: int, lease_us: Micros) -> bool:
-        """Whether a lease is over: its end by the wall, its place in the index, its length."""
+        """Whether a lease is over: by its end on the wall clock, its deadline in the index, and its
+        length.
+        """
         if self._witness is None:
             return until <= self.now
         if self.ahead(deadline, lease_us):
@@ -135,12 +139,12 @@ class Instant:
         """
         return self._witness is not None and deadline - lease_us > self.horizon + LAG_MAX
 
-    def place(self, until: Micros) -> int:
-        """Where such a lease stands so that it is found when the wall clock ends it."""
+    def restored_deadline(self, until: Micros) -> int:
+        """The deadline in the index of leases at which the wall clock ends such a lease."""
         return self.horizon + max(0, until + self._grace - self.now)
 
     def judged(self, until: Micros | None, deadline: int, lease_us: Micros) -> Micros:
-        """The instant at which `lifecycle.refusal` finds this lease valid or expired, as it is."""
+        """An instant at which `lifecycle.refusal` finds this lease valid or expired, as it is."""
         if self._witness is None or until is None:
             return self.now
         return until if self.lapsed(until, deadline, lease_us) else min(self.now, until - 1)

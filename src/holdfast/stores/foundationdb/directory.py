@@ -1,8 +1,8 @@
-"""Where an installation's keys begin: a directory of the cluster, as FoundationDB's tools list it.
+"""The prefix of an installation's keys: that of a directory, as FoundationDB's tools list it.
 
-The binding's directory layer blocks, and needs the client library even to be imported; an
-installation needs one call of it. So `create_or_open` is here, over any transaction, in the layout
-of version 1.0.0 that all bindings share:
+The binding's directory layer blocks, and needs the client library even to be imported, while an
+installation needs one call of it. So `create_or_open` is implemented here, over any transaction, in
+the layout of version 1.0.0 that all bindings share:
 
     \\xfe                                nodes; of a partition, behind its own prefix
     root = \\xfe (\\xfe)                   (...) are tuples, as the tuple layer writes them
@@ -12,7 +12,7 @@ of version 1.0.0 that all bindings share:
     node = \\xfe (prefix)                 one directory
     node (layer) -> whose it is         node (0, name) -> the prefix of a subdirectory
 
-Short prefixes are the use of it: two or three bytes in every key.
+It gives short prefixes: two or three bytes in every key.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ import random
 import struct
 from typing import Any
 
-from holdfast.errors import StoreError
+from holdfast.core.errors import StoreError
 from holdfast.stores.foundationdb import binding
 from holdfast.stores.foundationdb.layout import after
 from holdfast.stores.foundationdb.overlay import count_of
 
 LAYER = b"holdfast"
-"""What our directories say that they are."""
+"""The layer of our directories."""
 PARTITION = b"partition"
 VERSION = (1, 0, 0)
 WINDOWS = ((255, 64), (65_535, 1024))
@@ -68,9 +68,10 @@ class Directories:
         self._root = self._nodes + pack(self._nodes)
 
     async def create_or_open(self, path: tuple[str, ...]) -> bytes:
-        """The prefix of the directory with this path; what is not there is made.
+        """The prefix of the directory with this path; creates what is missing.
 
-        Safe to repeat. Of two that make the same one, one fails with a conflict and finds it then.
+        Safe to repeat. Of two transactions that create the same one, one fails with a conflict and
+        finds it then.
         """
         version = await binding.get(self._tr, self._root + pack(b"version"))
         self._check(version, VERSION[:1])
@@ -92,7 +93,7 @@ class Directories:
         return prefix
 
     def _check(self, version: bytes | None, known: tuple[int, ...]) -> None:
-        """Refuses directories of a newer kind: one of a newer minor version may be read."""
+        """Refuses directories of a newer version; one of a newer minor version may be read."""
         if version is None:
             return
         found = _version.unpack(version)
@@ -107,7 +108,7 @@ class Directories:
         return self._nodes + pack(prefix)
 
     async def _create(self, node: bytes, names: tuple[str, ...]) -> bytes:
-        """Makes directories, each in the one before; gives the prefix of the last."""
+        """Creates directories, each in the one before; returns the prefix of the last."""
         prefix = b""
         for place, name in enumerate(names):
             prefix = self._content + await self._allocate()
@@ -128,8 +129,8 @@ class Directories:
             raise self._refused(f"the next prefix for a directory, {prefix!r}, is in use already")
 
     async def _allocate(self) -> bytes:
-        """A prefix that nobody else gets: by chance from a window that is at most half taken, so
-        that those who allocate at once rarely meet.
+        """A prefix that no other directory gets: a random one of a window that is at most half
+        taken, so that transactions that allocate at once rarely conflict.
         """
         tr, hca = self._tr, self._root + pack(b"hca")
         counters, recent = hca + pack(0), hca + pack(1)
@@ -143,7 +144,7 @@ class Directories:
                 tr.options.set_next_write_no_write_conflict_range()
                 tr[key] = b""
                 if latest > start:
-                    break  # Somebody has opened the next window meanwhile.
+                    break  # Another transaction has opened the next window meanwhile.
                 if taken is None:
                     tr.add_write_conflict_key(key)
                     return pack(number)

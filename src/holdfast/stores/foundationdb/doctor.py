@@ -1,20 +1,20 @@
-"""What `holdfast doctor` can say of a FoundationDB store: its client, its cluster, its clocks."""
+"""What `holdfast doctor` checks of a FoundationDB store: its client, its cluster, its format."""
 
 from __future__ import annotations
 
 import msgspec
 
-from holdfast.errors import HoldfastError
-from holdfast.finding import Finding, Level
+from holdfast.core.errors import HoldfastError
+from holdfast.core.finding import Finding, Level
 from holdfast.store import Store
 from holdfast.stores.foundationdb import binding
-from holdfast.stores.foundationdb.faults import code_of, ours
+from holdfast.stores.foundationdb.errors import code_of, ours
 from holdfast.stores.foundationdb.layout import FORMAT
 from holdfast.stores.foundationdb.step import Step
 from holdfast.stores.foundationdb.store import FoundationStore
 
 STATUS = b"\xff\xff/status/json"
-"""Where the cluster tells about itself."""
+"""The special key of the cluster's status."""
 
 
 async def examine(store: Store) -> list[Finding]:
@@ -33,7 +33,7 @@ async def examine(store: Store) -> list[Finding]:
 
 
 def _place(store: FoundationStore, step: Step) -> Finding:
-    """Where the installation's keys are, for the tools of the cluster."""
+    """The prefix of the installation's keys, for the tools of the cluster."""
     options, begins = store.options, f"keys begin with {step.keys.prefix!r}"
     if options.prefix is not None:
         return Finding(Level.OK, "prefix", begins)
@@ -50,7 +50,7 @@ async def _health(step: Step) -> Finding:
 
 
 def _status(text: bytes | None) -> Finding:
-    """What the cluster says of its own health."""
+    """The health that the cluster reports."""
     if text is None:
         return Finding(Level.WARNING, "health", "the cluster tells nothing about itself")
     status = msgspec.json.decode(text)

@@ -1,19 +1,20 @@
 """Brings an installation to the newest format, in bounded steps that any process may go on with.
 
     1 -> 2   TENANTS for the lines there are, and counters of the slots, queues and groups of each
-             tenant. Older programs keep neither: end them first.
+             tenant. Older programs keep neither: stop them first.
 
-How far it has come stands beside the format; of two that migrate one is repeated. The format itself
-is written last. Every step of an open store reads it, so that a process of another version stops.
+How far a migration has come is written beside the format. Of two processes that migrate at once,
+one repeats its step. The format itself is written last. Every step of an open store reads it, so
+that a process of another version stops.
 """
 
 from __future__ import annotations
 
-from holdfast.errors import SchemaTooNew, SchemaTooOld
-from holdfast.scope import SLOTS, ScopeKind, slot_scope_of
-from holdfast.stores.foundationdb import shares
+from holdfast.core.errors import SchemaTooNew, SchemaTooOld
+from holdfast.core.scope import SLOTS, ScopeKind, slot_scope_of
+from holdfast.stores.foundationdb import limits_caps
 from holdfast.stores.foundationdb.layout import FORMAT, Space, after, number, text, texts, whole
-from holdfast.stores.foundationdb.named import hold_of
+from holdfast.stores.foundationdb.rows import hold_of
 from holdfast.stores.foundationdb.runner import Runner
 from holdfast.stores.foundationdb.step import Step
 
@@ -23,10 +24,10 @@ STAGES = (Space.LINES, Space.HOLDS, Space.COUNTS)
 
 
 async def open_format(step: Step, place: str) -> int:
-    """Writes the format of an empty place, refuses another one; gives its first version."""
+    """Writes the format of an empty installation, refuses another; returns its first version."""
     found = await step.get(step.keys.all(Space.META))
     if found is None:
-        return _lay_out(step)
+        return _create(step)
     check(found, place)
     return number(found[1:])
 
@@ -41,13 +42,13 @@ def check(found: bytes | None, place: str) -> None:
 
 
 async def migrate(runner: Runner) -> int:
-    """All steps that are missing."""
+    """Runs all steps that are missing."""
     while not await runner.write(lambda step: _go_on(step, runner.options.name)):
         continue
     return FORMAT
 
 
-def _lay_out(step: Step) -> int:
+def _create(step: Step) -> int:
     step.put(step.keys.all(Space.META), bytes([FORMAT]) + whole(step.at.version))
     return step.at.version
 
@@ -57,7 +58,7 @@ async def _go_on(step: Step, place: str) -> bool:
     key = step.keys.all(Space.META)
     found = await step.get(key)
     if found is None:
-        _lay_out(step)
+        _create(step)
         return True
     if found[0] >= FORMAT:
         check(found, place)
@@ -72,14 +73,14 @@ async def _go_on(step: Step, place: str) -> bool:
     begin = last + b"\0" if last else prefix
     pairs = await step.range(begin, after(prefix), KEYS_MAX)
     for one, value in pairs:
-        _meet(step, STAGES[stage], one, value, last)
+        _upgrade(step, STAGES[stage], one, value, last)
         last = one
     more = len(pairs) == KEYS_MAX
     step.put(key + b"\1", bytes([stage]) + last if more else bytes([stage + 1]))
     return False
 
 
-def _meet(step: Step, space: Space, key: bytes, value: bytes, last: bytes) -> None:
+def _upgrade(step: Step, space: Space, key: bytes, value: bytes, last: bytes) -> None:
     """Adds what the newest format keeps of one key; `last` is the one before it."""
     keys = step.keys
     if space is Space.LINES:
@@ -90,9 +91,9 @@ def _meet(step: Step, space: Space, key: bytes, value: bytes, last: bytes) -> No
         name = hold_of(keys, key, value).name
         scope = slot_scope_of(name) if name.startswith(SLOTS) else None
         if scope is not None:
-            shares.count_slot(step, scope.tenant, 1)
+            limits_caps.count_slot(step, scope.tenant, 1)
     else:
         scope, _ = keys.scope_of(space, key)
         known = last.startswith(keys.scope(space, scope))
         if scope.kind is not ScopeKind.TENANT and not known:
-            step.add(shares.key_of(step, scope.tenant, shares.NAMED[scope.kind]), 1)
+            step.add(limits_caps.counter_key(step, scope.tenant, limits_caps.NAMED[scope.kind]), 1)

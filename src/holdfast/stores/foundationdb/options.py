@@ -1,4 +1,4 @@
-"""What an `fdb://` URL says: which cluster, and the few things that can be chosen about it.
+"""The options of an `fdb://` URL.
 
 fdb://                                the file of FDB_CLUSTER_FILE, or the system's
 fdb:////etc/foundationdb/fdb.cluster  a path follows three slashes, this one is absolute
@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 import msgspec
 
-from holdfast.errors import ConfigError, did_you_mean
+from holdfast.core.errors import ConfigError, did_you_mean
 from holdfast.stores.url import one_of, seconds, seconds_above_zero, switch
 
 CLUSTER_FILE = "FDB_CLUSTER_FILE"
@@ -34,25 +34,25 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     timeout_s: float = 5.0
     """How long one transaction may take; the engine itself allows about 5 s."""
     retry_s: float = 20.0
-    """How long a verb is tried again while others are in the way or the cluster is away."""
+    """How long a verb is repeated after conflicts or while the cluster does not answer."""
     grace_s: float = 60.0
     """How long past its deadline by the wall clock a lease may be taken by that alone: twice the
     difference that the clocks of two hosts may have, at least."""
     skew_s: float = 30.0
-    """That difference."""
+    """How much the clocks of two hosts may differ."""
     migrate: str = "never"
     """Whether `open` brings an older installation to the newest format: `auto` or `never`."""
 
     @property
     def name(self) -> str:
-        """The place, for errors."""
+        """The store, as errors name it."""
         file = f"/{quote(self.cluster_file)}" if self.cluster_file else ""
         where = f"directory={self.directory}" if self.prefix is None else f"prefix={self.prefix}"
         return f"fdb://{file}?{where}"
 
     @property
     def path(self) -> tuple[str, ...]:
-        """The names on the way to the directory."""
+        """The directory as a path of names."""
         return tuple(self.directory.split("/"))
 
 

@@ -1,11 +1,11 @@
-"""A transaction whose writes stay in memory until they are handed over; its own reads see them.
+"""A transaction whose writes stay in memory until `hand_over`; its own reads see them.
 
-PENDING stands for the versionstamp of the commit: it sorts after all others, as it will, can be
-read back without an error, and becomes a versionstamped write at the end.
+PENDING stands for the versionstamp of the commit: it sorts after all others, as the stamp will, can
+be read back without an error, and becomes a versionstamped write at the end.
 
-A wait for an answer is what a transaction costs. So what it will need is asked for together (`ask`,
-`ask_range`), and taken from there when it is read; each key is asked for once. All of it is asked
-for by snapshot: a read in earnest adds its conflict of its own.
+The cost of a transaction is how often it waits for an answer. So what it will read is requested
+together (`ask`, `ask_range`), and a read takes the answer from there; each key is requested once.
+All requests are by snapshot: a read that must conflict adds its conflict range itself.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ class Overlay:
         self._cleared: list[Pair] = []
         self._drops_if: list[Pair] = []
         self._asked: dict[bytes, Any] = {}
-        """Keys that were asked for, and what will be the answer."""
+        """Keys that were requested, and the futures of their values."""
         self._asked_ranges: dict[tuple[bytes, bytes, int, bool], Any] = {}
-        self._earnest: set[bytes] = set()
-        """Keys that were read in earnest."""
+        self._conflict_keys: set[bytes] = set()
+        """Keys that were read with a conflict range."""
 
     # -- reading ---------------------------------------------------------------------------------
 
     def ask(self, keys: Iterable[bytes]) -> None:
-        """Asks for keys that will be read."""
+        """Requests keys that will be read."""
         for key in keys:
             if key not in self._asked:
                 self._asked[key] = self.tr.snapshot.get(key)
 
     def ask_range(self, begin: bytes, end: bytes, limit: int, *, reverse: bool = False) -> None:
-        """Asks for a range that will be read with the same words."""
+        """Requests a range that will be read with the same arguments."""
         limit = self._wide((begin, end), limit)
         asked = begin, end, limit, reverse
         if begin < end and asked not in self._asked_ranges:
@@ -64,7 +64,7 @@ class Overlay:
             self._asked_ranges[asked] = page
 
     def _wide(self, span: Pair, limit: int) -> int:
-        """The limit, and the places that what this step has dropped would take of others."""
+        """The limit, plus the keys of the range that this step has dropped."""
         hidden = sum(self._writes[key] is None for key in self._between(*span))
         return limit + hidden if limit else 0
 
@@ -88,8 +88,8 @@ class Overlay:
         self.ask(keys)
         if not snapshot:
             for key in keys:
-                if key not in self._earnest:
-                    self._earnest.add(key)
+                if key not in self._conflict_keys:
+                    self._conflict_keys.add(key)
                     self.tr.add_read_conflict_key(key)
         for key in keys:
             await binding.ready(self._asked[key])
@@ -110,9 +110,7 @@ class Overlay:
         if not mine:
             return found
         merged = dict(found)
-        if (
-            limit and len(found) == asked
-        ):  # Beyond the last one there may be more that we do not see.
+        if limit and len(found) == asked:  # After the last one there may be more, not read.
             edge = found[-1][0]
             mine = [key for key in mine if (key > edge if reverse else key < edge) or key in merged]
         for key in mine:
@@ -140,7 +138,7 @@ class Overlay:
     async def under(
         self, prefix: bytes, limit: int = 0, *, reverse: bool = False, snapshot: bool = False
     ) -> list[Pair]:
-        """The first pairs of all with this prefix."""
+        """The first pairs of all keys with this prefix."""
         return await self.range(prefix, after(prefix), limit, reverse=reverse, snapshot=snapshot)
 
     async def firsts(self, ranges: Sequence[Pair]) -> list[Pair | None]:
@@ -157,7 +155,7 @@ class Overlay:
         return self.tr.snapshot if snapshot else self.tr
 
     def contend(self, key: bytes) -> None:
-        """Of two steps that contend for a key one fails, and is repeated."""
+        """Makes this step conflict with every other that contends for the key."""
         self.tr.add_read_conflict_key(key)
         self.put(key, b"")
 
@@ -184,16 +182,18 @@ class Overlay:
         self._adds[key] = self._adds.get(key, 0) + number
 
     def drop_if(self, key: bytes, value: bytes) -> None:
-        """Clears a key if it has this value still, whatever others write to it meanwhile."""
+        """Clears a key if it still has this value, whatever others write to it meanwhile."""
         self._drops_if.append((key, value))
 
     def clear_range(self, begin: bytes, end: bytes) -> None:
         """Clears what this step has not written itself."""
         self._cleared.append((begin, end))
 
-    async def counted(self, key: bytes, *, earnest: bool = False) -> int:
-        """The value of a counter, by snapshot: whoever must not be overtaken contends besides."""
-        await self._fetch([key], not earnest)
+    async def counted(self, key: bytes, *, snapshot: bool = True) -> int:
+        """The value of a counter, with what this step adds. By snapshot: a step that must not be
+        overtaken contends for a key besides.
+        """
+        await self._fetch([key], snapshot)
         found = binding.value_of(self._asked[key].wait())
         return (count_of(found) if found else 0) + self._adds.get(key, 0)
 

@@ -1,4 +1,4 @@
-"""One job as the FoundationDB store keeps it, and every index entry that follows from it."""
+"""What the FoundationDB store keeps as values: jobs with their index entries, settings, holds."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import Any
 
 import msgspec
 
-from holdfast.clock import Micros
-from holdfast.errors import HoldfastError
-from holdfast.job import TERMINAL, Envelope, JobRecord, NewJob, Reason, Rules, State
-from holdfast.lifecycle import seen
-from holdfast.redact import Redacted
+from holdfast.core.clock import Micros
+from holdfast.core.errors import HoldfastError
+from holdfast.core.job import TERMINAL, Envelope, JobRecord, NewJob, Reason, Rules, State
+from holdfast.core.lifecycle import seen
+from holdfast.core.redact import Redacted
+from holdfast.store import Hold
 from holdfast.stores.foundationdb.clock import Instant
 from holdfast.stores.foundationdb.layout import (
     INLINE_MAX,
@@ -20,19 +21,21 @@ from holdfast.stores.foundationdb.layout import (
     Space,
     seq_bytes,
     text,
+    texts,
     whole,
 )
 from holdfast.stores.sql_rows import rules_of, rules_text, size_of
 
 BY_RANK = 1
 BY_SEQ = 2
-"""How a gated job stands among those of its group: by priority, or in an ordered one by seq."""
+"""How jobs that wait for room in their group are sorted: by priority, or in an ordered one by
+seq."""
 
 WAITS = frozenset({State.ENQUEUED, State.SCHEDULED, State.RETRYING, State.WAITING})
 
 
 def read_rules(text: str) -> tuple[Rules, str | None]:
-    """The rules of a job; those of a record that cannot be read are the usual ones, and why."""
+    """The rules of a job, and why they could not be read; the usual ones then."""
     try:
         return rules_of(text), None
     except (msgspec.MsgspecError, HoldfastError, UnicodeError, ValueError, RecursionError) as error:
@@ -40,7 +43,7 @@ def read_rules(text: str) -> tuple[Rules, str | None]:
 
 
 class Row(Redacted, msgspec.Struct, array_like=True, gc=False):
-    """One job, mutable, seen only inside one step. Satisfies `lifecycle.Movable`.
+    """One job, mutable, used only inside one step. Satisfies `lifecycle.Movable`.
 
     New fields come last: older rows do not have them.
     """
@@ -52,7 +55,7 @@ class Row(Redacted, msgspec.Struct, array_like=True, gc=False):
     codec: str
     version: int
     body: bytes | None
-    """None when it is in parts of its own."""
+    """None when it is stored in BODIES."""
     rules: str
     priority: int
     key: str | None
@@ -73,7 +76,7 @@ class Row(Redacted, msgspec.Struct, array_like=True, gc=False):
     token: str | None = None
     lease_until: Micros | None = None
     held_at: int = 0
-    """Its place in the index of leases, by the clock that counts."""
+    """Its deadline in the index of leases, by the clock that counts (`clock.py`)."""
     lease_us: Micros = 0
     worker: str | None = None
     finished_at: Micros | None = None
@@ -83,19 +86,19 @@ class Row(Redacted, msgspec.Struct, array_like=True, gc=False):
     progress: str | None = None
     replayed_as: str | None = None
     gate: int = 0
-    """Enqueued, but its group has no place for it yet: BY_RANK or BY_SEQ."""
+    """Not 0 if it is enqueued, but its group has no room for it yet: BY_RANK or BY_SEQ."""
     granted: bool = False
-    """Of a limited group, in the line."""
+    """Whether it is of a limited group and in the line."""
     late: bool = False
-    """Outlived its time to live while waiting: upkeep's to fail."""
+    """Whether it outlived its time to live while it waited: upkeep will fail it."""
     seq: int = 0
     places: tuple[int, ...] = ()
-    """Of a held job: in which part of its tenant's limit it has its place, and of its queue's; -1
-    where the limit is not in parts."""
+    """Of a held job: the part of its tenant's limit in which it has its place, then that of its
+    queue's limit; -1 where the limit is not split."""
 
     @property
     def stamp(self) -> bytes:
-        """Its sequence, as it stands in keys."""
+        """Its sequence, as it is written in keys."""
         return seq_bytes(self.seq)
 
     @property
@@ -113,7 +116,7 @@ class Row(Redacted, msgspec.Struct, array_like=True, gc=False):
 
     @property
     def fault(self) -> str | None:
-        """Why nobody can run it: what of it cannot be read."""
+        """Why nobody can run it: the part of it that cannot be read."""
         return read_rules(self.rules)[1]
 
     def lapsed(self, at: Instant) -> bool:
@@ -126,6 +129,32 @@ class Row(Redacted, msgspec.Struct, array_like=True, gc=False):
         if self.state is not State.PROCESSING:
             return at.now
         return at.judged(self.lease_until, self.held_at, self.lease_us)
+
+    def replay(self, id: str, now: Micros) -> Row:
+        """A new job like this one, which has ended; without its key."""
+        lives_us = None if self.expires_at is None else self.expires_at - self.created_at
+        return Row(
+            self.tenant,
+            id,
+            self.queue,
+            self.type,
+            self.codec,
+            self.version,
+            self.body,
+            self.rules,
+            self.priority,
+            None,
+            self.group,
+            self.tags,
+            self.id,
+            State.ENQUEUED,
+            now,
+            now,
+            now,
+            None if lives_us is None else now + lives_us,
+            self.size,
+            self.max_attempts,
+        )
 
     def record(self, now: Micros, body: bytes) -> JobRecord:
         held = self.state is State.PROCESSING
@@ -170,7 +199,7 @@ def encode(row: Row) -> bytes:
 
 
 def decode(value: bytes) -> Row | None:
-    """None for what is no record at all: as if it were not there."""
+    """The row; None for a value that is no row, as if it were not there."""
     try:
         return _decoder.decode(value)
     except (msgspec.MsgspecError, UnicodeError):
@@ -178,7 +207,7 @@ def decode(value: bytes) -> Row | None:
 
 
 def new_row(job: NewJob, now: Micros) -> Row:
-    """A job at its enqueue; its sequence is the step's to give."""
+    """A job at its enqueue; the step sets its sequence."""
     envelope, rules = job.envelope, job.rules
     run_at = job.run_at if job.run_at is not None else now + job.delay_us
     size = size_of(envelope.body)
@@ -207,14 +236,14 @@ def new_row(job: NewJob, now: Micros) -> Row:
 
 
 def entries(keys: Keys, row: Row) -> Iterator[tuple[bytes, bytes]]:
-    """Every entry of an index that leads to this job, as it is now."""
+    """Every index entry of this job, as it is now."""
     tenant, id, state = row.tenant, row.id, row.state
     named = id.encode()
-    yield keys.own(tenant, Space.OF, row.stamp), named
-    yield keys.all(Space.PAGES, row.stamp), text(tenant) + text(id)
+    yield keys.own(tenant, Space.JOBS, row.stamp), named
+    yield keys.all(Space.ALL_JOBS, row.stamp), text(tenant) + text(id)
     if state is State.ENQUEUED:
         if not row.late:
-            yield from _standing(keys, row)
+            yield from _line_entries(keys, row)
         yield keys.own(tenant, Space.AGES, text(row.queue), whole(row.run_at), row.stamp), b""
     elif state in (State.SCHEDULED, State.RETRYING):
         yield keys.named(Space.DUE, row.run_at, tenant, id), b""
@@ -230,27 +259,27 @@ def entries(keys: Keys, row: Row) -> Iterator[tuple[bytes, bytes]]:
         space = Space.LATE if row.late else Space.TTL
         yield keys.named(space, row.expires_at, tenant, id), b""
     if row.key is not None:
-        yield keys.own(tenant, Space.KEYED, text(row.key), row.stamp), named
+        yield keys.own(tenant, Space.KEY_JOBS, text(row.key), row.stamp), named
     if row.group is not None:
-        yield keys.own(tenant, Space.GROUPED, text(row.group), row.stamp), named
+        yield keys.own(tenant, Space.GROUP_JOBS, text(row.group), row.stamp), named
         if row.alive:
-            yield keys.own(tenant, Space.ORDER, text(row.group), row.stamp), named
+            yield keys.own(tenant, Space.GROUP_ORDER, text(row.group), row.stamp), named
 
 
-def _standing(keys: Keys, row: Row) -> Iterator[tuple[bytes, bytes]]:
-    """Where an enqueued job stands: in its line, or before it."""
+def _line_entries(keys: Keys, row: Row) -> Iterator[tuple[bytes, bytes]]:
+    """The entries of an enqueued job: in its line, or before it."""
     tenant, rank = row.tenant, whole(-row.priority)
     if row.gate:
-        assert row.group is not None, "only groups gate jobs"
+        assert row.group is not None, "only jobs of groups wait before their line"
         place = rank if row.gate == BY_RANK else whole(0)
         part = text(row.group) + text(row.queue)
-        yield keys.own(tenant, Space.GATED, part, place, row.stamp), row.id.encode()
+        yield keys.own(tenant, Space.GROUP_WAITING, part, place, row.stamp), row.id.encode()
         return
     value = _encoder.encode((row.id, row.group, row.expires_at))
     yield keys.ready(tenant, row.queue) + rank + row.stamp, value
     if row.granted and row.group is not None:
         part = text(row.group) + text(row.queue)
-        yield keys.own(tenant, Space.GRANTED, part, rank, row.stamp), row.id.encode()
+        yield keys.own(tenant, Space.GROUP_READY, part, rank, row.stamp), row.id.encode()
 
 
 class Candidate(msgspec.Struct, frozen=True, gc=False):
@@ -275,9 +304,45 @@ def lease_of(value: bytes) -> tuple[Micros, Micros]:
     return _held.decode(value)
 
 
+# -- settings and holds ----------------------------------------------------------------------------
+
+
+class StoredSetting(msgspec.Struct, frozen=True):
+    """A setting as stored. A deleted one keeps its version, so that none is used twice."""
+
+    name: str
+    value: bytes | None
+    version: int
+
+
+_setting = msgspec.msgpack.Decoder(tuple[bytes | None, int])
+_hold = msgspec.msgpack.Decoder(tuple[str, int, str])
+
+
+def setting_key(keys: Keys, name: str) -> bytes:
+    return keys.all(Space.SETTINGS, text(name))
+
+
+def setting_of(keys: Keys, key: bytes, value: bytes) -> StoredSetting:
+    [name] = texts(key[len(keys.all(Space.SETTINGS)) :], 1)
+    return StoredSetting(name, *_setting.decode(value))
+
+
+def hold_key(keys: Keys, name: str) -> bytes:
+    return keys.all(Space.HOLDS, text(name))
+
+
+def hold_of(keys: Keys, key: bytes, value: bytes) -> Hold:
+    [name] = texts(key[len(keys.all(Space.HOLDS)) :], 1)
+    return Hold(name, *_hold.decode(value))
+
+
+# -- texts -----------------------------------------------------------------------------------------
+
+
 def plain(text: str | None) -> str | None:
-    """The text with lone surrogates spelled out: error texts have them when they quote file names,
-    and an error text must never fail an ack.
+    """The text with lone surrogates escaped: error texts have them when they quote file names, and
+    an error text must never fail an ack.
     """
     if text is None or text.isascii():
         return text

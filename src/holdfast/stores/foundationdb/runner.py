@@ -1,4 +1,4 @@
-"""Runs steps: one transaction each, tried again while others are in the way, and done only once."""
+"""Runs steps: one transaction each, repeated after conflicts and outages, and done only once."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from holdfast.core.errors import StoreError
 from holdfast.stores.foundationdb import binding
 from holdfast.stores.foundationdb.clock import Time
-from holdfast.stores.foundationdb.faults import (
+from holdfast.stores.foundationdb.errors import (
     NOT_COMMITTED,
     code_of,
     is_again,
@@ -22,8 +23,9 @@ from holdfast.stores.foundationdb.faults import (
 )
 from holdfast.stores.foundationdb.layout import Keys, Space
 from holdfast.stores.foundationdb.options import Options
+from holdfast.stores.foundationdb.retry_lock import RetryLock
+from holdfast.stores.foundationdb.scope_cache import ScopeCache
 from holdfast.stores.foundationdb.step import Step, mark_key
-from holdfast.stores.foundationdb.turnstile import Turnstile
 
 T = TypeVar("T")
 
@@ -40,40 +42,47 @@ Ahead = Callable[[Step], None]
 class Runner:
     """What all steps of one open store share. Any thread that runs an event loop may use it."""
 
-    def __init__(self, database: Any, options: Options, time: Time) -> None:
+    def __init__(
+        self, database: Any, options: Options, time: Time, cache: ScopeCache | None = None
+    ) -> None:
         self.database = database
         self.keys = Keys(b"")
-        """Those of the installation, once it is known where they begin."""
+        """The keys of the installation, once their prefix is known."""
         self.options = options
         self.time = time
+        self._cache = cache or ScopeCache()
         self.check: Callable[[bytes | None, str], None] | None = None
-        """Refuses steps of an installation that is of another format by now; None while it opens
-        or migrates.
+        """Refuses steps if the installation has another format by now; None while it opens or
+        migrates.
         """
         self.first = 0
         """The version from which sequences are counted."""
         self.tries = 0
-        """Transactions begun that wanted to write; `again` of them were in vain."""
+        """Commits of steps that write; `again` of them failed."""
         self.again = 0
-        self._turnstile = Turnstile()
+        self._retry_lock = RetryLock()
         self._marks: deque[bytes] = deque()
         self._chance = random.Random()
 
     async def read(self, work: Work[T]) -> T:
-        """What the work finds, at one version."""
+        """Runs work that only reads, at one version."""
         return await self._tried(lambda tries: self._look(work))
 
     async def write(
-        self, work: Work[T], told: Callable[[Step], None] | None = None, ahead: Ahead | None = None
+        self,
+        work: Work[T],
+        on_done: Callable[[Step], None] | None = None,
+        ahead: Ahead | None = None,
     ) -> T:
-        """Does the work once, whatever is heard of its commits; `told` hears of the step that
-        was, and `ahead` asks for what each try will need, while it waits for its version.
+        """Does the work once, even if the result of a commit is unknown. `on_done` is called with
+        the step that was committed. `ahead` requests what each try will read, while the try waits
+        for its version.
         """
-        call = _Call(self, work, told, ahead)
+        call = _Call(self, work, on_done, ahead)
         return await self._tried(call.attempt)
 
     async def bare(self, work: Callable[[Any], Awaitable[T]]) -> T:
-        """Does work that knows nothing of our keys, and is safe to repeat, in one transaction."""
+        """Runs work that does not use our keys, and is safe to repeat, in one transaction."""
 
         async def attempt(tries: int) -> T:
             transaction = self._transaction()
@@ -83,19 +92,33 @@ class Runner:
 
         return await self._tried(attempt)
 
+    async def try_once(self, work: Work[Any]) -> None:
+        """Runs work that is safe to repeat, in one transaction. If that fails, the work is left
+        undone.
+        """
+        try:
+            step = await self.step()
+            await self.checked(step, work)
+            step.flush()
+            await binding.ready(step.tr.commit())
+        except Exception as error:
+            if not isinstance(ours(error, self.options.name), StoreError):
+                raise
+
     async def _look(self, work: Work[T]) -> T:
         return await self.checked(await self.step(), work)
 
     async def checked(self, step: Step, work: Work[T]) -> T:
-        """What the work gives, if the installation is still of the format that it was written for.
+        """The result of the work, if the installation still has the format of this code.
 
-        The format is read with a conflict: a migration makes the steps under way conflict.
+        The format is read with a conflict range, so that a migration makes the steps under way
+        conflict.
         """
         try:
             return await work(step)
         except Exception as error:
             if code_of(error) is not None:
-                step.format = None  # The transaction is over; its next try looks again.
+                step.format = None  # The transaction is over; the next try checks again.
             raise
         finally:
             if self.check is not None and step.format is not None:
@@ -111,9 +134,9 @@ class Runner:
         return transaction
 
     async def joined(self, transaction: Any, ahead: Ahead | None = None) -> Step:
-        """A step in a transaction that is there already."""
+        """A step in a transaction that was begun already."""
         version = transaction.get_read_version()
-        step = Step(transaction, self.keys, self.first)
+        step = Step(transaction, self.keys, self.first, self._cache)
         step.events = self.options.events
         if self.check is not None:
             step.format = self.keys.all(Space.META)
@@ -131,7 +154,7 @@ class Runner:
             try:
                 if not beaten:
                     return await attempt(tries)
-                async with self._turnstile:
+                async with self._retry_lock:
                     return await attempt(tries)
             except Exception as error:
                 beaten = code_of(error) == NOT_COMMITTED
@@ -145,14 +168,14 @@ class Runner:
             await asyncio.sleep(self._pause(tries, time.monotonic() - began))
 
     def _pause(self, tries: int, took_s: float) -> float:
-        """By chance, up to as long as the try took, then twice as long and so on: those in each
-        other's way must come apart, and how far depends on how long they need.
+        """A random pause, up to as long as the try took, then twice as long and so on: tries that
+        conflict must come apart, and how far depends on how long they take.
         """
         most = took_s * 2.0 ** min(tries - 1, DOUBLINGS_MAX)
         return self._chance.random() * min(PAUSE_S_MAX, most)
 
     def old_marks(self) -> list[bytes]:
-        """Marks of calls that are over; whoever takes them clears them."""
+        """Marks of calls that are over. The caller clears them."""
         marks: list[bytes] = []
         with suppress(IndexError):  # Other threads take some too.
             while len(marks) < MARKS_MAX:
@@ -170,30 +193,30 @@ class _Call:
         self,
         runner: Runner,
         work: Work[Any],
-        told: Callable[[Step], None] | None,
+        on_done: Callable[[Step], None] | None,
         ahead: Ahead | None,
     ) -> None:
         self._runner = runner
         self._work = work
-        self._told = told
+        self._on_done = on_done
         self._ahead = ahead
         self._nonce = os.urandom(12)
         self._mark: bytes | None = None
-        self._unheard: dict[bytes, tuple[Step, Any]] = {}
-        """Tries of which it is not known whether they were done, and what they would answer."""
+        self._unknown: dict[bytes, tuple[Step, Any]] = {}
+        """Tries whose commit may have been done, and what they would answer."""
 
     async def attempt(self, tries: int) -> Any:
         runner = self._runner
         step = await runner.step(self._ahead)
         if self._mark is None:
             self._mark = mark_key(runner.keys, step.at.version, self._nonce)
-        if self._unheard:
+        if self._unknown:
             found = await binding.get(step.tr, self._mark)
             if found is not None:
-                return self._done(*self._unheard[found])
+                return self._done(*self._unknown[found])
         result = await runner.checked(step, self._work)
         await step.conclude()
-        if not step.wrote and not self._unheard:
+        if not step.wrote and not self._unknown:
             return self._done(step, result, wrote=False)
         step.flush()
         number = tries.to_bytes(4, "big")
@@ -208,7 +231,7 @@ class _Call:
             for mark in marks:
                 runner.over(mark)
             if is_unknown(error):
-                self._unheard[number] = step, result
+                self._unknown[number] = step, result
             raise
         step.committed = step.tr.get_committed_version()
         return self._done(step, result)
@@ -216,6 +239,6 @@ class _Call:
     def _done(self, step: Step, result: Any, *, wrote: bool = True) -> Any:
         if self._mark is not None and wrote:
             self._runner.over(self._mark)
-        if self._told is not None:
-            self._told(step)
+        if self._on_done is not None:
+            self._on_done(step)
         return result

@@ -1,4 +1,4 @@
-"""One transaction of one verb: the jobs it has read, what becomes of them, and the facts of it."""
+"""One transaction of one verb: the jobs it has read, how it changes them, and its events."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import Any
 
 import msgspec
 
-from holdfast.clock import Micros
-from holdfast.job import EventKind, State
-from holdfast.scope import Scope, ScopeKind
+from holdfast.core.clock import Micros
+from holdfast.core.job import EventKind, State
+from holdfast.core.scope import Scope, ScopeKind
 from holdfast.store import Ref
-from holdfast.stores.bell import Line
 from holdfast.stores.foundationdb.clock import Instant
 from holdfast.stores.foundationdb.layout import (
     EVENT_BYTES_MAX,
@@ -28,9 +27,10 @@ from holdfast.stores.foundationdb.layout import (
     text,
     whole,
 )
-from holdfast.stores.foundationdb.overlay import Overlay
+from holdfast.stores.foundationdb.overlay import Overlay, Pair
 from holdfast.stores.foundationdb.rows import Row, decode, encode, entries, pack, plain
-from holdfast.stores.foundationdb.rules import Rules
+from holdfast.stores.foundationdb.scope_cache import ScopeCache, StepSettings
+from holdfast.stores.notifier import Line
 
 STATES = {state: bytes([place]) for place, state in enumerate(State)}
 STATE_OF = {place: state for state, place in STATES.items()}
@@ -38,20 +38,20 @@ BYTES = b"\x40"
 """Beside the states: of a tenant, the bytes of its live payloads."""
 SHARDS_MAX = 16
 SHARDS = [bytes([0x80 + shard]) for shard in range(SHARDS_MAX)]
-"""Beside them: of a scope with a large limit, the held jobs that have their places in each part."""
+"""Beside them: of a scope with a limit, the held jobs that have their places in each part of it."""
 ENDS = frozenset({EventKind.COMPLETED, EventKind.FAILED, EventKind.CANCELED, EventKind.DELETED})
-BELL_LINES = "lines"
-BELL_ENDS = "ends"
-BELL_NEWS = "news"
+TOPIC_LINES = "lines"
+TOPIC_ENDS = "ends"
+TOPIC_NEWS = "news"
 WITNESSES = 16
-"""Jobs of a group that are looked at to see that it has not drained."""
+"""Jobs of a group that are read to see that it has not drained."""
 SPREAD = 64
-"""How many times as many sequences as are needed chance may skip."""
+"""How many times as many sequences as are needed may be skipped at random."""
 
 _chance = random.Random()
 
 
-def bell_of(queue: str) -> str:
+def topic_of(queue: str) -> str:
     return f"queue/{queue}"
 
 
@@ -59,40 +59,42 @@ class Step(Overlay):
     at: Instant
     now: Micros
 
-    def __init__(self, transaction: Any, keys: Keys, first: int) -> None:
+    def __init__(self, transaction: Any, keys: Keys, first: int, cache: ScopeCache) -> None:
         super().__init__(transaction)
         self._first = first
         self.keys = keys
-        self.rules = Rules()
+        self.settings = StepSettings(self, keys, cache)
         self.events = True
         self.lines: set[Line] = set()
-        """Where work may have come up: sleepers are told after the commit."""
+        """Where there may be work now: their sleepers are woken after the commit."""
         self.tenants: set[str] = set()
-        """Those with settings that may have room again."""
+        """Those with settings that may have room again, for `limits_groups.reopen_freed`."""
         self.ended: list[Ref] = []
         self.groups: set[tuple[str, str]] = set()
-        """(tenant, group): of limited ones whose room may have changed."""
+        """(tenant, group) of limited groups whose room may have changed."""
         self.format: bytes | None = None
-        """The key of the format that it has to find as it was."""
+        """The key of the format, which must not change before the commit."""
         self.named: set[Scope] = set()
-        """Queues and groups that are known to have counters, or will have them."""
+        """Queues and groups that have counters, or will have them."""
         self.by: str | None = None
-        """Who wanted this step: its facts say so."""
+        """Who wanted this step: its events say so."""
         self.born: set[tuple[str, str]] = set()
         """The jobs that this step has made."""
         self.committed: int | None = None
-        """The version of its commit, once it is done and heard of."""
+        """The version of its commit, once that is known."""
         self._rows: dict[tuple[str, str], Row | None] = {}
         self._before: dict[tuple[str, str], tuple[dict[bytes, bytes], State | None, int]] = {}
-        self._facts: list[tuple[str, tuple[Any, ...]]] = []
+        self._events: list[tuple[str, tuple[Any, ...]]] = []
+        self.batches = 0
+        """Batches of events that it has written."""
         self._lasts: dict[tuple[str, str], tuple[int, tuple[Any, ...]]] = {}
-        """Of groups that have lost a job: the place after its fact, and that of its draining."""
+        """Of groups in which a job ended: the place after its event, and the event of draining."""
         self.pointed: set[Line] = set()
         """Lines whose pointers this step will set."""
         self._seq = self._seq_end = 0
 
     def begin(self, at: Instant) -> None:
-        """The version is known, and with it the instant. Until then it can only be asked for."""
+        """Sets the instant, once the version is known. Until then the step can only request."""
         self.at = at
         self.now = at.now
 
@@ -102,37 +104,37 @@ class Step(Overlay):
         return (await self.rows([(tenant, id)]))[0]
 
     def ask_rows(self, names: Iterable[tuple[str, str]]) -> None:
-        """Asks for jobs that will be read."""
+        """Requests jobs that will be read."""
         self.ask(self.keys.row(*name) for name in names)
 
     async def rows(self, names: Sequence[tuple[str, str]]) -> list[Row | None]:
-        """The jobs of these names, read in earnest: an act on one conflicts with every other."""
+        """The jobs of these names, read with conflict ranges: two changes of one job conflict."""
         asked = [name for name in dict.fromkeys(names) if name not in self._rows]
         keys = [self.keys.row(*name) for name in asked]
         for name, value in zip(asked, await self.get_many(keys), strict=True):
-            self._meet(name, None if value is None else decode(value))
+            self._add_row(name, None if value is None else decode(value))
         return [self._rows[name] for name in names]
 
     async def peek(self, names: Sequence[tuple[str, str]]) -> list[Row | None]:
-        """The jobs of these names by snapshot: to look at, not to change."""
+        """Copies of the jobs of these names, by snapshot: to read, not to change."""
         found = await self.get_many([self.keys.row(*name) for name in names], snapshot=True)
         return [None if value is None else decode(value) for value in found]
 
-    def _meet(self, name: tuple[str, str], row: Row | None) -> None:
+    def _add_row(self, name: tuple[str, str], row: Row | None) -> None:
         self._rows[name] = row
         if row is not None:
             size = row.size if row.alive else 0
             self._before[name] = dict(entries(self.keys, row)), row.state, size
 
-    def ask_last(self) -> None:
-        """Asks for the highest sequence there is."""
+    def ask_last_seq(self) -> None:
+        """Requests the highest sequence there is."""
         self.ask_range(*self._pages(), 1, reverse=True)
 
-    async def number(self, count: int) -> None:
+    async def find_seqs(self, count: int) -> None:
         """Finds so many sequences for new jobs: higher than all that were there at this version.
 
-        They begin at some chance, so that others who look at the same version find others; of two
-        who found the same one fails.
+        They begin at a random place, so that steps at the same version find different ones. Of two
+        that found the same, one fails.
         """
         prefix, end = self._pages()
         found = await self.range(prefix, end, 1, reverse=True, snapshot=True)
@@ -144,7 +146,7 @@ class Step(Overlay):
         self._seq, self._seq_end = start, start + count
 
     def _pages(self) -> tuple[bytes, bytes]:
-        prefix = self.keys.all(Space.PAGES)
+        prefix = self.keys.all(Space.ALL_JOBS)
         return prefix, after(prefix)
 
     def insert(self, row: Row, body: bytes) -> None:
@@ -169,7 +171,7 @@ class Step(Overlay):
         self._reflect(row, dict(entries(self.keys, row)), row.state)
 
     def _free(self, row: Row) -> None:
-        """Gives back the places that a held job had."""
+        """Gives back the places under limits that a held job had."""
         for scope, shard in zip(self.scopes_of(row), row.places, strict=False):
             if shard >= 0:
                 self.add(self.shard_key(scope, shard), -1)
@@ -188,7 +190,7 @@ class Step(Overlay):
         self._reflect(row, {}, None)
 
     def _reflect(self, row: Row, now: dict[bytes, bytes], state: State | None) -> None:
-        """Brings the indexes and the counts up to the row."""
+        """Updates the indexes and the counters to the row."""
         was, counted, size = self._before.pop(row.name, ({}, None, 0))
         for key in was.keys() - now.keys():
             self.drop(key)
@@ -201,7 +203,7 @@ class Step(Overlay):
         if lives != size:
             scope = Scope(row.tenant)
             self.add(self.keys.scope(Space.COUNTS, scope) + BYTES, lives - size)
-        if counted is State.PROCESSING is not state and self.rules.ruled(row.tenant):
+        if counted is State.PROCESSING is not state and self.settings.has_any(row.tenant):
             self.tenants.add(row.tenant)
         if counted is not state:
             for scope in self.scopes_of(row):
@@ -211,14 +213,14 @@ class Step(Overlay):
         elif state in (State.SCHEDULED, State.RETRYING):
             # It may be due before what a sleeper waits for.
             self.lines.add((row.tenant, row.queue))
-        if row.group is not None and self.rules.gated(row.tenant, row.group, row.queue):
+        if row.group is not None and self.settings.limits_group(row.tenant, row.group, row.queue):
             self.groups.add((row.tenant, row.group))
 
     def scopes_of(self, row: Row) -> list[Scope]:
         return self.scopes(row.tenant, row.queue, row.group)
 
     def scopes(self, tenant: str, queue: str, group: str | None) -> list[Scope]:
-        """Those that a job is of: its tenant, its queue, its group."""
+        """The scopes of a job: its tenant, its queue, its group."""
         found = [Scope(tenant), Scope(tenant, ScopeKind.QUEUE, queue)]
         if group is not None:
             found.append(Scope(tenant, ScopeKind.GROUP, group))
@@ -232,9 +234,18 @@ class Step(Overlay):
             self.add(prefix + STATES[now], 1)
 
     def point(self, tenant: str, queue: str) -> None:
-        """The line has ready jobs: both pointers say so."""
+        """Records that the line has ready jobs, in its pointers."""
         self.pointed.add((tenant, queue))
         self.lines.add((tenant, queue))
+
+    async def names(self, space: Space, under: str, after_: str, limit: int) -> list[Pair]:
+        """Entries of SETTINGS or HOLDS under a prefix and after a name. By snapshot: a process
+        that renews its own name must not fail because others renew theirs.
+        """
+        prefix = self.keys.all(space, text(under)[:-1])
+        behind = self.keys.all(space, text(after_)) + b"\0" if after_ else b""
+        begin, end = max(prefix, behind), after(prefix)
+        return await self.range(begin, end, limit, snapshot=True) if begin < end else []
 
     async def body(self, row: Row) -> bytes:
         """The payload of a job."""
@@ -243,34 +254,36 @@ class Step(Overlay):
         parts = await self.under(self.keys.body(row.tenant, row.id), snapshot=True)
         return b"".join(value for _, value in parts)
 
-    # -- facts -----------------------------------------------------------------------------------
+    # -- events ----------------------------------------------------------------------------------
 
     def note(
         self, kind: EventKind, row: Row, until: Micros | None = None, note: str | None = None
     ) -> None:
-        """Records a fact of a job. That its group has drained with it is known at the end."""
+        """Records an event of a job. Whether its group has drained with it is known at the end."""
         name = (row.id, row.queue, row.type)
         self.record(kind, row.tenant, name, row=row, until=until, note=note)
         ended = kind in ENDS and (kind is not EventKind.DELETED or row.alive)
         if ended and row.group is not None and self.events:
-            drained = self._fact(EventKind.DRAINED, name, row=row, note=row.group)
-            self._lasts[row.tenant, row.group] = len(self._facts), drained
+            drained = self._event(EventKind.DRAINED, name, row=row, note=row.group)
+            self._lasts[row.tenant, row.group] = len(self._events), drained
 
     async def conclude(self) -> None:
-        """The work is done: records which groups have drained, after the last job of each."""
-        order = {name: self.keys.own(name[0], Space.ORDER, text(name[1])) for name in self._lasts}
+        """Ends the work: records which groups have drained, after the last job of each."""
+        order = {
+            name: self.keys.own(name[0], Space.GROUP_ORDER, text(name[1])) for name in self._lasts
+        }
         for prefix in order.values():
             self.ask_under(prefix, WITNESSES)
         drained = [name for name, prefix in order.items() if await self._is_empty(prefix)]
         for name in sorted(drained, key=lambda name: -self._lasts[name][0]):
-            place, fact = self._lasts[name]
-            self._facts.insert(place, (name[0], fact))
+            place, event = self._lasts[name]
+            self._events.insert(place, (name[0], event))
 
     async def _is_empty(self, prefix: bytes) -> bool:
         """Whether a group has no job left that has not ended.
 
-        One that has not is witness enough: of those who end jobs of one group at once, only the
-        one that ends another's witness, or the last job, is in its way.
+        If there are some, the step conflicts with a change of one of them only, chosen at random:
+        steps that end jobs of one group at once rarely conflict.
         """
         left = await self.under(prefix, WITNESSES, snapshot=True)
         if left:
@@ -290,9 +303,9 @@ class Step(Overlay):
         note: str | None = None,
     ) -> None:
         if self.events:
-            self._facts.append((tenant, self._fact(kind, name, row=row, until=until, note=note)))
+            self._events.append((tenant, self._event(kind, name, row=row, until=until, note=note)))
 
-    def _fact(
+    def _event(
         self,
         kind: EventKind,
         name: tuple[str, str, str],
@@ -309,47 +322,47 @@ class Step(Overlay):
 
     @property
     def wrote(self) -> bool:
-        return bool(self._facts) or self.changed
+        return bool(self._events) or self.changed
 
     def flush(self) -> None:
         """Hands all writes over to the transaction."""
-        self._write_facts()
-        self._ring()
+        self._write_events()
+        self._notify()
         self.hand_over()
         since = whole(self.at.version)
         for line in self.pointed:
             for key in self.keys.pointers(*line):
-                self.tr.byte_min(
-                    key, since
-                )  # The earliest stays: no two conflict, and none is lost.
+                # The earliest version stays: no two steps conflict, and none is lost.
+                self.tr.byte_min(key, since)
 
-    def _write_facts(self) -> None:
-        """Writes the facts in runs, each under the place of its last one; numbered later."""
-        run: list[tuple[Any, ...]] = []
-        size, last = 0, len(self._facts) - 1
-        for place, (tenant, fact) in enumerate(self._facts):
-            run.append(fact)
-            size += 64 + len(fact[2]) + len(fact[8] or "") + len(self.by or "")
-            ends = place == last or self._facts[place + 1][0] != tenant
+    def _write_events(self) -> None:
+        """Writes the events in batches of one tenant, each under the place of its last event."""
+        batch: list[tuple[Any, ...]] = []
+        size, last = 0, len(self._events) - 1
+        for place, (tenant, event) in enumerate(self._events):
+            batch.append(event)
+            size += 64 + len(event[2]) + len(event[8] or "") + len(self.by or "")
+            ends = place == last or self._events[place + 1][0] != tenant
             if ends or size > EVENT_BYTES_MAX:
                 stamp = PENDING + place.to_bytes(2, "big")
-                self.put(self.keys.all(Space.INBOX, stamp), pack((tenant, run)))
-                run, size = [], 0
+                self.put(self.keys.all(Space.INBOX, stamp), pack((tenant, batch)))
+                self.batches += 1
+                batch, size = [], 0
 
-    def _ring(self) -> None:
-        """Rings the bells that sleepers of other processes watch."""
-        names = {bell_of(queue) for _, queue in self.lines}
+    def _notify(self) -> None:
+        """Adds to the counters that other processes watch for their sleepers."""
+        names = {topic_of(queue) for _, queue in self.lines}
         if names:
-            names.add(BELL_LINES)
+            names.add(TOPIC_LINES)
         if self.ended:
-            names.add(BELL_ENDS)
-        if self._facts:
-            names.add(BELL_NEWS)
+            names.add(TOPIC_ENDS)
+        if self._events:
+            names.add(TOPIC_NEWS)
         for name in names:
-            self.add(self.keys.all(Space.BELLS, text(name)), 1)
+            self.add(self.keys.all(Space.WAKEUPS, text(name)), 1)
 
     def mark(self, mark: bytes, tried: bytes) -> None:
-        """Makes this step one that is done once, however often it is tried."""
+        """Marks the call as done, so that it is done once, however often it is tried."""
         self.tr.add_read_conflict_key(mark)
         self.tr.set(mark, tried)
 
@@ -362,8 +375,8 @@ def mark_key(keys: Keys, version: int, nonce: bytes) -> bytes:
     return keys.all(Space.MARKS, whole(version), nonce)
 
 
-class Entry(msgspec.Struct, array_like=True):
-    """A run of facts, as stored."""
+class EventBatch(msgspec.Struct, array_like=True):
+    """Consecutive events of one tenant, as stored."""
 
     tenant: str
-    facts: list[Any]
+    events: list[Any]

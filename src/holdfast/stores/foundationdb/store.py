@@ -1,7 +1,7 @@
-"""The FoundationDB store: for those who outgrow one machine. Layout and rules: `layout.py`.
+"""The FoundationDB store, for those who outgrow one machine. `layout.py` draws its keys.
 
-Each verb is a step (`step.py`): a transaction that Python fills by the same pure rules as memory
-and SQLite, tried again while others are in the way, and done once (`runner.py`).
+Each verb is a step (`step.py`): one transaction that Python fills by the same pure rules as memory
+and SQLite. It is repeated after a conflict, and done only once (`runner.py`).
 """
 
 from __future__ import annotations
@@ -10,25 +10,14 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from time import monotonic
 from typing import Any, TypeVar
 
-from holdfast.clock import Clock, Micros, micros
-from holdfast.errors import NOT_OPEN, InvalidInput, StoreError, StoreUnavailable, TenantFull
-from holdfast.job import By, Lease, NewJob
-from holdfast.lifecycle import Transition
-from holdfast.limits import (
-    BATCH_MAX,
-    CHANGE_MAX,
-    CLAIM_MAX,
-    EXCLUDE_MAX,
-    EXPIRED_MAX,
-    PAGE_MAX,
-    PRUNE_MAX,
-    REPAIR_MAX,
-    within,
-)
-from holdfast.scope import Explanation, ScopeKind, slot_scope_of
+from holdfast.core.bounds import PAGE_MAX
+from holdfast.core.clock import Clock, Micros, micros
+from holdfast.core.errors import NOT_OPEN, InvalidInput, StoreError, StoreUnavailable, TenantFull
+from holdfast.core.job import By, Lease, NewJob
+from holdfast.core.lifecycle import Transition
+from holdfast.core.scope import Explanation, ScopeKind, slot_scope_of
 from holdfast.store import (
     Acked,
     Canceled,
@@ -52,49 +41,48 @@ from holdfast.store import (
     Tally,
     Watch,
 )
-from holdfast.stores.bell import Bell
-from holdfast.stores.foundationdb import (
-    claims,
-    counting,
-    explain,
-    journey,
-    log,
-    migrate,
-    names,
-    recounting,
-    sight,
-    sorting,
-    upkeep,
-    will,
-)
+from holdfast.stores.foundationdb import maintenance, migrate
+from holdfast.stores.foundationdb.ack import ack_jobs, ask_jobs
 from holdfast.stores.foundationdb.binding import open_database, require
-from holdfast.stores.foundationdb.claiming import Claiming, mend
+from holdfast.stores.foundationdb.cancel import cancel_jobs
+from holdfast.stores.foundationdb.change import change_jobs
+from holdfast.stores.foundationdb.claim import ClaimRun
+from holdfast.stores.foundationdb.claim_sharing import Claimers, leave
 from holdfast.stores.foundationdb.clock import Time
+from holdfast.stores.foundationdb.count import Asked, count_jobs
 from holdfast.stores.foundationdb.directory import Directories
+from holdfast.stores.foundationdb.enqueue import ask_enqueue, enqueue_jobs, split
+from holdfast.stores.foundationdb.events import BATCHES_MAX, number_events, read_events
+from holdfast.stores.foundationdb.explain import explain_job
+from holdfast.stores.foundationdb.extend import extend_leases
+from holdfast.stores.foundationdb.fairness import Turns
+from holdfast.stores.foundationdb.find import find_jobs
+from holdfast.stores.foundationdb.holds import list_holds, prune_holds, take_holds
 from holdfast.stores.foundationdb.layout import Keys
+from holdfast.stores.foundationdb.limits_groups import has_marks, regroup
+from holdfast.stores.foundationdb.maintenance_sweep import Sweep
+from holdfast.stores.foundationdb.notify import Watches, soonest
 from holdfast.stores.foundationdb.options import Options, parse
-from holdfast.stores.foundationdb.rules import Known
+from holdfast.stores.foundationdb.recount import recount as correct_counts
 from holdfast.stores.foundationdb.runner import Ahead, Runner, Work
+from holdfast.stores.foundationdb.scope_cache import ScopeCache
+from holdfast.stores.foundationdb.settings import list_settings, put_settings
 from holdfast.stores.foundationdb.step import Step
-from holdfast.stores.foundationdb.sweep import Sweep
-from holdfast.stores.foundationdb.turns import Turns, leave
-from holdfast.stores.foundationdb.wakeup import Doorbell
+from holdfast.stores.notifier import Notifier
 
 T = TypeVar("T")
 
-CHANGE_LOOKS_MAX = 5000
-"""Jobs that one transaction of a change looks at."""
-COUNT_PASSES_MAX = 1000
-"""Steps that make due jobs ready before they are counted."""
 LAPSED_PASSES_MAX = 200
-"""Steps that drop lapsed holds before a tenant is told that it has too many."""
+"""Steps that delete lapsed holds before a tenant is told that it has too many."""
 SWEEPS_MAX = 10
-"""Steps of a prune that clear away what nothing ends of itself."""
+"""Steps of a prune that delete keys which no verb deletes."""
+NUMBER_AFTER = 200
+"""Batches of events that a store writes before it numbers those that are there."""
 
 
 def signed(by: By | None, work: Work[T]) -> Work[T]:
-    """The work, whose facts say who wanted it."""
-    words = None if by is None else by.checked().words
+    """The work, whose events say who wanted it."""
+    words = None if by is None else by.words
 
     async def signs(step: Step) -> T:
         step.by = words
@@ -106,18 +94,20 @@ def signed(by: By | None, work: Work[T]) -> Work[T]:
 class FoundationStore:
     """Any thread that runs an event loop may call; a verb returns after its commit.
 
-    `database` is given by tests, which have an engine of their own; else the cluster file's.
+    Tests give a `database`, that of an engine of their own; else the cluster file names it.
     """
 
     def __init__(self, options: Options, clock: Clock | None = None, database: Any = None) -> None:
         self.options = options
         self._database = database
         self._time = Time(clock, micros(options.grace_s))
-        self._known = Known()
+        self._cache = ScopeCache()
         self._turns = Turns()
+        self._claimers = Claimers()
+        self._unnumbered = 0
         self._sweep = Sweep()
-        self._bell = Bell()
-        self._doorbell: Doorbell | None = None
+        self._notifier = Notifier()
+        self._watches: Watches | None = None
         self._runner: Runner | None = None
         self._owner = 0
         self.capabilities = Capabilities(
@@ -145,7 +135,7 @@ class FoundationStore:
         if self._runner is not None and self._owner == os.getpid():
             return
         database = open_database(self.options) if self._database is None else self._database
-        runner = Runner(database, self.options, self._time)
+        runner = Runner(database, self.options, self._time, self._cache)
         runner.keys = Keys(await self._prefix(runner))
         if self.options.migrate == "auto":
             await migrate.migrate(runner)
@@ -153,12 +143,13 @@ class FoundationStore:
         runner.first = await runner.write(lambda step: migrate.open_format(step, place))
         runner.check = migrate.check
         self._owner = os.getpid()
-        self._bell = Bell()  # A new one: after a fork the old one's lock may be held for ever.
-        self._doorbell = Doorbell(database, runner.keys, self._bell, self.options.timeout_s)
+        # A new one: after a fork the lock of the old one may be held for ever.
+        self._notifier = Notifier()
+        self._watches = Watches(database, runner.keys, self._notifier, self.options.timeout_s)
         self._runner = runner
 
     async def _prefix(self, runner: Runner) -> bytes:
-        """What all keys begin with."""
+        """The prefix of all keys."""
         options = self.options
         if options.prefix is not None:
             return options.prefix.encode() + b"\0"
@@ -168,126 +159,96 @@ class FoundationStore:
 
     async def close(self) -> None:
         runner, self._runner = self._runner, None
-        doorbell, self._doorbell = self._doorbell, None
+        watches, self._watches = self._watches, None
         if runner is None or self._owner != os.getpid():
             return
-        if doorbell is not None:
-            doorbell.close()
-        self._bell.ring_all()
-        with suppress(StoreError):  # Names fade by themselves, only later.
-            await runner.write(partial(leave, turns=self._turns))
+        if watches is not None:
+            watches.close()
+        self._notifier.notify_all()
+        with suppress(StoreError):  # The names lapse by themselves, only later.
+            await runner.write(partial(leave, claimers=self._claimers))
 
     async def migrate(self) -> int:
         database = open_database(self.options) if self._database is None else self._database
-        runner = Runner(database, self.options, self._time)
+        runner = Runner(database, self.options, self._time, self._cache)
         runner.keys = Keys(await self._prefix(runner))
         return await migrate.migrate(runner)
 
-    # -- journey ---------------------------------------------------------------------------------
+    # -- life of a job ---------------------------------------------------------------------------
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        within("jobs", len(jobs), BATCH_MAX)
+        self._open()
         answers: list[Enqueued] = []
-        for some in journey.batches(jobs):
+        for batch in split(jobs):
             answers += await self._write(
-                partial(journey.enqueue, known=self._known, jobs=some),
-                partial(journey.ask_enqueue, jobs=some),
+                partial(enqueue_jobs, jobs=batch), partial(ask_enqueue, jobs=batch)
             )
-        if not jobs:
-            self._open()
         return answers
 
     async def enqueue_using(self, connection: Any, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        """In the caller's own transaction, a `Transaction` of the binding: the caller commits it,
-        and tries it again; the ids find the first try then.
+        """In the caller's own transaction, a `Transaction` of the binding. The caller commits it,
+        and repeats it; the ids find the jobs of the first try then.
         """
-        within("jobs", len(jobs), BATCH_MAX)
         if not hasattr(connection, "set_versionstamped_key"):
             kind = f"{type(connection).__module__}.{type(connection).__qualname__}"
             why = f"is a {kind}; must be a Transaction of the package foundationdb"
             raise InvalidInput(field="using", why=why)
-        ahead = partial(journey.ask_enqueue, jobs=jobs, believe=False)
         runner = self._open()
-        step = await runner.joined(connection, ahead)
-        answers = await runner.checked(
-            step, lambda step: journey.enqueue(step, self._known, jobs, believe=False)
-        )
+        step = await runner.joined(connection, partial(ask_enqueue, jobs=jobs, trust_new=False))
+        answers = await runner.checked(step, partial(enqueue_jobs, jobs=jobs, trust_new=False))
         await step.conclude()
         step.flush()
         return answers
 
     async def claim(self, claim: Claim) -> list[Lease]:
-        within("limit", claim.limit, CLAIM_MAX)
-        within("exclude_groups", len(claim.exclude_groups), EXCLUDE_MAX)
-        return await Claiming(claim, self._write, self._turns, self._known).run()
+        return await ClaimRun(claim, self._write, self._turns, self._claimers).run()
 
     async def extend(self, extensions: Sequence[Extension]) -> list[Extended]:
-        within("extensions", len(extensions), BATCH_MAX)
         return await self._write(
-            lambda step: journey.extend(step, extensions),
+            partial(extend_leases, extensions=extensions),
             lambda step: step.ask_rows((each.tenant, each.id) for each in extensions),
         )
 
     async def ack(self, transitions: Sequence[Transition]) -> list[Acked]:
-        within("transitions", len(transitions), BATCH_MAX)
         return await self._write(
-            lambda step: journey.ack(step, self._known, transitions),
-            lambda step: journey.ask_acts(step, transitions),
+            partial(ack_jobs, transitions=transitions), partial(ask_jobs, jobs=transitions)
         )
 
-    # -- will ------------------------------------------------------------------------------------
-
     async def cancel(self, refs: Sequence[Ref], *, by: By | None = None) -> list[Canceled]:
-        within("refs", len(refs), BATCH_MAX)
         return await self._write(
-            signed(by, lambda step: will.cancel(step, self._known, refs)),
-            lambda step: journey.ask_acts(step, refs),
+            signed(by, partial(cancel_jobs, refs=refs)), partial(ask_jobs, jobs=refs)
         )
 
     async def change(self, change: Change) -> Changed:
-        within("limit", change.limit, CHANGE_MAX)
-        sight.bounded(change.select)
-        return await self._write(
-            signed(change.by, lambda step: will.change(step, self._known, change, CHANGE_LOOKS_MAX))
-        )
+        return await self._write(signed(change.by, partial(change_jobs, change=change)))
 
-    # -- upkeep ----------------------------------------------------------------------------------
+    # -- maintenance -----------------------------------------------------------------------------
 
     async def expired(self, limit: int) -> list[Lapsed]:
-        within("limit", limit, EXPIRED_MAX)
-        return await self._open().read(lambda step: upkeep.expired(step, limit))
+        return await self._open().read(partial(maintenance.expired_jobs, limit=limit))
 
     async def prune(self, limit: int, events_keep_us: Micros) -> Pruned:
-        within("limit", limit, PRUNE_MAX)
-        await self._number()
-        await self._sort()
+        while await self._write(number_events) >= BATCHES_MAX:
+            continue
+        await self._regroup()
         for _ in range(SWEEPS_MAX):
-            if not await self._write(self._sweep.on):
+            if not await self._write(self._sweep.run):
                 break
         jobs = events = 0
         while limit:
             left = limit - max(jobs, events)
             part = await self._write(
-                partial(upkeep.prune, known=self._known, limit=left, events_keep_us=events_keep_us)
+                partial(maintenance.prune, limit=left, events_keep_us=events_keep_us)
             )
             jobs, events = jobs + part.jobs, events + part.events
             if not part.more or max(jobs, events) >= limit:
                 return Pruned(jobs, events, part.more)
         return Pruned(0, 0, more=True)
 
-    # -- sight -----------------------------------------------------------------------------------
+    # -- reads -----------------------------------------------------------------------------------
 
     async def find(self, find: Find) -> Page:
-        within("limit", find.limit, PAGE_MAX)
-        sight.bounded(find.select)
-        runner = self._open()
-        if find.limit == 0:
-            return Page([], find.after)
-        finding, ends = sight.Finding(find), monotonic() + sight.FIND_S
-        while (page := await runner.read(finding.look)) is None:
-            if monotonic() >= ends:
-                return finding.short()
-        return page
+        return await find_jobs(self._open(), find)
 
     async def count(
         self,
@@ -299,44 +260,19 @@ class FoundationStore:
         limit: int = PAGE_MAX,
         recount: bool = False,
     ) -> list[Tally]:
-        within("limit", limit, PAGE_MAX)
-        if await self._open().read(claims.due):  # A due job is seen as enqueued.
-            for _ in range(COUNT_PASSES_MAX):
-                if await self._write(partial(claims.promote, known=self._known)) < REPAIR_MAX:
-                    break
-        correction = await self._recount() if recount else 0
-        asked = counting.Asked(tenant=tenant, by=by, part=part, after=after, limit=limit)
-        return await self._open().read(lambda step: counting.count(step, asked, correction))
-
-    async def _recount(self) -> int:
-        place: bytes | None = b""
-        off, large = 0, list[str]()
-        while place is not None:
-            part = await self._write(partial(recounting.recount, place=place))
-            place, off = part.place, off + part.off
-            large += part.large
-        if large:
-            off += await self._write(partial(recounting.recount_held, tenants=tuple(large)))
-        return off
+        correction = await correct_counts(self._write) if recount else 0
+        asked = Asked(tenant=tenant, by=by, part=part, after=after, limit=limit)
+        return await self._open().read(partial(count_jobs, asked=asked, correction=correction))
 
     async def explain(self, ref: Ref) -> Explanation:
-        if await self._open().read(claims.overdue):  # What a claim would do first is no gate.
-            await mend(self._write, self._known)
-        return await self._open().read(lambda step: explain.explain(step, self._known, ref))
+        return await self._open().read(partial(explain_job, ref=ref))
 
     async def events(
         self, tenant: str | None, after: int, limit: int, job_id: str | None = None
     ) -> EventPage:
-        within("limit", limit, PAGE_MAX)
-        await self._number()
-        return await self._open().read(lambda step: log.page(step, tenant, after, limit, job_id))
+        return await self._open().read(lambda step: read_events(step, tenant, after, limit, job_id))
 
-    async def _number(self) -> None:
-        """Numbers the facts that are there now."""
-        while await self._write(log.number) >= log.RUNS_MAX:
-            continue
-
-    # -- names -----------------------------------------------------------------------------------
+    # -- settings and holds ----------------------------------------------------------------------
 
     async def settings(
         self,
@@ -347,25 +283,16 @@ class FoundationStore:
         limit: int = PAGE_MAX,
         by: By | None = None,
     ) -> list[Setting]:
-        within("puts", len(puts), BATCH_MAX)
-        within("limit", limit, PAGE_MAX)
-        puts = [put.checked() for put in puts]
-        answer: list[Setting] = []
+        runner, answer = self._open(), list[Setting]()
         if puts:
-            answer = await self._write(signed(by, lambda step: names.put(step, self._known, puts)))
-            await self._sort()
-        runner = self._open()
-        if under is None:
-            return answer
-        listing = names.Listing(under, after, limit)
-        while limit and not await runner.read(listing.look_at_settings):
-            continue
-        return listing.settings
+            answer = await self._write(signed(by, partial(put_settings, puts=puts)))
+            await self._regroup()
+        return answer if under is None else await list_settings(runner, under, after, limit)
 
-    async def _sort(self) -> None:
-        """Sorts the groups whose rules have changed, to the end."""
-        while await self._open().read(sorting.waits):
-            await self._write(partial(sorting.go_on, known=self._known))
+    async def _regroup(self) -> None:
+        """Regroups the jobs of groups whose settings have changed, to the end."""
+        while await self._open().read(has_marks):
+            await self._write(regroup)
 
     async def hold(
         self,
@@ -375,29 +302,20 @@ class FoundationStore:
         after: str = "",
         limit: int = PAGE_MAX,
     ) -> list[Hold]:
-        within("takes", len(takes), BATCH_MAX)
-        within("limit", limit, PAGE_MAX)
-        takes = [one.checked() for one in takes]
         for one in takes:
             slot_scope_of(one.name)  # Refused before anything is changed.
-        held = await self._take(takes) if takes else []
         runner = self._open()
-        if under is None:
-            return held
-        listing = names.Listing(under, after, limit)
-        while limit and not await runner.read(listing.look_at_holds):
-            continue
-        return listing.holds
+        held = await self._take(takes) if takes else []
+        return held if under is None else await list_holds(runner, under, after, limit)
 
     async def _take(self, takes: Sequence[Take]) -> list[Hold]:
-        """Takes names. Where a tenant seems to have too many slots, lapsed ones go first."""
-        work = partial(names.take, known=self._known, takes=takes)
-        held = await self._write(work)
+        """Takes names. If a tenant seems to have too many slots, lapsed ones are deleted first."""
+        held = await self._write(partial(take_holds, takes=takes))
         for _ in range(LAPSED_PASSES_MAX):
             if not isinstance(held, TenantFull):
                 return held
-            lapsed = await self._write(partial(names.prune, limit=PAGE_MAX))
-            held = await self._write(work)
+            lapsed = await self._write(partial(prune_holds, limit=PAGE_MAX))
+            held = await self._write(partial(take_holds, takes=takes))
             if not lapsed:
                 break
         if isinstance(held, TenantFull):
@@ -407,12 +325,12 @@ class FoundationStore:
     # -- wait ------------------------------------------------------------------------------------
 
     async def wait(self, watch: Watch, timeout_s: float) -> None:
-        runner, doorbell = self._open(), self._doorbell
-        assert doorbell is not None
-        with self._bell.listen(watch) as ear:
-            most = await doorbell.listen(watch)
-            delay = await runner.read(lambda step: claims.soonest(step, self._known, watch))
-            await ear.sleep(min(timeout_s, most, delay))
+        runner, watches = self._open(), self._watches
+        assert watches is not None
+        with self._notifier.listen(watch) as listener:
+            most = await watches.listen(watch)
+            delay = await runner.read(partial(soonest, watch=watch))
+            await listener.sleep(min(timeout_s, most, delay))
 
     # -- inside ----------------------------------------------------------------------------------
 
@@ -424,9 +342,16 @@ class FoundationStore:
         return self._runner
 
     async def _write(self, work: Work[T], ahead: Ahead | None = None) -> T:
-        return await self._open().write(work, self._ring, ahead)
+        runner = self._open()
+        answer = await runner.write(work, self._committed, ahead)
+        if self._unnumbered >= NUMBER_AFTER:
+            # So that readers, which write nothing, find few batches to count through.
+            self._unnumbered = 0
+            await runner.try_once(number_events)
+        return answer
 
-    def _ring(self, step: Step) -> None:
-        """Tells the sleepers of this process what a step has done."""
+    def _committed(self, step: Step) -> None:
+        """Wakes the sleepers of this process after a commit."""
+        self._unnumbered += step.batches
         if step.lines or step.ended:
-            self._bell.ring(step.lines, step.ended)
+            self._notifier.notify(step.lines, step.ended)

@@ -1,22 +1,26 @@
 """What the memory store keeps, and in which order it can be reached.
 
-    rows    (tenant, id) -> Row                    every job
-    order   [seq, ...]                             first-enqueue order, for pages
-    lines   (tenant, queue) -> (-priority, seq)      ready jobs; see lines.py
-    claims  nonce -> jobs                          claims of the last minute; see repeats.py
-    groups  Scope -> Group                         jobs of groups wait there; see groups.py
-    gates   limits, rates, pauses, slots           see gates.py
-    reopen  heap(instant, Scope)                   when a rate or a slot lets a scope go on
-    due     heap(run_at)                           scheduled and retrying jobs
-    leases  heap(lease_until)                      held jobs
-    spent   heap(lease_until)                      lapsed with no attempts left: upkeep's to fail
-    ttl     heap(expires_at)                       jobs with a time to live
-    finished heap(keep_until)                      terminal jobs until pruned
-    keys    (tenant, queue, type, key) -> KeyHold  idempotency
-    events  deque(Event)                           newest EVENTS_MAX facts
+    rows      (tenant, id) -> Row                     every job
+    by_seq    seq -> Row                              the same
+    order     [seq, ...]                              first-enqueue order, for pages
+    lines     (tenant, queue) -> (-priority, seq)     ready jobs; see fairness.py
+    claims    nonce -> jobs                           of the last minute; see claim_repeat.py
+    groups    Scope -> Group                          see limits_groups.py
+    limits    settings, rates, slots                  see limits.py
+    counts    (tenant, queue) -> jobs by state        also `tenants` and `Group.counts`
+    reopen    heap(instant, Scope)                    when a rate or a slot gives a scope room again
+    due       heap(run_at)                            scheduled and retrying jobs
+    leases    heap(lease_until)                       held jobs
+    spent     heap(lease_until)                       lapsed, with no attempts left
+    ttl       heap(expires_at)                        jobs with a time to live
+    finished  heap(keep_until)                        terminal jobs until pruned
+    ages      (tenant, queue) -> heap(run_at)         enqueued jobs: how long the oldest waits
+    keys      (tenant, queue, type, key) -> KeyHold   see idempotency.py
+    events    deque(Event)                            the newest EVENTS_MAX; see events.py
 
-A heap entry is (instant, seq, stamp). It is stale, and dropped when met, unless the row's stamp is
-the same: every change of a row's place gives it a new stamp, so nothing is ever searched for.
+A heap entry is (instant, seq, stamp). It is stale unless the row's stamp is the same: every move of
+a row gives it a new stamp, so nothing is ever searched for. Writes drop the stale entries that they
+meet; reads skip them.
 """
 
 from __future__ import annotations
@@ -25,50 +29,51 @@ import heapq
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator
+from itertools import takewhile
 
-from holdfast.clock import Micros
-from holdfast.job import TERMINAL, NewJob, State
-from holdfast.scope import Rate, Scope, ScopeKind
-from holdfast.stores.bell import Line
-from holdfast.stores.memory.ages import Ages
-from holdfast.stores.memory.gates import Gates, queue_scope, tenant_scope
-from holdfast.stores.memory.groups import Group
-from holdfast.stores.memory.keys import Keys
-from holdfast.stores.memory.lines import Entry, Lines
-from holdfast.stores.memory.log import Log
-from holdfast.stores.memory.repeats import Claims
-from holdfast.stores.memory.rows import Row, alive
+from holdfast.core.clock import Micros
+from holdfast.core.job import TERMINAL, NewJob, State
+from holdfast.core.scope import Rate, Scope, ScopeKind
+from holdfast.stores.memory.claim_repeat import ClaimHistory
+from holdfast.stores.memory.events import EventLog
+from holdfast.stores.memory.fairness import Entry, Lines
+from holdfast.stores.memory.idempotency import Keys
+from holdfast.stores.memory.limits import Limits, queue_scope
+from holdfast.stores.memory.limits_groups import Group
+from holdfast.stores.memory.rows import Row, ordered
+from holdfast.stores.notifier import Line
 
+ALIVE = frozenset(State) - TERMINAL
 NONE: Counter[State] = Counter()
+STALE_AGES = 1024
+"""Stale entries of a line's ages that are kept at least."""
 
 
-class Tables(Ages, Keys, Log):
+class Tables(Keys, EventLog):
     """The rows and their indexes, kept in step."""
 
     def __init__(self) -> None:
-        Ages.__init__(self)
         Keys.__init__(self)
-        Log.__init__(self)
-        self.now: Micros = 0
-        """The instant of the step that is under way."""
+        EventLog.__init__(self)
+        self.by_seq: dict[int, Row] = {}
         self.order: list[int] = []
         self.lines = Lines()
-        self.claims = Claims()
+        self.claims = ClaimHistory()
         self.groups: dict[Scope, Group] = {}
-        self.gates = Gates(self.running)
+        self.limits = Limits(self.running)
         self.counts: dict[Line, Counter[State]] = {}
         self.tenants: dict[str, Counter[State]] = {}
         self.queues: Counter[str] = Counter()
-        self.named_groups: Counter[str] = Counter()
+        self.groups_of: Counter[str] = Counter()
         self.bytes: Counter[str] = Counter()
         self.reopen: list[tuple[Micros, Scope]] = []
-        self._reopening: dict[Scope, Micros] = {}
+        self._reopens: dict[Scope, Micros] = {}
         self.due: list[Entry] = []
         self.leases: list[Entry] = []
         self.spent: list[Entry] = []
         self.ttl: list[Entry] = []
         self.finished: list[Entry] = []
-        self._ended: dict[Line, tuple[int, int]] = {}  # Jobs and bytes not yet in the counts.
+        self.ages: dict[Line, list[Entry]] = {}
         self._seq = 0
 
     # -- rows ------------------------------------------------------------------------------------
@@ -83,7 +88,7 @@ class Tables(Ages, Keys, Log):
             heapq.heappush(self.ttl, (row.expires_at, row.seq, 0))
         row.counters = self._counters(row)
         if row.group is not None:
-            self.groups[row.group].joins(row.seq)
+            self.groups[row.group].join(row.seq)
         self.place(row)
         return row
 
@@ -91,108 +96,86 @@ class Tables(Ages, Keys, Log):
         del self.rows[row.new.tenant, row.new.id]
         del self.by_seq[row.seq]
         row.stamp += 1
-        self._ungrant(row)
-        self._recount(row, None)
+        if row.group is not None:
+            self._ungrant(row, row.group)
+        self._count(row, None)
         self.release_key(row, now)
-        self._tidy()
+        if len(self.order) > 64 + 2 * len(self.by_seq):
+            self.order = list(self.by_seq)
 
     def place(self, row: Row) -> None:
-        """Puts the row where its state belongs; what pointed to it before is stale from now on."""
+        """Indexes the row by its state; what pointed to it before is stale from now on."""
         row.stamp += 1
-        state = row.state
-        if row.group is not None:
-            self._ungrant(row)
-        if state is State.ENQUEUED:
-            self.age(row, self.counts[row.line][State.ENQUEUED])
-            if row.new.group is None:
-                self.lines.push(row.line, row.rank)
-            else:
-                self._wait(row)
-        elif state is State.PROCESSING:
+        state, group = row.state, row.group
+        if group is not None:
+            self._ungrant(row, group)
+        if state is State.PROCESSING:
             assert row.lease_until is not None
             heapq.heappush(self.leases, (row.lease_until, row.seq, row.stamp))
+        elif state is State.ENQUEUED:
+            self._age(row)
+            if group is None:
+                self.lines.push(row.line, row.rank)
+            else:
+                self._wait(row, group)
+                self.grant(group, row.new.queue)
         elif state in TERMINAL:
-            assert row.finished_at is not None
             heapq.heappush(self.finished, (row.keep_until, row.seq, row.stamp))
         else:
             heapq.heappush(self.due, (row.run_at, row.seq, row.stamp))
             self.lines.woken.add(row.line)  # It may be due before what a sleeper waits for.
-        self._recount(row, state)
+        self._count(row, state)
 
-    def hold(self, row: Row) -> None:
-        """Places a row without a group that was leased; `count_held` counts it with the others."""
-        row.stamp += 1
-        row.counted = State.PROCESSING
-        assert row.lease_until is not None
-        heapq.heappush(self.leases, (row.lease_until, row.seq, row.stamp))
-
-    def end(self, row: Row) -> None:
-        """Drops a held row without a group; `count_ended` counts it with the others."""
-        del self.rows[row.new.tenant, row.new.id]
-        del self.by_seq[row.seq]
-        row.stamp += 1
-        number, size = self._ended.get(row.line, (0, 0))
-        self._ended[row.line] = number + 1, size + row.size
-
-    def count_ended(self) -> None:
-        """Counts what `end` dropped, and lets go on what waited for its place."""
-        for line, (number, size) in self._ended.items():
-            for counter in (self.counts[line], self.tenants[line[0]]):
-                counter[State.PROCESSING] -= number
-            self.bytes[line[0]] -= size
-            for other in self.lines.resting_of(line[0]):
-                self.refresh(other)
-        self._ended.clear()
-        self._tidy()
-
-    def _tidy(self) -> None:
-        if len(self.order) > 64 + 2 * len(self.by_seq):
-            self.order = list(self.by_seq)
-
-    def count_held(self, line: Line, number: int) -> None:
-        """Counts jobs without a group that were leased from a line."""
-        self.gates.spend(line, number, self.now)
-        for counter in (self.counts[line], self.tenants[line[0]]):
-            counter[State.ENQUEUED] -= number
-            counter[State.PROCESSING] += number
-
-    def forget(self) -> None:
-        """Drops the counters of lines, tenants and groups that have no jobs left."""
-        self.counts = {line: counts for line, counts in self.counts.items() if +counts}
-        self.tenants = {name: counts for name, counts in self.tenants.items() if +counts}
-        self.groups = {scope: group for scope, group in self.groups.items() if +group.counts}
-        self.ages = {line: ages for line, ages in self.ages.items() if line in self.counts}
-        self.queues = Counter(tenant for tenant, _ in self.counts)
-        self.named_groups = Counter(scope.tenant for scope in self.groups)
-
-    def leave(self, row: Row) -> None:
+    def retire(self, row: Row) -> None:
         """Takes a job out of its line that is past its time to live: upkeep will fail it."""
-        self._ungrant(row)
-        if (scope := row.group) is not None:
-            self.grant(scope, row.new.queue)
+        if row.group is not None:
+            self._ungrant(row, row.group)
+            self.grant(row.group, row.new.queue)
+
+    def current(self, entry: Entry) -> Row | None:
+        """The row that an entry of a line or a heap points to; None if it is stale."""
+        row = self.by_seq.get(entry[1])
+        return row if row is not None and row.stamp == entry[2] else None
+
+    def past(self, heap: list[Entry]) -> Iterator[tuple[Micros, Row]]:
+        """The rows of a heap whose instant has come, the earliest first. Changes nothing."""
+        for entry in takewhile(lambda entry: entry[0] <= self.now, ordered(heap)):
+            row = self.current(entry)
+            if row is not None:
+                yield entry[0], row
+
+    def pages(self, after: int | None, newest_first: bool) -> Iterator[Row]:
+        """Rows past a cursor, in or against first-enqueue order."""
+        order = self.order  # A deletion during the walk may put a shorter list in its place.
+        if newest_first:
+            end = len(order) if after is None else bisect_left(order, after)
+            seqs = iter(order[i] for i in range(end - 1, -1, -1))
+        else:
+            start = 0 if after is None else bisect_right(order, after)
+            seqs = iter(order[i] for i in range(start, len(order)))
+        return (row for seq in seqs if (row := self.by_seq.get(seq)) is not None)
 
     # -- counts ----------------------------------------------------------------------------------
 
-    def _recount(self, row: Row, state: State | None) -> None:
-        """Moves the row from one count to another, and lets go on what waited for its place."""
-        before, row.counted = row.counted, state
+    def _count(self, row: Row, state: State | None) -> None:
+        """Moves the row from one count to another, and uses the room that it leaves."""
+        before = row.counted
         if before is state:
             return
+        row.counted = state
         for counter in row.counters:
             if before is not None:
                 counter[before] -= 1
             if state is not None:
                 counter[state] += 1
-        lives = state is not None and state not in TERMINAL
-        lived = before is not None and before not in TERMINAL
+        lives, lived = state in ALIVE, before in ALIVE
         if lives is not lived:
             self.bytes[row.new.tenant] += row.size if lives else -row.size
-        if before is State.PROCESSING:
+        if before is State.PROCESSING and self.lines.resting:
             for line in self.lines.resting_of(row.new.tenant):
                 self.refresh(line)
-        scope = row.group
-        if scope is not None and lived and state is not State.PROCESSING:
-            self.grant_all(scope)  # A place is free, or an ordered group has a new head.
+        if row.group is not None and lived and state is not State.PROCESSING:
+            self.grant_all(row.group)  # There is room, or an ordered group has a new head.
 
     def _counters(self, row: Row) -> tuple[Counter[State], ...]:
         line, tenant, scope = row.line, row.new.tenant, row.group
@@ -205,7 +188,7 @@ class Tables(Ages, Keys, Log):
             return self.counts[line], self.tenants[tenant]
         if scope not in self.groups:
             self.groups[scope] = Group()
-            self.named_groups[tenant] += 1
+            self.groups_of[tenant] += 1
         return self.counts[line], self.tenants[tenant], self.groups[scope].counts
 
     def counted(self, scope: Scope) -> Counter[State]:
@@ -220,68 +203,69 @@ class Tables(Ages, Keys, Log):
     def running(self, scope: Scope) -> int:
         return self.counted(scope)[State.PROCESSING]
 
-    def holders(self, scope: Scope, most: int) -> list[str]:
-        """The ids of jobs that take a scope's places."""
-        found: list[str] = []
-        for _, seq, stamp in self.leases:
-            row = self.by_seq.get(seq)
-            if row is None or row.stamp != stamp or not row.inside(scope):
-                continue
-            found.append(row.new.id)
-            if len(found) == most:
-                break
-        return found
+    def forget_empty(self) -> None:
+        """Drops the counters of lines, tenants and groups that have no jobs left."""
+        self.counts = {line: counts for line, counts in self.counts.items() if +counts}
+        self.tenants = {name: counts for name, counts in self.tenants.items() if +counts}
+        self.groups = {scope: group for scope, group in self.groups.items() if +group.counts}
+        self.ages = {line: ages for line, ages in self.ages.items() if line in self.counts}
+        self.queues = Counter(tenant for tenant, _ in self.counts)
+        self.groups_of = Counter(scope.tenant for scope in self.groups)
 
-    def recount(self) -> int:
-        """Counts every row anew; returns how many held jobs the counts were off by."""
-        before = {line: counts[State.PROCESSING] for line, counts in self.counts.items()}
-        groups = [group.counts for group in self.groups.values()]
-        for counter in (*self.counts.values(), *self.tenants.values(), *groups):
-            counter.clear()
-        for row in self.rows.values():
-            for counter in row.counters:
-                counter[row.state] += 1
-        after = {line: counts[State.PROCESSING] for line, counts in self.counts.items()}
-        return sum(abs(after.get(line, 0) - before.get(line, 0)) for line in before | after)
+    def _age(self, row: Row) -> None:
+        """Remembers since when the row could run."""
+        ages = self.ages.get(row.line)
+        if ages is None:
+            ages = self.ages[row.line] = []
+        elif len(ages) > STALE_AGES and len(ages) > 4 * self.counts[row.line][State.ENQUEUED]:
+            ages[:] = [entry for entry in ages if self._waits(entry)]
+            heapq.heapify(ages)
+        heapq.heappush(ages, (row.run_at, row.seq, row.stamp))
 
-    def alive(self, tenant: str) -> int:
-        return alive(self.tenants.get(tenant, NONE))
+    def _waits(self, entry: Entry) -> bool:
+        row = self.by_seq.get(entry[1])
+        return row is not None and row.state is State.ENQUEUED and row.run_at == entry[0]
 
-    # -- gates -----------------------------------------------------------------------------------
+    def oldest(self, line: Line) -> Micros | None:
+        """Since when the longest-waiting enqueued job of a line could have run."""
+        ages = ordered(self.ages.get(line, []))
+        return next((entry[0] for entry in ages if self._waits(entry)), None)
+
+    # -- room of tenants and queues --------------------------------------------------------------
 
     def refresh(self, line: Line) -> None:
-        """Lets a line rest or go on, as its tenant and its queue allow now."""
+        """Lets a line rest or go on, by the room of its tenant and its queue now."""
         tenant, queue = line
-        if self.gates.line_room(tenant, queue, self.now) > 0:
+        if self.limits.line_room(tenant, queue, self.now) > 0:
             self.lines.resume(line)
             return
         self.lines.rest(line)
-        for scope in (tenant_scope(tenant), queue_scope(tenant, queue)):
-            self._reopen_later(scope, self.gates.of(scope).rate)
+        for scope in (Scope(tenant), queue_scope(tenant, queue)):
+            self._reopen_later(scope, self.limits.of(scope).rate)
 
     def _reopen_later(self, scope: Scope, rate: Rate | None) -> None:
-        at = self.gates.next_token(scope, rate, self.now)
+        at = self.limits.next_token(scope, rate, self.now)
         if at is not None:
             self.reopen_at(at, scope)
 
     def reopen_at(self, at: Micros, scope: Scope) -> None:
-        """Has the first repair from an instant on look at a scope; the earliest word counts."""
-        known = self._reopening.get(scope)
+        """Has the first claim from an instant on refresh a scope; the earliest instant counts."""
+        known = self._reopens.get(scope)
         if known is None or at < known:
-            self._reopening[scope] = at
+            self._reopens[scope] = at
             heapq.heappush(self.reopen, (at, scope))
 
-    def reopened(self) -> None:
-        """Looks at the scope whose instant has come; its lines and groups may go on."""
+    def reopen_next(self) -> None:
+        """Refreshes the scope whose instant has come."""
         at, scope = heapq.heappop(self.reopen)
-        if self._reopening.get(scope) == at:
-            del self._reopening[scope]
-        self.look(scope)
-        if slots := self.gates.live_slots(scope, self.now):
+        if self._reopens.get(scope) == at:
+            del self._reopens[scope]
+        self.refresh_scope(scope)
+        if slots := self.limits.live_slots(scope, self.now):
             self.reopen_at(min(slots.values()), scope)
 
-    def look(self, scope: Scope) -> None:
-        """Lets what waits in a scope go on or rest, as its places and tokens are now."""
+    def refresh_scope(self, scope: Scope) -> None:
+        """Lets the lines or the jobs of a scope go on or rest, by its room now."""
         if scope.kind is ScopeKind.GROUP:
             self.grant_all(scope)
         elif scope.kind is ScopeKind.QUEUE:
@@ -290,55 +274,46 @@ class Tables(Ages, Keys, Log):
             for line in self.lines.of(scope.tenant):
                 self.refresh(line)
 
-    def changed(self, scope: Scope) -> None:
+    def settings_changed(self, scope: Scope) -> None:
         """Applies new settings of a scope to all that waits in it."""
-        self.gates.bound(scope, self.gates.of(scope).rate, self.now)
+        self.limits.bound_bucket(scope, self.limits.of(scope).rate, self.now)
         if scope.kind is ScopeKind.GROUP:
-            self._regrant(scope)
+            self._regroup(scope)
         elif scope.kind is ScopeKind.QUEUE:
             for group, found in self.groups.items():
                 if group.tenant == scope.tenant and scope.part in found.parts:
-                    self.gates.bound(group, self.gates.group(group, scope.part).rate, self.now)
-                    self._regrant(group)
-        self.look(scope)
+                    rate = self.limits.group(group, scope.part).rate
+                    self.limits.bound_bucket(group, rate, self.now)
+                    self._regroup(group)
+        self.refresh_scope(scope)
 
-    # -- groups ----------------------------------------------------------------------------------
+    # -- room of groups --------------------------------------------------------------------------
 
     def head(self, group: Group) -> int | None:
         """The sequence of the group's first job that has not ended."""
-        while group.order:
-            row = self.by_seq.get(group.order[0])
+        for seq in ordered(group.order):
+            row = self.by_seq.get(seq)
             if row is not None and row.state not in TERMINAL:
-                return row.seq
-            heapq.heappop(group.order)
+                return seq
         return None
 
-    def _wait(self, row: Row) -> None:
-        scope = row.group
-        assert scope is not None
-        self._line_up(scope, row)
-        self.grant(scope, row.new.queue)
-
-    def wait_again(self, row: Row) -> None:
-        """Puts a granted job back: its group has no place for it after all."""
+    def wait_again(self, row: Row, scope: Scope) -> None:
+        """Puts a granted job back before its line: its group has no room for it after all."""
         row.stamp += 1
-        self._ungrant(row)
-        scope = row.group
-        assert scope is not None
-        self._line_up(scope, row)
-        self._reopen_later(scope, self.gates.group(scope, row.new.queue).rate)
+        self._ungrant(row, scope)
+        self._wait(row, scope)
+        self._reopen_later(scope, self.limits.group(scope, row.new.queue).rate)
 
-    def _line_up(self, scope: Scope, row: Row) -> None:
-        ordered = self.gates.group(scope, row.new.queue).ordered
-        rank = (0, row.seq, row.stamp) if ordered else row.rank
+    def _wait(self, row: Row, scope: Scope) -> None:
+        ordered_group = self.limits.group(scope, row.new.queue).ordered
+        rank = (0, row.seq, row.stamp) if ordered_group else row.rank
         heapq.heappush(self.groups[scope].part(row.new.queue).waiting, rank)
 
-    def _ungrant(self, row: Row) -> None:
-        if row.group is not None:
-            part = self.groups[row.group].part(row.new.queue)
-            part.granted.discard(row.seq)
-            if not part.granted:
-                part.worst = None
+    def _ungrant(self, row: Row, scope: Scope) -> None:
+        part = self.groups[scope].part(row.new.queue)
+        part.granted.discard(row.seq)
+        if not part.granted:
+            part.worst = None
 
     def grant_all(self, scope: Scope) -> None:
         group = self.groups.get(scope)
@@ -346,17 +321,17 @@ class Tables(Ages, Keys, Log):
             self.grant(scope, queue)
 
     def grant(self, scope: Scope, queue: str) -> None:
-        """Lets as many of a group's jobs into their line as it has room for, the first first."""
+        """Lets as many of a group's jobs into their line as it has room for, in their order."""
         group = self.groups[scope]
-        part, gate = group.part(queue), self.gates.group(scope, queue)
-        room = self.gates.group_room(scope, queue, self.now)
+        part, settings = group.part(queue), self.limits.group(scope, queue)
+        room = self.limits.group_room(scope, queue, self.now)
         while part.waiting:
             rank = part.waiting[0]
             row = self.current(rank)
             if row is None:
                 heapq.heappop(part.waiting)
                 continue
-            if gate.ordered and row.seq != self.head(group):
+            if settings.ordered and row.seq != self._drop_ended(group):
                 return
             before_another = part.worst is not None and rank < part.worst
             if room == 0 or (len(part.granted) >= room and not before_another):
@@ -367,10 +342,17 @@ class Tables(Ages, Keys, Log):
             self.lines.push(row.line, row.rank)
             self.refresh(row.line)
         if part.waiting:
-            self._reopen_later(scope, gate.rate)
+            self._reopen_later(scope, settings.rate)
 
-    def _regrant(self, scope: Scope) -> None:
-        """Sorts a group anew after its rules have changed."""
+    def _drop_ended(self, group: Group) -> int | None:
+        """The head of the group, once the ended jobs before it are dropped."""
+        head = self.head(group)
+        while group.order and group.order[0] != head:
+            heapq.heappop(group.order)
+        return head
+
+    def _regroup(self, scope: Scope) -> None:
+        """Sorts the waiting jobs of a group anew after its settings have changed."""
         group = self.groups.get(scope)
         if group is None:
             return
@@ -380,21 +362,5 @@ class Tables(Ages, Keys, Log):
             part.granted, part.worst, part.waiting = set(), None, []
             for row in rows:
                 row.stamp += 1
-                self._line_up(scope, row)
+                self._wait(row, scope)
         self.grant_all(scope)
-
-    def current(self, entry: Entry) -> Row | None:
-        """The row that an entry of a line or a heap points to; None if it is stale."""
-        row = self.by_seq.get(entry[1])
-        return row if row is not None and row.stamp == entry[2] else None
-
-    def pages(self, after: int | None, newest_first: bool) -> Iterator[Row]:
-        """Rows past a cursor, in or against first-enqueue order."""
-        order = self.order  # Deleting while walking may put a shorter list in its place.
-        if newest_first:
-            end = len(order) if after is None else bisect_left(order, after)
-            seqs = iter(order[i] for i in range(end - 1, -1, -1))
-        else:
-            start = 0 if after is None else bisect_right(order, after)
-            seqs = iter(order[i] for i in range(start, len(order)))
-        return (row for seq in seqs if (row := self.by_seq.get(seq)) is not None)

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
+from collections.abc import Iterator
+from typing import TypeVar
 
 import msgspec
 
-from holdfast.clock import Micros
-from holdfast.job import TERMINAL, JobRecord, NewJob, Reason, State
-from holdfast.lifecycle import seen
-from holdfast.redact import Redacted
-from holdfast.scope import Scope, ScopeKind
-from holdfast.stores.bell import Line
-from holdfast.stores.memory.bodies import fixed, own, size_of
-from holdfast.stores.memory.gates import group_scope
-from holdfast.stores.memory.lines import Entry
+from holdfast.core.clock import Micros
+from holdfast.core.job import TERMINAL, JobRecord, NewJob, Reason, State
+from holdfast.core.lifecycle import seen
+from holdfast.core.redact import Redacted
+from holdfast.core.scope import Scope
+from holdfast.stores.memory.fairness import Entry
+from holdfast.stores.memory.limits import group_scope, queue_scope
+from holdfast.stores.memory.payloads import fixed, own, size_of
+from holdfast.stores.notifier import Line
+
+T = TypeVar("T", int, Entry)
 
 
 class Row(Redacted, msgspec.Struct, gc=False):
-    """One job, mutable, seen only under the store's lock. Satisfies `lifecycle.Held`.
+    """One job, mutable, used only under the store's lock. Satisfies `lifecycle.Movable`.
 
-    It is part of no cycle, so the collector need not look at it.
+    It is part of no reference cycle, so the garbage collector need not track it.
     """
 
     new: NewJob
@@ -30,7 +35,7 @@ class Row(Redacted, msgspec.Struct, gc=False):
     size: int
     """Bytes of its payload."""
     shared: bool
-    """Nobody can change its payload in place, so all runs may have the same."""
+    """Its payload cannot be changed in place, so all runs may have the same object."""
     priority: int
     created_at: Micros
     updated_at: Micros
@@ -45,7 +50,7 @@ class Row(Redacted, msgspec.Struct, gc=False):
     misses: int = 0
     stamp: int = 0
     counted: State | None = None
-    """The state it is counted in; None while it is not."""
+    """The state in which it is counted; None while it is not."""
     token: str | None = None
     lease_until: Micros | None = None
     worker: str | None = None
@@ -59,8 +64,9 @@ class Row(Redacted, msgspec.Struct, gc=False):
     @classmethod
     def of(cls, new: NewJob, seq: int, now: Micros) -> Row:
         """A new job, at its enqueue."""
-        new = own(new)
         body = new.envelope.body
+        shared = fixed(body)
+        new = new if shared else own(new)
         run_at = new.run_at if new.run_at is not None else now + new.delay_us
         return cls(
             new,
@@ -68,7 +74,7 @@ class Row(Redacted, msgspec.Struct, gc=False):
             (new.tenant, new.queue),
             None if new.group is None else group_scope(new.tenant, new.group),
             size_of(body),
-            fixed(body),
+            shared,
             new.priority,
             now,
             now,
@@ -79,7 +85,7 @@ class Row(Redacted, msgspec.Struct, gc=False):
 
     @property
     def rank(self) -> Entry:
-        """Its place in its line."""
+        """Its entry in its line."""
         return -self.priority, self.seq, self.stamp
 
     @property
@@ -93,13 +99,21 @@ class Row(Redacted, msgspec.Struct, gc=False):
         keep = rules.keep_failed_us if self.state is State.FAILED else rules.keep_us
         return (self.finished_at or 0) + keep
 
-    def inside(self, scope: Scope) -> bool:
-        """Whether it belongs to the scope."""
+    @property
+    def scopes(self) -> tuple[Scope, ...]:
+        """Its tenant, its queue and its group."""
         tenant, queue = self.line
-        if tenant != scope.tenant:
-            return False
-        names = {ScopeKind.QUEUE: queue, ScopeKind.GROUP: self.new.group}
-        return scope.kind is ScopeKind.TENANT or names[scope.kind] == scope.part
+        own = (Scope(tenant), queue_scope(tenant, queue))
+        return own if self.group is None else (*own, self.group)
+
+    @property
+    def may_retry(self) -> bool:
+        """Whether it has attempts left."""
+        return self.attempt < self.max_attempts
+
+    def is_late(self, now: Micros) -> bool:
+        """Whether it is past its time to live."""
+        return self.expires_at is not None and self.expires_at <= now
 
     def record(self, now: Micros) -> JobRecord:
         new = self.new
@@ -139,3 +153,16 @@ class Row(Redacted, msgspec.Struct, gc=False):
 def alive(counts: Counter[State]) -> int:
     """How many of these jobs have not ended."""
     return sum(number for state, number in counts.items() if state not in TERMINAL)
+
+
+def ordered(heap: list[T]) -> Iterator[T]:
+    """The entries of a heap, the smallest first, without changing it. The cost is that of the
+    entries that are taken.
+    """
+    front = [(heap[0], 0)] if heap else []
+    while front:
+        entry, place = heapq.heappop(front)
+        yield entry
+        for child in (2 * place + 1, 2 * place + 2):
+            if child < len(heap):
+                heapq.heappush(front, (heap[child], child))

@@ -1,11 +1,11 @@
-"""Which idempotency keys this process has seen lately, so that new ones are taken without a look.
+"""Which idempotency keys this process has seen lately, so that new ones need no look-up.
 
 Challenge: most keys are new, and to find that out costs look-ups that find nothing.
 
-Pattern: two Bloom filters, the current one and the one before. A key that neither has was not
-enqueued here for a while: the server is told to insert first. The key may be taken all the same, by
-another process or long ago: then the insert meets it, and the server looks, as it does without the
-filter. So a filter that is wrong costs time, never a second job.
+Pattern: two Bloom filters, the current one and the one before. A key that is in neither was not
+enqueued here for a while, so the server inserts it without a look-up. The key may be taken all the
+same, by another process or long ago: then the insert conflicts, and the server looks it up. So a
+filter that is wrong costs time, never a second job.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from holdfast.errors import MissingExtra
-from holdfast.job import NewJob
-from holdfast.stores.postgres import statements as sql
+from holdfast.core.errors import MissingExtra
+from holdfast.core.job import NewJob
 
 if TYPE_CHECKING:
     from rbloom import Bloom
@@ -26,8 +25,6 @@ KEYS_MAX = 1_000_000
 """Of one filter, which takes 1.2 MB; a full one is replaced before its time."""
 FALSE_RATE = 0.01
 ROTATE_S = 30 * 60.0
-
-ENQUEUE_FRESH = f"{sql.ENQUEUE.removesuffix(')')}, true)"
 
 Key = tuple[str, str, str, str]
 

@@ -1,4 +1,4 @@
-"""Connections: a few for each event loop, made when needed and given back after each call."""
+"""Connections: a small pool for each event loop, filled when needed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import asyncpg
 
-from holdfast.errors import NOT_OPEN, StoreUnavailable
+from holdfast.core.errors import NOT_OPEN, StoreUnavailable
 from holdfast.stores.postgres.options import Options
 
 Connection: TypeAlias = "asyncpg.Connection[Any]"
@@ -18,7 +18,7 @@ Connection: TypeAlias = "asyncpg.Connection[Any]"
 STATEMENTS_MAX = 100
 """Statements that a connection keeps prepared."""
 CLOSE_S = 2.0
-"""How long a connection may take to say goodbye."""
+"""How long a connection may take to close."""
 
 
 async def connect(options: Options) -> Connection:
@@ -31,7 +31,7 @@ async def connect(options: Options) -> Connection:
     )
 
 
-class Lane:
+class Pool:
     """The connections of one event loop."""
 
     def __init__(self, options: Options) -> None:
@@ -40,13 +40,13 @@ class Lane:
         self._room = asyncio.Semaphore(options.connections)
         self._closed = False
         self.loop = asyncio.get_running_loop()
-        self._goodbye = self._until_loop_ends()
+        self._closing = self._until_loop_ends()
 
     async def start(self) -> None:
-        await anext(self._goodbye)
+        await anext(self._closing)
 
     async def _until_loop_ends(self) -> AsyncGenerator[None, None]:
-        # A loop that ends closes its generators: the one hook to close connections in time.
+        # A loop that ends closes its async generators: the only hook to close connections in time.
         try:
             yield
         finally:
@@ -82,7 +82,7 @@ class Lane:
             self._free.append(connection)
 
     async def close(self) -> None:
-        await self._goodbye.aclose()
+        await self._closing.aclose()
 
     async def _close_all(self) -> None:
         self._closed = True
@@ -92,39 +92,39 @@ class Lane:
                 await connection.close(timeout=CLOSE_S)
 
 
-class Lanes:
-    """The lanes of all event loops that use a store."""
+class Pools:
+    """The pools of all event loops that use a store."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
         self._lock = threading.Lock()
-        self._lanes: dict[asyncio.AbstractEventLoop, Lane] = {}
+        self._pools: dict[asyncio.AbstractEventLoop, Pool] = {}
         self._closed = False
 
-    async def lane(self) -> Lane:
+    async def pool(self) -> Pool:
         loop = asyncio.get_running_loop()
-        lane = self._lanes.get(loop)
-        if lane is not None:
-            return lane
+        pool = self._pools.get(loop)
+        if pool is not None:
+            return pool
         with self._lock:
             if self._closed:
                 raise StoreUnavailable(store=self._options.place, why=NOT_OPEN)
-            for old in [each for each in self._lanes if each.is_closed()]:
-                del self._lanes[old]
-            lane = self._lanes[loop] = Lane(self._options)
-        await lane.start()
-        return lane
+            for old in [each for each in self._pools if each.is_closed()]:
+                del self._pools[old]
+            pool = self._pools[loop] = Pool(self._options)
+        await pool.start()
+        return pool
 
     async def close(self) -> None:
         """Closes the connections of this loop at once, those of others in their own loops."""
         with self._lock:
             self._closed = True
-            lanes, self._lanes = list(self._lanes.values()), {}
-        for lane in lanes:
-            if lane.loop is asyncio.get_running_loop():
-                await lane.close()
-            elif not lane.loop.is_closed():
+            pools, self._pools = list(self._pools.values()), {}
+        for pool in pools:
+            if pool.loop is asyncio.get_running_loop():
+                await pool.close()
+            elif not pool.loop.is_closed():
                 with suppress(RuntimeError):
-                    closing = asyncio.run_coroutine_threadsafe(lane.close(), lane.loop)
+                    closing = asyncio.run_coroutine_threadsafe(pool.close(), pool.loop)
                     with suppress(Exception):
                         await asyncio.wait_for(asyncio.wrap_future(closing), CLOSE_S)

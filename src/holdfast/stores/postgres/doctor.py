@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator
 
-from holdfast.finding import Finding, Level
+from holdfast.core.finding import Finding, Level
 from holdfast.store import Store
 from holdfast.stores.postgres.step import Step
 from holdfast.stores.postgres.store import PostgresStore

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from holdfast import gate
-from holdfast.errors import JobNotFound
-from holdfast.job import TERMINAL, State
-from holdfast.limits import AHEAD_MAX, HOLDERS_MAX, REPAIR_MAX, REPAIR_PASSES_MAX
-from holdfast.scope import (
+from holdfast.core import blockers
+from holdfast.core.bounds import AHEAD_MAX, HOLDERS_MAX
+from holdfast.core.errors import JobNotFound
+from holdfast.core.job import TERMINAL, State
+from holdfast.core.scope import (
     NO_SETTINGS,
+    Blocker,
     Bucket,
     Explanation,
-    Gate,
-    GroupGate,
+    GroupSettings,
     Scope,
     ScopeKind,
     ScopeSettings,
     decode,
-    group_gate,
+    group_settings,
 )
 from holdfast.store import Ref
 from holdfast.stores.postgres import statements as sql
@@ -30,29 +30,28 @@ _INSIDE = {
 }
 
 
-async def explain(step: Step, ref: Ref) -> Explanation:
-    # What a claim would do first is no gate.
-    await step.run(sql.LOCK_CLAIMS)
+async def explain_job(step: Step, ref: Ref) -> Explanation:
     await step.begin()
-    await step.run(sql.REPAIR, step.now, step.events_on, REPAIR_MAX, REPAIR_PASSES_MAX)
-    row = (await step.look([(ref.tenant, ref.id)])).get((ref.tenant, ref.id))
+    row = await step.read_job(ref)
     if row is None:
         raise JobNotFound(id=ref.id)
     if row.state in TERMINAL:
-        return gate.ended(row.state)
+        return blockers.ended(row.state)
     if row.state is State.PROCESSING and (row.lease_until or 0) > step.now:
         worker = await step.value(sql.WORKER, row.seq)
-        return gate.running(worker, row.attempt, row.lease_until)
-    gates = [*gate.own_gates(row, step.now), *await _all_scope_gates(step, row)]
+        return blockers.running(worker, row.attempt, row.lease_until)
+    if row.state is State.PROCESSING and row.attempt < row.max_attempts:
+        row.state = State.ENQUEUED  # The next claim makes it ready, so its old lease holds nothing.
+    gates = [*blockers.own_blockers(row, step.now), *await _all_scope_gates(step, row)]
     ahead = None
     if not gates:
-        place = (row.queue, row.tenant, row.priority, row.seq, AHEAD_MAX)
+        place = (row.queue, row.tenant, row.priority, row.seq, AHEAD_MAX, step.now)
         ahead = await step.value(sql.AHEAD, *place)
     tenants = await step.value(sql.TENANTS_OF_QUEUE, row.queue)
-    return gate.explanation(gates, ahead, tenants)
+    return blockers.explanation(gates, ahead, tenants)
 
 
-async def _all_scope_gates(step: Step, row: Row) -> list[Gate]:
+async def _all_scope_gates(step: Step, row: Row) -> list[Blocker]:
     tenant = Scope(row.tenant)
     queue = Scope(row.tenant, ScopeKind.QUEUE, row.queue)
     of_queue = await _settings(step, queue)
@@ -60,11 +59,11 @@ async def _all_scope_gates(step: Step, row: Row) -> list[Gate]:
     gates += await _scope_gates(step, queue, of_queue)
     if row.group is not None:
         group = Scope(row.tenant, ScopeKind.GROUP, row.group)
-        rules = group_gate(await _settings(step, group), of_queue)
+        rules = group_settings(await _settings(step, group), of_queue)
         if rules.ordered:
             head = await step.row(sql.HEAD, group.tenant, group.part)
             if head is not None and head[0] != row.seq:
-                gates.append(gate.order_gate(group, head[1]))
+                gates.append(blockers.order_blocker(group, head[1]))
         gates += await _scope_gates(step, group, rules)
     return gates
 
@@ -74,26 +73,32 @@ async def _settings(step: Step, scope: Scope) -> ScopeSettings:
     return NO_SETTINGS if found is None else decode(scope.name, found)
 
 
-async def _scope_gates(step: Step, scope: Scope, rules: ScopeSettings | GroupGate) -> list[Gate]:
+async def _scope_gates(
+    step: Step, scope: Scope, rules: ScopeSettings | GroupSettings
+) -> list[Blocker]:
     key = (scope.kind.value, scope.tenant, scope.part)
-    running = await step.row(sql.TALLY, *key)
-    assert running is not None, "sums have a row"
+    counts = await step.row(sql.TALLY, *key)
+    assert counts is not None, "sums have a row"
+    inside = _INSIDE[scope.kind]
+    lapsed = sql.LAPSED_IN.replace("{inside}", inside)
+    running = counts[0] - await step.value(lapsed, scope.tenant, scope.part, step.now)
     slots = await step.value(sql.SLOTS, *key, step.now) if rules.slots_count else 0
-    full = rules.max_running is not None and running[0] + slots >= rules.max_running
+    full = rules.max_running is not None and running + slots >= rules.max_running
     holders = await _holders(step, scope, slots > 0) if full else ()
     token_at = None
     if rules.rate is not None:
         bucket = Bucket(await step.value(sql.BUCKET, *key) or 0)
         if bucket.tokens(rules.rate, step.now) <= 0:
             token_at = bucket.next_at(rules.rate, step.now)
-    usage = gate.Usage(running[0], slots, lambda: holders, token_at)
-    return list(gate.scope_gates(scope, rules, usage))
+    usage = blockers.Usage(running, slots, lambda: holders, token_at)
+    return list(blockers.scope_blockers(scope, rules, usage))
 
 
 async def _holders(step: Step, scope: Scope, slots: bool) -> tuple[str, ...]:
     """The ids of the jobs and slots that take a scope's places."""
     query = sql.HOLDERS.replace("{inside}", _INSIDE[scope.kind])
-    ids = [row[0] for row in await step.rows(query, scope.tenant, scope.part, HOLDERS_MAX)]
+    values: tuple[object, ...] = (scope.tenant, scope.part, step.now, HOLDERS_MAX)
+    ids = [row[0] for row in await step.rows(query, *values)]
     if slots and len(ids) < HOLDERS_MAX:
         values = (scope.kind.value, scope.tenant, scope.part, step.now, HOLDERS_MAX - len(ids))
         for (name,) in await step.rows(sql.SLOT_NAMES, *values):

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
-from holdfast.clock import Micros
-from holdfast.job import TERMINAL, Envelope, Event, JobRecord, Lease, Reason, Rules, State
-from holdfast.lifecycle import Transition
+from holdfast.core.clock import Micros
+from holdfast.core.job import TERMINAL, Event, JobRecord, Lease, Reason, Rules, State
+from holdfast.core.lifecycle import Transition
 from holdfast.store import Claim
 from holdfast.stores import sql_rows
-from holdfast.stores.sql_rows import KINDS, STATES, Columns, rules_of
+from holdfast.stores.sql_rows import KINDS, STATES, Columns
 
 TAGS_BETWEEN = "\x1f"
 """Between the tags of a job on their way to the server; no name can hold it."""
+
+
+def column(values: list[Any], empty: Any = None) -> list[Any] | None:
+    """The values of one field, or None where no job has any: then nothing needs to be sent."""
+    return None if all(value == empty for value in values) else values
 
 
 _RULES = 7  # Its place in `statements.LIVE`.
@@ -37,48 +43,30 @@ def read_leases(rows: Sequence[Columns], claim: Claim) -> tuple[list[Lease], lis
     unreadable: list[Transition] = []
     for row in rows:
         try:
-            read += _leases(row, claim)
+            read.append(_lease(row, claim))
         except (msgspec.MsgspecError, ValueError, ArithmeticError) as error:
-            unreadable += _unreadable(row, claim, f"the stored rules cannot be read: {error}")
+            unreadable.append(_unreadable(row, claim, f"the stored rules cannot be read: {error}"))
     return read, unreadable
 
 
-def _unreadable(row: Columns, claim: Claim, why: str) -> list[Transition]:
-    tenant, seq, ids = row[1], row[14], row[26]
-    return [
-        Transition(
-            tenant=tenant,
-            id=id,
-            token=f"{claim.nonce}.{place}",
-            to=State.FAILED,
-            reason=Reason.DECODE,
-            error=why,
-        )
-        for place, id in enumerate([row[2]] if ids is None else ids, seq)
-    ]
+def _unreadable(row: Columns, claim: Claim, why: str) -> Transition:
+    return Transition(
+        tenant=row[1],
+        id=row[2],
+        token=f"{claim.nonce}.{row[14]}",
+        to=State.FAILED,
+        reason=Reason.DECODE,
+        error=why,
+    )
 
 
-def _leases(row: Columns, claim: Claim) -> list[Lease]:
-    """What a row of `holdfast.leased` gives: a job, or a piece."""
+def _lease(row: Columns, claim: Claim) -> Lease:
+    """A row of the type `lease`."""
     (
         _, tenant, id, queue, type, codec, version, payload, rules, priority, key, group, tags,
         origin, seq, attempt, fence, lapses, misses, created_at, updated_at, run_at, expires_at,
-        lease_until, reason, error, ids, payloads,
+        lease_until, reason, error,
     ) = row  # fmt: skip
-    if ids is not None:
-        rules, worker, nonce = rules_of(rules), claim.worker, claim.nonce
-        return [
-            Lease(
-                JobRecord(
-                    tenant, id, queue, Envelope(type, codec, version, payload), rules, priority,
-                    None, None, (), None, seq, State.PROCESSING, attempt, fence, lapses, misses,
-                    created_at, updated_at, run_at, None, lease_until, worker,
-                ),
-                f"{nonce}.{seq}",
-                lease_until,
-            )
-            for seq, (id, payload) in enumerate(zip(ids, payloads, strict=True), seq)
-        ]  # fmt: skip
     job = sql_rows.record(
         (
             tenant, id, queue, type, codec, version, payload, rules, priority, key, group, tags,
@@ -88,7 +76,7 @@ def _leases(row: Columns, claim: Claim) -> list[Lease]:
         updated_at,
         tuple,
     )  # fmt: skip
-    return [Lease(job, f"{claim.nonce}.{seq}", lease_until)]
+    return Lease(job, f"{claim.nonce}.{seq}", lease_until)
 
 
 def seq_of(token: str | None) -> int:

@@ -1,14 +1,15 @@
-"""The statements that Python sends by itself; the busy verbs are functions of `migrations/`.
+"""The statements that Python sends. The busy verbs are functions of `sql/functions/`.
 
-`holdfast.` stands for the schema that the store's URL names. Each verb has a statement that names
-the version it was written for, by `expect`, which gives what it is given or stops the transaction.
+`holdfast.` stands for the schema that the store's URL names. One statement of each verb names the
+schema and the functions that it was written for, by `expect`, which returns its argument or stops
+the transaction.
 """
 
 from __future__ import annotations
 
-from holdfast.stores.postgres.layout import SCHEMA_VERSION
+from holdfast.stores.postgres.schema import FORMAT
 
-EXPECT = f"holdfast.expect({SCHEMA_VERSION}, {{}})"
+EXPECT = f"holdfast.expect('{FORMAT}', {{}})"
 
 # What `rows.record` reads, in its order.
 _RECORD = (
@@ -49,12 +50,11 @@ STATE_COLUMNS = (
     "waiting", "scheduled", "enqueued", "processing", "retrying", "completed", "failed", "canceled",
 )  # fmt: skip
 
-NOW = f"SELECT holdfast.instant({EXPECT.format('$1::bigint')})"
+NOW = f"SELECT holdfast.now_us({EXPECT.format('$1::bigint')})"
 LOCK_CLAIMS = f"SELECT holdfast.lock_claims() WHERE {EXPECT.format('true')}"
-REPAIR = "SELECT holdfast.repair($1, $2, $3, $4)"
-FOLD = "SELECT holdfast.fold($1)"
+FOLD = "SELECT holdfast.fold_deltas($1)"
 NOTIFY = "SELECT pg_notify($1, $2)"
-TELL_ENDED = "SELECT holdfast.tell_ended($1, $2, $3, $4)"
+NOTIFY_ENDED = "SELECT holdfast.notify_ended_jobs($1, $2, $3, $4)"
 
 # -- the busy verbs --------------------------------------------------------------------------------
 
@@ -66,32 +66,25 @@ def _busy(call: str, number: int, instant: int) -> str:
     return f"{call}({', '.join(values)})"
 
 
-_ANSWER = "SELECT ord, why, id, queue, type, has, most FROM "
-ENQUEUE = _busy(f"{_ANSWER}holdfast.enqueue", 23, 20)
-ENQUEUE_ALIKE = _busy(f"{_ANSWER}holdfast.enqueue_alike", 16, 12)
-ENQUEUE_PACK = _busy(f"{_ANSWER}holdfast.enqueue_pack", 16, 12)
-ENQUEUE_ONE = _busy("SELECT holdfast.enqueue_one", 15, 12)
+ENQUEUE = _busy("SELECT ord, why, id, queue, type, has, most FROM holdfast.enqueue", 24, 20)
 CLAIM = _busy("SELECT * FROM holdfast.claim", 15, 8)
 COMPLETE = _busy(
-    "SELECT places, tenants, queues, holdfast.tell_ended($3, $4, $8, $9) FROM holdfast.complete",
+    "SELECT places, tenants, queues, holdfast.notify_ended_jobs($3, $4, $8, $9)"
+    " FROM holdfast.complete_jobs",
     9,
     6,
 )
 EXTEND = _busy("SELECT ord, until FROM holdfast.extend", 8, 7)
 CANCEL = _busy("SELECT ord, state, tenant, queue FROM holdfast.cancel", 7, 3)
-SOONEST = _busy("SELECT holdfast.soonest", 3, 3)
+NEXT_WAKEUP = _busy("SELECT holdfast.next_wakeup_us", 3, 3)
 
-# -- acts that the rules decide --------------------------------------------------------------------
+# -- what the rules of lifecycle.py decide ---------------------------------------------------------
 
 _NAMES = "(SELECT DISTINCT u.t, u.i FROM unnest($1::text[], $2::text[]) AS u(t, i)) w"
-LOOK_LIVE = (
-    f"SELECT {ROW_LIVE} FROM holdfast.jobs JOIN {_NAMES} ON tenant = w.t AND id = w.i"
-    " ORDER BY seq FOR UPDATE OF jobs"
-)
-LOOK_DONE = f"SELECT {ROW_DONE} FROM holdfast.history JOIN {_NAMES} ON tenant = w.t AND id = w.i"
-OPEN_HELD = "SELECT holdfast.open_held($1)"
-OPEN_NAMED = "SELECT holdfast.open_named($1, $2)"
-GROUPED = "SELECT tenant FROM holdfast.ruled WHERE grouped AND tenant = ANY ($1)"
+READ_LIVE = f"SELECT {ROW_LIVE} FROM holdfast.jobs JOIN {_NAMES} ON tenant = w.t AND id = w.i"
+LOCK_LIVE = f"{READ_LIVE} ORDER BY seq FOR UPDATE OF jobs"
+READ_DONE = f"SELECT {ROW_DONE} FROM holdfast.history JOIN {_NAMES} ON tenant = w.t AND id = w.i"
+GROUPED = "SELECT tenant FROM holdfast.tenants_with_settings WHERE grouped AND tenant = ANY ($1)"
 SAVE = (
     "UPDATE holdfast.jobs j SET state = u.state, priority = u.priority, run_at = u.run_at,"
     " attempt = u.attempt, lapses = u.lapses, misses = u.misses, token = u.token,"
@@ -120,11 +113,11 @@ FINISH = (
     " keep_until) ON u.seq = g.seq"
 )
 REMOVE = "DELETE FROM holdfast.jobs WHERE seq = ANY ($1)"
-LEAVE = (
-    "WITH out_of_line AS (DELETE FROM holdfast.ready WHERE seq = ANY ($1))"
+UNINDEX = (
+    "WITH unready AS (DELETE FROM holdfast.ready WHERE seq = ANY ($1))"
     " DELETE FROM holdfast.due WHERE seq = ANY ($1)"
 )
-STAND = "SELECT holdfast.stand($1)"
+INDEX_JOBS = "SELECT holdfast.index_jobs($1)"
 FORGET = "DELETE FROM holdfast.history WHERE seq = ANY ($1)"
 KEYS_RELEASE = (
     "DELETE FROM holdfast.keys k USING unnest($1::text[], $2::text[], $3::text[], $4::text[],"
@@ -146,8 +139,12 @@ EVENTS_INSERT = (
     " unnest($3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::integer[],"
     " $9::integer[], $10::bigint[], $11::text[]) u"
 )
-DRAINED = "SELECT holdfast.tell_drained($1, $2, $3, $4, $5, $6, $7, $8)"
-FREED = "SELECT tenant, queue FROM holdfast.freed($1)"
+DRAINED = (
+    "SELECT holdfast.record_drained_groups(ARRAY(SELECT u::holdfast.ended FROM unnest($1::text[],"
+    " $2::text[], $3::text[], $4::text[], $5::text[], $6::integer[], $7::integer[])"
+    " AS u(tenant, group_name, id, queue, type, attempt, fence)), $8)"
+)
+LINES_WITH_SETTINGS = "SELECT tenant, queue FROM holdfast.lines_with_settings($1)"
 
 REPLAY = (
     "INSERT INTO holdfast.jobs (seq, tenant, id, queue, type, codec, version, payload, rules,"
@@ -165,22 +162,15 @@ KNOWN = (
     " OR EXISTS (SELECT FROM holdfast.history WHERE tenant = $1 AND id = $2)"
 )
 CAPPED = (
-    "SELECT tenant, max_queued, max_bytes FROM holdfast.ruled WHERE tenant = ANY ($1)"
-    " AND (max_queued IS NOT NULL OR max_bytes IS NOT NULL) ORDER BY tenant"
+    "SELECT tenant, max_queued, max_bytes FROM holdfast.tenants_with_settings"
+    " WHERE tenant = ANY ($1) AND (max_queued IS NOT NULL OR max_bytes IS NOT NULL) ORDER BY tenant"
 )
 CAP_LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('holdfast.caps/' || $1, 0))"
-TALLY = "SELECT processing, alive, bytes FROM holdfast.tally($1, $2, $3)"
-
-# What `packs_for` and `held` read, in their order.
-REACHED = (
-    "text", "text[]", "text[]", "text[]", "bigint", "bigint", "bigint", "boolean", "bigint",
-)  # fmt: skip
-OPEN_SELECTED = "SELECT holdfast.open_selected($1, $2, $3, $4, $5, $6, $7, $8, $9)"
+TALLY = "SELECT processing, alive, bytes FROM holdfast.scope_counts($1, $2, $3)"
 
 # -- upkeep ----------------------------------------------------------------------------------------
 
 _WITH_TTL = "expires_at IS NOT NULL AND state IN ('waiting', 'scheduled', 'enqueued', 'retrying')"
-OPEN_EXPIRED = "SELECT holdfast.open_expired($1, $2)"
 LAPSED = (
     *(
         f"SELECT lease_until, token, {LIVE} FROM (SELECT DISTINCT u.seq AS named FROM"
@@ -205,7 +195,6 @@ PRUNE_LEASES = (
     "DELETE FROM holdfast.leases WHERE ctid = ANY (ARRAY(SELECT l.ctid FROM holdfast.leases l"
     " WHERE l.spent AND l.until <= $1 AND NOT EXISTS (SELECT FROM holdfast.jobs j"
     " WHERE j.seq = ANY (l.seqs) AND j.state = 'processing' AND j.lease_until <= $1)"
-    " AND NOT EXISTS (SELECT FROM holdfast.pieces p WHERE p.seq = ANY (l.seqs))"
     " ORDER BY l.until LIMIT $2))"
 )
 # The parts of the history that have anything past its keeping: from when to when their jobs are
@@ -228,7 +217,7 @@ DAY_SIZE = {
     for day in DAYS
 }
 DAY_LAST = {day: f"SELECT max(keep_until) FROM holdfast.history_{day}" for day in DAYS}
-LOCK_DAY = "SELECT holdfast.lock_day($1, $2)"
+LOCK_DAY = "SELECT holdfast.lock_history_day($1, $2)"
 # Counts jobs of a day as gone, which then goes at once; keys are freed as with each single job.
 DAY_UNCOUNT = {
     day: "WITH past AS MATERIALIZED (SELECT tenant, queue, type, key, id, state, group_name,"
@@ -237,7 +226,8 @@ DAY_UNCOUNT = {
     " freed AS (DELETE FROM holdfast.keys k USING past p WHERE p.key IS NOT NULL"
     " AND k.tenant = p.tenant AND k.queue = p.queue AND k.type = p.type AND k.key = p.key"
     " AND k.id = p.id AND coalesce(k.until, 0) <= $3),"
-    " told AS (INSERT INTO holdfast.deltas (tenant, queue, group_name, completed, failed, canceled)"
+    " counted AS (INSERT INTO holdfast.deltas"
+    " (tenant, queue, group_name, completed, failed, canceled)"
     " SELECT tenant, queue, group_name, -count(*) FILTER (WHERE state = 'completed'),"
     " -count(*) FILTER (WHERE state = 'failed'), -count(*) FILTER (WHERE state = 'canceled')"
     " FROM past GROUP BY tenant, queue, group_name)"
@@ -271,7 +261,7 @@ PRUNE_HOLDS = (
     " FOR UPDATE SKIP LOCKED) RETURNING kind, tenant, part)"
     " INSERT INTO holdfast.deltas (tenant, group_name)"
     " SELECT DISTINCT g.tenant, CASE WHEN g.kind = 'group' THEN g.part END"
-    " FROM gone g JOIN holdfast.ruled r ON r.tenant = g.tenant"
+    " FROM gone g JOIN holdfast.tenants_with_settings r ON r.tenant = g.tenant"
 )
 PRUNE_COUNTS = (
     "WITH gone AS (DELETE FROM holdfast.counts WHERE (kind, tenant, part) IN (SELECT kind, tenant,"
@@ -283,29 +273,25 @@ PRUNE_COUNTS = (
     " count(*) FILTER (WHERE kind = 'group') AS groups FROM gone GROUP BY tenant) g"
     " WHERE c.kind = 'tenant' AND c.tenant = g.tenant AND c.part = ''"
 )
-FORGET_CLAIMS = "SELECT holdfast.forget_claims($1)"
-CROWD = "SELECT holdfast.find_crowded($1, $2)"
-COUNT_LINES = "SELECT holdfast.count_lines()"
+DELETE_OLD_CLAIMS = "SELECT holdfast.delete_old_claims($1)"
+FIND_FULL_TENANTS = "SELECT holdfast.find_full_tenants($1, $2)"
+RECOUNT_LINES = "SELECT holdfast.recount_lines()"
 PRUNE_BUCKETS = (
     "DELETE FROM holdfast.buckets WHERE (kind, tenant, part) IN"
     " (SELECT kind, tenant, part FROM holdfast.buckets WHERE full_at <= $1 LIMIT $2)"
 )
 RECOUNT = "SELECT holdfast.recount()"
 
-# -- sight -----------------------------------------------------------------------------------------
+# -- reads -----------------------------------------------------------------------------------------
 
 ENDED = (
     "SELECT NOT EXISTS (SELECT FROM holdfast.jobs WHERE tenant = $1 AND id = $2)"
-    " AND holdfast.pack_of($1, $2) IS NULL AND holdfast.held_as($1, $2) IS NULL"
     f" WHERE {EXPECT.format('true')}"
 )
-WAIT_FOR = "SELECT holdfast.wait_for($1, $2, $3)"
+WATCH_JOB = "SELECT holdfast.watch_job($1, $2, $3)"
 WORKER = "SELECT worker FROM holdfast.jobs WHERE seq = $1"
 OLDEST = (
-    "SELECT least("
-    "(SELECT run_at FROM holdfast.ready WHERE tenant = $1 AND queue = $2 ORDER BY run_at LIMIT 1),"
-    " (SELECT at FROM holdfast.packs WHERE tenant = $1 AND queue = $2 AND taken < number"
-    " ORDER BY at LIMIT 1))"
+    "SELECT run_at FROM holdfast.ready WHERE tenant = $1 AND queue = $2 ORDER BY run_at LIMIT 1"
 )
 # Due jobs are enqueued for who looks, moved yet or not. Claims leave few of them here.
 COUNT_DUE = (
@@ -317,26 +303,32 @@ COUNT_DUE = (
     " WHERE state IN ('scheduled', 'retrying') AND run_at <= $1 AND late = 1"
     " AND expires_at IS NOT NULL GROUP BY 1, 2, 3)"
 )
+# Jobs that a claim would make ready first count as ready.
 AHEAD = (
-    "SELECT least($5, (SELECT count(*) FROM (SELECT 1 FROM holdfast.ready"
-    " WHERE gate = 0 AND queue = $1 AND tenant = $2"
-    " AND (rank, seq) < (-$3::bigint, $4::bigint) ORDER BY rank, seq LIMIT $5) a)"
-    " + (SELECT coalesce(sum(number - taken), 0) FROM (SELECT number, taken FROM holdfast.packs"
-    " WHERE queue = $1 AND tenant = $2"
-    " AND (rank, seq) < (-$3::bigint, $4::bigint) ORDER BY rank, seq LIMIT $5) p))::bigint"
+    "SELECT count(*) FROM (SELECT FROM holdfast.ready WHERE gate = 0 AND queue = $1 AND tenant = $2"
+    " AND (rank, seq) < (-$3::bigint, $4::bigint) AND coalesce(expires_at > $6, true)"
+    " UNION ALL SELECT FROM (SELECT seq AS named FROM holdfast.due WHERE run_at <= $6 LIMIT $5) d"
+    " CROSS JOIN LATERAL (SELECT FROM holdfast.jobs j WHERE j.seq = d.named AND j.queue = $1"
+    " AND j.tenant = $2 AND (-j.priority, j.seq) < (-$3::bigint, $4::bigint)"
+    " AND coalesce(j.expires_at > $6, true) LIMIT 1) job LIMIT $5) a"
 )
-HOLDERS = (
-    "SELECT id FROM (SELECT id FROM holdfast.leases l CROSS JOIN LATERAL unnest(l.seqs) AS u(seq)"
-    " CROSS JOIN LATERAL (SELECT * FROM holdfast.jobs j WHERE j.seq = u.seq"
-    " AND j.state = 'processing' AND {inside} LIMIT 1) job UNION SELECT id FROM (SELECT m.* FROM"
-    " holdfast.pieces p CROSS JOIN LATERAL holdfast.members(p) m WHERE p.tenant = $1) held"
-    " WHERE {inside}) running LIMIT $3"
+_LEASED = (
+    " FROM (SELECT DISTINCT u.seq AS named FROM holdfast.leases l"
+    " CROSS JOIN LATERAL unnest(l.seqs) AS u(seq) WHERE {given}) n"
+    " CROSS JOIN LATERAL (SELECT * FROM holdfast.jobs j WHERE j.seq = n.named"
+    " AND j.state = 'processing' AND {inside} LIMIT 1) job"
 )
+# A lapsed lease takes no place any more, unless only upkeep may end it.
+_HOLDS = "(job.lease_until > $3 OR job.attempt >= job.max_attempts)"
+LAPSED_IN = f"SELECT count(*){_LEASED} WHERE NOT {_HOLDS}".replace(
+    "{given}", "NOT l.spent AND l.until <= $3"
+)
+HOLDERS = f"SELECT id{_LEASED} WHERE {_HOLDS} LIMIT $4".replace("{given}", "true")
 HEAD = (
     "SELECT seq, id FROM holdfast.jobs WHERE group_name IS NOT NULL AND tenant = $1"
     " AND group_name = $2 ORDER BY seq LIMIT 1"
 )
-TENANTS_OF_QUEUE = "SELECT holdfast.waiting($1)"
+TENANTS_OF_QUEUE = "SELECT holdfast.count_tenants_in_queue($1)"
 BUCKET = "SELECT full_at FROM holdfast.buckets WHERE kind = $1 AND tenant = $2 AND part = $3"
 SLOTS = (
     "SELECT count(*) FROM holdfast.holds"
@@ -347,7 +339,7 @@ SLOT_NAMES = (
     " ORDER BY until LIMIT $5"
 )
 
-# -- names -----------------------------------------------------------------------------------------
+# -- settings and holds ----------------------------------------------------------------------------
 
 SETTING = "SELECT name, value, version FROM holdfast.settings WHERE name = $1"
 SETTING_PUT = (
@@ -373,19 +365,19 @@ SCOPE_PUT = (
     "INSERT INTO holdfast.scopes VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13,"
     " $14, $15, $16)"
 )
-RULED = (
-    "INSERT INTO holdfast.ruled AS r (tenant, grouped, max_queued, max_bytes)"
+HAS_SETTINGS = (
+    "INSERT INTO holdfast.tenants_with_settings AS r (tenant, grouped, max_queued, max_bytes)"
     " VALUES ($1, $2, (SELECT max_queued FROM holdfast.scopes WHERE kind = 'tenant'"
     " AND tenant = $1 AND part = ''), (SELECT max_bytes FROM holdfast.scopes WHERE kind = 'tenant'"
     " AND tenant = $1 AND part = '')) ON CONFLICT (tenant) DO UPDATE SET"
     " grouped = r.grouped OR excluded.grouped, max_queued = excluded.max_queued,"
     " max_bytes = excluded.max_bytes"
 )
-BOUND_BUCKET = "SELECT holdfast.bound_bucket($1, $2, $3, $4)"
-BOUND_GROUPS = "SELECT holdfast.bound_groups($1, $2, $3)"
-REGRANT = "SELECT holdfast.regrant($1, $2)"
-TOUCH = "INSERT INTO holdfast.deltas (tenant, group_name) VALUES ($1, $2)"
-TOUCH_RULED = (
+CAP_BUCKET = "SELECT holdfast.cap_bucket($1, $2, $3, $4)"
+CAP_GROUP_BUCKETS = "SELECT holdfast.cap_group_buckets($1, $2, $3)"
+RESET_GROUP_GATES = "SELECT holdfast.reset_group_gates($1, $2)"
+# Has the next claim refresh a scope whose room may have changed by other things than jobs.
+TOUCH = (
     "INSERT INTO holdfast.deltas (tenant, group_name)"
-    " SELECT $1, $2 FROM holdfast.ruled WHERE tenant = $1"
+    " SELECT $1, $2 FROM holdfast.tenants_with_settings WHERE tenant = $1"
 )

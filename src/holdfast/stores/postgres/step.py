@@ -1,5 +1,6 @@
-"""One step of a verb on one connection: the instant, and what the acts in it must count, record and
-tell. The busy verbs do all that inside the server; this is for those that rules decide.
+"""One step of a verb on one connection: its instant, and what it must count, record and notify.
+
+The busy verbs do all that inside the server; this is for what Python's rules decide.
 """
 
 from __future__ import annotations
@@ -8,10 +9,11 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from holdfast.clock import Micros
-from holdfast.job import TERMINAL, EventKind, State
+from holdfast.core.clock import Micros
+from holdfast.core.job import TERMINAL, EventKind, State
+from holdfast.core.scope import Scope, ScopeKind
 from holdfast.store import Ref
-from holdfast.stores.bell import Line
+from holdfast.stores.notifier import Line
 from holdfast.stores.postgres import statements as sql
 from holdfast.stores.postgres.connection import Connection
 from holdfast.stores.postgres.rows import Row, asked, plain
@@ -40,7 +42,7 @@ def columns(rows: Sequence[Columns]) -> list[list[Any]]:
 
 
 class _First:
-    """Of the jobs that moved: the first rank and sequence of those that stand in their line, and
+    """Of the jobs that moved: the first rank and sequence of those that entered their line, and
     when the first of the others is due.
     """
 
@@ -49,7 +51,7 @@ class _First:
         self.seq: int | None = None
         self.due: Micros | None = None
 
-    def stands(self, rank: int, seq: int) -> None:
+    def enters(self, rank: int, seq: int) -> None:
         self.rank = rank if self.rank is None else min(rank, self.rank)
         self.seq = seq if self.seq is None else min(seq, self.seq)
 
@@ -78,6 +80,9 @@ class Step:
         self.events_on = events
         self.again = again
         """An earlier try of the same call may have been done, unheard."""
+        self.channel: str | None = None
+        """By which other processes are notified, and who notifies them."""
+        self.sender = ""
         self.by: str | None = None
         """Who wanted it, and why, for its events."""
         self.lines: set[Line] = set()
@@ -88,6 +93,7 @@ class Step:
         self._moves: dict[Where, list[int]] = {}
         self._firsts: dict[Where, _First] = {}
         self._grouped: dict[str, bool] = {}
+        self._announced = False
 
     async def begin(self) -> None:
         self.now = await self.value(sql.NOW, self.given)
@@ -104,34 +110,34 @@ class Step:
     async def run(self, statement: str, *values: Any) -> None:
         await self.connection.execute(named(statement, self.schema), *values)
 
+    async def announce(self) -> None:
+        """Must come before the first event or delta of the transaction."""
+        if not self._announced:
+            self._announced = True
+            await self.run(sql.ANNOUNCE)
+
     # -- rows ------------------------------------------------------------------------------------
 
-    async def look(self, names: Iterable[tuple[str, str]]) -> dict[tuple[str, str], Row]:
+    async def lock_jobs(self, names: Iterable[tuple[str, str]]) -> dict[tuple[str, str], Row]:
         """The jobs of these names; those that have not ended are locked until the step's end."""
         names = list(names)
         tenants, ids = [asked(tenant) for tenant, _ in names], [asked(id) for _, id in names]
-        found = await self._found(tenants, ids)
-        if len(found) < len(set(names)):
-            await self.open_packs(tenants, ids)
-            # Also where nothing was opened: somebody else may just have done it.
-            found = await self._found(tenants, ids)
-        return found
-
-    async def open_packs(self, tenants: list[str], ids: list[str]) -> None:
-        """Lets those of these jobs that are in packs or pieces stand in rows."""
-        while await self.value(sql.OPEN_NAMED, tenants, ids):
-            pass
-
-    async def _found(self, tenants: list[str], ids: list[str]) -> dict[tuple[str, str], Row]:
-        found = {(row.tenant, row.id): row for row in await self._look(sql.LOOK_LIVE, tenants, ids)}
+        found = {(row.tenant, row.id): row for row in await self._read(sql.LOCK_LIVE, tenants, ids)}
         if len(found) < len(set(zip(tenants, ids, strict=True))):
-            # Asked for last: what ended while we waited for its lock is there by now.
-            for row in await self._look(sql.LOOK_DONE, tenants, ids):
+            # Read last: a job that ended while we waited for its lock is there by now.
+            for row in await self._read(sql.READ_DONE, tenants, ids):
                 found.setdefault((row.tenant, row.id), row)
         return found
 
-    async def _look(self, statement: str, tenants: list[str], ids: list[str]) -> list[Row]:
+    async def _read(self, statement: str, tenants: list[str], ids: list[str]) -> list[Row]:
         return [Row(one) for one in await self.rows(statement, tenants, ids)]
+
+    async def read_job(self, ref: Ref) -> Row | None:
+        """A job, ended or not; locks nothing."""
+        for statement in (sql.READ_LIVE, sql.READ_DONE):
+            for row in await self._read(statement, [asked(ref.tenant)], [asked(ref.id)]):
+                return row
+        return None
 
     async def write(self, rows: Sequence[Row]) -> None:
         """Writes changed jobs of the table of the living; what has ended goes to the history, or
@@ -158,10 +164,10 @@ class Step:
                 self.move(row, None)
         placed = [row.seq for row in rows if row.was != State.PROCESSING.value]
         if placed:
-            await self.run(sql.LEAVE, placed)
+            await self.run(sql.UNINDEX, placed)
         if kept:
             await self.run(sql.SAVE, *_saved(kept), self.now)
-            await self.run(sql.STAND, [row.seq for row in kept])
+            await self.run(sql.INDEX_JOBS, [row.seq for row in kept])
         if ended:
             await self.run(sql.FINISH, *_finished(ended), self.now)
         if gone:
@@ -185,7 +191,7 @@ class Step:
         """A job of this group waits before its line until a claim lets it in."""
         return group is not None and self._grouped.get(tenant, False)
 
-    # -- counts and facts ------------------------------------------------------------------------
+    # -- counts and events -----------------------------------------------------------------------
 
     def move(self, row: Row, after: str | None) -> None:
         """Counts a job that went from where it was to another place; None is nowhere."""
@@ -195,12 +201,12 @@ class Step:
         if after in ("scheduled", "retrying"):
             self._first(at).comes_due(row.run_at)
         elif after == "enqueued":
-            self.stands(at, row.priority, row.seq)
+            self.enters_line(at, row.priority, row.seq)
 
     def count(
         self, at: Where, before: str | None, after: str | None, number: int = 1, size: int = 0
     ) -> None:
-        # Also where nothing is added: a claim looks at the groups that are named.
+        # Also where nothing is added: a claim refreshes the groups that deltas name.
         row = self._moves.setdefault(at, [0] * len(_AT))
         row[_BYTES] += size
         for place, sign in ((before, -number), (after, number)):
@@ -209,23 +215,23 @@ class Step:
             row[_ENQUEUED if place == BLOCKED else _AT[place]] += sign
             row[_BLOCKED] += sign if place == BLOCKED else 0
 
-    def stands(self, at: Where, priority: int, seq: int) -> None:
-        """A job stands in its line: claims must begin there, or before."""
-        self._first(at).stands(-priority, seq)
+    def enters_line(self, at: Where, priority: int, seq: int) -> None:
+        """A job has entered its line: claims must start there, or before."""
+        self._first(at).enters(-priority, seq)
 
     def _first(self, at: Where) -> _First:
         return self._firsts.setdefault(at, _First())
 
-    def note(
+    def record(
         self, kind: EventKind, row: Row, until: Micros | None = None, text: str | None = None
     ) -> None:
-        """Records a fact about a job, in the order of the calls."""
+        """Records an event of a job; the order of the calls is kept."""
         name = (row.tenant, row.id, row.queue, row.type)
-        self.fact(kind, name, (row.attempt, row.fence), until=until, text=plain(text))
+        self.add_event(kind, name, (row.attempt, row.fence), until=until, text=plain(text))
         if row.lived and (row.state in TERMINAL or kind is EventKind.DELETED):
             self._ended_rows.append(row)
 
-    def fact(
+    def add_event(
         self,
         kind: EventKind,
         name: tuple[str, str, str, str],
@@ -238,7 +244,9 @@ class Step:
             self._events.append((kind.value, *name, *attempt_and_fence, until, text))
 
     async def flush(self) -> None:
-        """Writes what was gathered."""
+        """Writes the deltas and events that were gathered."""
+        if self._moves or self._events:
+            await self.announce()
         if self._moves:
             deltas = [
                 (*at, *numbers, *self._firsts.get(at, _First()).values())
@@ -246,7 +254,6 @@ class Step:
             ]
             await self.run(sql.DELTAS, *columns(deltas))
         if self._events:
-            await self.run(sql.ANNOUNCE)
             await self.run(sql.EVENTS_INSERT, self.now, self.by, *columns(self._events))
         grouped = [row for row in self._ended_rows if row.group is not None]
         if grouped and self.events_on:
@@ -254,7 +261,19 @@ class Step:
             await self.run(sql.DRAINED, *columns(ends), self.now)
         tenants = sorted({row.tenant for row in self._ended_rows} | {at[0] for at in self._moves})
         if tenants:
-            self.lines |= {(tenant, queue) for tenant, queue in await self.rows(sql.FREED, tenants)}
+            self.lines |= set(await self._lines_of(tenants))
+
+    async def touch(self, scope: Scope) -> None:
+        """Has the next claim refresh a scope whose room may have changed by other than jobs."""
+        await self.announce()
+        group = scope.part if scope.kind is ScopeKind.GROUP else None
+        await self.run(sql.TOUCH, scope.tenant, group)
+        self.lines |= set(await self._lines_of([scope.tenant]))
+
+    async def _lines_of(self, tenants: list[str]) -> list[Line]:
+        """The lines of those tenants that have settings: ended jobs may have made room in them."""
+        found = await self.rows(sql.LINES_WITH_SETTINGS, tenants)
+        return [(tenant, queue) for tenant, queue in found]
 
 
 def _saved(rows: list[Row]) -> list[list[Any]]:

@@ -1,8 +1,7 @@
-"""Enqueue on the caller's own connection, in its transaction, whatever driver it came from.
+"""Enqueue on the caller's own connection, in its transaction, with any of several drivers.
 
-All that a driver must do is call one function with one text: that is what they all do alike. How a
-connection wants to be asked is told by the package it is from; none of them is imported here
-unless the caller has it already.
+A driver only has to call one function with one text. The package of its class tells which driver a
+connection belongs to; no driver is imported unless the caller has imported it already.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from holdfast.errors import InvalidInput
-from holdfast.job import NewJob
+from holdfast.core.errors import InvalidInput
+from holdfast.core.job import NewJob
 from holdfast.stores.postgres.rows import TAGS_BETWEEN
 from holdfast.stores.postgres.statements import EXPECT
 from holdfast.stores.sql_rows import rules_text
@@ -48,7 +47,7 @@ WHERE = (
 """Which database of which cluster this is: the same on a replica that took over."""
 _WHERE = Query(WHERE, WHERE, WHERE)
 _places: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
-"""Where connections lead that were asked before."""
+"""The databases of connections that were checked before."""
 _ABSENT = frozenset({"3F000", "42883"})
 """There is no such schema, or no such function in it."""
 
@@ -84,7 +83,7 @@ def _plain(job: NewJob) -> dict[str, Any]:
 
 
 async def ask(connection: Any, schema: str, values: tuple[Any, ...]) -> Rows:
-    """What the function answers. Awaits nothing where the connection blocks."""
+    """The rows that the function returns. Awaits nothing where the connection blocks."""
     call = _CALL.replace("holdfast.", f'"{schema}".')
     query = Query(
         call.format("$1", "$2", "$3", "$4", "$5"),
@@ -110,7 +109,7 @@ def _states(error: BaseException) -> set[object]:
 
 async def check_place(connection: Any, place: str | None, store: str) -> None:
     """Refuses a connection to another database than the store's: the job would never run, or in
-    another store. Without a place, as the store was never opened, it asks nothing.
+    another store. Without a place, since the store was never opened, it checks nothing.
     """
     if place is None:
         return

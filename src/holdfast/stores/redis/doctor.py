@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from holdfast.finding import Finding, Level
+from holdfast.core.finding import Finding, Level
 from holdfast.store import Store
 from holdfast.stores.redis.layout import FORMAT
-from holdfast.stores.redis.opening import Server, look
+from holdfast.stores.redis.server_check import Server, look
 from holdfast.stores.redis.store import RedisStore
 
 MEMORY_USED_MAX = 0.8
@@ -38,7 +38,7 @@ async def examine(store: Store) -> list[Finding]:
 def _version(server: Server) -> Finding:
     name = "Valkey" if server.info.get("server_name") == "valkey" else "Redis"
     version = server.info.get("valkey_version", server.version)
-    return Finding(Level.OK, "version", f"{name} {version} at {server.place}")
+    return Finding(Level.OK, "version", f"{name} {version} at {server.address}")
 
 
 def _keeping(server: Server) -> Iterator[Finding]:

@@ -1,74 +1,81 @@
-"""Why a job does not run now: the facts of explain.lua, in the words of `gate.py`."""
+"""Explain: why a job does not run now, from what explain.lua read. Reads only."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-from holdfast import gate
-from holdfast.clock import Micros
-from holdfast.errors import JobNotFound
-from holdfast.job import TERMINAL, JobRecord, State
-from holdfast.limits import AHEAD_MAX, HOLDERS_MAX
-from holdfast.scope import (
+import msgspec
+
+from holdfast.core import blockers
+from holdfast.core.bounds import AHEAD_MAX, HOLDERS_MAX
+from holdfast.core.clock import Micros
+from holdfast.core.errors import JobNotFound
+from holdfast.core.job import TERMINAL, JobRecord, State
+from holdfast.core.scope import (
     NO_SETTINGS,
+    Blocker,
     Explanation,
-    Gate,
-    GroupGate,
+    GroupSettings,
     Scope,
     ScopeKind,
     ScopeSettings,
     decode,
-    group_gate,
+    group_settings,
 )
 from holdfast.store import Ref
-from holdfast.stores.redis.rows import record
+from holdfast.stores.redis.rows import record, rows_of
 from holdfast.stores.redis.shards import Shards
 
 
-async def explain(shards: Shards, ref: Ref, now: Micros | None) -> Explanation:
-    args = (ref.tenant, ref.id, AHEAD_MAX, HOLDERS_MAX)
+async def explain_job(shards: Shards, ref: Ref, now: Micros | None) -> Explanation:
+    args = (ref.tenant, ref.id, HOLDERS_MAX)
     answer = await shards.call("explain", shards.of(ref.tenant), args, now)
     if answer is None:
         raise JobNotFound(id=ref.id)
-    told, rank, ring, head, scopes, seen = answer
-    job = record(told, 0)  # As it is kept: a job that is due later is not shown as enqueued.
+    rows, rank, ring, head, scopes, seen = answer
+    (row,) = rows_of(rows)
+    job = record(row, 0)  # As it is stored: a job that is due later is not shown as enqueued.
     at = int(seen)
     if job.state in TERMINAL:
-        return gate.ended(job.state)
+        return blockers.ended(job.state)
     if job.state is State.PROCESSING and (job.lease_until or 0) > at:
-        return gate.running(job.worker, job.attempt, job.lease_until)
-    gates = [*gate.own_gates(job, at), *_scope_gates(job, scopes, head.decode())]
-    ahead = None if gates else min(max(rank, 0), AHEAD_MAX)
+        return blockers.running(job.worker, job.attempt, job.lease_until)
+    if job.state is State.PROCESSING and job.attempt < job.rules.max_attempts:
+        job = msgspec.structs.replace(job, state=State.ENQUEUED)  # The next claim finds it so.
+    found = [*blockers.own_blockers(job, at), *_scope_blockers(job, scopes, head.decode())]
+    ahead = None if found else min(rank, AHEAD_MAX)
     tenants = ring if shards.number == 1 else await shards.sizes(f"ring:{job.queue}")
-    return gate.explanation(gates, ahead, tenants)
+    return blockers.explanation(found, ahead, tenants)
 
 
-def _scope_gates(job: JobRecord, told: list[Any], head: str) -> Iterator[Gate]:
+def _scope_blockers(job: JobRecord, answer: list[Any], head: str) -> Iterator[Blocker]:
     tenant = Scope(job.tenant)
     queue = Scope(job.tenant, ScopeKind.QUEUE, job.queue)
-    of_queue = _settings(queue, told[1][0])
-    yield from _gates(tenant, _settings(tenant, told[0][0]), told[0])
-    yield from _gates(queue, of_queue, told[1])
+    of_queue = _settings(queue, answer[1][0])
+    yield from _blockers(tenant, _settings(tenant, answer[0][0]), answer[0])
+    yield from _blockers(queue, of_queue, answer[1])
     if job.group is not None:
         group = Scope(job.tenant, ScopeKind.GROUP, job.group)
-        rules = group_gate(_settings(group, told[2][0]), of_queue)
+        rules = group_settings(_settings(group, answer[2][0]), of_queue)
         if rules.ordered and head:
-            yield gate.order_gate(group, head)
-        yield from _gates(group, rules, told[2])
+            yield blockers.order_blocker(group, head)
+        yield from _blockers(group, rules, answer[2])
 
 
 def _settings(scope: Scope, text: bytes) -> ScopeSettings:
     return decode(scope.name, text) if text else NO_SETTINGS
 
 
-def _gates(scope: Scope, rules: ScopeSettings | GroupGate, told: list[Any]) -> Iterator[Gate]:
-    _, running, slots, token_at, holders, ids = told
+def _blockers(
+    scope: Scope, rules: ScopeSettings | GroupSettings, answer: list[Any]
+) -> Iterator[Blocker]:
+    _, running, slots, token_at, holders, ids = answer
     names = tuple(each.decode() for each in (*holders, *ids))[:HOLDERS_MAX]
-    usage = gate.Usage(
+    usage = blockers.Usage(
         running=running,
         slots=slots,
         holders=lambda: names,
         token_at=int(token_at) if token_at else None,
     )
-    return gate.scope_gates(scope, rules, usage)
+    return blockers.scope_blockers(scope, rules, usage)

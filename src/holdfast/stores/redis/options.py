@@ -9,7 +9,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 import msgspec
 
-from holdfast.errors import ConfigError, did_you_mean
+from holdfast.core.errors import ConfigError, did_you_mean
 from holdfast.stores.url import one_of, seconds, switch
 
 PORT = 6379

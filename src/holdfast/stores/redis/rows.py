@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
 import msgspec
 
-from holdfast.clock import Micros
-from holdfast.errors import HoldfastError, InvalidInput
-from holdfast.job import (
+from holdfast.core.clock import Micros
+from holdfast.core.errors import HoldfastError, InvalidInput
+from holdfast.core.job import (
     By,
     Envelope,
     Event,
@@ -23,7 +23,7 @@ from holdfast.job import (
     Rules,
     State,
 )
-from holdfast.lifecycle import Transition, seen
+from holdfast.core.lifecycle import Transition, seen
 
 STATES = (
     State.WAITING,
@@ -35,7 +35,7 @@ STATES = (
     State.FAILED,
     State.CANCELED,
 )
-"""A state's number in the scripts is its place here, from 1."""
+"""The code of a state is its position here, from 1; `scripts.py` gives the codes to the scripts."""
 STATE_CODES = {state: code for code, state in enumerate(STATES, 1)}
 REASONS = (
     Reason.MAX_ATTEMPTS,
@@ -50,6 +50,9 @@ REASONS = (
 REASON_CODES = {reason: code for code, reason in enumerate(REASONS, 1)}
 KINDS = {kind.value: kind for kind in EventKind}
 
+EVENT_SIZE = 10
+"""Values of an event in the log; all events of an entry are one flat list."""
+
 EXACT_MAX = 2**53
 """Numbers of the scripts are doubles: whole ones are exact up to here."""
 
@@ -62,6 +65,9 @@ TEXT_CACHE_MAX = 1024
 _HEAD = struct.Struct(">BBBIIII7dH")
 _FIXED = struct.Struct(">I4d")
 _LENGTH = struct.Struct(">H")
+LENGTH_SIZE = _LENGTH.size
+HEAD_SIZE = _HEAD.size - LENGTH_SIZE
+"""Bytes of a row before its nonce and worker."""
 
 pack = msgspec.msgpack.Encoder().encode
 unpack = msgspec.msgpack.Decoder().decode
@@ -114,7 +120,12 @@ def new_row(job: NewJob) -> tuple[str, bytes, bytes, Any]:
     options: Any = job.priority
     if job.delay_us or job.run_at is not None or job.ttl_us is not None:
         options = (job.priority, job.delay_us, job.run_at, job.ttl_us)
-    return _start(job.tenant) + job.id, b"".join(fixed), kept, options
+    return name_of(job.tenant, job.id), b"".join(fixed), kept, options
+
+
+def name_of(tenant: str, id: str) -> str:
+    """The field of a job in `names`; as `rows.name` of the scripts."""
+    return _start(tenant) + id
 
 
 @lru_cache(TEXT_CACHE_MAX)
@@ -126,7 +137,7 @@ def sized(text: str) -> bytes:
 
 @lru_cache(TEXT_CACHE_MAX)
 def _start(tenant: str) -> str:
-    """What the names of a tenant's jobs begin with; as `rows.name` of the scripts."""
+    """What the names of a tenant's jobs start with."""
     return f"{len(tenant.encode())}:{tenant}"
 
 
@@ -138,14 +149,11 @@ def exact(field: str, number: int | None) -> int | None:
     return number
 
 
-def leased(answer: list[Any]) -> list[Sequence[Any]]:
-    """Rows and pieces as told, of the answer to a claim."""
-    flat, more = answer
-    each = iter(flat)
-    told: list[Sequence[Any]] = list(zip(each, each, each, strict=True))
-    for place, *seldom in more:
-        told[place - 1] = (*told[place - 1], *seldom)
-    return told
+def rows_of(answer: list[Any]) -> Iterator[Sequence[Any]]:
+    """The rows that a script returned (lib_values.lua): sequence, row, body, optional values."""
+    each = iter(answer)
+    for seq, row, body, optional in zip(each, each, each, each, strict=True):
+        yield (seq, row, body, *optional) if optional else (seq, row, body)
 
 
 class Unreadable(msgspec.Struct, frozen=True):
@@ -172,16 +180,16 @@ BROKEN = (msgspec.MsgspecError, HoldfastError, ValueError, TypeError, LookupErro
 """What reading damaged bytes may raise."""
 
 
-def record(told: Sequence[Any], now: Micros) -> JobRecord:
-    """The job of a row as told, as a reader sees it now. Where its rules, its tags or its payload
+def record(answer: Sequence[Any], now: Micros) -> JobRecord:
+    """The job of a row, as a reader sees it now. Where its rules, its tags or its payload
     cannot be read, it is shown without them.
     """
-    return _read(told, now)[0]
+    return _read(answer, now)[0]
 
 
-def lease(told: Sequence[Any]) -> Lease | Unreadable:
+def lease(answer: Sequence[Any]) -> Lease | Unreadable:
     """The same with the token and the deadline of its lease."""
-    job, nonce, why = _read(told, 0)
+    job, nonce, why = _read(answer, 0)
     secret = f"{nonce}.{job.seq}"
     if why is not None:
         return Unreadable(job.tenant, job.id, secret, why)
@@ -199,9 +207,9 @@ def _contents(tail: bytes, body: bytes) -> tuple[Any, str, int, Rules, bytes | N
     return (tags, origin), codec, version, rules_of(rules), payload
 
 
-def _read(told: Sequence[Any], now: Micros) -> tuple[JobRecord, str, str | None]:
+def _read(answer: Sequence[Any], now: Micros) -> tuple[JobRecord, str, str | None]:
     """The job, the nonce of its lease, and why not all of it could be read."""
-    row: bytes = told[1]
+    row: bytes = answer[1]
     (
         state, _, reason, attempt, fence, lapses, misses, priority, created, updated, run_at,
         expires, lease, _, length,
@@ -218,11 +226,11 @@ def _read(told: Sequence[Any], now: Micros) -> tuple[JobRecord, str, str | None]
     key, at = text_at(row, at)
     why = None
     try:
-        (tags, origin), codec, version, rules, body = _contents(row[at:], told[2])
+        (tags, origin), codec, version, rules, body = _contents(row[at:], answer[2])
     except BROKEN as broken:
         (tags, origin), codec, version, rules, body = _NOTHING
         why = str(broken) or repr(broken)
-    error, result, progress, replayed = told[3:7] if len(told) > 3 else (None, None, None, None)
+    error, result, progress, replayed = answer[3:7] if len(answer) > 3 else (None, None, None, None)
     kind, run_at = STATES[state - 1], int(run_at)
     held = state == _PROCESSING
     job = JobRecord(
@@ -236,7 +244,7 @@ def _read(told: Sequence[Any], now: Micros) -> tuple[JobRecord, str, str | None]
         group or None,
         tuple(tags) if tags else (),
         origin,
-        int(told[0]),
+        int(answer[0]),
         seen(kind, run_at, now),
         attempt,
         fence,
@@ -269,12 +277,12 @@ def text_at(row: bytes, at: int) -> tuple[str, int]:
 
 
 def words(by: By | None) -> str | None:
-    """Who acts and why, as facts keep it."""
+    """Who acts and why, as events store it."""
     return None if by is None else by.words
 
 
-def event(cursor: int, at: int, fact: list[Any]) -> Event:
-    kind, tenant, id, queue, type, attempt, fence, until, note, _ = fact
+def event(cursor: int, at: int, values: list[Any]) -> Event:
+    kind, tenant, id, queue, type, attempt, fence, until, note, _ = values
     note, by = note if isinstance(note, list) else (note, None)
     return Event(
         cursor,

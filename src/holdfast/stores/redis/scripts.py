@@ -1,49 +1,134 @@
-"""The Lua scripts, one for each verb: the parts of the library it needs, then its own text."""
+"""The Lua scripts: one for each verb, assembled from the libraries and the verb's own file.
+
+Each call of a script runs its whole text, so every function that the text defines costs time in
+every call. Hence a library (`lua/lib_<name>.lua`) is one function that runs when a script first
+uses its table `<name>`: a call pays only for the libraries that it uses. `base` and `writes` are
+used by all.
+
+Constants that Python and Lua share are defined here or in Python's core, and replaced in the text.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import re
 from functools import cache
 from importlib import resources
 
 import msgspec
 
-from holdfast.clock import micros
-from holdfast.limits import CLAIM_REPEAT_S
+from holdfast.core.bounds import CLAIM_REPEAT_S, REPAIR_MAX, REPAIR_PASSES_MAX
+from holdfast.core.clock import micros
+from holdfast.core.job import Reason, State
+from holdfast.core.scope import LINES_PER_CLAIM
 from holdfast.stores.redis import layout
+from holdfast.stores.redis.rows import (
+    EVENT_SIZE,
+    HEAD_SIZE,
+    LENGTH_SIZE,
+    REASON_CODES,
+    REASONS,
+    STATE_CODES,
+    STATES,
+)
 
-_OPEN = ("ground", "facts", "row")
-"""Their locals are known to all that follows."""
-_QUICK = {"claim": "idle", "enqueue": "single"}
-"""What is tried before the rest is made, and may end the script: for most enqueues, and the claims
-of idle workers. The server runs 0.4 instead of 1.0 million instructions for a single enqueue, 0.5
-instead of 1.1 million for a claim of one job (callgrind): about half of that is making the parts.
+ROW_HEAD = "BBBI4I4I4I4dddddddHc0Hc0"
+"""State, flags, reason; attempt, fence, lapses, misses; priority, created, updated, run_at,
+expires, lease, last; nonce and worker. In the notation of Lua's struct.
 """
-_BASE = ("log", "rows", "packs", "packing", "counts", "gates", "lines", "groups", "jobs")
-_PARTS: dict[str, tuple[str, ...]] = {
-    "again": (*_BASE, "take"),
-    "ack": (*_BASE, "rules", "plain", "pieces"),
-    "cancel": _BASE,
-    "change": (*_BASE, "walk"),
-    "claim": (*_BASE, "repair", "plain", "pieces", "take"),
-    "count": (*_BASE, "repair"),
-    "enqueue": (*_BASE, "plain"),
-    "events": _BASE,
-    "expired": (*_BASE, "rules"),
-    "explain": (*_BASE, "repair"),
-    "extend": (*_BASE, "rules"),
-    "find": (*_BASE, "walk"),
-    "history": _BASE,
-    "hold": _BASE,
-    "migrate": _BASE,
-    "peek": (*_BASE, "repair"),
-    "prune": _BASE,
-    "recount": _BASE,
-    "replay": _BASE,
-    "serve": (*_BASE, "plain", "pieces", "take"),
-    "settings": _BASE,
-    "soonest": ("rows", "packs", "packing", "lines"),
+ROW_FIXED = "I4ddddHc0Hc0Hc0Hc0Hc0Hc0"
+"""max_attempts, keep, keep_failed, key_us, size; tenant, id, queue, type, group, key."""
+
+VERBS = (
+    "ack",
+    "cancel",
+    "change",
+    "claim",
+    "claim_candidates",
+    "count",
+    "enqueue",
+    "events",
+    "expired",
+    "explain",
+    "extend",
+    "find",
+    "hold",
+    "job_events",
+    "migrate",
+    "prune",
+    "recount",
+    "replay",
+    "settings",
+    "wait",
+)
+LIBRARIES = (
+    "events",
+    "rows",
+    "values",
+    "counts",
+    "limits",
+    "groups",
+    "lines",
+    "fairness",
+    "keys",
+    "index",
+    "rules",
+    "repair",
+    "leasing",
+    "selection",
+)
+
+_CONSTANTS: dict[str, str] = {
+    **{state.name: str(code) for state, code in STATE_CODES.items()},
+    # Of the states, those from here on are final.
+    "ENDED": str(STATE_CODES[State.COMPLETED]),
+    # The place of the bytes in the counts of a scope, after the states.
+    "BYTES": str(len(STATES) + 1),
+    "REASON_NAMES": "{" + ", ".join(f"'{reason.value}'" for reason in REASONS) + "}",
+    "REASON_MAX_ATTEMPTS": str(REASON_CODES[Reason.MAX_ATTEMPTS]),
+    # Flags of a row: which index entries an enqueued job has, and which optional values.
+    **{
+        name: str(1 << bit)
+        for bit, name in enumerate(
+            ("WAITS", "GRANTED", "LATE", "AGED", "ERROR", "RESULT", "PROGRESS", "REPLAYED")
+        )
+    },
+    # A row is a head, then the fixed part that Python packed; see layout.py.
+    "ROW_HEAD": f"'>{ROW_HEAD}'",
+    "ROW_FIXED": f"'>{ROW_FIXED}'",
+    "ROW_FORMAT": f"'>{ROW_HEAD}{ROW_FIXED}'",
+    # Where the fixed part of a row starts, if nonce and worker are empty.
+    "ROW_HEAD_SIZE": str(HEAD_SIZE + 2 * LENGTH_SIZE + 1),
+    "COUNTS_FORMAT": f"'>{'d' * (len(STATES) + 1)}'",
+    "EVENT_SIZE": str(EVENT_SIZE),
+    "UNLIMITED": str(1 << 52),
+    "LINES_PER_CLAIM": str(LINES_PER_CLAIM),
+    "REPAIR_MAX": str(REPAIR_MAX),
+    "REPAIR_PASSES_MAX": str(REPAIR_PASSES_MAX),
+    "CLAIM_REPEAT_US": str(micros(CLAIM_REPEAT_S)),
 }
+
+_LIBRARY = """
+local load
+local library = setmetatable({}, {__index = function(loaded, name)
+  loaded[name] = {}
+  load(name)
+  return loaded[name]
+end})
+"""
+_LOAD = """
+function load(name)
+%s
+end
+"""
+_BRANCH = """
+if name == '%s' then
+%s
+return
+end
+"""
+_USE = re.compile(rf"(?<![\w.'])({'|'.join(LIBRARIES)})\.(?=\w)")
+"""The use of a library: `rows.get` becomes `library.rows.get`."""
 
 
 class Script(msgspec.Struct, frozen=True):
@@ -54,31 +139,29 @@ class Script(msgspec.Struct, frozen=True):
 
 def script(name: str) -> Script:
     """The script of a verb. Redis knows it by its hash, so a new version never meets an old one."""
-    return _script(name, layout.PACK_MAX, layout.STEM_SIZE, layout.FORMAT)
+    return _script(name, layout.FORMAT)
 
 
 @cache
-def _script(name: str, pack_max: int, stem_size: int, format: int) -> Script:
-    # A part is a function of its own: a chunk of Lua has 200 locals at most, and each new function
-    # looks for those it uses among all that are open: 11 to 25 % of the instructions of a call
-    # with one job (callgrind).
-    parts = (f"(function()\n{_part(part)}\nend)()" for part in _PARTS[name])
-    quick = [f"do\n{_bare(_QUICK[name])}\nend"] if name in _QUICK else []
-    numbers = (
-        f"local PACK_MAX, STEM_SIZE, REPEAT_US = {pack_max}, {stem_size}, {micros(CLAIM_REPEAT_S)}"
-        f"\nlocal LAYOUT, MIGRATES = '{format}', {'true' if name == 'migrate' else 'false'}"
-    )
-    opening = (numbers, *map(_part, _OPEN), *quick, _part("core"))
-    text = "\n;".join((*opening, *parts, _bare(name))).encode()
+def _script(name: str, format: int) -> Script:
+    libraries = (_BRANCH % (each, _file(f"lib_{each}")) for each in LIBRARIES)
+    parts = [
+        _file("lib_base"),
+        _LIBRARY,
+        _file("lib_writes"),
+        _LOAD % "".join(libraries),
+        _file(name),
+    ]
+    of_script = {"LAYOUT": f"'{format}'", "MIGRATES": str(name == "migrate").lower()}
+    constants = {**_CONSTANTS, **of_script}
+    pattern = re.compile(rf"\b({'|'.join(constants)})\b")
+    text = pattern.sub(lambda found: constants[found[1]], "\n".join(parts)).encode()
     return Script(name, text, hashlib.sha1(text, usedforsecurity=False).hexdigest())
 
 
-def _part(name: str) -> str:
-    return _bare(f"lib_{name}")
-
-
-def _bare(file: str) -> str:
+def _file(name: str) -> str:
     """Without whole-line comments: they are for people, and would be sent to every server."""
     folder = resources.files("holdfast.stores.redis").joinpath("lua")
-    text = folder.joinpath(f"{file}.lua").read_text("utf-8")
-    return "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("--"))
+    text = folder.joinpath(f"{name}.lua").read_text("utf-8")
+    lines = (line for line in text.splitlines() if not line.lstrip().startswith("--"))
+    return _USE.sub(r"library.\1.", "\n".join(lines))

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from holdfast.clock import Clock, Micros
-from holdfast.stores.redis.client import Links
+from holdfast.core.clock import Clock, Micros
+from holdfast.stores.redis.connection import Links
 from holdfast.stores.redis.rows import pack
 
 T = TypeVar("T")
@@ -27,9 +27,9 @@ class Shards:
         self.number = number
         self._events = events
         self._prefix = links.options.prefix
-        self.channel = f"{self._prefix}bell"
+        self.channel = f"{self._prefix}wake"
         self._tags = [f"{{{self._prefix}{shard}}}" for shard in range(number)]
-        self._plain = [self._control(shard, None, None, again=False) for shard in range(number)]
+        self._plain = [self._control(shard, None, None) for shard in range(number)]
         """The control of nearly all calls, for each shard."""
 
     def of(self, tenant: str) -> int:
@@ -43,13 +43,13 @@ class Shards:
         return self.all() if tenants is None else sorted({self.of(tenant) for tenant in tenants})
 
     def spread(self, items: Sequence[T], tenants: Iterable[str]) -> dict[int, list[int]]:
-        """For each shard the places of its items in a batch."""
+        """For each shard the positions of its items in a batch."""
         if self.number == 1:
             return {0: list(range(len(items)))} if items else {}
-        places: dict[int, list[int]] = {}
-        for place, tenant in enumerate(tenants):
-            places.setdefault(self.of(tenant), []).append(place)
-        return places
+        positions: dict[int, list[int]] = {}
+        for position, tenant in enumerate(tenants):
+            positions.setdefault(self.of(tenant), []).append(position)
+        return positions
 
     def now(self) -> Micros | None:
         """The instant of a call; None lets the server's clock say."""
@@ -71,25 +71,49 @@ class Shards:
         `texts` follow the arguments as they are: packed, each byte would be copied twice more.
         """
 
-        def control(again: bool) -> bytes:
-            if now is None and base is None and not again:
-                return self._plain[shard]
-            return self._control(shard, now, base, again=again)
-
+        control = self._plain[shard]
+        if now is not None or base is not None:
+            control = self._control(shard, now, base)
         replicas = self._links.options.wait_replicas if wait else 0
         return await self._links.script(
-            name, self._tags[shard], control, pack(args), replicas, texts=texts
+            name, self._tags[shard], (control, pack(args), *texts), replicas
         )
 
-    def _control(self, shard: int, now: Micros | None, base: int | None, *, again: bool) -> bytes:
-        return pack((now, self.number, shard, self._events, base, self.channel, again))
+    def _control(self, shard: int, now: Micros | None, base: int | None) -> bytes:
+        """The first argument of every script; see lib_base.lua."""
+        return pack((now, self.number, shard, self._events, base, self.channel))
 
     async def each(self, name: str, shards: Iterable[int], args: Any, now: Micros | None) -> Any:
         """What it answers for each of them, asked at the same time."""
         return await together(self.call(name, shard, args, now) for shard in shards)
 
+    async def scatter(
+        self,
+        name: str,
+        items: Sequence[T],
+        tenants: Iterable[str],
+        args: Callable[[list[int]], Any],
+        now: Micros | None,
+        *,
+        wait: bool = False,
+    ) -> list[Any]:
+        """One answer per item of a batch, from the shards of their tenants, asked at the same time.
+
+        `args` makes the arguments of a script from the positions of its items in the batch.
+        """
+        found: list[Any] = [None] * len(items)
+
+        async def call(shard: int, positions: list[int]) -> None:
+            answers = await self.call(name, shard, args(positions), now, wait=wait)
+            for position, answer in zip(positions, answers, strict=True):
+                found[position] = answer
+
+        spread = self.spread(items, tenants)
+        await together(call(shard, positions) for shard, positions in spread.items())
+        return found
+
     async def forget_claim(self, shard: int, nonce: str) -> None:
-        """Lets a claim be made again that was begun in this shard (peek.lua)."""
+        """Lets a claim that was begun in this shard be made again (claim_candidates.lua)."""
         key = f"{self.tag(shard)}:claim:{nonce}\0"
         await self._links.command("DEL", key, key=key)
 

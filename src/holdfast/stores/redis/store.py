@@ -11,22 +11,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.clock import Clock, Micros, seconds
-from holdfast.errors import NOT_OPEN, StoreUnavailable
-from holdfast.job import By, Lease, NewJob
-from holdfast.lifecycle import Transition
-from holdfast.limits import (
-    BATCH_MAX,
-    CHANGE_MAX,
-    CLAIM_MAX,
-    EXCLUDE_MAX,
-    EXPIRED_MAX,
-    PAGE_MAX,
-    PRUNE_MAX,
-    WAIT_S_MAX,
-    within,
-)
-from holdfast.scope import Explanation, ScopeKind
+from holdfast.core.bounds import PAGE_MAX, WAIT_S_MAX
+from holdfast.core.clock import Clock, Micros, seconds
+from holdfast.core.errors import NOT_OPEN, StoreUnavailable
+from holdfast.core.job import By, Lease, NewJob
+from holdfast.core.lifecycle import Transition
+from holdfast.core.scope import Explanation, ScopeKind
 from holdfast.store import (
     Acked,
     Canceled,
@@ -50,15 +40,26 @@ from holdfast.store import (
     Tally,
     Watch,
 )
-from holdfast.stores.redis import claims, explain, facts, journey, names, opening, sight
-from holdfast.stores.redis.client import Links
+from holdfast.stores.redis import count, server_check, settings
+from holdfast.stores.redis.ack import ack_transitions
+from holdfast.stores.redis.cancel import cancel_jobs
+from holdfast.stores.redis.change import change_jobs
+from holdfast.stores.redis.claim import claim_jobs
+from holdfast.stores.redis.connection import Links
+from holdfast.stores.redis.enqueue import enqueue_jobs
+from holdfast.stores.redis.events import Asked, read_events
+from holdfast.stores.redis.explain import explain_job
+from holdfast.stores.redis.extend import extend_leases
+from holdfast.stores.redis.find import find_jobs
+from holdfast.stores.redis.holds import list_holds, take_holds
 from holdfast.stores.redis.layout import FORMAT
+from holdfast.stores.redis.maintenance import find_expired, prune_ended
+from holdfast.stores.redis.notify import Subscriptions
 from holdfast.stores.redis.options import Options, parse
 from holdfast.stores.redis.shards import Shards, together
-from holdfast.stores.redis.wakeup import Ear
 
 POLL_S = 1.0
-"""How long a sleeper sleeps at most while hints cannot be heard."""
+"""How long a caller sleeps at most while it has no subscription."""
 
 
 class RedisStore:
@@ -69,7 +70,7 @@ class RedisStore:
         self._clock = clock
         self._shards: Shards | None = None
         self._links: Links | None = None
-        self._ear: Ear | None = None
+        self._subscriptions: Subscriptions | None = None
         self._owner = 0
         self.capabilities = Capabilities(
             durable=True,
@@ -95,10 +96,10 @@ class RedisStore:
             return
         links = Links(self.options)
         try:
-            servers = await opening.look(links)
+            servers = await server_check.look(links)
             for server in servers:
-                opening.check(server, self.options)
-            number = await opening.agree(links, migrate=self.options.migrate == "auto")
+                server_check.check(server, self.options)
+            number = await server_check.agree(links, migrate=self.options.migrate == "auto")
         except BaseException:
             await links.close()
             raise
@@ -107,91 +108,69 @@ class RedisStore:
         self._owner = os.getpid()
         self._links = links
         self._shards = Shards(links, self._clock, number, self.options.events)
-        self._ear = Ear(self.options, self._shards.channel, links.places)
+        self._subscriptions = Subscriptions(self.options, self._shards.channel, links.addresses)
 
     async def close(self) -> None:
-        links, ear = self._links, self._ear
-        self._links = self._shards = self._ear = None
+        links, subscriptions = self._links, self._subscriptions
+        self._links = self._shards = self._subscriptions = None
         if self._owner != os.getpid():
             return  # After a fork the threads and the connections are the parent's.
-        if ear is not None:
-            await ear.close()
+        if subscriptions is not None:
+            await subscriptions.close()
         if links is not None:
             await links.close()
 
     async def migrate(self) -> int:
         links = Links(self.options)
         try:
-            await opening.agree(links, migrate=True)
+            await server_check.agree(links, migrate=True)
         finally:
             await links.close()
         return FORMAT
 
-    # -- journey ---------------------------------------------------------------------------------
+    # -- jobs ------------------------------------------------------------------------------------
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        within("jobs", len(jobs), BATCH_MAX)
         shards = self._mine()
-        return await journey.enqueue(shards, jobs, shards.now())
+        return await enqueue_jobs(shards, jobs, shards.now())
 
     async def claim(self, claim: Claim) -> list[Lease]:
-        within("limit", claim.limit, CLAIM_MAX)
-        within("exclude_groups", len(claim.exclude_groups), EXCLUDE_MAX)
         shards = self._mine()
-        now = shards.now()
-        concerned = shards.concerned(claim.tenants)
-        if not concerned or claim.limit == 0:
-            return []
-        if len(concerned) == 1:
-            answer = await shards.call("claim", concerned[0], claims.wish(claim), now)
-            found = claims.taken(answer, claim, shards.number)
-        else:
-            found = await claims.Claiming(shards, claim, concerned, now).taken()
-        return await claims.readable(shards, found, now)
+        return await claim_jobs(shards, claim, shards.now())
 
     async def extend(self, extensions: Sequence[Extension]) -> list[Extended]:
-        within("extensions", len(extensions), BATCH_MAX)
         shards = self._mine()
-        return await journey.extend(shards, extensions, shards.now())
+        return await extend_leases(shards, extensions, shards.now())
 
     async def ack(self, transitions: Sequence[Transition]) -> list[Acked]:
-        within("transitions", len(transitions), BATCH_MAX)
         shards = self._mine()
-        return await journey.ack(shards, transitions, shards.now())
+        return await ack_transitions(shards, transitions, shards.now())
 
-    # -- will ------------------------------------------------------------------------------------
+    # -- operators -------------------------------------------------------------------------------
 
     async def cancel(self, refs: Sequence[Ref], *, by: By | None = None) -> list[Canceled]:
-        within("refs", len(refs), BATCH_MAX)
-        shards, author = self._mine(), _checked(by)
-        return await journey.cancel(shards, refs, author, shards.now())
+        shards = self._mine()
+        return await cancel_jobs(shards, refs, by, shards.now())
 
     async def change(self, change: Change) -> Changed:
-        within("limit", change.limit, CHANGE_MAX)
-        sight.bounded(change.select)
-        _checked(change.by)
         shards = self._mine()
-        return await sight.change(shards, change, shards.now())
+        return await change_jobs(shards, change, shards.now())
 
-    # -- upkeep ----------------------------------------------------------------------------------
+    # -- maintenance -----------------------------------------------------------------------------
 
     async def expired(self, limit: int) -> list[Lapsed]:
-        within("limit", limit, EXPIRED_MAX)
         shards = self._mine()
-        return await sight.expired(shards, limit, shards.now())
+        return await find_expired(shards, limit, shards.now())
 
     async def prune(self, limit: int, events_keep_us: Micros) -> Pruned:
-        within("limit", limit, PRUNE_MAX)
         shards = self._mine()
-        return await sight.prune(shards, limit, events_keep_us, shards.now())
+        return await prune_ended(shards, limit, events_keep_us, shards.now())
 
-    # -- sight -----------------------------------------------------------------------------------
+    # -- reads -----------------------------------------------------------------------------------
 
     async def find(self, find: Find) -> Page:
-        within("limit", find.limit, PAGE_MAX)
-        sight.bounded(find.select)
         shards = self._mine()
-        return await sight.find(shards, find, shards.now())
+        return await find_jobs(shards, find, shards.now())
 
     async def count(
         self,
@@ -203,24 +182,22 @@ class RedisStore:
         limit: int = PAGE_MAX,
         recount: bool = False,
     ) -> list[Tally]:
-        within("limit", limit, PAGE_MAX)
         shards = self._mine()
         now = shards.now()
-        asked = sight.Asked(tenant=tenant, by=by, part=part, after=after, limit=limit)
+        asked = count.Asked(tenant=tenant, by=by, part=part, after=after, limit=limit)
         correction = 0
         if recount:
             correction = sum(await shards.each("recount", shards.all(), (), now))
-        return await sight.count(shards, asked, now, correction)
+        return await count.count_scopes(shards, asked, now, correction)
 
     async def explain(self, ref: Ref) -> Explanation:
         shards = self._mine()
-        return await explain.explain(shards, ref, shards.now())
+        return await explain_job(shards, ref, shards.now())
 
     async def events(
         self, tenant: str | None, after: int, limit: int, job_id: str | None = None
     ) -> EventPage:
-        within("limit", limit, PAGE_MAX)
-        return await facts.events(self._mine(), facts.Asked(tenant, after, limit, job_id))
+        return await read_events(self._mine(), Asked(tenant, after, limit, job_id))
 
     # -- names -----------------------------------------------------------------------------------
 
@@ -233,15 +210,12 @@ class RedisStore:
         limit: int = PAGE_MAX,
         by: By | None = None,
     ) -> list[Setting]:
-        within("puts", len(puts), BATCH_MAX)
-        within("limit", limit, PAGE_MAX)
-        puts, author = [put.checked() for put in puts], _checked(by)
         shards = self._mine()
         now = shards.now()
-        done = await names.put(shards, puts, author, now)
+        done = await settings.put_settings(shards, puts, by, now)
         if under is None:
             return done
-        return await names.settings_under(shards, names.Names(under, after, limit), now)
+        return await settings.list_settings(shards, settings.NamePage(under, after, limit), now)
 
     async def hold(
         self,
@@ -251,27 +225,24 @@ class RedisStore:
         after: str = "",
         limit: int = PAGE_MAX,
     ) -> list[Hold]:
-        within("takes", len(takes), BATCH_MAX)
-        within("limit", limit, PAGE_MAX)
-        takes = [one.checked() for one in takes]
         shards = self._mine()
         now = shards.now()
-        holds = await names.take(shards, takes, now)
+        holds = await take_holds(shards, takes, now)
         if under is None:
             return holds
-        return await names.holds_under(shards, names.Names(under, after, limit), now)
+        return await list_holds(shards, settings.NamePage(under, after, limit), now)
 
     # -- wait ------------------------------------------------------------------------------------
 
     async def wait(self, watch: Watch, timeout_s: float) -> None:
         shards = self._mine()
-        assert self._ear is not None
-        hearing = self._ear.here()
-        # Listen first, then look: what happens in between is not lost.
-        with hearing.bell.listen(watch) as listening:
-            # News cannot be looked for: what came before the subscription is found by polling.
-            heard = hearing.hears or not watch.news
-            heard = await hearing.listen(min(timeout_s, POLL_S)) and heard
+        assert self._subscriptions is not None
+        subscription = self._subscriptions.here()
+        # Listen first, then check: what happens in between is not lost.
+        with subscription.notifier.listen(watch) as listening:
+            # News cannot be checked: what came before the subscription is found by polling.
+            reliable = subscription.is_active or not watch.news
+            reliable = await subscription.listen(min(timeout_s, POLL_S)) and reliable
             try:
                 delay_s = await self._soonest(shards, watch)
             except StoreUnavailable:
@@ -279,10 +250,10 @@ class RedisStore:
                     raise
                 return  # Closed meanwhile.
             if self._shards is shards:
-                await listening.sleep(min(timeout_s, WAIT_S_MAX if heard else POLL_S, delay_s))
+                await listening.sleep(min(timeout_s, WAIT_S_MAX if reliable else POLL_S, delay_s))
 
     async def _soonest(self, shards: Shards, watch: Watch) -> float:
-        """Seconds until something known will be worth a look; 0 when it already is."""
+        """Seconds until the caller should look again; 0 if there is work now."""
         if watch.news:
             return WAIT_S_MAX
         job = None if watch.job is None else (watch.job.tenant, watch.job.id)
@@ -290,7 +261,7 @@ class RedisStore:
         args = (watch.tenants, watch.queues, job)
         now = shards.now()
         answers = await together(
-            shards.call("soonest", shard, args, now) for shard in shards.concerned(tenants)
+            shards.call("wait", shard, args, now) for shard in shards.concerned(tenants)
         )
         return min((seconds(int(each)) for each in answers if int(each) >= 0), default=WAIT_S_MAX)
 
@@ -319,7 +290,3 @@ class RedisStore:
             why = "it was opened before a fork; open it again in the child process"
             raise StoreUnavailable(store=self.options.name, why=why)
         return self._shards
-
-
-def _checked(by: By | None) -> By | None:
-    return None if by is None else by.checked()

@@ -1,10 +1,10 @@
-"""How the service is called: connections for each event loop, a time-out on every call, patience.
+"""How the service is called: connections of each event loop, time-outs and retries.
 
-Any thread that runs an event loop may call. Connections belong to the loop they were made in, so
-each loop has a pool of its own, closed with it. A call that did not reach the service, or that it
-turned away, is made again, a little later each time, until its time is over; one whose answer was
-lost only if the verb may be repeated. `Transport` is all that knows of HTTP: tests put another in
-its place, and call the application itself.
+Any thread that runs an event loop may call. Connections belong to the loop that made them, so each
+loop has its own pool, which is closed with the loop. A call that did not reach the service, or that
+the service turned away, is retried with growing delays until its time-out. A call whose answer was
+lost is retried only if its verb may be repeated. Only `Transport` knows HTTP: tests replace it and
+call the application directly.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from typing import Protocol, TypeVar
 import aiohttp
 import msgspec
 
-from holdfast.errors import ConfigError, HoldfastError, InvalidInput, StoreUnavailable
+from holdfast.core.backoff import Delays
+from holdfast.core.errors import ConfigError, HoldfastError, InvalidInput, StoreUnavailable
 from holdfast.stores.remote.breaker import Breaker
-from holdfast.stores.remote.faults import Answer, NoAnswer, NotSent, refusal
+from holdfast.stores.remote.errors import Answer, NoAnswer, NotSent, refusal
 from holdfast.stores.remote.options import Options
 from holdfast.stores.remote.wire import FORMAT, FORMAT_HEADER, MEDIA, PATH, Hello, Verb, encode
 
-NAP_S_MIN = 0.02
-NAP_S_MAX = 1.0
+RETRY_FIRST_S = 0.02
+RETRY_MOST_S = 1.0
 KEEP_S = 15.0
-"""How long an idle connection is kept: less than the service does, so that ours ends it."""
+"""How long an idle connection is kept: less than the service keeps it, so that we close it."""
 TENANT_HEADER = "Holdfast-Tenant"
 
 T = TypeVar("T")
@@ -46,11 +47,11 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True):
     """None asks with GET."""
     timeout_s: float
     waits: bool = False
-    """It may take its time, and must not keep others from a connection."""
+    """A long wait: it takes a connection of a pool of its own."""
 
 
 class Transport(Protocol):
-    """The way to the service."""
+    """How one request reaches the service."""
 
     async def send(self, sent: Sent) -> Answer:
         """The answer, whatever its status; NotSent or NoAnswer when there is none."""
@@ -59,7 +60,7 @@ class Transport(Protocol):
 
 
 class Client:
-    """Asks verbs of one service, patiently."""
+    """Calls the verbs of one service, with retries."""
 
     def __init__(self, options: Options, transport: Transport) -> None:
         self._options = options
@@ -69,14 +70,14 @@ class Client:
 
     async def hello(self) -> Hello:
         try:
-            return _hello.decode(await self._patiently(PATH, None, repeats=True))
+            return _hello.decode(await self._retried(PATH, None, repeats=True))
         except msgspec.MsgspecError:
             why = f"{self._options.name} is no Holdfast service, or one of another version"
             raise ConfigError(field="store", why=why) from None
 
     async def ask(self, verb: Verb[T], value: bytes, *, wait_s: float = 0.0) -> T:
-        """What the verb tells; `wait_s` is how long the service may sleep on it."""
-        body = await self._patiently(verb.path, value, repeats=verb.repeats, wait_s=wait_s)
+        """The answer of a verb; `wait_s` is how long the service may wait before it answers."""
+        body = await self._retried(verb.path, value, repeats=verb.repeats, wait_s=wait_s)
         try:
             return verb.told.decode(body)
         except msgspec.MsgspecError as error:
@@ -87,7 +88,7 @@ class Client:
         self._closed = True
         await self._transport.close()
 
-    async def _patiently(
+    async def _retried(
         self, path: str, body: bytes | None, *, repeats: bool, wait_s: float = 0.0
     ) -> bytes:
         rest_s = self._breaker.admit()
@@ -95,7 +96,7 @@ class Client:
             why = f"its last {self._breaker.failures} calls failed; left alone for {rest_s:.1f} s"
             raise StoreUnavailable(store=self._options.name, why=why)
         deadline = time.monotonic() + self._options.timeout_s
-        nap_s = NAP_S_MIN
+        delays = Delays(RETRY_FIRST_S, RETRY_MOST_S, chance=random.random)
         while True:
             left_s = max(0.01, deadline - time.monotonic())
             sent = Sent(path=path, body=body, timeout_s=left_s + wait_s, waits=wait_s > 0)
@@ -104,12 +105,10 @@ class Client:
                 return tried
             if not tried.again or self._closed:
                 raise tried.error
-            pause_s = max(nap_s, tried.after_s, self._breaker.admit())
+            pause_s = max(delays.next_s(), tried.after_s, self._breaker.admit())
             if time.monotonic() + pause_s >= deadline:
                 raise tried.error
-            # Chance keeps the clients of a service that came back from knocking in step.
-            await asyncio.sleep(pause_s * (1 + random.random() / 2))
-            nap_s = min(nap_s * 2, NAP_S_MAX)
+            await asyncio.sleep(pause_s)
 
     async def _try(self, sent: Sent, repeats: bool) -> bytes | _Failed:
         name = self._options.name
@@ -142,7 +141,7 @@ class _Failed(msgspec.Struct, frozen=True):
 
 
 def packed(verb: Verb[T], value: object) -> bytes:
-    """The value as it travels; what cannot travel is the caller's mistake."""
+    """The value in msgpack; InvalidInput if it cannot be encoded."""
     try:
         return encode(value)
     except (TypeError, ValueError, OverflowError, NotImplementedError, RecursionError) as error:
@@ -182,7 +181,7 @@ class HttpTransport:
                     retry_after_s=_seconds(headers.get("retry-after")),
                 )
         except aiohttp.ClientSSLError as error:
-            # No second try makes it better, so that it is ours already.
+            # A retry would meet the same certificate, so this is final.
             why = f"its certificate does not hold, or it speaks no TLS ({error}); see ca"
             raise StoreUnavailable(store=self._options.name, why=why) from error
         except aiohttp.ConnectionTimeoutError as error:
@@ -221,13 +220,13 @@ class HttpTransport:
 
 
 class _Link:
-    """The connections of one event loop. Those who wait have a pool of their own: a hundred of them
+    """The connections of one event loop. Long waits have a pool of their own: a hundred of them
     must not keep an ack from its connection.
     """
 
     def __init__(self, options: Options, context: ssl.SSLContext | bool) -> None:
         self.calls = _session(options, context, options.pool)
-        self.waits = _session(options, context, 0)  # The store counts them.
+        self.waits = _session(options, context, 0)  # No limit here: the store limits waits.
         # Ends with the loop: asyncio.run cancels what is left, and that closes the connections.
         self._keeper = asyncio.get_running_loop().create_task(self._keep(), name="holdfast-remote")
 
@@ -278,7 +277,7 @@ def _ssl(options: Options) -> ssl.SSLContext | bool:
 
 
 def _seconds(text: str | None) -> float | None:
-    """What Retry-After says, if it is a number; a date is left to our own patience."""
+    """Retry-After if it is a number; a date is ignored, and our own delays decide."""
     try:
         length = float(text or "")
     except ValueError:

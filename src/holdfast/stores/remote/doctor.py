@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from holdfast.finding import Finding, Level
+from holdfast.core.finding import Finding, Level
 from holdfast.store import Store
 from holdfast.stores.remote.store import RemoteStore
 from holdfast.stores.remote.wire import FORMAT, Hello

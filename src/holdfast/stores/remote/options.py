@@ -9,10 +9,10 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 import msgspec
 
-from holdfast.check import check_name
-from holdfast.errors import ConfigError, InvalidInput, did_you_mean
-from holdfast.limits import TENANT_MAX
-from holdfast.redact import Redacted
+from holdfast.core.bounds import TENANT_MAX
+from holdfast.core.check import check_name
+from holdfast.core.errors import ConfigError, InvalidInput, did_you_mean
+from holdfast.core.redact import Redacted
 from holdfast.stores.url import seconds, switch
 
 TOKEN_ENV = "HOLDFAST_TOKEN"

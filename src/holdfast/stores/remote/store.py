@@ -1,7 +1,7 @@
-"""The remote store: the verbs of the contract, asked of a Holdfast service over HTTP.
+"""The remote store: the verbs of the contract, sent to a Holdfast service over HTTP.
 
-Workers and clients that use it need no access to the database: the service does the verbs on its
-own store, by its own clock. `wire.py` has the shapes, `client.py` the way there and its patience.
+Workers and clients that use it need no access to the database: the service runs the verbs on its
+own store, by its own clock. `wire.py` has the message types, `client.py` connections and retries.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from holdfast.check import check_token
-from holdfast.clock import Clock, Micros
-from holdfast.errors import (
+from holdfast.core.bounds import PAGE_MAX
+from holdfast.core.check import check_token
+from holdfast.core.clock import Clock, Micros
+from holdfast.core.errors import (
     NOT_OPEN,
     HoldfastError,
     InvalidInput,
@@ -26,10 +27,9 @@ from holdfast.errors import (
     StoreUnavailable,
     StoreUnsupported,
 )
-from holdfast.job import By, Lease, NewJob
-from holdfast.lifecycle import Transition
-from holdfast.limits import BATCH_MAX, PAGE_MAX, within
-from holdfast.scope import Explanation, ScopeKind
+from holdfast.core.job import By, Lease, NewJob
+from holdfast.core.lifecycle import Transition
+from holdfast.core.scope import Explanation, ScopeKind
 from holdfast.store import (
     Acked,
     Canceled,
@@ -53,7 +53,7 @@ from holdfast.store import (
     Tally,
     Watch,
 )
-from holdfast.stores.bell import Bell
+from holdfast.stores.notifier import Notifier
 from holdfast.stores.remote import wire
 from holdfast.stores.remote.client import Client, HttpTransport, Transport, packed
 from holdfast.stores.remote.options import Options, parse
@@ -63,13 +63,13 @@ NEWS_S = 1.0
 """The longest wait for news: what happened before the service listens cannot be looked for."""
 
 POLL_S = 1.0
-"""How long a sleeper sleeps at most that has no place among those who sleep in the service."""
+"""How long a wait sleeps here when too many others of this process wait in the service already."""
 
-NOBODYS = "-"
+NO_TOKEN = "-"
 """A token that no claim gives."""
 
 T = TypeVar("T")
-Held = TypeVar("Held", Extension, Transition)
+WithToken = TypeVar("WithToken", Extension, Transition)
 Item = TypeVar("Item")
 
 
@@ -82,11 +82,11 @@ class RemoteStore:
         self.options = options
         self._transport = transport
         self._client: Client | None = None
-        self._bell = Bell()
-        self._places = _Places(options.waits)
+        self._notifier = Notifier()
+        self._wait_limit = _WaitLimit(options.waits)
         self._owner = 0
         self._hello: Hello | None = None
-        # What the service's store is worth is asked when it is opened; this holds until then.
+        # These hold until `open` has asked the service for those of its store.
         self.capabilities = Capabilities(
             durable=True,
             shared=True,
@@ -102,7 +102,7 @@ class RemoteStore:
 
     @classmethod
     def from_url(cls, url: str, clock: Clock | None = None) -> RemoteStore:
-        """The clock is the service's: one that is given here is not asked."""
+        """The service's clock decides; a clock given here is not used."""
         return cls(parse(url))
 
     # -- life ------------------------------------------------------------------------------------
@@ -112,7 +112,7 @@ class RemoteStore:
             return
         client = Client(self.options, self._transport(self.options))
         try:
-            hello = await self._meet(client)
+            hello = await self._greet(client)
         except BaseException:
             await client.close()
             raise
@@ -122,7 +122,7 @@ class RemoteStore:
             hello.capabilities, shared=True, encodes=True, transactional_enqueue=False
         )
 
-    async def _meet(self, client: Client) -> Hello:
+    async def _greet(self, client: Client) -> Hello:
         hello = await client.hello()
         if hello.format > wire.FORMAT:
             name = self.options.name
@@ -138,23 +138,22 @@ class RemoteStore:
         client, self._client = self._client, None
         if self._owner != os.getpid():
             return  # After a fork the connections are the parent's.
-        self._bell.ring_all()
+        self._notifier.notify_all()
         if client is not None:
             await client.close()
 
     async def migrate(self) -> int:
-        """The service keeps its own schema; what is told is the version of the wire."""
+        """The service migrates its own store; returns the version of the wire format."""
         client = Client(self.options, self._transport(self.options))
         try:
-            return (await self._meet(client)).format
+            return (await self._greet(client)).format
         finally:
             await client.close()
 
-    # -- journey ---------------------------------------------------------------------------------
+    # -- enqueue to ack ----------------------------------------------------------------------------
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        within("jobs", len(jobs), BATCH_MAX)
-        # A call whose answer was lost is sent again: its ids are not new to the service then.
+        # A call whose answer was lost is sent again, and then the service knows its ids already.
         jobs = [msgspec.structs.replace(job, fresh=False) if job.fresh else job for job in jobs]
         return await self._in_parts(
             wire.ENQUEUE, jobs, lambda job, error: Enqueued(job.id, False, error)
@@ -164,12 +163,10 @@ class RemoteStore:
         return await self._ask(wire.CLAIM, claim)
 
     async def extend(self, extensions: Sequence[Extension]) -> list[Extended]:
-        within("extensions", len(extensions), BATCH_MAX)
         return await self._ask(wire.EXTEND, [_sendable(one) for one in extensions])
 
     async def ack(self, transitions: Sequence[Transition]) -> list[Acked]:
-        within("transitions", len(transitions), BATCH_MAX)
-        # Upkeep's have a route of their own, for which a worker's token is not enough.
+        # Acks of upkeep have a route of their own: a worker's token has no right to it.
         upkeep = any(change.lapsed or change.token is None for change in transitions)
         return await self._in_parts(
             wire.LAPSE if upkeep else wire.ACK,
@@ -177,10 +174,9 @@ class RemoteStore:
             lambda change, error: Acked(change.id, error=error),
         )
 
-    # -- will ------------------------------------------------------------------------------------
+    # -- cancel and change -------------------------------------------------------------------------
 
     async def cancel(self, refs: Sequence[Ref], *, by: By | None = None) -> list[Canceled]:
-        within("refs", len(refs), BATCH_MAX)
         return await self._ask(wire.CANCEL, wire.Refs(list(refs), by))
 
     async def change(self, change: Change) -> Changed:
@@ -194,7 +190,7 @@ class RemoteStore:
     async def prune(self, limit: int, events_keep_us: Micros) -> Pruned:
         return await self._ask(wire.PRUNE, wire.Pruning(limit, events_keep_us))
 
-    # -- sight -----------------------------------------------------------------------------------
+    # -- find, count, explain, events --------------------------------------------------------------
 
     async def find(self, find: Find) -> Page:
         return await self._ask(wire.FIND, find)
@@ -221,7 +217,7 @@ class RemoteStore:
         asked = wire.Reading(tenant=tenant, after=after, limit=limit, job_id=job_id)
         return await self._ask(wire.EVENTS, asked)
 
-    # -- names -----------------------------------------------------------------------------------
+    # -- settings and holds ------------------------------------------------------------------------
 
     async def settings(
         self,
@@ -232,8 +228,6 @@ class RemoteStore:
         limit: int = PAGE_MAX,
         by: By | None = None,
     ) -> list[Setting]:
-        within("puts", len(puts), BATCH_MAX)
-        within("limit", limit, PAGE_MAX)
         listed = None if under is None else wire.Under(under, after, limit)
         if puts:
             return await self._ask(wire.PUT, wire.Puts(list(puts), listed, by))
@@ -247,8 +241,6 @@ class RemoteStore:
         after: str = "",
         limit: int = PAGE_MAX,
     ) -> list[Hold]:
-        within("takes", len(takes), BATCH_MAX)
-        within("limit", limit, PAGE_MAX)
         listed = None if under is None else wire.Under(under, after, limit)
         if takes:
             return await self._ask(wire.HOLD, wire.Takes(list(takes), listed))
@@ -257,18 +249,18 @@ class RemoteStore:
     # -- wait ------------------------------------------------------------------------------------
 
     async def wait(self, watch: Watch, timeout_s: float) -> None:
-        """Ends early when the service lets nobody wait for so long: it may wake in vain."""
+        """Returns early if the service allows only shorter waits: waking in vain is allowed."""
         client, hello = self._mine()
         most = min(hello.wait_s, NEWS_S if watch.news else hello.wait_s)
         wait_s = max(0.0, min(timeout_s, most))
         verb = wire.WATCH if watch.news or watch.job is not None else wire.WAIT
         body = packed(verb, wire.Sleep(watch, wait_s))
-        with self._bell.listen(watch) as ear, self._places.one() as placed:
-            if not placed:
-                await ear.sleep(min(wait_s, POLL_S))
+        with self._notifier.listen(watch) as listener, self._wait_limit.one() as allowed:
+            if not allowed:
+                await listener.sleep(min(wait_s, POLL_S))
                 return
             asking = asyncio.ensure_future(client.ask(verb, body, wait_s=wait_s))
-            closing = asyncio.ensure_future(ear.sleep(wait_s + 2 * self.options.timeout_s))
+            closing = asyncio.ensure_future(listener.sleep(wait_s + 2 * self.options.timeout_s))
             try:
                 await asyncio.wait({asking, closing}, return_when=asyncio.FIRST_COMPLETED)
             finally:
@@ -295,7 +287,7 @@ class RemoteStore:
         items: Sequence[Item],
         refused: Callable[[Item, HoldfastError], T],
     ) -> list[T]:
-        """A batch in as many calls as the service's limit on bodies asks for; nearly always one."""
+        """Sends a batch in as many calls as the service's limit on bodies requires, mostly one."""
         client, hello = self._mine()
         body = packed(verb, items)
         if len(body) <= hello.body_max:
@@ -308,7 +300,7 @@ class RemoteStore:
         return parts + await self._in_parts(verb, items[half:], refused)
 
     def _mine(self) -> tuple[Client, Hello]:
-        """The way to the service, if the store is open and opened by this very process."""
+        """The client, if this process has opened the store."""
         if self._client is None or self._hello is None:
             raise StoreUnavailable(store=self.options.name, why=NOT_OPEN)
         if self._owner != os.getpid():
@@ -317,34 +309,34 @@ class RemoteStore:
         return self._client, self._hello
 
 
-def _sendable(one: Held) -> Held:
-    """The item; a token that no claim can have given goes as one that is nobody's, so that the
-    store refuses it by itself and not the whole batch.
+def _sendable(one: WithToken) -> WithToken:
+    """The item. A token that no claim can have given is replaced by one that no claim gives: the
+    service would refuse the whole batch because of it, its store refuses only this item.
     """
     if one.token is not None:
         try:
             check_token("token", one.token)
         except InvalidInput:
-            return msgspec.structs.replace(one, token=NOBODYS)
+            return msgspec.structs.replace(one, token=NO_TOKEN)
     return one
 
 
-class _Places:
-    """How many may sleep in the service at a time: each takes a connection."""
+class _WaitLimit:
+    """How many waits may be open in the service at a time: each takes a connection."""
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._taken = 0
+        self._open = 0
         self._lock = threading.Lock()
 
     @contextmanager
     def one(self) -> Iterator[bool]:
-        """Whether there was a place; it is free again at the end of the block."""
+        """Whether one more is allowed; it counts until the end of the block."""
         with self._lock:
-            placed = self._taken < self._most
-            self._taken += placed
+            allowed = self._open < self._most
+            self._open += allowed
         try:
-            yield placed
+            yield allowed
         finally:
             with self._lock:
-                self._taken -= placed
+                self._open -= allowed

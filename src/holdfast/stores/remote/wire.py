@@ -15,13 +15,13 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from holdfast import errors
-from holdfast.clock import Micros
-from holdfast.errors import HoldfastError, StoreError
-from holdfast.job import By, Lease, NewJob
-from holdfast.lifecycle import Transition
-from holdfast.limits import PAGE_MAX
-from holdfast.scope import Explanation, ScopeKind
+from holdfast.core import errors
+from holdfast.core.bounds import PAGE_MAX
+from holdfast.core.clock import Micros
+from holdfast.core.errors import HoldfastError, StoreError
+from holdfast.core.job import By, Lease, NewJob
+from holdfast.core.lifecycle import Transition
+from holdfast.core.scope import Explanation, ScopeKind
 from holdfast.store import (
     Acked,
     Canceled,
@@ -65,7 +65,7 @@ def other_format(found: int) -> str:
 # -- errors ----------------------------------------------------------------------------------------
 
 
-class Told(msgspec.Struct, frozen=True):
+class WireError(msgspec.Struct, frozen=True):
     """An error, as it travels."""
 
     code: str
@@ -84,16 +84,16 @@ def _tree(root: type[HoldfastError]) -> Iterator[type[HoldfastError]]:
 CLASSES: dict[str, type[HoldfastError]] = {kind.code: kind for kind in _tree(HoldfastError)}
 
 
-def told(error: HoldfastError) -> Told:
+def error_out(error: HoldfastError) -> WireError:
     """The error for the way; what is not plain among its facts goes as text."""
     facts = {
         name: value if isinstance(value, PLAIN) else str(value)
         for name, value in error.facts.items()
     }
-    return Told(error.code, facts, str(error))
+    return WireError(error.code, facts, str(error))
 
 
-def untold(one: Told, store: str) -> HoldfastError:
+def error_in(one: WireError, store: str) -> HoldfastError:
     """The error again; a code that is not known here, or other facts, still tell their text."""
     kind = CLASSES.get(one.code)
     if kind is not None:
@@ -109,13 +109,13 @@ def untold(one: Told, store: str) -> HoldfastError:
 
 def _out(value: Any) -> Any:
     if isinstance(value, HoldfastError):
-        return told(value)
+        return error_out(value)
     raise NotImplementedError(f"cannot send {type(value).__name__}")
 
 
 def _in(kind: Any, value: Any) -> Any:
     if kind is HoldfastError:
-        return untold(msgspec.convert(value, Told), "the service")
+        return error_in(msgspec.convert(value, WireError), "the service")
     raise NotImplementedError(f"cannot read {kind!r}")
 
 
@@ -126,7 +126,7 @@ encode = _encoder.encode
 # -- shapes that the contract has as arguments -----------------------------------------------------
 
 
-class Known(msgspec.Struct, frozen=True, kw_only=True):
+class KnownCaller(msgspec.Struct, frozen=True, kw_only=True):
     """Whom the service takes the caller for."""
 
     name: str
@@ -141,7 +141,7 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
     capabilities: Capabilities
     body_max: int
     wait_s: float
-    caller: Known | None = None
+    caller: KnownCaller | None = None
     """None: there was no token, or it does not hold."""
 
 
@@ -199,14 +199,14 @@ class Sleep(msgspec.Struct, frozen=True):
     timeout_s: float
 
 
-class Done(msgspec.Struct, frozen=True):
+class ChangedPairs(msgspec.Struct, frozen=True):
     """`Changed`, whose mapping has keys that msgpack has not."""
 
     done: list[tuple[Ref, str]]
     cursor: int | None
 
     @classmethod
-    def of(cls, changed: Changed) -> Done:
+    def of(cls, changed: Changed) -> ChangedPairs:
         return cls(list(changed.done.items()), changed.cursor)
 
     def changed(self) -> Changed:
@@ -236,7 +236,7 @@ ACK: Verb[list[Acked]] = Verb("ack", list[Transition], list[Acked])
 LAPSE: Verb[list[Acked]] = Verb("lapse", list[Transition], list[Acked])
 """The ack of upkeep: without a token, or because a deadline passed."""
 CANCEL: Verb[list[Canceled]] = Verb("cancel", Refs, list[Canceled])
-CHANGE: Verb[Done] = Verb("change", Change, Done, repeats=False)
+CHANGE: Verb[ChangedPairs] = Verb("change", Change, ChangedPairs, repeats=False)
 """Harmless to repeat, but the second answer would not name what the first has done."""
 EXPIRED: Verb[list[Lapsed]] = Verb("expired", Limit, list[Lapsed])
 PRUNE: Verb[Pruned] = Verb("prune", Pruning, Pruned)

@@ -1,4 +1,4 @@
-"""How a database file is opened: its pragmas, its schema, and patience with other processes."""
+"""Opens the database file: pragmas, schema, and waiting for the locks of other processes."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from holdfast.errors import SchemaTooOld, StoreUnavailable, StoreUnsupported
+from holdfast.core.backoff import Delays
+from holdfast.core.errors import SchemaTooOld, StoreUnavailable, StoreUnsupported
 from holdfast.stores.sqlite import migrate
-from holdfast.stores.sqlite.faults import check_place, is_busy
+from holdfast.stores.sqlite.errors import check_place, is_busy, translated
 from holdfast.stores.sqlite.layout import SCHEMA_VERSION
 from holdfast.stores.sqlite.options import Options
 
@@ -28,19 +29,23 @@ STATEMENTS_MAX = 256
 
 NAP_S_MIN = 0.0002
 NAP_S_MAX = 0.001
-"""SQLite's own busy handler naps up to 100 ms, far longer than our transactions last."""
+"""The wait between two tries for the lock. SQLite's own busy handler waits up to 100 ms, far longer
+than our transactions take.
+"""
 
-LOG_PAGES = {"full": 250, "normal": 1000}
-"""Pages of the log after which it is written over from its start: where no commit is flushed, a
-checkpoint is the only flush.
+CHECKPOINT_PAGES = {"full": 250, "normal": 1000}
+"""Pages of the write-ahead log after which a commit copies it into the database file. With `normal`
+a checkpoint is the only time when SQLite waits for the disk.
 """
 WAL_BYTES_MAX = 64 * 1024 * 1024
 """To this the log file is cut back after a long reader made it grow."""
 
 
 def open_writer(options: Options, may_migrate: bool | None = None) -> sqlite3.Connection:
-    """A connection that may write, with the schema at its newest version. Unless it is said here
-    whether that may be brought about, the options say it.
+    """A connection that may write, to a file with the schema of this version.
+
+    `may_migrate` says whether the schema may be created or upgraded; None leaves that to the
+    options.
     """
     may = options.migrate == "auto" if may_migrate is None else may_migrate
     _check_version(options.path)
@@ -57,9 +62,17 @@ def open_writer(options: Options, may_migrate: bool | None = None) -> sqlite3.Co
     return connection
 
 
+def migrate_file(options: Options) -> None:
+    """Creates or upgrades the file and its schema, whatever the options say."""
+    try:
+        open_writer(options, may_migrate=True).close()
+    except sqlite3.Error as error:
+        raise translated(error, options.path) from error
+
+
 def _make(options: Options, may_migrate: bool) -> None:
-    """An empty file that nobody but its owner can read. SQLite gives the files that it keeps beside
-    it the same mode.
+    """Creates an empty file that only its owner can read. SQLite gives the files beside it the
+    same mode.
     """
     if not options.create:
         raise StoreUnavailable(store=options.path, why="there is no such database")
@@ -78,25 +91,29 @@ def _make(options: Options, may_migrate: bool) -> None:
 
 
 def open_reader(options: Options) -> sqlite3.Connection:
-    """A connection that only looks; it never holds up the writer."""
+    """A connection that only reads; it never blocks the writer."""
     connection = _connect(options)
     _set(connection, options, "query_only = 1")
     return connection
 
 
+def checkpoint_pages(options: Options) -> int:
+    """The value of PRAGMA wal_autocheckpoint."""
+    return CHECKPOINT_PAGES[options.synchronous]
+
+
 def patiently(busy_s: float, act: Callable[[], T]) -> T:
     """What `act` gives, tried again while other processes hold the lock, at most `busy_s` long."""
-    nap_s = NAP_S_MIN
     deadline = time.monotonic() + busy_s
+    naps: Delays | None = None
     while True:
         try:
             return act()
         except sqlite3.OperationalError as error:
             if not is_busy(error) or time.monotonic() >= deadline:
                 raise
-        # Chance keeps waiting processes from knocking in step.
-        time.sleep(nap_s * (0.5 + random.random()))
-        nap_s = min(nap_s * 1.5, NAP_S_MAX)
+        naps = naps or Delays(NAP_S_MIN, NAP_S_MAX, factor=1.5, chance=random.random)
+        time.sleep(naps.next_s())
 
 
 def _check_version(path: str) -> None:
@@ -108,15 +125,16 @@ def _check_version(path: str) -> None:
 
 
 def _connect(options: Options) -> sqlite3.Connection:
-    # No timeout: `patiently` waits, in shorter naps than SQLite would.
+    # No timeout: `patiently` waits, in shorter steps than SQLite would.
     connection = sqlite3.connect(
         options.path,
         timeout=0,
         isolation_level=None,
         cached_statements=STATEMENTS_MAX,
+        check_same_thread=False,  # One thread at a time uses it: see `connection_thread.py`.
     )
     _set(connection, options, f"synchronous = {options.synchronous}")
-    # What savepoints keep for undoing goes to memory: in a file, updates took a third longer.
+    # Savepoints keep their undo records in memory: in a file, updates took a third longer.
     _set(connection, options, "temp_store = MEMORY")
     # Debian's SQLite writes each freed page once more, as zeros: 150 of the 350 bytes that a job
     # of a drain wrote to the log. FAST still clears what was deleted on pages that are in use.
@@ -126,7 +144,7 @@ def _connect(options: Options) -> sqlite3.Connection:
 
 def _set(connection: sqlite3.Connection, options: Options, pragma: str) -> str | None:
     """Sets a pragma, and returns what it says it is now."""
-    # Even reading meets a lock, while the last process before us closes the file.
+    # Even a read meets a lock while another process is closing the file.
     answer = patiently(options.busy_s, lambda: connection.execute(f"PRAGMA {pragma}").fetchone())
     return None if answer is None else str(answer[0])
 
@@ -135,12 +153,12 @@ def _journal(connection: sqlite3.Connection, options: Options) -> None:
     if _set(connection, options, "journal_mode = WAL") != "wal":
         why = "its file system cannot share memory, which SQLite's WAL needs; use a local disk"
         raise StoreUnavailable(store=options.path, why=why)
-    _set(connection, options, f"wal_autocheckpoint = {LOG_PAGES[options.synchronous]}")
+    _set(connection, options, f"wal_autocheckpoint = {checkpoint_pages(options)}")
     _set(connection, options, f"journal_size_limit = {WAL_BYTES_MAX}")
 
 
 def _migrate(connection: sqlite3.Connection, options: Options, may: bool) -> None:
-    """Brings the schema up to date, in one transaction; of many processes one does it."""
+    """Creates or upgrades the schema in one transaction; of many processes one does it."""
     found = patiently(options.busy_s, lambda: migrate.version(connection, options.path))
     if found == SCHEMA_VERSION:
         return

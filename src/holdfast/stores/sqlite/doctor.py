@@ -1,4 +1,4 @@
-"""What `holdfast doctor` can say of a SQLite store: its engine, its file, its disk, its wake-up."""
+"""Doctor: what `holdfast doctor` reports of a SQLite store: engine, file, disk and wake-ups."""
 
 from __future__ import annotations
 
@@ -10,20 +10,19 @@ import stat
 from collections.abc import Iterator
 from contextlib import closing
 
-from holdfast.finding import Finding, Level
+from holdfast.core.finding import Finding, Level
 from holdfast.store import Store
 from holdfast.stores.sqlite.connection import open_reader
-from holdfast.stores.sqlite.faults import ours
+from holdfast.stores.sqlite.errors import translated
 from holdfast.stores.sqlite.options import Options
 from holdfast.stores.sqlite.store import SqliteStore
-from holdfast.stores.sqlite.unpacking import batches_unread
 
 FREE_BYTES_MIN = 100 * 1024 * 1024
-FAULTS_SHOWN_MAX = 3
+ERRORS_SHOWN_MAX = 3
 
 
 async def examine(store: Store) -> list[Finding]:
-    """Looks at an open store. Reading the whole file takes its time on a large one."""
+    """Examines an open store. It reads the whole file, which takes long on a large one."""
     assert isinstance(store, SqliteStore), "operate.examine picks the doctor by the URL"
     found = await asyncio.to_thread(_of_file, store.options)
     return [*found, _wakeup(store)]
@@ -33,9 +32,9 @@ def _of_file(options: Options) -> list[Finding]:
     try:
         with closing(open_reader(options)) as connection:
             found = [_version(), *_pragmas(connection), *_disk(options.path)]
-            return [*found, *_access(options.path), *_batches(connection)]
+            return [*found, *_access(options.path)]
     except sqlite3.Error as error:
-        return [Finding(Level.BAD, "file", str(ours(error, options.path)))]
+        return [Finding(Level.BAD, "file", str(translated(error, options.path)))]
 
 
 def _version() -> Finding:
@@ -56,11 +55,11 @@ def _pragmas(connection: sqlite3.Connection) -> Iterator[Finding]:
     else:
         words = "synchronous=normal: a loss of power may take the last confirmed jobs with it"
         yield Finding(Level.WARNING, "durability", words)
-    faults = [row[0] for row in connection.execute(f"PRAGMA quick_check({FAULTS_SHOWN_MAX})")]
-    if faults == ["ok"]:
-        yield Finding(Level.OK, "integrity", "quick_check found no fault")
+    errors = [row[0] for row in connection.execute(f"PRAGMA quick_check({ERRORS_SHOWN_MAX})")]
+    if errors == ["ok"]:
+        yield Finding(Level.OK, "integrity", "quick_check found no errors")
     else:
-        yield Finding(Level.BAD, "integrity", f"the file is damaged: {'; '.join(faults)}")
+        yield Finding(Level.BAD, "integrity", f"the file is damaged: {'; '.join(errors)}")
 
 
 def _disk(path: str) -> Iterator[Finding]:
@@ -74,7 +73,7 @@ def _disk(path: str) -> Iterator[Finding]:
 
 
 def _access(path: str) -> Iterator[Finding]:
-    """Who may read the jobs, besides their owner. Nothing is changed: it may be meant so."""
+    """Who may read the jobs besides the owner. Nothing is changed: that may be intended."""
     found = os.stat(path)
     if found.st_uid != os.geteuid():
         words = f"it belongs to the user with id {found.st_uid}, not to the one who asks"
@@ -87,18 +86,11 @@ def _access(path: str) -> Iterator[Finding]:
         yield Finding(Level.OK, "access", "only its owner can open it")
 
 
-def _batches(connection: sqlite3.Connection) -> Iterator[Finding]:
-    number = batches_unread(connection)
-    if number:
-        words = f"{number} batches of jobs of an earlier version cannot be read, and do not run"
-        yield Finding(Level.BAD, "batches", words)
-
-
 def _wakeup(store: SqliteStore) -> Finding:
-    if store._doorbell.listen():
+    if store._processes.listen():
         return Finding(Level.OK, "wake-up", "processes wake each other by sockets")
     words = (
-        f"no sockets can be made in {store._doorbell.folder}, or it is not this user's alone: "
+        f"no sockets can be made in {store._processes.folder}, or it is not this user's alone: "
         "workers look for new jobs by polling"
     )
     return Finding(Level.WARNING, "wake-up", words)

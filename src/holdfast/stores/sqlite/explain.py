@@ -1,31 +1,35 @@
-"""Why a job does not run now: every gate that holds it, the outermost first."""
+"""Explain: every gate that keeps a job from running now, the outermost first. Only reads.
+
+A claim first makes due jobs and lapsed leases ready. Explain does not write, so it counts by time
+what a claim would make ready.
+"""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
 
-from holdfast import gate
-from holdfast.clock import Micros
-from holdfast.errors import JobNotFound
-from holdfast.job import TERMINAL, State
-from holdfast.limits import AHEAD_MAX, HOLDERS_MAX
-from holdfast.scope import (
+from holdfast.core import blockers
+from holdfast.core.bounds import AHEAD_MAX, HOLDERS_MAX
+from holdfast.core.clock import Micros
+from holdfast.core.errors import JobNotFound
+from holdfast.core.job import TERMINAL, State
+from holdfast.core.scope import (
     NO_SETTINGS,
+    Blocker,
     Explanation,
-    Gate,
-    GroupGate,
+    GroupSettings,
     Scope,
     ScopeKind,
     ScopeSettings,
-    group_gate,
+    group_settings,
 )
 from holdfast.store import Ref
+from holdfast.stores.sqlite import scope_statements as scope_sql
 from holdfast.stores.sqlite import statements as sql
-from holdfast.stores.sqlite import turn_statements as turn_sql
-from holdfast.stores.sqlite.gates import Room, taken
+from holdfast.stores.sqlite.limits_room import Room, taken
 from holdfast.stores.sqlite.rows import Row
-from holdfast.stores.sqlite.rules import read
+from holdfast.stores.sqlite.scope_cache import decode_settings
 
 _INSIDE = {
     ScopeKind.TENANT: "tenant = ?1 AND ?2 = ''",
@@ -34,26 +38,28 @@ _INSIDE = {
 }
 
 
-def explain(connection: sqlite3.Connection, ref: Ref, now: Micros) -> Explanation:
-    found = connection.execute(sql.LOOK, (ref.tenant, ref.id)).fetchone()
+def explain_job(connection: sqlite3.Connection, ref: Ref, now: Micros) -> Explanation:
+    found = connection.execute(sql.ROW_BY_ID, (ref.tenant, ref.id)).fetchone()
     if found is None:
         raise JobNotFound(id=ref.id)
     row = Row(found)
     if row.state in TERMINAL:
-        return gate.ended(row.state)
+        return blockers.ended(row.state)
     if row.state is State.PROCESSING and (row.lease_until or 0) > now:
         (worker,) = connection.execute(sql.WORKER, (row.seq,)).fetchone()
-        return gate.running(worker, row.attempt, row.lease_until)
-    gates = [*gate.own_gates(row, now), *_all_scope_gates(connection, row, now)]
+        return blockers.running(worker, row.attempt, row.lease_until)
+    if row.state is State.PROCESSING and row.attempt < row.max_attempts:
+        row.state = State.ENQUEUED  # Its lease has lapsed.
+    gates = [*blockers.own_blockers(row, now), *_all_scope_gates(connection, row, now)]
     ahead = None
     if not gates:
-        place = (row.queue, row.tenant, row.priority, row.seq, AHEAD_MAX)
-        (ahead,) = connection.execute(sql.AHEAD, place).fetchone()
-    (tenants,) = connection.execute(turn_sql.TENANTS_OF_QUEUE, (row.queue,)).fetchone()
-    return gate.explanation(gates, ahead, tenants)
+        values = (row.queue, row.tenant, row.priority, row.seq, AHEAD_MAX, now)
+        (ahead,) = connection.execute(sql.AHEAD, values).fetchone()
+    (tenants,) = connection.execute(sql.TENANTS_OF_QUEUE, (row.queue, now)).fetchone()
+    return blockers.explanation(gates, ahead, tenants)
 
 
-def _all_scope_gates(connection: sqlite3.Connection, row: Row, now: Micros) -> Iterator[Gate]:
+def _all_scope_gates(connection: sqlite3.Connection, row: Row, now: Micros) -> Iterator[Blocker]:
     tenant = Scope(row.tenant)
     queue = Scope(row.tenant, ScopeKind.QUEUE, row.queue)
     of_queue = _settings(connection, queue)
@@ -61,47 +67,56 @@ def _all_scope_gates(connection: sqlite3.Connection, row: Row, now: Micros) -> I
     yield from _scope_gates(connection, queue, of_queue, now)
     if row.group is not None:
         group = Scope(row.tenant, ScopeKind.GROUP, row.group)
-        rules = group_gate(_settings(connection, group), of_queue)
+        rules = group_settings(_settings(connection, group), of_queue)
         if rules.ordered:
             yield from _order_gates(connection, row, group)
         yield from _scope_gates(connection, group, rules, now)
 
 
 def _settings(connection: sqlite3.Connection, scope: Scope) -> ScopeSettings:
-    found = connection.execute(sql.SETTING, (scope.name,)).fetchone()
+    found = connection.execute(scope_sql.SETTING, (scope.name,)).fetchone()
     if found is None or found[1] is None:
         return NO_SETTINGS
-    return read(scope.name, found[1])
+    return decode_settings(scope.name, found[1])
 
 
 def _scope_gates(
-    connection: sqlite3.Connection, scope: Scope, rules: ScopeSettings | GroupGate, now: Micros
-) -> Iterator[Gate]:
+    connection: sqlite3.Connection, scope: Scope, rules: ScopeSettings | GroupSettings, now: Micros
+) -> Iterator[Blocker]:
     running, slots = taken(connection, scope, rules.slots_count, now)
-    usage = gate.Usage(
+    if rules.max_running is not None:
+        running -= _lapsed(connection, scope, now)
+    usage = blockers.Usage(
         running=running,
         slots=slots,
         holders=lambda: _holders(connection, scope, bool(slots), now),
         token_at=Room(connection, scope, rules, now).token_at(),
     )
-    return gate.scope_gates(scope, rules, usage)
+    return blockers.scope_blockers(scope, rules, usage)
+
+
+def _lapsed(connection: sqlite3.Connection, scope: Scope, now: Micros) -> int:
+    """How many jobs of a scope have a lapsed lease and attempts left: they take no place."""
+    query = sql.COUNT_LAPSED.format(inside=_INSIDE[scope.kind])
+    (number,) = connection.execute(query, (scope.tenant, scope.part, now)).fetchone()
+    return int(number)
 
 
 def _holders(
     connection: sqlite3.Connection, scope: Scope, slots: bool, now: Micros
 ) -> tuple[str, ...]:
-    """The ids of the jobs and slots that take a scope's places."""
+    """The ids of the jobs and slots that count against the limit of a scope."""
     query = sql.HOLDERS.format(inside=_INSIDE[scope.kind])
-    found = connection.execute(query, (scope.tenant, scope.part, HOLDERS_MAX)).fetchall()
+    found = connection.execute(query, (scope.tenant, scope.part, now, HOLDERS_MAX)).fetchall()
     ids = [id for (id,) in found]
     if slots and len(ids) < HOLDERS_MAX:
         values = (scope.slots, now, HOLDERS_MAX - len(ids))
-        for (name,) in connection.execute(sql.SLOT_NAMES, values).fetchall():
+        for (name,) in connection.execute(scope_sql.SLOT_NAMES, values).fetchall():
             ids.append(name.removeprefix(scope.slots))
     return tuple(ids)
 
 
-def _order_gates(connection: sqlite3.Connection, row: Row, scope: Scope) -> Iterator[Gate]:
-    found = connection.execute(sql.HEAD, (scope.tenant, scope.part)).fetchone()
+def _order_gates(connection: sqlite3.Connection, row: Row, scope: Scope) -> Iterator[Blocker]:
+    found = connection.execute(scope_sql.HEAD, (scope.tenant, scope.part)).fetchone()
     if found is not None and found[0] != row.seq:
-        yield gate.order_gate(scope, found[1])
+        yield blockers.order_blocker(scope, found[1])

@@ -1,28 +1,28 @@
-"""Which files were open when this process was forked? They cannot be opened here.
+"""Refuses files that were open when this process was forked.
 
-SQLite takes the locks of the parent for this process's own and sets none. The parent, when it
-closes the file, would delete the log with what was written here.
+SQLite takes the locks of the parent for the child's own and sets none. When the parent closes the
+file, it would delete the write-ahead log with the commits of the child.
 """
 
 from __future__ import annotations
 
 import os
 
-from holdfast.errors import StoreUnavailable
+from holdfast.core.errors import StoreUnavailable
 
 _open: dict[object, tuple[int, str]] = {}
-"""The stores that are open: by which process, and where. In a forked child those of the parent stay
-here and are not collected: a connection must not be closed by a process that did not open it.
+"""Store -> (process that opened it, path). In a forked child the stores of the parent stay here and
+are not collected: only the process that opened a connection may close it.
 """
 
 
 def remember(store: object, path: str) -> None:
-    """Says that the store was opened by this process."""
+    """Registers a store that this process opened."""
     _open[store] = (os.getpid(), os.path.realpath(path))
 
 
 def forget(store: object) -> None:
-    """Says that the store was closed by the process that opened it."""
+    """Removes a store that this process closed."""
     _open.pop(store, None)
 
 

@@ -1,83 +1,74 @@
-"""Which schema a file has, and how it gets to the newest."""
+"""Migrate: which schema a file has, and how it gets the newest.
+
+`schema.sql` is the whole schema of a new file; `UPGRADES` brings older files to it. Files of
+versions 1 and 2, which only development versions wrote, are refused and left as they are.
+"""
 
 from __future__ import annotations
 
 import sqlite3
 from importlib import resources
 
-from holdfast.clock import SystemClock
-from holdfast.errors import SchemaTooNew, SchemaTooOld, StoreCorrupt
-from holdfast.scope import slot_scope_of
-from holdfast.stores.sqlite.counting import recount
-from holdfast.stores.sqlite.gates import open_up
+from holdfast.core.errors import SchemaTooNew, SchemaTooOld, StoreCorrupt, StoreUnsupported
 from holdfast.stores.sqlite.layout import APPLICATION_ID, SCHEMA_VERSION
-from holdfast.stores.sqlite.rules import Rules
-from holdfast.stores.sqlite.transaction import Transaction
-from holdfast.stores.sqlite.unpacking import unpack
 
-PACKED = 2
-"""The one version that kept jobs in packs."""
+UPGRADES = {3: "upgrade_3.sql"}
+"""Version -> the script that brings a file of it to the next version."""
 
 
-def check(connection: sqlite3.Connection, path: str) -> None:
+def check_version(connection: sqlite3.Connection, path: str) -> None:
     """Refuses to work on a schema that this code was not written for; part of each transaction."""
     (found,) = connection.execute("PRAGMA user_version").fetchone()
     if found != SCHEMA_VERSION:
-        kind = SchemaTooNew if found > SCHEMA_VERSION else SchemaTooOld
-        raise kind(store=path, found=found, known=SCHEMA_VERSION)
+        _refuse(found, path)
+        raise SchemaTooOld(store=path, found=found, known=SCHEMA_VERSION)
 
 
 def version(connection: sqlite3.Connection, path: str) -> int:
-    """The schema's version; 0 for an empty file. Refuses what is not ours, or newer than we are."""
+    """The version of the schema; 0 for an empty file. Refuses every file that cannot be used."""
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     found: int = connection.execute("PRAGMA user_version").fetchone()[0]
     if tables and application != APPLICATION_ID:
         raise StoreCorrupt(store=path, why="the file is another application's database")
+    if not tables:
+        return 0
+    _refuse(found, path)
+    return found
+
+
+def _refuse(found: int, path: str) -> None:
+    """Raises for a version that this code can neither use nor upgrade."""
     if found > SCHEMA_VERSION:
         raise SchemaTooNew(store=path, found=found, known=SCHEMA_VERSION)
-    return found if tables else 0
+    if 0 < found < min(UPGRADES):
+        what = (
+            f"a file of schema version {found}, which a development version of holdfast wrote; "
+            "finish its jobs with the version that wrote it, then start with a new file"
+        )
+        raise StoreUnsupported(store=path, feature=what)
 
 
 def run(connection: sqlite3.Connection, path: str) -> None:
-    """Runs the missing migrations in the present transaction."""
+    """Creates or upgrades the schema in the present transaction."""
     found = version(connection, path)
-    for number, text in migrations():
-        if number > found:
-            for statement in _statements(text):
-                connection.execute(statement)
-    if 0 < found <= PACKED:
-        _bring_up(connection)
-    elif found == 0:
-        unpack(connection)  # Drops the tables of packs, which are empty.
+    for statement in _missing(found):
+        connection.execute(statement)
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
 
-def _bring_up(connection: sqlite3.Connection) -> None:
-    """What the statements of a migration cannot do: rows of packs, tenants of slots, new counts."""
-    unpack(connection)
-    for name, scope in connection.execute("SELECT name, scope FROM holds").fetchall():
-        of = None if scope is None else slot_scope_of(name)
-        if of is not None:
-            connection.execute("UPDATE holds SET tenant = ? WHERE name = ?", (of.tenant, name))
-    transaction = Transaction(connection, True, Rules())
-    transaction.now = SystemClock().now()
-    recount(transaction)
-    open_up(transaction)
-    transaction.flush()
+def _missing(found: int) -> list[str]:
+    """The statements that a file of this version lacks."""
+    if found == 0:
+        return _statements("schema.sql")
+    scripts = [UPGRADES[old] for old in range(found, SCHEMA_VERSION)]
+    return [statement for script in scripts for statement in _statements(script)]
 
 
-def migrations() -> list[tuple[int, str]]:
-    folder = resources.files("holdfast.stores.sqlite").joinpath("migrations")
-    files = sorted(
-        (file for file in folder.iterdir() if file.name.endswith(".sql")), key=lambda f: f.name
-    )
-    return [(int(file.name[:4]), file.read_text("utf-8")) for file in files]
-
-
-def _statements(text: str) -> list[str]:
-    # Not executescript: it would commit the transaction that the migration runs in.
+def _statements(script: str) -> list[str]:
+    text = resources.files("holdfast.stores.sqlite").joinpath(script).read_text("utf-8")
+    # Not executescript: it would commit the transaction that creates the schema.
     statements, part = [], ""
     for line in text.splitlines(keepends=True):
         part += line

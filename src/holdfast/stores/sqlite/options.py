@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
 
-from holdfast.errors import ConfigError, did_you_mean
+from holdfast.core.errors import ConfigError, did_you_mean
 from holdfast.stores.url import one_of, seconds, switch
 
 BUSY_S_MAX = 3600.0

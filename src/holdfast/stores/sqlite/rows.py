@@ -1,4 +1,4 @@
-"""Rows of the database as the values of the contract, and back."""
+"""Rows: converts rows of the database to values of the contract, and back."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Any
 
 import msgspec
 
-from holdfast.clock import Micros
-from holdfast.job import Envelope, JobRecord, NewJob, Rules, State
+from holdfast.core.clock import Micros
+from holdfast.core.job import Envelope, JobRecord, NewJob, Rules, State
 from holdfast.stores import sql_rows
 from holdfast.stores.sql_rows import REASONS, STATES, Columns, rules_of, rules_text, size_of
 from holdfast.stores.sqlite.layout import INLINE_MAX
 
 DEFAULT_RULES = Rules()
-"""Of a job whose own cannot be read."""
+"""Rules of a job whose own cannot be read."""
 NO_RULES = rules_text(DEFAULT_RULES)
 
 SEQ = 11
@@ -30,8 +30,9 @@ def _tags(text: str) -> tuple[str, ...]:
 
 
 def record(row: Columns, now: Micros) -> JobRecord:
-    """The job of a row with the columns of `statements.RECORD`. Where its record cannot be read, it
-    is shown with what can be: a page must not end at it.
+    """The job of a row with the columns of `statements.RECORD`.
+
+    An unreadable record is shown with what can be read of it: a page must not fail because of it.
     """
     try:
         return sql_rows.record(row, now, _tags)
@@ -51,7 +52,7 @@ def claimed(
         id, type, codec, version, payload, rules, priority, key, group, tags, origin, seq,
         attempt, fence, lapses, misses, created_at, run_at, expires_at, reason, error,
     ) = row  # fmt: skip
-    queue, tenant = line
+    tenant, queue = line
     return JobRecord(
         tenant,
         id,
@@ -82,7 +83,7 @@ def claimed(
 
 
 def is_large(body: Any) -> bool:
-    """Kept apart from its row, which is written again at each step of the job."""
+    """True when the payload is stored apart from the row, which is rewritten at each step."""
     return isinstance(body, bytes) and len(body) > INLINE_MAX
 
 
@@ -117,7 +118,7 @@ def new_row(job: NewJob, seq: int, run_at: Micros, now: Micros, gate: int) -> tu
 
 
 class Row(sql_rows.Row):
-    """With what is written back of it here."""
+    """A job that a call changes, with the values that are written back."""
 
     __slots__ = ()
 
@@ -138,7 +139,7 @@ class Row(sql_rows.Row):
     def saved(self, now: Micros) -> tuple[Any, ...]:
         """The values of `statements.SAVE`."""
         return (
-            self.state.value,
+            self.state._value_,
             self.priority,
             self.run_at,
             self.attempt,
@@ -146,21 +147,35 @@ class Row(sql_rows.Row):
             self.misses,
             self.token,
             self.lease_until,
-            None if self.reason is None else self.reason.value,
-            plain(self.error),
-            plain(self.progress),
-            self.result,
+            None if self.reason is None else self.reason._value_,
+            storable_text(self.error),
+            storable_text(self.progress),
             now,
-            self.finished_at,
-            None if self.finished_at is None else self.keep_until(),
             self.gate,
             self.seq,
         )
 
+    def finished(self, now: Micros, keep_until: Micros) -> tuple[Any, ...]:
+        """The values of `statements.FINISH`."""
+        return (
+            self.state._value_,
+            self.attempt,
+            self.lapses,
+            self.misses,
+            self.token,
+            None if self.reason is None else self.reason._value_,
+            storable_text(self.error),
+            self.result,
+            now,
+            now,
+            keep_until,
+            self.seq,
+        )
 
-def plain(text: str | None) -> str | None:
-    """The text with lone surrogates spelled out: error texts have them when they quote file names,
-    SQLite cannot hold them, and an error text must never fail an ack.
+
+def storable_text(text: str | None) -> str | None:
+    """The text with lone surrogates escaped. Error texts that quote file names may have them, and
+    SQLite cannot store them; an error text must not fail an ack.
     """
     if text is None or text.isascii():
         return text

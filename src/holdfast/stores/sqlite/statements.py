@@ -1,4 +1,4 @@
-"""Every statement of the SQLite store, by name. Where each index serves is drawn in `layout.py`.
+"""The statements of jobs and events, by name. `layout.py` says which index serves what.
 
 A partial index is used only by a query that repeats its condition word for word; the conditions
 below are therefore written once.
@@ -45,10 +45,10 @@ ROW = (
     " group_name, size, late, gate"
 )
 
-# -- heads and events ------------------------------------------------------------------------------
+# -- counters and events ---------------------------------------------------------------------------
 
-HEADS = "SELECT seq, cursor, scopes, turn FROM heads"
-HEADS_SAVE = "UPDATE heads SET seq = ?, cursor = ?, scopes = ?, turn = ?"
+COUNTERS = "SELECT seq, cursor, scopes, turn FROM counters"
+COUNTERS_SAVE = "UPDATE counters SET seq = ?, cursor = ?, scopes = ?, turn = ?"
 RUN = "cursor, number, ids, at, kind, tenant, queue, type, attempt, fence, until, note, signed"
 EVENT_INSERT = f"INSERT INTO events ({RUN}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
@@ -63,16 +63,9 @@ INSERT = (
     f"INSERT INTO jobs ({_NEW}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,"
     " ?, ?, ?, ?) ON CONFLICT (tenant, id) DO NOTHING"
 )
-# A plain job's, without what only some have.
-PLAIN_INSERT = (
-    "INSERT INTO jobs (seq, tenant, id, queue, type, codec, version, state, priority, run_at,"
-    " max_attempts, created_at, updated_at, keep_us, rules, payload, size) VALUES "
-)
-PLAIN_MARKS = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-PLAIN_END = " ON CONFLICT (tenant, id) DO NOTHING"
 SEQS_FROM = "SELECT seq FROM jobs WHERE seq >= ?"
 BODY_INSERT = "INSERT INTO bodies (seq, payload) VALUES (?, ?)"
-NAMED = "SELECT queue, type FROM jobs WHERE tenant = ? AND id = ?"
+QUEUE_AND_TYPE = "SELECT queue, type FROM jobs WHERE tenant = ? AND id = ?"
 # The id may have been pruned and used again, for a job without this key.
 _KEY_JOB = (
     "LEFT JOIN jobs ON jobs.tenant = keys.tenant AND jobs.id = keys.id"
@@ -104,13 +97,13 @@ RESCUE = (
     f" (SELECT seq FROM jobs WHERE {HELD} AND lease_until <= ? ORDER BY lease_until LIMIT ?)"
     " RETURNING lease_until, seq, tenant, id, queue, type, attempt, fence, group_name"
 )
-# Jobs past their time to live leave the order: upkeep fails them, no claim walks over them.
+# Jobs past their time to live leave the index of ready jobs: upkeep fails them.
 RETIRE = (
     "UPDATE jobs SET late = 1 WHERE seq IN"
     f" (SELECT seq FROM jobs WHERE {WITH_TTL} AND late = 0 AND expires_at <= ? LIMIT ?)"
     " RETURNING tenant, queue, group_name, state, gate"
 )
-# Read first, then written: RETURNING would put every row into a table of its own in between.
+# A query reads the jobs before: RETURNING would copy every row into a temporary table.
 HOLD_JOBS = (
     "UPDATE jobs SET state = 'processing', attempt = attempt + 1, fence = fence + 1,"
     " token = ? || seq, lease_until = ?, worker = ?, updated_at = ?, progress = NULL"
@@ -122,9 +115,6 @@ _STARTABLE = (
 )
 _FIRST = "ORDER BY priority DESC, seq LIMIT ?"
 TAKE = f"SELECT {CLAIMED} {_STARTABLE} {_FIRST}"
-TAKE_BEFORE = (
-    f"SELECT {CLAIMED} {_STARTABLE} AND (priority > ? OR (priority = ? AND seq < ?)) {_FIRST}"
-)
 TAKE_THESE = (
     f"SELECT {CLAIMED} FROM jobs WHERE seq IN (SELECT value FROM json_each(?))"
     " ORDER BY priority DESC, seq"
@@ -150,15 +140,15 @@ HELD_STILL = (
     " WHERE seq IN (SELECT value FROM json_each(?))"
     " AND state = 'processing' AND token = ? || seq AND lease_until > ? ORDER BY seq"
 )
-# A record that cannot be read.
+# Fails a job whose record cannot be read.
 SET_ASIDE = (
     "UPDATE jobs SET state = 'failed', reason = 'DECODE', error = ?, token = NULL, gate = 0,"
     " updated_at = ?, finished_at = ?, keep_until = ? WHERE seq = ?"
     " RETURNING tenant, id, queue, type, attempt, fence, group_name, key, size"
 )
 
-# When something next comes to pass by itself: all in one question, for each costs a claim 15 us
-# when the processor has slept.
+# The next instants at which time changes something: one query, because each statement costs a claim
+# 15 us when the processor has slept.
 NEXT = (
     f"SELECT (SELECT run_at FROM jobs WHERE {DUE} ORDER BY run_at LIMIT 1),"
     f" (SELECT lease_until FROM jobs WHERE {HELD} ORDER BY lease_until LIMIT 1),"
@@ -168,27 +158,20 @@ NEXT = (
 
 # -- extend, ack, cancel, change -------------------------------------------------------------------
 
-# A plain completion, nearly every ack, in two statements for a whole batch. The condition is all of
-# lifecycle.refusal but the token; where it does not hold, the rules look at the row and say why.
-# (Not one UPDATE ... RETURNING each: the table that RETURNING makes costs as much as the update.)
-COMPLETING = (
-    "SELECT seq, tenant, id, token, queue, type, attempt, fence, key, keep_us,"
-    " group_name, size FROM jobs"
-    " WHERE seq IN ({marks}) AND state = 'processing' AND lease_until > ?"
-)
-COMPLETE = (
-    "UPDATE jobs SET state = 'completed', token = NULL, reason = NULL, result = ?,"
-    " updated_at = ?, finished_at = ?, keep_until = ? WHERE seq = ?"
-)
-LOOK = f"SELECT {ROW} FROM jobs WHERE tenant = ? AND id = ?"
+ROW_BY_ID = f"SELECT {ROW} FROM jobs WHERE tenant = ? AND id = ?"
+ROWS_BY_SEQ = f"SELECT {ROW} FROM jobs WHERE seq IN (SELECT value FROM json_each(?))"
 SAVE = (
     "UPDATE jobs SET state = ?, priority = ?, run_at = ?, attempt = ?, lapses = ?, misses = ?,"
-    " token = ?, lease_until = ?, reason = ?, error = ?, progress = ?, result = ?,"
-    " updated_at = ?, finished_at = ?, keep_until = ?, gate = ? WHERE seq = ?"
+    " token = ?, lease_until = ?, reason = ?, error = ?, progress = ?, updated_at = ?, gate = ?"
+    " WHERE seq = ?"
 )
-REMOVE = "DELETE FROM jobs WHERE seq = ?"
-BODY_REMOVE = "DELETE FROM bodies WHERE seq = ?"
-REMOVE_ALL = "DELETE FROM jobs WHERE seq IN "
+FINISH = (
+    "UPDATE jobs SET state = ?, attempt = ?, lapses = ?, misses = ?, token = ?, reason = ?,"
+    " error = ?, result = ?, updated_at = ?, finished_at = ?, keep_until = ?, gate = 0"
+    " WHERE seq = ?"
+)
+REMOVE = "DELETE FROM jobs WHERE seq IN"
+BODY_REMOVE = "DELETE FROM bodies WHERE seq IN"
 REPLAY = (
     f"INSERT INTO jobs ({_NEW})"
     " SELECT ?, tenant, ?, queue, type, codec, version, 'enqueued', priority, ?, max_attempts,"
@@ -199,7 +182,7 @@ REPLAY = (
 REPLAY_BODY = "INSERT INTO bodies SELECT ?, payload FROM bodies WHERE seq = ?"
 REPLAYED = "UPDATE jobs SET replayed_as = ? WHERE seq = ?"
 
-# -- upkeep ----------------------------------------------------------------------------------------
+# -- maintenance -----------------------------------------------------------------------------------
 
 LAPSED = tuple(
     f"SELECT lease_until, token, {RECORD} FROM jobs WHERE {place} AND lease_until <= ?"
@@ -225,7 +208,7 @@ KEY_DROP = "DELETE FROM keys WHERE tenant = ? AND queue = ? AND type = ? AND key
 KEY_UNTIMED = "UPDATE keys SET until = NULL WHERE tenant = ? AND queue = ? AND type = ? AND key = ?"
 EVENTS_OLDEST = "SELECT cursor, number, at FROM events ORDER BY cursor"
 PRUNE_EVENTS = "DELETE FROM events WHERE cursor <= ?"
-FLOOR_SAVE = "UPDATE heads SET events_floor = ?"
+FLOOR_SAVE = "UPDATE counters SET events_floor = ?"
 PRUNE_HOLDS = (
     "DELETE FROM holds WHERE name IN"
     " (SELECT name FROM holds WHERE until <= ? ORDER BY until LIMIT ?) RETURNING name, scope"
@@ -234,7 +217,7 @@ PRUNE_COUNTS = (
     "DELETE FROM counts WHERE (kind, tenant, part) IN"
     f" (SELECT kind, tenant, part FROM counts WHERE {IDLE} LIMIT ?)"
 )
-PRUNE_NAMES = (
+PRUNE_PARTS = (
     "DELETE FROM counts WHERE (kind, tenant, part) IN (SELECT kind, tenant, part FROM counts"
     f" INDEXED BY counts_idle WHERE {IDLE} AND tenant = ? AND kind = ? LIMIT ?)"
 )
@@ -243,16 +226,16 @@ PRUNE_BUCKETS = (
     " (SELECT kind, tenant, part FROM buckets WHERE full_at <= ? LIMIT ?)"
 )
 
-# -- sight -----------------------------------------------------------------------------------------
+# -- find, count, explain --------------------------------------------------------------------------
 
-EVENT_HEADS = "SELECT cursor, events_floor FROM heads"
+EVENT_COUNTERS = "SELECT cursor, events_floor FROM counters"
 WORKER = "SELECT worker FROM jobs WHERE seq = ?"
 STATE_OF = "SELECT state FROM jobs WHERE tenant = ? AND id = ?"
 COUNTS = (
     "SELECT tenant, part, waiting, scheduled, enqueued, processing, retrying, completed, failed,"
     f" canceled, slots FROM counts WHERE kind = ? AND NOT ({IDLE})"
 )
-# Due jobs are enqueued for who looks, moved yet or not. Claims leave few of them here.
+# Due jobs that readers see as enqueued. Claims leave few of them.
 COUNT_DUE = tuple(
     f"SELECT tenant, {{part}}, state, count(*), min(run_at) FROM jobs INDEXED BY {index}"
     f" WHERE {place} AND run_at <= ? GROUP BY 1, 2, 3"
@@ -265,129 +248,39 @@ OLDEST = (
     "SELECT run_at FROM jobs WHERE state = 'enqueued' AND tenant = ? AND queue = ?"
     " ORDER BY run_at LIMIT 1"
 )
-AHEAD = (
-    f"SELECT count(*) FROM (SELECT 1 FROM jobs WHERE {READY} AND queue = ?1 AND tenant = ?2"
-    " AND (priority > ?3 OR (priority = ?3 AND seq < ?4)) ORDER BY priority DESC, seq LIMIT ?5)"
+# Jobs that a claim would take before this one: ready ones, and those that it makes ready first.
+_IN_LINE = "queue = ?1 AND tenant = ?2 AND (priority > ?3 OR (priority = ?3 AND seq < ?4))"
+_NOT_EXPIRED = "(expires_at IS NULL OR expires_at > ?6)"
+AHEAD = "SELECT count(*) FROM ({} LIMIT ?5)".format(
+    " UNION ALL ".join(
+        f"SELECT 1 FROM jobs INDEXED BY {index} WHERE {place} AND {_IN_LINE} AND {_NOT_EXPIRED}"
+        for index, place in (
+            ("jobs_ready", READY),
+            ("jobs_due", f"{DUE} AND run_at <= ?6"),
+            ("jobs_held", f"{HELD} AND lease_until <= ?6"),
+        )
+    )
+)
+_OPEN_TENANT = (
+    "EXISTS (SELECT 1 FROM counts WHERE kind = 'tenant' AND counts.tenant = jobs.tenant"
+    " AND part = '' AND open = 1)"
+)
+TENANTS_OF_QUEUE = (
+    "SELECT count(*) FROM (SELECT line.tenant FROM counts AS line INDEXED BY lines_ring"
+    " CROSS JOIN counts AS whole"
+    " ON whole.kind = 'tenant' AND whole.tenant = line.tenant AND whole.part = ''"
+    " WHERE line.kind = 'queue' AND line.ready = 1 AND line.ring > 0 AND line.part = ?1"
+    " AND whole.open = 1"
+    f" UNION SELECT tenant FROM jobs INDEXED BY jobs_due WHERE {DUE} AND run_at <= ?2"
+    f" AND queue = ?1 AND {_OPEN_TENANT}"
+    f" UNION SELECT tenant FROM jobs INDEXED BY jobs_held WHERE {HELD} AND lease_until <= ?2"
+    f" AND queue = ?1 AND {_OPEN_TENANT})"
+)
+COUNT_LAPSED = (
+    f"SELECT count(*) FROM jobs INDEXED BY jobs_held WHERE {HELD} AND lease_until <= ?3"
+    " AND {inside}"
 )
 HOLDERS = (
-    f"SELECT id FROM jobs INDEXED BY jobs_held WHERE {HELD} AND {{inside}}"
-    f" UNION ALL SELECT id FROM jobs INDEXED BY jobs_spent WHERE {SPENT} AND {{inside}} LIMIT ?3"
-)
-
-# -- scopes ----------------------------------------------------------------------------------------
-
-STATE_COLUMNS = (
-    "waiting", "scheduled", "enqueued", "processing", "retrying", "completed", "failed", "canceled",
-)  # fmt: skip
-SUMMED = (*STATE_COLUMNS, "bytes", "blocked")
-_COUNTED = (
-    f"INSERT INTO counts (kind, tenant, part, turn, {', '.join(SUMMED)})"
-    f" VALUES (?, ?, ?, ?{', ?' * len(SUMMED)}) ON CONFLICT (kind, tenant, part) DO UPDATE SET "
-)
-_ADD = {name: f"{name} = {name} + excluded.{name}" for name in SUMMED}
-COUNT_ADD = (
-    _COUNTED
-    + ", ".join(_ADD.values())
-    # A line that comes up goes to the end of its tenant's; what a tenant does then, a trigger says.
-    + ", turn = CASE WHEN kind <> 'queue' OR enqueued > blocked THEN turn ELSE excluded.turn END"
-)
-# Where no job entered or left a line, its place in the indexes of lines is not written anew.
-COUNT_ADD_BESIDE = _COUNTED + ", ".join(
-    text for name, text in _ADD.items() if name not in ("enqueued", "blocked")
-)
-SLOT_ADD = (
-    "INSERT INTO counts (kind, tenant, part, slots) VALUES (?, ?, ?, ?)"
-    " ON CONFLICT (kind, tenant, part) DO UPDATE SET slots = slots + excluded.slots"
-)
-TAKEN = "SELECT processing, slots FROM counts WHERE kind = ? AND tenant = ? AND part = ?"
-NAME_COUNTS = (
-    "SELECT queue_count, group_count FROM counts WHERE kind = 'tenant' AND tenant = ? AND part = ''"
-)
-NAME_KNOWN = "SELECT 1 FROM counts WHERE kind = ? AND tenant = ? AND part = ?"
-SLOT_COUNT = "SELECT slot_count FROM counts WHERE kind = 'tenant' AND tenant = ? AND part = ''"
-ALIVE = (
-    "SELECT waiting + scheduled + enqueued + processing + retrying, bytes FROM counts"
-    " WHERE kind = ? AND tenant = ? AND part = ?"
-)
-SLOTS_PAST = "SELECT count(*) FROM holds WHERE scope = ? AND until <= ?"
-SLOT_NEXT = "SELECT until FROM holds WHERE scope = ? AND until > ? ORDER BY until LIMIT 1"
-SLOT_NAMES = "SELECT name FROM holds WHERE scope = ? AND until > ? ORDER BY until LIMIT ?"
-SLOTS_DROP = "DELETE FROM holds WHERE scope = ? AND until <= ?"
-BUCKET = "SELECT full_at FROM buckets WHERE kind = ? AND tenant = ? AND part = ?"
-BUCKET_PUT = (
-    "INSERT INTO buckets (kind, tenant, part, full_at) VALUES (?, ?, ?, ?)"
-    " ON CONFLICT (kind, tenant, part) DO UPDATE SET full_at = excluded.full_at"
-)
-BUCKETS_OF = "SELECT part FROM buckets WHERE kind = 'group' AND tenant = ?"
-BUCKET_BOUND = (
-    "UPDATE buckets SET full_at = min(full_at, ?4) WHERE kind = ?1 AND tenant = ?2 AND part = ?3"
-)
-REOPEN_AT = "SELECT at FROM reopen WHERE kind = ? AND tenant = ? AND part = ?"
-REOPEN_PUT = (
-    "INSERT INTO reopen (kind, tenant, part, at) VALUES (?, ?, ?, ?)"
-    " ON CONFLICT (kind, tenant, part) DO UPDATE SET at = min(at, excluded.at)"
-)
-REOPEN_PAST = "SELECT kind, tenant, part FROM reopen WHERE at <= ? ORDER BY at LIMIT ?"
-REOPEN_DROP = "DELETE FROM reopen WHERE kind = ? AND tenant = ? AND part = ?"
-SCOPE_OPEN = "SELECT open FROM counts WHERE kind = ? AND tenant = ? AND part = ?"
-SCOPE_SET = "UPDATE counts SET open = ?, turn = ? WHERE kind = ? AND tenant = ? AND part = ?"
-
-GATE = "UPDATE jobs SET gate = 1 WHERE seq IN (SELECT value FROM json_each(?))"
-GRANT = "UPDATE jobs SET gate = 0 WHERE seq IN (SELECT value FROM json_each(?))"
-_PART = f"FROM jobs WHERE {GATED} AND tenant = ? AND group_name = ?"
-WAITING_QUEUE = f"SELECT queue {_PART} AND gate = 1 AND queue > ? ORDER BY queue LIMIT 1"
-GRANTED_QUEUE = f"SELECT queue {_PART} AND gate = 0 AND queue > ? ORDER BY queue LIMIT 1"
-GRANTED = f"SELECT count(*) FROM (SELECT 1 {_PART} AND gate = 0 AND queue = ? LIMIT ?)"
-GRANTED_LAST = (
-    f"SELECT priority, seq {_PART} AND gate = 0 AND queue = ? ORDER BY priority, seq DESC LIMIT 1"
-)
-GRANTABLE = (
-    f"SELECT priority, seq {_PART} AND gate = 1 AND queue = ? ORDER BY priority DESC, seq LIMIT ?"
-)
-REGATE = (
-    f"UPDATE jobs SET gate = ?1 WHERE {GATED} AND tenant = ?2 AND group_name = ?3"
-    " AND gate = 1 - ?1 AND queue = ?4"
-)
-HEAD = (
-    f"SELECT seq, id, queue, state, gate, late FROM jobs WHERE {IN_ORDER}"
-    " AND tenant = ? AND group_name = ? ORDER BY seq LIMIT 1"
-)
-GROUP_AFTER = (
-    f"SELECT group_name FROM jobs INDEXED BY jobs_gated WHERE {GATED} AND tenant = ?"
-    " AND group_name > ? ORDER BY group_name LIMIT 1"
-)
-
-RECOUNT = tuple(
-    f"SELECT '{kind}', tenant, {part}, state, count(*), sum(size),"
-    " sum(state = 'enqueued' AND (gate = 1 OR late = 1)) FROM jobs"
-    f" WHERE {part} IS NOT NULL GROUP BY tenant, {part}, state"
-    for kind, part in (("tenant", "''"), ("queue", "queue"), ("group", "group_name"))
-)
-RECOUNT_SLOTS = "SELECT name FROM holds WHERE scope IS NOT NULL"
-RUNNING = (
-    "SELECT json_array(tenant, part), processing FROM counts WHERE kind = 'queue' AND processing"
-)
-COUNTS_CLEAR = "DELETE FROM counts"
-
-# -- names -----------------------------------------------------------------------------------------
-
-SETTING = "SELECT name, value, version FROM settings WHERE name = ?"
-SETTING_PUT = (
-    "INSERT INTO settings (name, value, version, stamp) VALUES (?, ?, ?, ?) ON CONFLICT (name)"
-    " DO UPDATE SET value = excluded.value, version = excluded.version, stamp = excluded.stamp"
-)
-SETTINGS_SINCE = "SELECT name, value FROM settings WHERE stamp IS NOT NULL AND stamp > ?"
-SETTINGS_PAGE = "SELECT name, value, version FROM settings WHERE value IS NOT NULL AND {names}"
-SETTINGS_WITHIN = "SELECT count(*) FROM settings WHERE name >= ? AND name < ?"
-HOLD = "SELECT name, owner, until, note FROM holds WHERE name = ?"
-HOLD_PUT = (
-    "INSERT INTO holds (name, owner, until, note, scope, tenant) VALUES (?, ?, ?, ?, ?, ?)"
-    " ON CONFLICT (name)"
-    " DO UPDATE SET owner = excluded.owner, until = excluded.until, note = excluded.note"
-)
-HOLD_DROP = "DELETE FROM holds WHERE name = ?"
-HOLDS_PAGE = "SELECT name, owner, until, note FROM holds WHERE until > ? AND {names}"
-PAST_SLOTS = (
-    "DELETE FROM holds WHERE name IN (SELECT name FROM holds INDEXED BY holds_tenant"
-    " WHERE tenant = ? AND until <= ? LIMIT ?) RETURNING name"
+    f"SELECT id FROM jobs INDEXED BY jobs_held WHERE {HELD} AND lease_until > ?3 AND {{inside}}"
+    f" UNION ALL SELECT id FROM jobs INDEXED BY jobs_spent WHERE {SPENT} AND {{inside}} LIMIT ?4"
 )

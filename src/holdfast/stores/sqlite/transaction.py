@@ -1,17 +1,19 @@
-"""What the calls of one transaction share: the instant, the counters, the facts to record."""
+"""What the calls of one transaction share: the time, counters, counts and events to write."""
 
 from __future__ import annotations
 
 import sqlite3
 
-from holdfast.clock import Micros
-from holdfast.job import EventKind
+from holdfast.core.clock import Micros
+from holdfast.core.job import EventKind
 from holdfast.store import Ref
-from holdfast.stores.bell import Line
+from holdfast.stores.notifier import Line
 from holdfast.stores.sql_rows import BLOCKED
-from holdfast.stores.sqlite import log
+from holdfast.stores.sqlite import events
+from holdfast.stores.sqlite import scope_statements as scope_sql
 from holdfast.stores.sqlite import statements as sql
-from holdfast.stores.sqlite.rules import Rules
+from holdfast.stores.sqlite.migrate import check_version
+from holdfast.stores.sqlite.scope_cache import ScopeCache
 
 Name = tuple[str, str, str, str]
 """(tenant, id, queue, type)"""
@@ -26,12 +28,46 @@ Move = tuple[Where, str | None, str | None, int, int]
 Group = tuple[str, str]
 """(tenant, group)"""
 
-Mark = tuple[tuple[int, int, int, int], tuple[int, int, int], set[str], set[Line], set[Group]]
+Counters = tuple[int, int, int, int]
+"""(seq, cursor, scopes, turn) of the table `counters`."""
 
-_AT = {name: index for index, name in enumerate(sql.SUMMED)}
+Mark = tuple[Counters, tuple[int, int, int], set[str], set[Line], set[Group]]
+
+_AT = {name: index for index, name in enumerate(scope_sql.SUMMED)}
 _ENQUEUED, _BYTES, _BLOCKED = _AT["enqueued"], _AT["bytes"], _AT["blocked"]
 _COLUMN = {**_AT, BLOCKED: _ENQUEUED}
 _IN_LINE = frozenset({"enqueued", BLOCKED})
+
+
+class LastCommit:
+    """What the last commit of a connection left, so that its next transaction need not read it.
+
+    It holds as long as no other connection commits. `PRAGMA data_version` tells that: its value
+    changes with each commit of another connection, and with none of this one.
+    """
+
+    def __init__(self) -> None:
+        self.counters: Counters = (0, 0, 0, 0)
+        self.part_counts: dict[str, tuple[int, int]] = {}
+        """Tenant -> the most queues and groups that it can have: see `limits_caps.Caps`."""
+        self._found: int | None = None
+        """The data version of the present transaction."""
+        self._kept: int | None = None
+        """The data version to which the rest belongs; None when a transaction was rolled back."""
+
+    def sync(self, connection: sqlite3.Connection, path: str) -> None:
+        """Begins a transaction: reads what may have changed, and refuses another schema."""
+        (self._found,) = connection.execute("PRAGMA data_version").fetchone()
+        if self._found != self._kept:
+            check_version(connection, path)
+            self.counters = connection.execute(sql.COUNTERS).fetchone()
+            self.part_counts.clear()
+        self._kept = None
+
+    def keep(self, counters: Counters) -> None:
+        """Called after the commit."""
+        self.counters = counters
+        self._kept = self._found
 
 
 class Transaction:
@@ -44,62 +80,70 @@ class Transaction:
         "_moves",
         "_on",
         "_runs",
-        "_settled",
+        "_written",
         "connection",
         "cursor",
-        "ended",
+        "ended_jobs",
         "execute",
-        "groups",
-        "lines",
+        "groups_to_check",
+        "lines_to_check",
         "now",
-        "rules",
-        "scopes",
+        "part_counts",
+        "ready_lines",
+        "scope_cache",
+        "scopes_version",
         "seq",
         "signed",
-        "tenants",
+        "tenants_to_check",
         "turn",
-        "visits",
-        "wakes_all",
+        "wake_all",
     )
 
-    def __init__(self, connection: sqlite3.Connection, events_on: bool, rules: Rules) -> None:
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        events_on: bool,
+        scope_cache: ScopeCache,
+        last: LastCommit,
+    ) -> None:
         self.connection = connection
         self.execute = connection.execute
         self.now: Micros = 0
         self.seq: int
         self.cursor: int
-        self.scopes: int
+        self.scopes_version: int
         self.turn: int
-        self.seq, self.cursor, self.scopes, self.turn = self.execute(sql.HEADS).fetchone()
-        self.rules = rules
-        rules.sync(connection, self.scopes)
-        self._runs: list[log.Run] = []
-        """The facts to record."""
-        self._head: log.Head | None = None
-        """What the last run goes on with, if the present call began it."""
-        self.lines: set[Line] = set()
-        """Where work may have come up."""
-        self.ended: list[Ref] = []
-        self.wakes_all = False
-        """Work may have come up in more lines than can be named."""
+        self.seq, self.cursor, self.scopes_version, self.turn = last.counters
+        self.part_counts = last.part_counts
+        self.scope_cache = scope_cache
+        scope_cache.sync(connection, self.scopes_version)
+        self._runs: list[events.Run] = []
+        """The events to write."""
+        self._head: events.Head | None = None
+        """What the events of the last run share, if the present call began the run."""
+        self.ready_lines: set[Line] = set()
+        """Lines that may have jobs to claim now; their sleepers are woken."""
+        self.ended_jobs: list[Ref] = []
+        self.wake_all = False
+        """More lines than can be named may have jobs to claim."""
         self.signed: str | None = None
-        """Who wanted the present call, and why, for its events."""
-        self.tenants: set[str] = set()
-        """Tenants with settings that may have to open or close: see `gates.open_up`."""
-        self.visits: set[Line] = set()
-        """Their lines that may have to."""
-        self.groups: set[Group] = set()
+        """Who made the present call, and why, for its events."""
+        self.tenants_to_check: set[str] = set()
+        """Tenants with settings whose room may have changed: see `limits.apply_limits`."""
+        self.lines_to_check: set[Line] = set()
+        """Lines of such tenants whose room may have changed."""
+        self.groups_to_check: set[Group] = set()
         """Groups that may have room for more."""
         self._moves: list[Move] = []
-        self._settled = 0
-        """How many of the moves are in the counts already."""
+        self._written = 0
+        """How many of the moves are in the counts table already."""
         self._moved: set[str] = set()
-        """The tenants of the other moves."""
+        """The tenants of the moves that are not."""
         self._alive: dict[Group, int] = {}
-        """Jobs that have not ended, of the groups that the present call ends jobs of."""
+        """Jobs that have not ended, of groups of which the present call ends jobs."""
         self._on = events_on
 
-    def note(
+    def record_event(
         self,
         kind: EventKind,
         job: Name,
@@ -109,7 +153,7 @@ class Transaction:
         until: Micros | None = None,
         text: str | None = None,
     ) -> None:
-        """Records a fact, in the order of the calls."""
+        """Records an event; events are written in the order of these calls."""
         if not self._on:
             return
         tenant, id, queue, type = job
@@ -123,31 +167,32 @@ class Transaction:
 
     # -- counts ----------------------------------------------------------------------------------
 
-    def move(
+    def count_move(
         self, at: Where, before: str | None, after: str | None, number: int = 1, size: int = 0
     ) -> None:
-        """Counts jobs that went from one place to another; `size` is what the tenant's bytes grow
-        by.
+        """Counts jobs that went from one place to another; `size` is by how much the payload bytes
+        of the tenant grow.
         """
         if before != after:
             self._moves.append((at, before, after, number, size))
             self._moved.add(at[0])
 
-    def settle(self, of: str | None = None) -> None:
-        """Brings the counts in the database up to date with the moves, if one concerns the tenant
-        (None is any): what a claim asks of one must not cost a write for each that it visits.
+    def write_counts(self, of: str | None = None) -> None:
+        """Writes the moves into the counts table, if one of them is of this tenant (None: any).
+
+        A claim reads the counts of each tenant that it visits; it must not write those of others.
         """
-        if self._settled == len(self._moves) or not (of is None or of in self._moved):
+        if self._written == len(self._moves) or not (of is None or of in self._moved):
             return
         sums: dict[tuple[Where, str | None, str | None], int] = {}
         rows: dict[tuple[str, str, str], list[int]] = {}
-        for at, before, after, number, size in self._moves[self._settled :]:
+        for at, before, after, number, size in self._moves[self._written :]:
             way = (at, before, after)
             sums[way] = sums.get(way, 0) + number
             if size:
                 _row(rows, ("tenant", at[0], ""))[_BYTES] += size
         for ((tenant, queue, group), before, after), number in sums.items():
-            self._look_later(tenant, queue, group)
+            self._check_later(tenant, queue, group)
             row = _row(rows, ("queue", tenant, queue))
             row[_BLOCKED] += number * ((after == BLOCKED) - (before == BLOCKED))
             if before in _IN_LINE and after in _IN_LINE:
@@ -160,34 +205,34 @@ class Transaction:
                     row[_COLUMN[before]] -= number
                 if after is not None:
                     row[_COLUMN[after]] += number
-        in_line: list[tuple[str | int, ...]] = []
-        beside: list[tuple[str | int, ...]] = []
+        lines: list[tuple[str | int, ...]] = []
+        others: list[tuple[str | int, ...]] = []
         for turn, (scope, numbers) in enumerate(rows.items(), self.turn + 1):
-            written = in_line if numbers[_ENQUEUED] or numbers[_BLOCKED] else beside
-            written.append((*scope, turn, *numbers))
+            in_line = scope[0] == "queue" and (numbers[_ENQUEUED] or numbers[_BLOCKED])
+            (lines if in_line else others).append((*scope, turn, *numbers))
         self.turn += len(rows)
-        if in_line:
-            self.connection.executemany(sql.COUNT_ADD, in_line)
-        if beside:
-            self.connection.executemany(sql.COUNT_ADD_BESIDE, beside)
-        self._settled = len(self._moves)
+        if lines:
+            self.connection.executemany(scope_sql.COUNT_ADD_LINE, lines)
+        if others:
+            self.connection.executemany(scope_sql.COUNT_ADD, others)
+        self._written = len(self._moves)
         self._moved.clear()
 
-    def _look_later(self, tenant: str, queue: str, group: str | None) -> None:
-        if tenant in self.rules.tenants:
-            self.tenants.add(tenant)
-            self.visits.add((tenant, queue))
-            if group is not None and tenant in self.rules.grouping:
-                self.groups.add((tenant, group))
+    def _check_later(self, tenant: str, queue: str, group: str | None) -> None:
+        if tenant in self.scope_cache.tenants:
+            self.tenants_to_check.add(tenant)
+            self.lines_to_check.add((tenant, queue))
+            if group is not None and tenant in self.scope_cache.grouping:
+                self.groups_to_check.add((tenant, group))
 
-    def drained(self, tenant: str, group: str | None) -> bool:
-        """True when a job's end, counted just now, left its group without a living one."""
+    def group_drained(self, tenant: str, group: str | None) -> bool:
+        """True when the job that was counted as ended just now was the last of its group to end."""
         if group is None or not self._on:
             return False
         left = self._alive.get((tenant, group))
         if left is None:
-            self.settle()
-            found = self.execute(sql.ALIVE, ("group", tenant, group)).fetchone()
+            self.write_counts()
+            found = self.execute(scope_sql.ALIVE, ("group", tenant, group)).fetchone()
             left = found[0] if found is not None else 0
         else:
             left -= 1
@@ -196,42 +241,56 @@ class Transaction:
 
     @property
     def pending(self) -> int:
-        """How many moves are not in the counts yet."""
-        return len(self._moves) - self._settled
+        """How many moves are not in the counts table yet."""
+        return len(self._moves) - self._written
 
     # -- calls -----------------------------------------------------------------------------------
 
     def mark(self) -> Mark:
-        """What `forget` needs to undo a call that failed. Hints of wake-ups may stay: they are
-        only hints.
-        """
+        """What `forget` needs to undo a failed call. Lines to wake may stay: they are hints."""
         self._alive.clear()
         self._head = self.signed = None
-        heads = (self.seq, self.cursor, self.scopes, self.turn)
-        lengths = (len(self._runs), len(self._moves), self._settled)
-        return heads, lengths, set(self.tenants), set(self.visits), set(self.groups)
+        lengths = (len(self._runs), len(self._moves), self._written)
+        return (
+            self.counters,
+            lengths,
+            set(self.tenants_to_check),
+            set(self.lines_to_check),
+            set(self.groups_to_check),
+        )
 
     def forget(self, mark: Mark) -> None:
-        scopes = self.scopes
-        heads, (runs, moves, settled), self.tenants, self.visits, self.groups = mark
-        self.seq, self.cursor, self.scopes, self.turn = heads
+        scopes = self.scopes_version
+        (
+            counters,
+            (runs, moves, settled),
+            self.tenants_to_check,
+            self.lines_to_check,
+            self.groups_to_check,
+        ) = mark
+        self.seq, self.cursor, self.scopes_version, self.turn = counters
         del self._runs[runs:]
         del self._moves[moves:]
-        self._settled = settled  # What the call wrote of them was rolled back with it.
+        self._written = settled  # What the call wrote of them was rolled back with it.
         self._moved = {at[0] for at, *_ in self._moves[settled:]}
-        if scopes != self.scopes:
-            self.rules.clear()
-            self.rules.sync(self.connection, self.scopes)
+        if scopes != self.scopes_version:
+            self.scope_cache.clear()
+            self.scope_cache.sync(self.connection, self.scopes_version)
+
+    @property
+    def counters(self) -> Counters:
+        return self.seq, self.cursor, self.scopes_version, self.turn
 
     def flush(self) -> None:
-        """Writes what was gathered; the commit follows."""
-        self.cursor = log.write(self.connection, self._runs, self.cursor)
-        self.settle()
-        self.execute(sql.HEADS_SAVE, (self.seq, self.cursor, self.scopes, self.turn))
+        """Writes what was collected; the commit follows."""
+        if self._runs:
+            self.cursor = events.write_events(self.connection, self._runs, self.cursor)
+        self.write_counts()
+        self.execute(sql.COUNTERS_SAVE, self.counters)
 
 
 def _row(rows: dict[tuple[str, str, str], list[int]], scope: tuple[str, str, str]) -> list[int]:
     row = rows.get(scope)
     if row is None:
-        row = rows[scope] = [0] * len(sql.SUMMED)
+        row = rows[scope] = [0] * len(scope_sql.SUMMED)
     return row

@@ -1,4 +1,4 @@
-"""The behaviour every store shares, as tests. A store joins with a fixture and one line:
+"""The behaviour suite: tests that every store must pass. It needs a fixture and one line:
 
     # conftest.py
     import pytest
@@ -10,7 +10,7 @@
     @pytest.fixture
     async def bench(tmp_path):
         clock = ManualClock()
-        bench = Bench(lambda: MyStore(tmp_path, clock), clock)     # the same place each time
+        bench = Bench(lambda: MyStore(tmp_path, clock), clock)     # opens the same data each time
         bench.spoil = make_a_stored_record_unreadable              # async (store, ref); optional
         await bench.open()
         yield bench
@@ -20,10 +20,10 @@
     from holdfast.testing.contract import suite
     globals().update(suite())
 
-Each bench starts with an empty store on its own ManualClock; no test sleeps. What a store cannot do
-it declares in its `capabilities`, and the tests concerned show up as skipped, with the reason.
+Each bench starts with an empty store on its own ManualClock; no test sleeps. A store declares in
+its `capabilities` what it cannot do, and the tests that need it are skipped with that reason.
 `machine.py` compares a store with a model of the promises; `racing.py` lets claimers race for jobs.
-Both need only a way to make a store.
+Both need only a function that makes a store.
 """
 
 from __future__ import annotations
@@ -74,13 +74,11 @@ TOPICS = (
     "life",
     "dog_queue",
 )
-"""The modules of the suite, in the order a reader meets the verbs."""
+"""The modules of the suite, in the order of the verbs."""
 
 
 def suite(*topics: str) -> dict[str, Callable[..., Any]]:
-    """The tests of these topics (all of them when none is named), by name, for a test module's
-    globals.
-    """
+    """The tests of these topics (default: all), by name, for the globals of a test module."""
     tests: dict[str, Callable[..., Any]] = {}
     for topic in topics or TOPICS:
         for name, test in _tests(importlib.import_module(f"{__name__}.{topic}")):

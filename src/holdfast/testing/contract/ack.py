@@ -1,11 +1,12 @@
-"""Ack: each transition whose lease holds is applied once; each has its own answer."""
+"""Ack: each transition with a valid lease is applied once; each has its own answer."""
 
 from __future__ import annotations
 
 import pytest
 
-from holdfast.clock import SECOND
-from holdfast.errors import (
+from holdfast.core.bounds import BATCH_MAX, ERROR_CHARS_MAX
+from holdfast.core.clock import SECOND
+from holdfast.core.errors import (
     InvalidInput,
     InvalidLeaseToken,
     JobAlreadyTerminal,
@@ -13,7 +14,7 @@ from holdfast.errors import (
     JobNotFound,
     Refused,
 )
-from holdfast.job import (
+from holdfast.core.job import (
     Abandoned,
     Completed,
     EventKind,
@@ -23,8 +24,7 @@ from holdfast.job import (
     Snoozed,
     State,
 )
-from holdfast.lifecycle import Transition, decide
-from holdfast.limits import BATCH_MAX, ERROR_CHARS_MAX
+from holdfast.core.lifecycle import Transition, decide
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.builders import ACME, RETRY, ids
 
@@ -44,7 +44,7 @@ async def test_completion_keeps_the_result(bench: Bench) -> None:
 
 
 async def test_completion_without_a_result_has_none(bench: Bench) -> None:
-    """P4: nothing returned is not an empty result."""
+    """P4: a handler that returns nothing has no result, not an empty one."""
     lease = await bench.held("a")
     await bench.end(lease, Completed())
 
@@ -66,7 +66,7 @@ async def test_a_retry_waits_as_long_as_its_policy_says(bench: Bench) -> None:
 
 
 async def test_a_handlers_own_delay_replaces_the_policys(bench: Bench) -> None:
-    """P8: a wished delay is a length too."""
+    """P8: a delay that the handler asks for is a duration too."""
     lease = await bench.held("a")
 
     await bench.end(lease, Failed("later", after_us=77 * SECOND))
@@ -90,7 +90,7 @@ async def test_a_retry_instant_is_kept_exactly(bench: Bench) -> None:
 
 
 async def test_a_release_is_ready_at_once(bench: Bench) -> None:
-    """P11: given back unrun means ready for the next."""
+    """P11: a released job that did not run is ready for the next claim."""
     lease = await bench.held("a")
 
     assert (await bench.end(lease, Released())).state is State.ENQUEUED
@@ -115,7 +115,7 @@ async def test_a_delayed_giving_back_is_scheduled(bench: Bench, outcome: Outcome
 
 
 async def test_an_abandoned_job_goes_to_the_next_worker(bench: Bench) -> None:
-    """P11: a shutdown hands the job on at once."""
+    """P11: a job released by a shutdown is claimable at once."""
     lease = await bench.held("a")
 
     assert (await bench.end(lease, Abandoned())).state is State.ENQUEUED

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.clock import SECOND
-from holdfast.job import (
+from holdfast.core.bounds import MISSES_MAX
+from holdfast.core.clock import SECOND
+from holdfast.core.job import (
     Abandoned,
     Completed,
     Failed,
@@ -15,8 +16,7 @@ from holdfast.job import (
     Snoozed,
     State,
 )
-from holdfast.lifecycle import Transition
-from holdfast.limits import MISSES_MAX
+from holdfast.core.lifecycle import Transition
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.builders import RETRY_S, rules
 

@@ -1,6 +1,6 @@
-"""What the tests of the suite work on: an opened store, its clock, and short words for its verbs.
+"""The test bench of the suite: an open store, its clock, and short helpers for its verbs.
 
-A joining project makes one per test: see `holdfast.testing.contract`.
+Create one per test: see `holdfast.testing.contract`.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.clock import Micros
-from holdfast.job import Event, EventKind, JobRecord, Lease, NewJob, Outcome, State
-from holdfast.lifecycle import Transition, decide, lapse
-from holdfast.limits import EXPIRED_MAX, PAGE_MAX
-from holdfast.scope import Explanation, Gate, GateKind, Scope, ScopeSettings, encode
+from holdfast.core.bounds import EXPIRED_MAX, PAGE_MAX
+from holdfast.core.clock import Micros
+from holdfast.core.job import Event, EventKind, JobRecord, Lease, NewJob, Outcome, State
+from holdfast.core.lifecycle import Transition, decide, lapse
+from holdfast.core.scope import Blocker, BlockerKind, Explanation, Scope, ScopeSettings, encode
+from holdfast.dispatch import inner_of, name_of
 from holdfast.store import (
     Acked,
     Canceled,
@@ -33,9 +34,9 @@ from holdfast.testing.contract.builders import ACME, LEASE, finding, job
 
 
 class Bench:
-    """A store under test. `make` gives a store that is not open yet, at the same place each time.
+    """A store under test. `make` returns a store that is not open, on the same data each time.
 
-    `clock` must be the one that the stores of `make` read.
+    `clock` must be the clock of these stores.
     """
 
     def __init__(self, make: Callable[[], Store], clock: ManualClock) -> None:
@@ -44,7 +45,7 @@ class Bench:
         self.clock = clock
         self.store = make()
         self.spoil: Callable[[Store, Ref], Awaitable[None]] | None = None
-        """Makes the stored record of a job unreadable; None where records are not encoded."""
+        """Makes the stored record of a job unreadable; None if records are not encoded."""
 
     # -- life ------------------------------------------------------------------------------------
 
@@ -55,7 +56,7 @@ class Bench:
         await self.store.close()
 
     async def reopen(self) -> None:
-        """Closes the store and opens the same jobs with a new one."""
+        """Closes the store and opens a new one on the same data."""
         await self.store.close()
         self.store = self._make()
         await self.store.open()
@@ -63,13 +64,13 @@ class Bench:
     def needs(self, capability: str) -> None:
         """Skips the test, visibly, on a store that does not declare this capability."""
         if not getattr(self.store.capabilities, capability):
-            pytest.skip(f"{type(self.store).__name__} declares {capability}=False")
+            pytest.skip(f"{name_of(self.store)} declares {capability}=False")
 
     async def make_unreadable(self, ref: Ref) -> None:
-        """Damages a stored record; skips the test, visibly, where the store encodes none."""
+        """Damages a stored record. Skips the test, visibly, if the store does not encode."""
         if self.spoil is None:
-            pytest.skip(f"no way is given to damage a record of {type(self.store).__name__}")
-        await self.spoil(self.store, ref)
+            pytest.skip(f"no way is given to damage a record of {name_of(self.store)}")
+        await self.spoil(inner_of(self.store), ref)
 
     # -- journey ---------------------------------------------------------------------------------
 
@@ -82,19 +83,19 @@ class Bench:
         return await self.store.enqueue(jobs)
 
     async def claim(self, limit: int = 1, **options: Any) -> list[Lease]:
-        """Leases up to `limit` jobs; each claim has a nonce of its own."""
+        """Leases up to `limit` jobs. Each claim has its own nonce."""
         self._claims += 1
         own: dict[str, Any] = {"worker": "w1", "nonce": f"nonce-{self._claims}", "lease_us": LEASE}
         return await self.store.claim(Claim(limit=limit, **(own | options)))
 
     async def one(self, **options: Any) -> Lease:
-        """The one job that a claim of one gives."""
+        """The lease of a claim for one job, which must return one."""
         leases = await self.claim(1, **options)
         assert len(leases) == 1
         return leases[0]
 
     async def held(self, id: str, **options: Any) -> Lease:
-        """A new job, leased at once. There must be nothing else to claim."""
+        """A new job, leased at once. No other job may be claimable."""
         await self.put(id, **options)
         lease = await self.one()
         assert lease.job.id == id
@@ -113,7 +114,7 @@ class Bench:
         return (await self.store.extend([extension]))[0]
 
     async def end(self, lease: Lease, outcome: Outcome, chance: float = 0.0) -> Acked:
-        """Acks what the rules make of this outcome."""
+        """Acks the transition for this outcome."""
         return await self.ack(decide(outcome, lease.job, lease.token, chance))
 
     async def ack(self, transition: Transition) -> Acked:
@@ -125,14 +126,14 @@ class Bench:
         return (await self.store.cancel([Ref(tenant, id)]))[0]
 
     async def upkeep(self, limit: int = EXPIRED_MAX) -> list[Acked]:
-        """One turn of the rescue: read what lapsed, let the rules decide, ack."""
+        """One turn of the rescue: reads expired jobs, decides by the rules, and acks."""
         lapsed = await self.store.expired(limit)
         return await self.store.ack([lapse(one.job, one.token) for one in lapsed])
 
     # -- scopes ----------------------------------------------------------------------------------
 
     async def configure(self, scope: Scope, **fields: Any) -> None:
-        """Gives a scope these settings and no others; none at all deletes them."""
+        """Replaces the settings of a scope; without arguments deletes them."""
         self.needs("scopes")
         found = await self.setting(scope)
         value = encode(ScopeSettings(**fields)) if fields else None
@@ -145,7 +146,7 @@ class Bench:
         return next((each for each in listed if each.name == scope.name), None)
 
     async def tally(self, scope: Scope) -> Tally:
-        """The counts of one scope; empty ones when it is not listed."""
+        """The counts of one scope; empty if it is not listed."""
         self.needs("scopes")
         found = await self.store.count(scope.tenant, by=scope.kind, part=scope.part)
         assert len(found) <= 1
@@ -158,8 +159,8 @@ class Bench:
         self.needs("scopes")
         return await self.store.explain(Ref(tenant, id))
 
-    async def gates(self, id: str, tenant: str = ACME) -> dict[GateKind, Gate]:
-        """What holds a job now; at most one gate of a kind."""
+    async def gates(self, id: str, tenant: str = ACME) -> dict[BlockerKind, Blocker]:
+        """The blockers of a job now, by kind."""
         gates = (await self.explain(id, tenant)).gates
         by_kind = {gate.kind: gate for gate in gates}
         assert len(by_kind) == len(gates)

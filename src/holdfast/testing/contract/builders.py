@@ -1,4 +1,4 @@
-"""Jobs and rules with defaults, so that a test names only what it is about. Ids are explicit."""
+"""Builders of jobs and rules with defaults, so that a test names only what matters to it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 
-from holdfast.clock import SECOND, Micros
-from holdfast.job import Envelope, JobRecord, NewJob, Rules
-from holdfast.retry import Backoff, Jitter, RetryPolicy
-from holdfast.scope import Scope, ScopeKind
+from holdfast.core.clock import SECOND, Micros
+from holdfast.core.job import Envelope, JobRecord, NewJob, Rules
+from holdfast.core.retry import Backoff, Jitter, RetryPolicy
+from holdfast.core.scope import Scope, ScopeKind
 from holdfast.store import Change, Changed, Find, Selection
 
 ACME = "acme"
@@ -46,7 +46,7 @@ def job(
     rules: Rules = RULES,
     **options: Any,
 ) -> NewJob:
-    """A job ready at once; the options are those of NewJob."""
+    """A job that is ready at once. The options are those of NewJob."""
     envelope = Envelope(type=type, codec="bytes", version=1, body=body)
     return NewJob(tenant=tenant, id=id, queue=queue, envelope=envelope, rules=rules, **options)
 
@@ -64,7 +64,7 @@ def group_of(group: str = CRAWL, tenant: str = ACME) -> Scope:
 
 
 def by_id(changed: Changed) -> dict[str, str]:
-    """What came of each id; no id of two tenants may be in it."""
+    """The result for each id. Ids must be unique over tenants."""
     came = {ref.id: id for ref, id in changed.done.items()}
     assert len(came) == len(changed.done)
     return came
@@ -75,13 +75,13 @@ def select(tenant: str | None = ACME, **fields: Any) -> Selection:
 
 
 def finding(tenant: str | None = ACME, **options: Any) -> Find:
-    """A find over a selection; `after`, `limit` and `newest_first` are the find's own."""
+    """A Find. `after`, `limit` and `newest_first` are its own fields, others its selection's."""
     own = {name: options.pop(name) for name in _FIND if name in options}
     return Find(select=select(tenant, **options), **own)
 
 
 def changing(act: Any, tenant: str | None = ACME, **options: Any) -> Change:
-    """A change over a selection; `after`, `limit` and the new values are the change's own."""
+    """A Change. `after`, `limit` and the new values are its own fields, others its selection's."""
     own = {name: options.pop(name) for name in _CHANGE if name in options}
     return Change(select=select(tenant, **options), act=act, **own)
 
@@ -92,7 +92,7 @@ def ids(jobs: Any) -> list[str]:
 
 
 SCOPES = (tenant_of(), queue_of(), group_of())
-"""One of each kind; a job of CRAWL in MAIL of ACME is inside all three."""
+"""One scope of each kind. A job of CRAWL in MAIL of ACME is inside all three."""
 
 _FIND = ("after", "limit", "newest_first")
 _CHANGE = ("after", "limit", "priority", "delay_us", "run_at", "by")

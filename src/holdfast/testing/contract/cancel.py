@@ -1,4 +1,4 @@
-"""Cancel (P5): it wins, over every act, in every state that is not final."""
+"""Cancel (P5): it overrides every other action, in every state that is not final."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from holdfast.clock import SECOND
-from holdfast.errors import InvalidInput, JobCanceled, JobNotFound
-from holdfast.job import (
+from holdfast.core.bounds import BATCH_MAX
+from holdfast.core.clock import SECOND
+from holdfast.core.errors import InvalidInput, JobCanceled, JobNotFound
+from holdfast.core.job import (
     Abandoned,
     Completed,
     EventKind,
@@ -19,8 +20,7 @@ from holdfast.job import (
     Snoozed,
     State,
 )
-from holdfast.lifecycle import lapse
-from holdfast.limits import BATCH_MAX
+from holdfast.core.lifecycle import lapse
 from holdfast.store import Act, Ref
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.builders import ACME, GLOBEX, by_id, changing, finding, job, rules
@@ -196,7 +196,7 @@ async def test_a_finished_job_is_not_canceled(bench: Bench, outcome: Outcome) ->
 
 
 async def test_an_unknown_job_cannot_be_canceled(bench: Bench) -> None:
-    """P7: another tenant's job is as unknown as one that never was."""
+    """P7: another tenant's job is not found, as if it had never existed."""
     await bench.put("a")
 
     unknown = await bench.cancel("nobody")

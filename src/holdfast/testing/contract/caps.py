@@ -1,13 +1,13 @@
-"""Caps: how many jobs, and bytes of them, a tenant may have waiting; full is told, never half."""
+"""Caps: the maximum waiting jobs and bytes of a tenant; a refused job leaves no trace."""
 
 from __future__ import annotations
 
 import pytest
 
-from holdfast.clock import SECOND
-from holdfast.errors import QueueFull
-from holdfast.job import Completed, Failed, Outcome, State
-from holdfast.scope import ScopeKind
+from holdfast.core.clock import SECOND
+from holdfast.core.errors import QueueFull
+from holdfast.core.job import Completed, Failed, Outcome, State
+from holdfast.core.scope import ScopeKind
 from holdfast.store import Act, Enqueued
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.builders import (
@@ -133,7 +133,7 @@ async def test_an_end_makes_room(bench: Bench, outcome: Outcome, keep_us: int) -
 
 
 async def test_cancel_delete_and_expiry_make_room(bench: Bench) -> None:
-    """P13: every way out counts."""
+    """P13: every way in which a job ends frees the cap."""
     await bench.configure(tenant_of(), max_queued=3)
     await bench.put("a", "b")
     await bench.put("c", ttl_us=SECOND)
@@ -151,7 +151,7 @@ async def test_cancel_delete_and_expiry_make_room(bench: Bench) -> None:
 
 
 async def test_running_retrying_and_scheduled_jobs_count(bench: Bench) -> None:
-    """P13: all that has not ended."""
+    """P13: every job that has not ended counts."""
     await bench.configure(tenant_of(), max_queued=3)
     await bench.put("retrying", "running")
     first, _ = await bench.claim(2)

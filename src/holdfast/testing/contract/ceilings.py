@@ -1,9 +1,9 @@
-"""Ceilings and pauses of the platform: kept as they were set, and stores look past them."""
+"""Ceilings and pauses of the platform: stores keep them as set and do not interpret them."""
 
 from __future__ import annotations
 
-from holdfast.errors import InvalidInput, PlatformOnly
-from holdfast.scope import Ceiling, Pause, Scope, rate
+from holdfast.core.errors import InvalidInput, PlatformOnly
+from holdfast.core.scope import Ceiling, Pause, Scope, rate
 from holdfast.scopes import ScopeHandle
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.inside import crawl, each_scope
@@ -39,7 +39,7 @@ async def test_a_ceiling_holds_at_once_and_a_tenant_stays_below_it(
 
 @each_scope
 async def test_a_pause_of_the_platform_is_ended_by_the_platform(bench: Bench, scope: Scope) -> None:
-    """P19: and holds until then, whatever else is set."""
+    """P19: the pause stays until then, whatever else is set."""
     platform = ScopeHandle(bench.store, scope)
     tenant = ScopeHandle(bench.store, scope, platform=False)
     await crawl(bench, "a")

@@ -1,4 +1,4 @@
-"""Change: replay, delete, reprioritise and reschedule what nobody holds, in bounded steps."""
+"""Change: replay, delete, reprioritise and reschedule jobs without a lease, in bounded steps."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.clock import SECOND
-from holdfast.errors import InvalidInput
-from holdfast.job import Completed, EventKind, Failed, Reason, State, replay_id
-from holdfast.limits import BATCH_MAX, CHANGE_MAX, SELECT_MAX
+from holdfast.core.bounds import BATCH_MAX, CHANGE_MAX, SELECT_MAX
+from holdfast.core.clock import SECOND
+from holdfast.core.errors import InvalidInput
+from holdfast.core.job import Completed, EventKind, Failed, Reason, State, replay_id
 from holdfast.store import Act, Change, Changed
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.builders import (
@@ -119,7 +119,7 @@ async def test_every_finished_job_can_be_replayed(bench: Bench, end: str) -> Non
 
 
 async def test_what_is_not_finished_is_not_replayed(bench: Bench) -> None:
-    """P6: there is nothing to repeat yet."""
+    """P6: a job that has not ended cannot be replayed."""
     await bench.put("held", "free")
     await bench.put("later", delay_us=SECOND)
     await bench.claim(1)
@@ -187,7 +187,7 @@ async def test_a_deleted_job_is_gone(bench: Bench) -> None:
 
 
 async def test_a_delete_may_be_repeated(bench: Bench) -> None:
-    """P15: what is gone is not deleted twice."""
+    """P15: a deleted job is not deleted again."""
     await bench.put("a")
     await bench.store.change(changing(Act.DELETE, ids=("a",)))
 
@@ -198,7 +198,7 @@ async def test_a_delete_may_be_repeated(bench: Bench) -> None:
 
 
 async def test_only_what_nobody_holds_is_deleted(bench: Bench) -> None:
-    """P2: a running job is its holder's; all others go, whatever their state."""
+    """P2: a running job is not deleted; all others are, whatever their state."""
     await bench.put("held", "canceled", "done", "retry")
     held, _, done, retry = await bench.claim(4)
     await bench.cancel("canceled")
@@ -249,7 +249,7 @@ async def test_reprioritise_changes_what_waits(bench: Bench) -> None:
 
 
 async def test_reprioritise_does_not_make_a_job_due(bench: Bench) -> None:
-    """P10: when a job may run is another question."""
+    """P10: a new priority does not change when a job may run."""
     await bench.put("later", delay_us=5 * SECOND)
     await bench.store.change(changing(Act.REPRIORITISE, priority=99))
 
@@ -259,7 +259,7 @@ async def test_reprioritise_does_not_make_a_job_due(bench: Bench) -> None:
 
 
 async def test_reschedule_by_a_delay_counts_from_the_stores_clock(bench: Bench) -> None:
-    """P8: delays are lengths here too."""
+    """P8: delays are durations here too."""
     await bench.put("a")
     bench.clock.advance(100)
 
@@ -298,7 +298,7 @@ async def test_reschedule_to_now_makes_a_job_ready(bench: Bench) -> None:
 
 
 async def test_a_rescheduled_retry_keeps_its_attempts(bench: Bench) -> None:
-    """P11: moving a job in time counts nothing and forgives nothing."""
+    """P11: rescheduling a job does not change its attempts."""
     lease = await bench.held("a")
     await bench.end(lease, Failed("boom"))
 
@@ -310,7 +310,7 @@ async def test_a_rescheduled_retry_keeps_its_attempts(bench: Bench) -> None:
 
 
 async def test_reschedule_leaves_held_and_finished_jobs_alone(bench: Bench) -> None:
-    """P2: a running job is its holder's. P6: what is final stays."""
+    """P2, P6: a running or final job is not rescheduled."""
     await bench.put("held", "done")
     held, done = await bench.claim(2)
     await bench.end(done, Completed())

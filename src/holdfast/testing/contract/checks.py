@@ -1,22 +1,22 @@
-"""What the machine holds against the model: records, counts and the story the events tell."""
+"""Compares the store with the model: records, counts and events."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
 
-from holdfast.clock import Micros
-from holdfast.job import Event, EventKind, JobRecord, Lease, State
-from holdfast.scope import ScopeKind
+from holdfast.core.clock import Micros
+from holdfast.core.job import Event, EventKind, JobRecord, Lease, State
+from holdfast.core.scope import ScopeKind
 from holdfast.store import Lapsed, Tally
 from holdfast.testing.contract.model import Item, Line
-from holdfast.testing.contract.model_scopes import Places
+from holdfast.testing.contract.model_scopes import Usage
 
 _ENDS = (EventKind.COMPLETED, EventKind.FAILED, EventKind.CANCELED)
 
 
 def check_record(record: JobRecord, item: Item, now: Micros) -> None:
-    """P4 to P11: the record is what the model says, where the promises fix it."""
+    """P4 to P11: the record equals the model, as far as the promises define it."""
     assert record.state in item.faces(now)
     rescued = item.lapsed(now) and record.state is State.ENQUEUED
     assert (record.attempt, record.fence) == (item.attempt, item.fence)
@@ -38,7 +38,7 @@ def check_record(record: JobRecord, item: Item, now: Micros) -> None:
 
 
 def check_counts(records: Iterable[JobRecord], tallies: Iterable[Tally]) -> None:
-    """Counting by hand what find shows gives what count says."""
+    """Counting the jobs of `find` gives the counts of `count`."""
     counts: dict[Line, dict[State, int]] = {}
     oldest: dict[Line, Micros] = {}
     for record in records:
@@ -55,7 +55,7 @@ def check_counts(records: Iterable[JobRecord], tallies: Iterable[Tally]) -> None
 
 
 def check_story(events: list[Event], items: Iterable[Item]) -> None:
-    """P14: every job's facts tell the same as its record."""
+    """P14: the events of every job agree with its record."""
     cursors = [event.cursor for event in events]
     assert cursors == sorted(set(cursors))
     kinds: dict[tuple[str, str], list[EventKind]] = {}
@@ -70,7 +70,7 @@ def check_story(events: list[Event], items: Iterable[Item]) -> None:
 
 
 def check_tallies(records: Iterable[JobRecord], kind: ScopeKind, tallies: Iterable[Tally]) -> None:
-    """The same of tenants and groups."""
+    """Counting the jobs of `find` gives the counts of tenants and groups."""
     counts: dict[tuple[str, str], Counter[State]] = {}
     for record in records:
         part = record.group if kind is ScopeKind.GROUP else ""
@@ -83,12 +83,13 @@ def check_tallies(records: Iterable[JobRecord], kind: ScopeKind, tallies: Iterab
 
 
 def check_order(
-    leases: list[Lease], ready: dict[Line, list[Item]], limit: int, after: Places
+    leases: list[Lease], ready: dict[Line, list[Item]], limit: int, after: Usage
 ) -> None:
-    """P9, P13: each line's in its order, no tenant left out, and all that limits allow.
+    """P9, P13: a claim keeps the order of each line, skips no tenant, and takes all that limits
+    allow.
 
-    `after` is who holds which place when the claim has returned. Within a claim places are only
-    taken, so what had no place on the way has none at its end.
+    `after` is the use of limits after the claim. Within a claim the use only grows, so a job
+    without room during the claim has none at its end.
     """
     assert len(leases) <= limit
     taken = {(each.job.tenant, each.job.id) for each in leases}
@@ -106,8 +107,8 @@ def check_order(
         assert after.fits(item)
 
 
-def _check_rank(items: list[Item], taken: set[tuple[str, str]], after: Places) -> None:
-    """P9: only a job whose group has no place for it is passed over, and by none of its group."""
+def _check_rank(items: list[Item], taken: set[tuple[str, str]], after: Usage) -> None:
+    """P9: a claim skips only a job whose group is full, and takes no later job of that group."""
     last = max((place for place, item in enumerate(items) if item.name in taken), default=-1)
     for place, item in enumerate(items[: last + 1]):
         if item.name not in taken:
@@ -117,7 +118,7 @@ def _check_rank(items: list[Item], taken: set[tuple[str, str]], after: Places) -
 
 
 def check_lease(lease: Lease, item: Item | None) -> None:
-    """P11: the attempt and the fence are one more than before."""
+    """P11: the attempt and the fence have grown by one."""
     assert item is not None
     assert (lease.job.attempt, lease.job.fence) == (item.attempt + 1, item.fence + 1)
     assert lease.job.state is State.PROCESSING
@@ -125,7 +126,7 @@ def check_lease(lease: Lease, item: Item | None) -> None:
 
 
 def check_lapsed(one: Lapsed, item: Item | None, now: Micros) -> None:
-    """P10: overdue by its lease when somebody held it, else by its time to live."""
+    """P10: a held job is overdue by its lease, any other by its time to live."""
     assert item is not None
     if one.token is None:
         assert one.overdue_us == now - (item.expires_at or 0)

@@ -1,13 +1,13 @@
-"""Claim: who gets which lease, and when a job is there to be taken."""
+"""Claim: which leases a claim returns, and when a job is claimable."""
 
 from __future__ import annotations
 
 import pytest
 
-from holdfast.clock import SECOND
-from holdfast.errors import InvalidInput
-from holdfast.job import Completed, Failed, Lease, State
-from holdfast.limits import CLAIM_MAX
+from holdfast.core.bounds import CLAIM_MAX
+from holdfast.core.clock import SECOND
+from holdfast.core.errors import InvalidInput
+from holdfast.core.job import Completed, Failed, Lease, State
 from holdfast.store import Act
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.builders import (
@@ -24,7 +24,7 @@ from holdfast.testing.contract.builders import (
 
 
 async def test_a_lease_carries_the_job_a_token_and_a_deadline(bench: Bench) -> None:
-    """P2: what a claim gives is complete."""
+    """P2: a lease is complete."""
     await bench.put("a", body=b"payload")
 
     lease = await bench.one(worker="w7", lease_us=15 * SECOND)
@@ -40,7 +40,7 @@ async def test_a_lease_carries_the_job_a_token_and_a_deadline(bench: Bench) -> N
 
 
 async def test_a_claim_of_an_empty_store_returns_at_once(bench: Bench) -> None:
-    """P15: nothing to do is an answer."""
+    """P15: a claim without eligible jobs returns an empty list."""
     assert await bench.claim(10) == []
 
 
@@ -195,7 +195,7 @@ async def test_a_claim_keeps_to_its_queues(bench: Bench) -> None:
 
 
 async def test_a_claim_for_no_tenant_or_queue_gets_nothing(bench: Bench) -> None:
-    """P7: none is not the same as all."""
+    """P7: an empty list of tenants is not the same as all tenants."""
     await bench.put("a")
 
     assert await bench.claim(10, tenants=()) == []

@@ -1,4 +1,4 @@
-"""Settings of scopes: checked before anything changes, compare-and-set, and told as events."""
+"""Settings of scopes: checked before anything changes, compare-and-set, and recorded as events."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.errors import InvalidInput, StaleSetting
-from holdfast.job import Event, EventKind
-from holdfast.limits import GROUP_MAX, PAGE_MAX, WEIGHT_MAX
-from holdfast.scope import (
+from holdfast.core.bounds import GROUP_MAX, PAGE_MAX, WEIGHT_MAX
+from holdfast.core.errors import InvalidInput, StaleSetting
+from holdfast.core.job import Event, EventKind
+from holdfast.core.scope import (
     GroupRules,
     Pause,
     Rate,
@@ -113,7 +113,7 @@ async def test_a_bad_setting_is_refused_by_name(
     ],
 )
 async def test_what_is_no_setting_of_a_scope_is_refused(bench: Bench, text: bytes) -> None:
-    """P15: the error names the setting; a misspelt word is not taken for silence."""
+    """P15: the error names the setting; a misspelt name is not ignored."""
     bench.needs("scopes")
     with pytest.raises(InvalidInput) as caught:
         await bench.store.settings([Put(queue_of().name, text, 0)])
@@ -235,7 +235,7 @@ async def test_a_change_of_settings_is_an_event(bench: Bench, scope: Scope) -> N
 
 
 async def test_the_events_of_settings_keep_to_their_tenant(bench: Bench) -> None:
-    """P7: another tenant's limits are nobody's business."""
+    """P7: a tenant does not see the limits of another."""
     await bench.configure(tenant_of(GLOBEX), max_running=2)
 
     assert await configures(bench, ACME) == []

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.clock import SECOND
-from holdfast.job import Completed, Failed, State
+from holdfast.core.clock import SECOND
+from holdfast.core.job import Completed, Failed, State
 from holdfast.store import Act
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.builders import (

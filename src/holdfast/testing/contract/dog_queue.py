@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from holdfast.clock import SECOND
-from holdfast.errors import InvalidLeaseToken, JobAlreadyTerminal, JobCanceled, LeaseExpired
-from holdfast.job import Completed, EventKind, Failed, Outcome, State
-from holdfast.lifecycle import Transition
+from holdfast.core.clock import SECOND
+from holdfast.core.errors import InvalidLeaseToken, JobAlreadyTerminal, JobCanceled, LeaseExpired
+from holdfast.core.job import Completed, EventKind, Failed, Outcome, State
+from holdfast.core.lifecycle import Transition
 from holdfast.store import Watch
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.builders import (

@@ -1,9 +1,9 @@
-"""Effects (P3, P4): what a handler needs to make them once, also where an id is used again."""
+"""Effects (P3, P4): fence and effect key, also if an id is reused."""
 
 from __future__ import annotations
 
-from holdfast.clock import SECOND
-from holdfast.job import Abandoned, Completed, Failed, Released, Snoozed, effect_key
+from holdfast.core.clock import SECOND
+from holdfast.core.job import Abandoned, Completed, Failed, Released, Snoozed, effect_key
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.builders import RETRY_S, rules
 

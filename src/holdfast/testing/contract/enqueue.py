@@ -1,14 +1,15 @@
-"""Enqueue: what returned is kept, each item has its own answer, delays are the store's to time."""
+"""Enqueue: a returned job is stored, each item has its own answer, delays use the store's clock."""
 
 from __future__ import annotations
 
 import pytest
 
-from holdfast.clock import SECOND
-from holdfast.errors import IdConflict, InvalidInput
-from holdfast.job import State
-from holdfast.limits import BATCH_MAX, PRIORITY_MAX, PRIORITY_MIN
-from holdfast.retry import PRESETS
+from holdfast.core.bounds import BATCH_MAX, PRIORITY_MAX, PRIORITY_MIN
+from holdfast.core.clock import SECOND
+from holdfast.core.errors import IdConflict, InvalidInput
+from holdfast.core.job import State
+from holdfast.core.retry import PRESETS
+from holdfast.dispatch import name_of
 from holdfast.store import Enqueued
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.builders import ACME, AUDIO, HOUR, MAIL, finding, ids, job, rules
@@ -76,7 +77,7 @@ async def test_one_bad_item_does_not_spoil_the_batch(bench: Bench) -> None:
 
 
 async def test_an_empty_batch_is_answered_with_nothing(bench: Bench) -> None:
-    """P15: no call needs a special case for having nothing to say."""
+    """P15: an empty batch is allowed."""
     assert await bench.add() == []
     assert (await bench.store.find(finding())).jobs == []
 
@@ -185,7 +186,7 @@ async def test_a_payload_over_the_stores_own_limit_is_refused_alone(bench: Bench
     """P15: a store with a limit below the configured one names it, and keeps the other items."""
     most = bench.store.capabilities.payload_max
     if most is None:
-        pytest.skip(f"{type(bench.store).__name__} declares payload_max=None")
+        pytest.skip(f"{name_of(bench.store)} declares payload_max=None")
 
     answers = await bench.add(job("big", body=b"x" * (most + 1)), job("small"))
 

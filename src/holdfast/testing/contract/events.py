@@ -1,12 +1,13 @@
-"""Events (P14): stored facts, in order per job, from any cursor; a lost place is told."""
+"""Events (P14): stored in order per job, readable from any cursor; pruned events are reported."""
 
 from __future__ import annotations
 
 import pytest
 
-from holdfast.clock import SECOND
-from holdfast.errors import InvalidInput
-from holdfast.job import (
+from holdfast.core.bounds import PAGE_MAX
+from holdfast.core.clock import SECOND
+from holdfast.core.errors import InvalidInput
+from holdfast.core.job import (
     Abandoned,
     Completed,
     Event,
@@ -16,8 +17,7 @@ from holdfast.job import (
     Snoozed,
     replay_id,
 )
-from holdfast.lifecycle import decide
-from holdfast.limits import PAGE_MAX
+from holdfast.core.lifecycle import decide
 from holdfast.store import Act
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.builders import (
@@ -65,7 +65,7 @@ async def test_a_life_is_told_in_order(bench: Bench) -> None:
 
 
 async def test_an_event_names_its_job_completely(bench: Bench) -> None:
-    """P14: a reader needs no second look to know whose fact it is."""
+    """P14: an event names its tenant, job, queue and type."""
     bench.clock.advance(7)
     await bench.put("a", tenant=GLOBEX, queue=AUDIO, type="waveform")
 
@@ -90,7 +90,7 @@ async def test_what_is_given_back_is_told_with_the_attempt_given_back(bench: Ben
 
 
 async def test_every_end_is_told_once_and_last(bench: Bench) -> None:
-    """P6: completed, failed and canceled are the last word on a job."""
+    """P6: completed, failed and canceled are the last events of a job."""
     await bench.put("done", "failed", "canceled", "spent", rules=rules(max_attempts=1))
     done, failed, canceled, _ = await bench.claim(4)
     await bench.end(done, Completed())
@@ -157,7 +157,7 @@ async def test_changes_are_told(bench: Bench) -> None:
 
 
 async def test_refused_and_repeated_acts_are_not_told(bench: Bench) -> None:
-    """P14: an event states a stored fact; what changed nothing is none."""
+    """P14: a call that changes nothing records no event."""
     lease = await bench.held("a", key="k")
 
     await bench.add(job("a"), job("b", key="k"), job("a", type="other"))

@@ -1,15 +1,15 @@
-"""Explain: every gate that holds a job now, who is in the way, and when it opens by itself."""
+"""Explain: every blocker of a job now, what causes it, and when it ends by itself."""
 
 from __future__ import annotations
 
 import pytest
 
-from holdfast.clock import SECOND
-from holdfast.errors import JobNotFound
+from holdfast.core.bounds import HOLDERS_MAX
+from holdfast.core.clock import SECOND
+from holdfast.core.errors import JobNotFound
+from holdfast.core.job import Completed, Failed
+from holdfast.core.scope import Blocker, BlockerKind, Explanation, GroupRules, Pause, Scope, rate
 from holdfast.explain import pace
-from holdfast.job import Completed, Failed
-from holdfast.limits import HOLDERS_MAX
-from holdfast.scope import Explanation, Gate, GateKind, GroupRules, Pause, Scope, rate
 from holdfast.store import Ref, Take
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.builders import (
@@ -29,7 +29,7 @@ from holdfast.testing.contract.builders import (
 from holdfast.testing.contract.inside import crawl, each_scope
 
 
-def gate_of(explained: Explanation) -> Gate:
+def gate_of(explained: Explanation) -> Blocker:
     [gate] = explained.gates
     assert gate.words
     return gate
@@ -82,7 +82,7 @@ async def test_an_ended_job_is_told_so(bench: Bench, state: str) -> None:
 
     gate = gate_of(await bench.explain("a"))
 
-    assert gate.kind is GateKind.ENDED
+    assert gate.kind is BlockerKind.ENDED
     assert state in gate.words
 
 
@@ -94,7 +94,7 @@ async def test_a_running_job_is_told_with_its_worker(bench: Bench) -> None:
 
     gate = gate_of(await bench.explain("a"))
 
-    assert (gate.kind, gate.until) == (GateKind.RUNNING, lease.until)
+    assert (gate.kind, gate.until) == (BlockerKind.RUNNING, lease.until)
     assert "w7" in gate.words
 
 
@@ -108,7 +108,7 @@ async def test_a_job_that_is_due_later_is_told_when(bench: Bench, retry: bool) -
         await bench.put("a", delay_us=RETRY_S * SECOND)
 
     gate = gate_of(await bench.explain("a"))
-    assert gate.kind is GateKind.SCHEDULE
+    assert gate.kind is BlockerKind.SCHEDULE
     assert gate.until == bench.clock.now() + RETRY_S * SECOND
 
     bench.clock.advance(RETRY_S)
@@ -121,7 +121,7 @@ async def test_a_job_past_its_time_to_live_is_told_so(bench: Bench) -> None:
     await bench.put("a", ttl_us=SECOND)
     bench.clock.advance(1)
 
-    assert gate_of(await bench.explain("a")).kind is GateKind.EXPIRED
+    assert gate_of(await bench.explain("a")).kind is BlockerKind.EXPIRED
 
 
 async def test_a_lapsed_last_lease_is_told_so(bench: Bench) -> None:
@@ -130,7 +130,7 @@ async def test_a_lapsed_last_lease_is_told_so(bench: Bench) -> None:
     await bench.held("a", rules=rules(max_attempts=1))
     bench.clock.advance(60)
 
-    assert gate_of(await bench.explain("a")).kind is GateKind.EXPIRED
+    assert gate_of(await bench.explain("a")).kind is BlockerKind.EXPIRED
 
 
 @each_scope
@@ -152,7 +152,7 @@ async def test_a_limit_is_told_with_its_holders(bench: Bench, scope: Scope) -> N
     await crawl(bench, "a", "b", "c")
     await bench.claim(2)
 
-    gate = (await bench.gates("c"))[GateKind.LIMIT]
+    gate = (await bench.gates("c"))[BlockerKind.LIMIT]
 
     assert gate.scope == scope
     assert sorted(gate.holders) == ["a", "b"]
@@ -167,10 +167,10 @@ async def test_slots_are_told_as_holders(bench: Bench, scope: Scope) -> None:
     await crawl(bench, "a", "b")
     await bench.one()
 
-    assert sorted((await bench.gates("b"))[GateKind.LIMIT].holders) == ["a", "s1"]
+    assert sorted((await bench.gates("b"))[BlockerKind.LIMIT].holders) == ["a", "s1"]
 
     await bench.configure(scope, max_running=1)
-    assert (await bench.gates("b"))[GateKind.LIMIT].holders == ("a",)
+    assert (await bench.gates("b"))[BlockerKind.LIMIT].holders == ("a",)
 
 
 async def test_holders_are_bounded(bench: Bench) -> None:
@@ -180,7 +180,7 @@ async def test_holders_are_bounded(bench: Bench) -> None:
     leases = await bench.claim(100)
     assert len(leases) == HOLDERS_MAX + 5
 
-    gate = (await bench.gates(f"j{HOLDERS_MAX + 5}"))[GateKind.LIMIT]
+    gate = (await bench.gates(f"j{HOLDERS_MAX + 5}"))[BlockerKind.LIMIT]
 
     assert len(gate.holders) == HOLDERS_MAX
     assert set(gate.holders) <= set(ids(leases))
@@ -194,7 +194,7 @@ async def test_a_pause_is_told_with_reason_and_author(bench: Bench, scope: Scope
 
     gate = gate_of(await bench.explain("a"))
 
-    assert (gate.kind, gate.scope, gate.until) == (GateKind.PAUSE, scope, None)
+    assert (gate.kind, gate.scope, gate.until) == (BlockerKind.PAUSE, scope, None)
     assert "the disk is full" in gate.words
     assert "ann" in gate.words
 
@@ -207,7 +207,7 @@ async def test_an_empty_bucket_is_told_until_its_next_token(bench: Bench, scope:
     await bench.end(await bench.one(), Completed())
 
     gate = gate_of(await bench.explain("b"))
-    assert (gate.kind, gate.scope) == (GateKind.RATE, scope)
+    assert (gate.kind, gate.scope) == (BlockerKind.RATE, scope)
     assert gate.until == bench.clock.now() + SECOND
 
     bench.clock.set(gate.until)
@@ -223,19 +223,19 @@ async def test_order_is_told_with_who_comes_first(bench: Bench) -> None:
 
     for id in ("b", "c"):
         gate = gate_of(await bench.explain(id))
-        assert (gate.kind, gate.scope, gate.holders) == (GateKind.ORDER, group_of(), ("head",))
-    assert set(await bench.gates("head")) == {GateKind.SCHEDULE}
+        assert (gate.kind, gate.scope, gate.holders) == (BlockerKind.ORDER, group_of(), ("head",))
+    assert set(await bench.gates("head")) == {BlockerKind.SCHEDULE}
 
 
 async def test_the_rules_of_a_queue_for_its_groups_are_told(bench: Bench) -> None:
-    """P13: a default limit is the group's own gate."""
+    """P13: a default limit is a blocker of the group itself."""
     await bench.configure(queue_of(), groups=GroupRules(max_running=1))
     await crawl(bench, "a", "b")
     await bench.one()
 
     gate = gate_of(await bench.explain("b"))
 
-    assert (gate.kind, gate.scope, gate.holders) == (GateKind.LIMIT, group_of(), ("a",))
+    assert (gate.kind, gate.scope, gate.holders) == (BlockerKind.LIMIT, group_of(), ("a",))
 
 
 async def test_every_gate_is_told(bench: Bench) -> None:
@@ -252,11 +252,11 @@ async def test_every_gate_is_told(bench: Bench) -> None:
 
     told = {(gate.kind, gate.scope) for gate in explained.gates}
     assert told == {
-        (GateKind.SCHEDULE, None),
-        (GateKind.LIMIT, tenant_of()),
-        (GateKind.PAUSE, queue_of()),
-        (GateKind.ORDER, group_of()),
-        (GateKind.LIMIT, group_of()),
+        (BlockerKind.SCHEDULE, None),
+        (BlockerKind.LIMIT, tenant_of()),
+        (BlockerKind.PAUSE, queue_of()),
+        (BlockerKind.ORDER, group_of()),
+        (BlockerKind.LIMIT, group_of()),
     }
     assert explained.ahead is None
 
@@ -276,7 +276,7 @@ async def test_a_ready_job_is_told_how_many_come_first(bench: Bench) -> None:
 
     assert found == {"high": 0, "a": 1, "b": 2, "low": 3}
     gate = gate_of(await bench.explain("b"))
-    assert gate.kind is GateKind.TURN
+    assert gate.kind is BlockerKind.TURN
     assert "2" in gate.words
 
 

@@ -1,13 +1,19 @@
-"""Extend: a heartbeat makes a lease last, never shorter, and is how a holder hears of a cancel."""
+"""Extend: a heartbeat extends a lease, never shortens it, and reports a cancel to its holder."""
 
 from __future__ import annotations
 
 import pytest
 
-from holdfast.clock import SECOND
-from holdfast.errors import InvalidInput, InvalidLeaseToken, JobCanceled, JobNotFound, LeaseExpired
-from holdfast.job import Completed, EventKind, State
-from holdfast.limits import BATCH_MAX
+from holdfast.core.bounds import BATCH_MAX
+from holdfast.core.clock import SECOND
+from holdfast.core.errors import (
+    InvalidInput,
+    InvalidLeaseToken,
+    JobCanceled,
+    JobNotFound,
+    LeaseExpired,
+)
+from holdfast.core.job import Completed, EventKind, State
 from holdfast.store import Extension
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.builders import ACME, LEASE

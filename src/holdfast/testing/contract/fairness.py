@@ -1,4 +1,4 @@
-"""Fairness: tenants share claims by their weights, none starves, and idle ones save nothing up."""
+"""Fairness: tenants share claims by weight, none starves, and idle tenants accumulate no credit."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections import Counter
 
 import pytest
 
-from holdfast.job import Completed, Lease
-from holdfast.limits import WEIGHT_MAX
-from holdfast.scope import Pause
+from holdfast.core.bounds import WEIGHT_MAX
+from holdfast.core.job import Completed, Lease
+from holdfast.core.scope import Pause
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.builders import (
     ACME,
@@ -63,6 +63,17 @@ async def test_shares_follow_the_weights(bench: Bench, size: int) -> None:
     got = shares(leases)
     for tenant, weight in zip(THREE, (1, 2, 3), strict=True):
         assert abs(got[tenant] - 40 * weight) <= 10
+
+
+async def test_a_line_of_excluded_jobs_does_not_cost_its_tenant_the_turn(bench: Bench) -> None:
+    """P19: the tenant is served from its other line in the same claim."""
+    await fill(bench, GLOBEX, 2)
+    await bench.add(job("x", tenant=ACME, queue=AUDIO, group="g1"))
+    await fill(bench, ACME, 5)
+
+    got = shares(await bench.claim(2, exclude_groups=("g1",)))
+
+    assert got == {GLOBEX: 1, ACME: 1}
 
 
 async def test_no_weight_starves_another(bench: Bench) -> None:
@@ -136,7 +147,7 @@ async def test_single_claims_of_listed_tenants_take_turns(
 async def test_single_claims_of_listed_queues_take_turns(
     bench: Bench, order: tuple[str, ...]
 ) -> None:
-    """P9: so do the queues of a list."""
+    """P9: the order of a list of queues gives none of them an advantage."""
     for queue in (MAIL, AUDIO, "other"):
         await fill(bench, ACME, 50, queue)
 

@@ -1,4 +1,4 @@
-"""Find: pages of jobs in sequence order, narrowed by any field, steady while jobs come in."""
+"""Find: pages of jobs in sequence order, filtered by any field, stable while jobs are enqueued."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.clock import SECOND
-from holdfast.errors import InvalidInput
-from holdfast.job import Completed, Failed, Reason, State
-from holdfast.limits import BATCH_MAX, PAGE_MAX, SELECT_MAX
+from holdfast.core.bounds import BATCH_MAX, PAGE_MAX, SELECT_MAX
+from holdfast.core.clock import SECOND
+from holdfast.core.errors import InvalidInput
+from holdfast.core.job import Completed, Failed, Reason, State
 from holdfast.store import Act
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.builders import (

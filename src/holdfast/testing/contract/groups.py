@@ -1,4 +1,4 @@
-"""Groups: one at its limit hides no other job, counts tell of each, a drained one is an event."""
+"""Groups: a group at its limit blocks no other job; each has counts; a drained one is an event."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.clock import SECOND
-from holdfast.errors import InvalidInput
-from holdfast.job import Completed, Event, EventKind, Failed, State
-from holdfast.limits import EXCLUDE_MAX, PAGE_MAX, REPAIR_MAX
-from holdfast.scope import ScopeKind
+from holdfast.core.bounds import EXCLUDE_MAX, PAGE_MAX, REPAIR_MAX
+from holdfast.core.clock import SECOND
+from holdfast.core.errors import InvalidInput
+from holdfast.core.job import Completed, Event, EventKind, Failed, State
+from holdfast.core.scope import ScopeKind
 from holdfast.store import Act, Watch
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.builders import (
@@ -280,7 +280,7 @@ async def test_upkeep_drains_a_group(bench: Bench) -> None:
 
 
 async def test_jobs_without_a_group_drain_nothing(bench: Bench) -> None:
-    """P14: no group, no such event."""
+    """P14: a job without a group causes no such event."""
     bench.needs("scopes")
     await bench.end(await bench.held("a"), Completed())
 

@@ -1,12 +1,12 @@
-"""Hold: a name for a time: taken, renewed, taken over when it lapsed, given back."""
+"""Hold: a name held for a time, which is taken, renewed, taken over after expiry, or released."""
 
 from __future__ import annotations
 
 import pytest
 
-from holdfast.clock import SECOND
-from holdfast.errors import InvalidInput
-from holdfast.limits import BATCH_MAX
+from holdfast.core.bounds import BATCH_MAX
+from holdfast.core.clock import SECOND
+from holdfast.core.errors import InvalidInput
 from holdfast.store import Hold, Take
 from holdfast.testing.contract.bench import Bench
 

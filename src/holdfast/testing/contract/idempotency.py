@@ -1,10 +1,10 @@
-"""Idempotency (P12): one key, one job; one id, one answer; and when a key is free again."""
+"""Idempotency (P12): one job per key, one job per id, and when a key is free again."""
 
 from __future__ import annotations
 
-from holdfast.clock import SECOND
-from holdfast.errors import IdConflict
-from holdfast.job import Completed, EventKind, Failed, Released, State
+from holdfast.core.clock import SECOND
+from holdfast.core.errors import IdConflict
+from holdfast.core.job import Completed, EventKind, Failed, Released, State
 from holdfast.store import Act, Enqueued
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.builders import (

@@ -1,4 +1,4 @@
-"""Jobs that are inside one scope of each kind, for tests that hold for all three."""
+"""Jobs inside one scope of each kind, for tests that apply to all three."""
 
 from __future__ import annotations
 

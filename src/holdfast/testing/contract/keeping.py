@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.clock import SECOND
-from holdfast.errors import InvalidInput, JobNotFound
-from holdfast.job import Completed, EventKind, Failed, State
-from holdfast.limits import PRUNE_MAX
+from holdfast.core.bounds import PRUNE_MAX
+from holdfast.core.clock import SECOND
+from holdfast.core.errors import InvalidInput, JobNotFound
+from holdfast.core.job import Completed, EventKind, Failed, State
 from holdfast.store import Enqueued
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.builders import HOUR, finding, ids, job, rules

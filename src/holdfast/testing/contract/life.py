@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from holdfast.errors import StoreUnavailable
-from holdfast.job import Completed, Lease, State
-from holdfast.lifecycle import decide
+from holdfast.core.errors import StoreUnavailable
+from holdfast.core.job import Completed, Lease, State
+from holdfast.core.lifecycle import decide
 from holdfast.store import Claim
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.builders import ACME, GLOBEX, LEASE, MAIL, finding, job

@@ -1,11 +1,11 @@
-"""Limits (P13): live leases of a tenant, queue or group are never above it, and no place leaks."""
+"""Limits (P13): valid leases of a tenant, queue or group never exceed it, and no capacity leaks."""
 
 from __future__ import annotations
 
 import pytest
 
-from holdfast.clock import SECOND
-from holdfast.job import (
+from holdfast.core.clock import SECOND
+from holdfast.core.job import (
     Abandoned,
     Completed,
     Failed,
@@ -15,7 +15,7 @@ from holdfast.job import (
     Snoozed,
     State,
 )
-from holdfast.scope import GroupRules, Scope
+from holdfast.core.scope import GroupRules, Scope
 from holdfast.store import Act, Watch
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.builders import (
@@ -61,7 +61,7 @@ async def test_live_leases_never_exceed_a_limit(bench: Bench, scope: Scope) -> N
 
 @each_scope
 async def test_single_claims_never_exceed_a_limit(bench: Bench, scope: Scope) -> None:
-    """P13: one at a time ends at the same number."""
+    """P13: claims of one job at a time reach the same number."""
     await bench.configure(scope, max_running=2)
     await crawl(bench, *(f"j{n}" for n in range(5)))
 
@@ -175,7 +175,7 @@ async def test_a_refused_ack_frees_nothing(bench: Bench, scope: Scope) -> None:
 @each_scope
 @pytest.mark.parametrize("act", [Act.DELETE, Act.RESCHEDULE])
 async def test_a_ready_job_that_goes_leaves_its_place(bench: Bench, scope: Scope, act: Act) -> None:
-    """P13: who is first in line and never runs holds nobody up."""
+    """P13: a first job that never runs delays no other job."""
     await bench.configure(scope, max_running=1)
     await crawl(bench, "a", "b")
 
@@ -189,7 +189,7 @@ async def test_a_ready_job_that_goes_leaves_its_place(bench: Bench, scope: Scope
 async def test_a_ready_job_that_is_canceled_leaves_its_place(
     bench: Bench, scope: Scope, keep_us: int
 ) -> None:
-    """P5, P13: kept or not, a canceled job holds nobody up."""
+    """P5, P13: a canceled job delays no other job, whether it is kept or not."""
     await bench.configure(scope, max_running=1)
     await crawl(bench, "a", "b", rules=rules(keep_us=keep_us))
 

@@ -1,9 +1,9 @@
-"""Limits changed live (P13): a new word counts at once, for what waits and for what runs."""
+"""Limits changed live (P13): a new limit applies at once, to waiting and to running jobs."""
 
 from __future__ import annotations
 
-from holdfast.job import Completed, Reason
-from holdfast.scope import GroupRules, Scope
+from holdfast.core.job import Completed, Reason
+from holdfast.core.scope import GroupRules, Scope
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.builders import CRAWL, RULES, ids, job, queue_of, rules
 from holdfast.testing.contract.inside import crawl, each_scope
@@ -90,7 +90,7 @@ async def test_limits_survive_the_store_object(bench: Bench, scope: Scope) -> No
 
 
 async def test_a_changed_default_counts_for_all_groups_at_once(bench: Bench) -> None:
-    """P13: groups that wait hear of their queue's new word."""
+    """P13: a new default of a queue applies to its waiting groups."""
     await bench.configure(queue_of(), groups=GroupRules(max_running=1))
     await bench.add(*(job(f"{g}{n}", group=g) for g in "xy" for n in range(4)))
     assert sorted(ids(await bench.claim(10))) == ["x0", "y0"]

@@ -1,6 +1,6 @@
-"""A machine that does random things to a store and compares each answer with the model's.
+"""A state machine that calls random verbs on a store and compares each answer with the model.
 
-machine = machine_for(make)                # make(clock) gives a new, empty store each time
+machine = machine_for(make)                # make(clock) returns a new, empty store each time
 run_state_machine_as_test(machine, settings=settings(max_examples=250))
 assert machine.steps >= 10_000
 """
@@ -13,9 +13,10 @@ from typing import Any, TypeVar
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
-from holdfast.clock import SECOND, Clock, Micros
-from holdfast.errors import JobNotFound
-from holdfast.job import (
+from holdfast.core.bounds import EXPIRED_MAX, PRUNE_MAX
+from holdfast.core.clock import SECOND, Clock, Micros
+from holdfast.core.errors import JobNotFound
+from holdfast.core.job import (
     Abandoned,
     Completed,
     Failed,
@@ -27,9 +28,8 @@ from holdfast.job import (
     Snoozed,
     State,
 )
-from holdfast.lifecycle import Transition, decide, lapse
-from holdfast.limits import EXPIRED_MAX, PRUNE_MAX
-from holdfast.scope import Scope, ScopeSettings
+from holdfast.core.lifecycle import Transition, decide, lapse
+from holdfast.core.scope import Scope, ScopeSettings
 from holdfast.store import Act, Claim, Extension, Ref, Store
 from holdfast.testing.contract.builders import RETRY, by_id, changing, job
 from holdfast.testing.contract.checks import (
@@ -37,10 +37,10 @@ from holdfast.testing.contract.checks import (
     check_lease,
     check_order,
 )
+from holdfast.testing.contract.machine_find import FindRules
 from holdfast.testing.contract.machine_scopes import ScopeRules
-from holdfast.testing.contract.machine_sight import SightRules
 from holdfast.testing.contract.model import Item, lapse_answers
-from holdfast.testing.contract.model_scopes import Places
+from holdfast.testing.contract.model_scopes import Usage
 from holdfast.testing.contract.strategies import (
     QUEUES,
     TENANTS,
@@ -59,13 +59,13 @@ from holdfast.testing.contract.strategies import (
 T = TypeVar("T")
 Names = tuple[str, ...] | None
 Some = tuple[str, str, tuple[str, ...]]
-"""A tenant, a queue of it, and types; none is all."""
+"""A tenant, one of its queues, and types; None: all."""
 
 YEAR: Micros = 366 * 24 * 3600 * SECOND
 
 
-class StoreMachine(ScopeRules, SightRules):
-    """Random verbs on a store, each answer held against the model."""
+class StoreMachine(ScopeRules, FindRules):
+    """Random verbs on a store, each answer compared with the model."""
 
     def teardown(self) -> None:
         try:
@@ -155,7 +155,7 @@ class StoreMachine(ScopeRules, SightRules):
             assert lease.token not in self.tokens
             self.tokens.add(lease.token)
             self.model.take(lease, now)
-        check_order(leases, ready, limit, Places(self.words, self.model.items, now))
+        check_order(leases, ready, limit, Usage(self.words, self.model.items, now))
         self.leases += leases
         return leases
 
@@ -185,7 +185,7 @@ class StoreMachine(ScopeRules, SightRules):
             self.settle(lease, outcome, now)
 
     def settle(self, lease: Lease, outcome: Outcome, now: Micros) -> None:
-        """What each outcome means, from the page on the life of a job."""
+        """The expected effect of each outcome, from the docs on the life of a job."""
         item = self.model.get(lease.job.tenant, lease.job.id)
         assert item is not None
         match outcome:
@@ -206,7 +206,7 @@ class StoreMachine(ScopeRules, SightRules):
     @precondition(lambda self: self.leases)
     @rule(pick=picks, delay=lengths)
     def retry_at(self, pick: int, delay: Micros) -> None:
-        """A transition that asks for an instant, whatever the budget says."""
+        """A transition with an instant, even if no attempts are left."""
         now = self.step()
         lease = self.lease(pick)
         tenant, id, token = lease.job.tenant, lease.job.id, lease.token
@@ -291,7 +291,7 @@ class StoreMachine(ScopeRules, SightRules):
 
     @rule(pick=picks, early=st.booleans(), then=st.sampled_from(["claim", "look", "prune", ""]))
     def advance_to_a_deadline(self, pick: int, early: bool, then: str) -> None:
-        """To the very instant of something, or a microsecond before it; then a look at it."""
+        """Moves the clock to the instant of an event, or a microsecond before it, and checks it."""
         instants = self.model.instants(self.step())
         if instants:
             self.clock.set(instants[pick % len(instants)] - early)
@@ -319,7 +319,7 @@ class StoreMachine(ScopeRules, SightRules):
     @precondition(lambda self: self.looks)
     @rule()
     def act_on_the_look(self) -> None:
-        """At once, or after much has happened since."""
+        """Acts on a fresh read, or on an old one."""
         now = self.step()
         changes = [lapse(one.job, one.token) for one in self.looks]
         for change, answer in zip(changes, self.run(self.store.ack(changes)), strict=True):
@@ -350,5 +350,5 @@ class StoreMachine(ScopeRules, SightRules):
 
 
 def machine_for(make: Callable[[Clock], Store]) -> type[StoreMachine]:
-    """A machine of its own for the stores that `make` gives, with its own count of steps."""
+    """A machine class for the stores of `make`, with its own count of steps."""
     return type("StoreMachineOf", (StoreMachine,), {"make": staticmethod(make), "steps": 0})

@@ -1,4 +1,4 @@
-"""What every part of the machine works with: a store, the model, a clock and the leases so far."""
+"""The base of the machine: a store, the model, a clock and the leases so far."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import ClassVar, TypeVar
 
 from hypothesis.stateful import RuleBasedStateMachine
 
-from holdfast.clock import Clock, Micros
-from holdfast.job import Lease
+from holdfast.core.clock import Clock, Micros
+from holdfast.core.job import Lease
 from holdfast.store import Lapsed, Store
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.contract.model import Model
@@ -45,5 +45,5 @@ class MachineBase(RuleBasedStateMachine):
         return self.clock.now()
 
     def lease(self, pick: int) -> Lease:
-        """One of the last few: most are live, some are long over."""
+        """One of the last leases: most are valid, some ended long ago."""
         return self.leases[-1 - pick % min(len(self.leases), 10)]

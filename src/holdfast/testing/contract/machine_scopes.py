@@ -1,4 +1,4 @@
-"""The part of the machine that sets limits, order and pauses, and drains it all under them."""
+"""The part of the machine that sets limits, order and pauses, and drains all jobs under them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from holdfast.clock import SECOND, Micros
-from holdfast.job import Completed, Lease, State
-from holdfast.lifecycle import decide
-from holdfast.limits import PAGE_MAX
-from holdfast.scope import GateKind, Pause, Scope, ScopeKind, ScopeSettings, encode
+from holdfast.core.bounds import PAGE_MAX
+from holdfast.core.clock import SECOND, Micros
+from holdfast.core.job import Completed, Lease, State
+from holdfast.core.lifecycle import decide
+from holdfast.core.scope import BlockerKind, Pause, Scope, ScopeKind, ScopeSettings, encode
 from holdfast.store import Put, Ref
 from holdfast.testing.contract.machine_base import MachineBase
 from holdfast.testing.contract.model_scopes import scopes_of
@@ -18,11 +18,11 @@ from holdfast.testing.contract.strategies import picks, scopes
 
 PAUSE = Pause("because", "ann")
 TURNS_MAX = 1000
-"""Claims after which everything must have ended."""
+"""The number of claims after which every job must have ended."""
 
 
 class ScopeRules(MachineBase):
-    """Random settings; the claims among them are checked against what was said last."""
+    """Random settings. Claims are checked against the latest settings."""
 
     @precondition(lambda self: self.store.capabilities.scopes)
     @rule(
@@ -56,19 +56,21 @@ class ScopeRules(MachineBase):
     @precondition(lambda self: self.store.capabilities.scopes and self.model.items)
     @rule(pick=picks)
     def explain(self, pick: int) -> None:
-        """P13: an ended and a running job are told so; of others, every pause is named."""
+        """P13: `explain` reports an ended or a running job as such, and names every pause of
+        others.
+        """
         now = self.step()
         item = self.model.items[pick % len(self.model.items)]
         gates = self.run(self.store.explain(Ref(*item.name))).gates
         kinds = {gate.kind for gate in gates}
         if item.over:
-            assert kinds == {GateKind.ENDED}
+            assert kinds == {BlockerKind.ENDED}
         elif item.state is State.PROCESSING and item.until > now:
-            assert kinds == {GateKind.RUNNING}
+            assert kinds == {BlockerKind.RUNNING}
         else:
-            told = {gate.scope for gate in gates if gate.kind is GateKind.PAUSE}
+            told = {gate.scope for gate in gates if gate.kind is BlockerKind.PAUSE}
             assert told == {each for each in scopes_of(item) if self.words.of(each).paused}
-            assert not kinds & {GateKind.ENDED, GateKind.RUNNING}
+            assert not kinds & {BlockerKind.ENDED, BlockerKind.RUNNING}
 
     # -- the end ---------------------------------------------------------------------------------
 
@@ -82,7 +84,7 @@ class ScopeRules(MachineBase):
         raise NotImplementedError
 
     def drain(self) -> None:
-        """P13: with all pauses over and all limits in force every job comes to its end."""
+        """P13: without pauses and with all limits in force every job ends."""
         for scope, said in list(self.words.said.items()):
             if said.paused is not None:
                 self.say(scope, msgspec.structs.replace(said, paused=None))
@@ -105,7 +107,7 @@ class ScopeRules(MachineBase):
         self.check_nothing_leaked()
 
     def check_nothing_leaked(self) -> None:
-        """P13: nothing runs, in no count, and a count of the jobs themselves agrees."""
+        """P13: no job runs, no count says so, and a recount agrees."""
         if not self.store.capabilities.scopes:
             return
         for kind in ScopeKind:

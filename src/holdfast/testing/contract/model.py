@@ -1,8 +1,8 @@
-"""A small queue written from the promises: one list of jobs, looked through from end to end.
+"""The model: a small queue written from the promises, as one list of jobs that is always scanned.
 
-`machine.py` compares a store with it. Where a promise leaves a store free the model names every
-allowed answer: a lapsed lease with attempts left may be rescued by any claim, so until somebody
-takes the job it may be seen as processing or as enqueued.
+`machine.py` compares a store with it. If a promise allows several answers, the model names all of
+them: any claim may rescue an expired lease with attempts left, so until the job is claimed it may
+be shown as processing or as enqueued.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from holdfast.clock import Micros
-from holdfast.errors import (
+from holdfast.core.clock import Micros
+from holdfast.core.errors import (
     HoldfastError,
     InvalidLeaseToken,
     JobAlreadyTerminal,
@@ -19,7 +19,7 @@ from holdfast.errors import (
     JobNotFound,
     LeaseExpired,
 )
-from holdfast.job import TERMINAL, Lease, NewJob, Reason, State, replay_id
+from holdfast.core.job import TERMINAL, Lease, NewJob, Reason, State, replay_id
 from holdfast.store import Act
 
 Error = type[HoldfastError]
@@ -48,7 +48,7 @@ class Item:
     result: object = None
     replayed_as: str | None = None
     unsure: bool = False
-    """Canceled after its lease lapsed: whether a claim had rescued it in passing is not known."""
+    """Canceled after its lease expired: a claim may or may not have rescued it before."""
 
     @property
     def name(self) -> tuple[str, str]:
@@ -70,7 +70,7 @@ class Item:
         return self.state is State.PROCESSING and self.until <= now
 
     def stale(self, now: Micros) -> bool:
-        """Past its own time to live."""
+        """Whether it is past its time to live."""
         return self.expires_at is not None and self.expires_at <= now
 
     def faces(self, now: Micros) -> set[State]:
@@ -84,7 +84,7 @@ class Item:
         return {self.state}
 
     def eligible(self, now: Micros) -> bool:
-        """P9, P10: due, or left by a dead worker with attempts left; and in its time to live."""
+        """P9, P10: due, or its lease expired with attempts left; and within its time to live."""
         if self.stale(now) or self.over:
             return False
         if self.state is State.PROCESSING:
@@ -103,7 +103,7 @@ class Item:
 
 
 class Model:
-    """The queue. Each verb says what the store must answer, and does the same to its own list."""
+    """The queue. Each verb returns the answer that the store must give, and updates the list."""
 
     def __init__(self) -> None:
         self.items: list[Item] = []
@@ -114,7 +114,7 @@ class Model:
         return next((item for item in self.items if item.name == (tenant, id)), None)
 
     def instants(self, now: Micros) -> list[Micros]:
-        """When something will be due, expired, or past its keeping."""
+        """The instants at which something is due, expires, or ends its retention."""
         ends = {self._keep_until(item) for item in self.items if item.over}
         ends |= {until for _, until in self.keys.values() if until is not None}
         for item in self.items:
@@ -165,9 +165,9 @@ class Model:
     def lines(
         self, lines: Iterable[Line], now: Micros, without: tuple[str, ...] = ()
     ) -> dict[Line, list[Item]]:
-        """P9: what each of these lines has to give, in the order it must be given.
+        """P9: the eligible jobs of each of these lines, in the required order.
 
-        As far as the jobs go: whether there is a place for them is for `model_scopes.py` to say.
+        Limits are not considered here; `model_scopes.py` does that.
         """
         wanted = set(lines)
         ready: dict[Line, list[Item]] = {}
@@ -207,7 +207,7 @@ class Model:
         item.state, item.run_at, item.token = State.ENQUEUED, run_at, None
 
     def retry(self, item: Item, run_at: Micros, now: Micros) -> None:
-        """P11: tried again if there are attempts left, else failed."""
+        """P11: retried if attempts are left, else failed."""
         if item.spent:
             self.end(item, State.FAILED, now, Reason.MAX_ATTEMPTS)
         else:
@@ -221,7 +221,7 @@ class Model:
         reason: Reason | None = None,
         result: object = None,
     ) -> None:
-        """P6, P12: final; the key is free unless it is timed; kept as long as its rules say."""
+        """P6, P12: final; the key is free unless timed; the record is kept as its rules say."""
         item.state, item.finished_at = state, now
         item.reason, item.result = reason, result
         self._free_key(item, now)
@@ -245,7 +245,7 @@ class Model:
     # -- will ------------------------------------------------------------------------------------
 
     def cancel(self, name: tuple[str, str], now: Micros) -> bool | None:
-        """P5: whether it is canceled now; None when it was not found."""
+        """P5: whether it is canceled now; None if it was not found."""
         item = self.get(*name)
         if item is None:
             return None
@@ -255,7 +255,7 @@ class Model:
         return item.state is State.CANCELED
 
     def changeable(self, act: Act, items: list[Item], now: Micros) -> tuple[set[str], set[str]]:
-        """The ids that must be changed, and those that may be (rescued or not, as it happens)."""
+        """The ids that must be changed, and those that may be (depending on an earlier rescue)."""
         must, may = set(), set()
         for item in items:
             if act is Act.REPLAY:
@@ -268,7 +268,7 @@ class Model:
         return must, may
 
     def rescue(self, item: Item) -> None:
-        """P11: the attempt stays counted, the old token stays known as expired."""
+        """P11: the attempt counts, and the old token is refused as expired."""
         item.state, item.lapses = State.ENQUEUED, item.lapses + 1
         item.run_at = min(item.run_at, item.until)
 
@@ -297,7 +297,7 @@ class Model:
     # -- upkeep ----------------------------------------------------------------------------------
 
     def expired(self, now: Micros) -> tuple[set[tuple[str, str]], set[tuple[str, str]]]:
-        """The jobs that upkeep must be shown, and those it may be shown."""
+        """The jobs that `expired` must return, and those that it may return."""
         must: set[tuple[str, str]] = set()
         may: set[tuple[str, str]] = set()
         for item in self.items:
@@ -316,7 +316,7 @@ def _scope(new: NewJob) -> Scope | None:
 
 
 def lapse_answers(item: Item | None, token: str | None, now: Micros) -> set[Error | None]:
-    """What upkeep may hear when it acts on a look of now or of long ago. None is: applied."""
+    """The allowed answers to an ack of the upkeep, after a fresh or an old read. None: applied."""
     if item is None:
         return {JobNotFound}
     if item.over:

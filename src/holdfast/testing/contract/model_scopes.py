@@ -1,7 +1,7 @@
-"""Limits, pauses and order from the promises: who holds a place is counted job by job.
+"""The model of limits, pauses and order: the use of a limit is counted job by job.
 
-A lapsed lease with attempts left holds no place (P10: the next claim may give its job away); one
-without holds its place until upkeep has ended it.
+An expired lease with attempts left does not count (P10: the next claim may take its job). One
+without attempts left counts until the upkeep has failed the job.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from holdfast.clock import Micros
-from holdfast.job import State
-from holdfast.scope import NO_SETTINGS, Scope, ScopeKind, ScopeSettings
+from holdfast.core.clock import Micros
+from holdfast.core.job import State
+from holdfast.core.scope import NO_SETTINGS, Scope, ScopeKind, ScopeSettings
 from holdfast.testing.contract.model import Item
 
 
 class Words:
-    """What was last said of each scope."""
+    """The latest settings of each scope."""
 
     def __init__(self) -> None:
         self.said: dict[Scope, ScopeSettings] = {}
@@ -28,13 +28,13 @@ class Words:
         return self.said.get(scope, NO_SETTINGS)
 
     def most(self, scope: Scope) -> int | None:
-        """How many may run at a time; an ordered group runs one."""
+        """The running limit; 1 for an ordered group."""
         said = self.of(scope)
         return 1 if said.ordered else said.max_running
 
 
-class Places:
-    """Who holds which place at an instant, and who could have one."""
+class Usage:
+    """The use of limits at an instant, and whether a job has room."""
 
     def __init__(self, words: Words, items: Iterable[Item], now: Micros) -> None:
         self._words = words
@@ -47,7 +47,7 @@ class Places:
                 self._heads[group] = min(item.seq, self._heads.get(group, item.seq))
 
     def fits(self, item: Item) -> bool:
-        """P13: of a job that was just leased: nothing it is in is paused or above its limit."""
+        """P13: no scope of a job that was just leased is paused or above its limit."""
         return all(self._within(scope) for scope in scopes_of(item)) and self._first(item)
 
     def _within(self, scope: Scope) -> bool:
@@ -56,7 +56,7 @@ class Places:
         return not paused and (most is None or self._running[scope] <= most)
 
     def blocked(self, item: Item) -> bool:
-        """Of a job that was not leased: it could not have been."""
+        """Asserts that a job that was not leased had no room."""
         return any(self._full(scope) for scope in scopes_of(item)) or not self._first(item)
 
     def blocked_by_group(self, item: Item) -> bool:
@@ -73,7 +73,7 @@ class Places:
         return group is not None and bool(self._words.of(group).ordered)
 
     def _first(self, item: Item) -> bool:
-        """Whether its group lets it go before the others that have not ended."""
+        """Whether its group allows it to run before the others that have not ended."""
         group = group_of(item)
         return group is None or not self.ordered(item) or self._heads[group] == item.seq
 
@@ -84,7 +84,7 @@ def group_of(item: Item) -> Scope | None:
 
 
 def scopes_of(item: Item) -> list[Scope]:
-    """All that it is inside of."""
+    """All scopes of a job."""
     tenant, group = item.new.tenant, group_of(item)
     found = [Scope(tenant), Scope(tenant, ScopeKind.QUEUE, item.new.queue)]
     return found if group is None else [*found, group]

@@ -1,10 +1,10 @@
-"""Order (P9): by priority, then by first enqueue; and an ineligible head never hides a job."""
+"""Order (P9): by priority, then by first enqueue; an ineligible first job never blocks others."""
 
 from __future__ import annotations
 
-from holdfast.clock import SECOND
-from holdfast.job import Abandoned, Failed, Outcome, Released, Snoozed
-from holdfast.limits import REPAIR_MAX
+from holdfast.core.bounds import REPAIR_MAX
+from holdfast.core.clock import SECOND
+from holdfast.core.job import Abandoned, Failed, Outcome, Released, Snoozed
 from holdfast.store import Act
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.builders import (

@@ -1,12 +1,12 @@
-"""Ordered groups: one at a time, in the order of first enqueue; the head keeps its place."""
+"""Ordered groups: one job at a time, in the order of first enqueue; a retry keeps its place."""
 
 from __future__ import annotations
 
 import pytest
 
-from holdfast.clock import SECOND
-from holdfast.job import Abandoned, Completed, Failed, Outcome, Released, Snoozed
-from holdfast.scope import GroupRules
+from holdfast.core.clock import SECOND
+from holdfast.core.job import Abandoned, Completed, Failed, Outcome, Released, Snoozed
+from holdfast.core.scope import GroupRules
 from holdfast.store import Act, Watch
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.builders import (
@@ -177,7 +177,7 @@ async def test_canceling_in_the_middle_closes_the_gap(bench: Bench) -> None:
 
 
 async def test_a_rescheduled_head_keeps_its_place(bench: Bench) -> None:
-    """P9: later is not behind."""
+    """P9: a job with a later due time keeps its place in the order."""
     await in_order(bench, "a", "b")
 
     await bench.store.change(changing(Act.RESCHEDULE, ids=("a",), delay_us=RETRY_S * SECOND))
@@ -188,7 +188,7 @@ async def test_a_rescheduled_head_keeps_its_place(bench: Bench) -> None:
 
 
 async def test_a_replay_stands_at_the_end(bench: Bench) -> None:
-    """P6: it is a new job."""
+    """P6: a replay is a new job and goes to the end of its group."""
     await in_order(bench, "a", "b", "c")
     await bench.end(await bench.one(), Failed("no", retryable=False))
 

@@ -1,13 +1,13 @@
-"""Pause and resume of a tenant, queue or group: nothing new starts, what runs may finish."""
+"""Pause and resume of a tenant, queue or group: no new job starts, running jobs may finish."""
 
 from __future__ import annotations
 
 import pytest
 
-from holdfast.clock import SECOND
-from holdfast.job import Completed, EventKind, State
-from holdfast.limits import PAGE_MAX
-from holdfast.scope import GateKind, Pause, Scope, decode
+from holdfast.core.bounds import PAGE_MAX
+from holdfast.core.clock import SECOND
+from holdfast.core.job import Completed, EventKind, State
+from holdfast.core.scope import BlockerKind, Pause, Scope, decode
 from holdfast.store import Act, Watch
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.builders import (
@@ -159,7 +159,7 @@ async def test_reason_and_author_are_seen(bench: Bench, scope: Scope) -> None:
     stored = await bench.setting(scope)
     assert stored is not None
     assert decode(scope.name, stored.value).paused == PAUSE
-    gate = (await bench.gates("a"))[GateKind.PAUSE]
+    gate = (await bench.gates("a"))[BlockerKind.PAUSE]
     assert gate.scope == scope
     assert PAUSE.reason in gate.words
     assert PAUSE.author in gate.words
@@ -172,7 +172,7 @@ async def test_reason_and_author_are_seen(bench: Bench, scope: Scope) -> None:
 
 @each_scope
 async def test_resuming_wakes_who_waits_for_work(bench: Bench, scope: Scope) -> None:
-    """P10: not only at the next poll."""
+    """P10: a resume wakes idle workers at once."""
     await bench.configure(scope, paused=PAUSE)
     await crawl(bench, "a")
     assert await bench.claim(1) == []

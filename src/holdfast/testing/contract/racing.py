@@ -1,6 +1,6 @@
-"""Claimers that race for the jobs of one store: in threads with loops of their own, or processes.
+"""Claimers that race for the jobs of one store, in threads with their own loops or in processes.
 
-Used with the store's own clock: what is tested here is real concurrency, so time is real too.
+They use the store's own clock, because they test real concurrency.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from holdfast.job import Lease
+from holdfast.core.job import Lease
 from holdfast.store import Claim, Store
 from holdfast.stores import open_store
 from holdfast.testing.contract.builders import LEASE
@@ -21,17 +21,17 @@ from holdfast.testing.contract.builders import LEASE
 T = TypeVar("T")
 
 BOUND_S = 120.0
-"""No race lasts longer: a wedge is a failure, not a wait."""
+"""Maximum time of a race: a deadlock is a failure."""
 SWITCH_S = 1e-5
-"""Threads change places this often, so that short verbs are cut in the middle too."""
+"""Switch interval of threads, short enough to interrupt short verbs."""
 MISSES = 3
-"""Empty claims in a row after which a claimer believes that nothing is left."""
+"""Empty claims in a row after which a claimer stops."""
 
 
 def in_threads(works: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
-    """Runs each on an event loop of its own in a thread of its own, all starting together.
+    """Runs each coroutine on its own event loop in its own thread, all starting together.
 
-    Gives their results in order; raises what the first of them raised.
+    Returns their results in order; raises the first error.
     """
     gate = threading.Barrier(len(works))
     results: list[T | None] = [None] * len(works)
@@ -99,7 +99,7 @@ def _claim_in_process(url: str, name: str, claimers: int) -> list[tuple[str, str
 def claim_in_processes(
     url: str, processes: int, claimers: int
 ) -> list[list[tuple[str, str, int, str]]]:
-    """What each process took: (tenant, id, fence, token). They share nothing but the URL."""
+    """The leases of each process: (tenant, id, fence, token). The processes share only the URL."""
     spawn = multiprocessing.get_context("spawn")
     with spawn.Pool(processes) as pool:
         works = [(url, f"p{n}", claimers) for n in range(processes)]

@@ -1,4 +1,4 @@
-"""Rates: how many jobs of a scope may start in how long, by a bucket in the store's clock (P8)."""
+"""Rates: the maximum rate of job starts of a scope, by a token bucket on the store's clock (P8)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from holdfast.clock import SECOND
-from holdfast.job import Completed, Failed, Released
-from holdfast.scope import GroupRules, Scope, rate
+from holdfast.core.clock import SECOND
+from holdfast.core.job import Completed, Failed, Released
+from holdfast.core.scope import GroupRules, Scope, rate
 from holdfast.store import Act, Watch
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.builders import (
@@ -59,7 +59,7 @@ async def test_a_token_is_there_at_its_very_instant(bench: Bench, scope: Scope) 
 
 @each_scope
 async def test_an_idle_bucket_never_holds_more_than_its_burst(bench: Bench, scope: Scope) -> None:
-    """P13: a quiet day saves nothing up."""
+    """P13: a long idle time does not fill the bucket above its burst."""
     await bench.configure(scope, rate=rate("1/s", burst=3))
     await many(bench, 20)
     assert len(await bench.claim(20)) == 3
@@ -190,7 +190,7 @@ async def test_a_queue_sets_the_rate_of_each_of_its_groups(bench: Bench) -> None
 
 @each_scope
 async def test_the_wait_ends_when_a_token_is_there(bench: Bench, scope: Scope) -> None:
-    """P10: a sleeper is not left asleep over a token."""
+    """P10: a waiting worker is woken when the next token is available."""
     await bench.configure(scope, rate=rate("1/s"))
     await many(bench, 2)
     await bench.end(await bench.one(), Completed())

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 import pytest
 
-from holdfast.errors import (
+from holdfast.core.errors import (
     HoldfastError,
     InvalidLeaseToken,
     JobAlreadyTerminal,
@@ -18,7 +18,7 @@ from holdfast.errors import (
     JobNotFound,
     LeaseExpired,
 )
-from holdfast.job import (
+from holdfast.core.job import (
     Abandoned,
     Completed,
     EventKind,
@@ -29,7 +29,7 @@ from holdfast.job import (
     Snoozed,
     State,
 )
-from holdfast.lifecycle import Transition, lapse
+from holdfast.core.lifecycle import Transition, lapse
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.builders import ACME, GLOBEX, rules
 

@@ -1,10 +1,10 @@
-"""Repeats: a claim whose answer was lost is made again, and leases nothing more."""
+"""Repeats: a claim that is repeated after a lost answer leases no further jobs."""
 
 from __future__ import annotations
 
-from holdfast.clock import SECOND
-from holdfast.job import Completed, State
-from holdfast.limits import CLAIM_REPEAT_S
+from holdfast.core.bounds import CLAIM_REPEAT_S
+from holdfast.core.clock import SECOND
+from holdfast.core.job import Completed, State
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.builders import GLOBEX, ids, rules
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.errors import InvalidInput, StaleSetting
-from holdfast.limits import BATCH_MAX
+from holdfast.core.bounds import BATCH_MAX
+from holdfast.core.errors import InvalidInput, StaleSetting
 from holdfast.store import Put, Setting
 from holdfast.testing.contract.bench import Bench
 

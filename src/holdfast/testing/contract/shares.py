@@ -1,4 +1,4 @@
-"""Shares: what one tenant may have of names, slots and settings, and pages over all of them."""
+"""Shares: the maximum names, slots and settings of one tenant, and pages over them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast import limits
-from holdfast.clock import SECOND
-from holdfast.errors import InvalidInput, TenantFull
-from holdfast.limits import HOLD_S_MAX, NOTE_MAX, PAGE_MAX
-from holdfast.scope import Scope, ScopeSettings, encode
+from holdfast.core import bounds
+from holdfast.core.bounds import HOLD_S_MAX, NOTE_MAX, PAGE_MAX
+from holdfast.core.clock import SECOND
+from holdfast.core.errors import InvalidInput, TenantFull
+from holdfast.core.scope import Scope, ScopeSettings, encode
 from holdfast.store import Hold, Put, Setting, Take
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.builders import ACME, GLOBEX, group_of, job, queue_of, tenant_of
@@ -116,7 +116,7 @@ async def test_a_tenant_has_so_many_slots_at_most(
 ) -> None:
     """P19: over all its scopes; the batch with one too many changes nothing, others go on."""
     bench.needs("scopes")
-    monkeypatch.setattr(limits, "SLOTS_MAX", 3)
+    monkeypatch.setattr(bounds, "SLOTS_MAX", 3)
     await slots(bench, queue_of(), "a", "b")
 
     with pytest.raises(TenantFull) as caught:
@@ -136,7 +136,7 @@ async def test_a_tenant_has_settings_of_so_many_scopes_at_most(
 ) -> None:
     """P19: a deleted one counts, since its versions are never used again."""
     bench.needs("scopes")
-    monkeypatch.setattr(limits, "SETTINGS_MAX", 3)
+    monkeypatch.setattr(bounds, "SETTINGS_MAX", 3)
 
     async def put(scope: Scope, value: bytes | None, version: int) -> list[Setting]:
         return await bench.store.settings([Put(scope.name, value, version)])
@@ -171,7 +171,7 @@ async def test_a_tenant_has_jobs_in_so_many_queues_and_groups_at_most(
 ) -> None:
     """P19: what is too much is refused by itself; ended queues and groups make room."""
     bench.needs("scopes")
-    monkeypatch.setattr(limits, name, 3)
+    monkeypatch.setattr(bounds, name, 3)
     for n in range(3):
         await bench.add(job(f"j{n}", **made(n)))  # type: ignore[arg-type]
     await bench.store.count(None, recount=True)  # Where counts are kept now and then.

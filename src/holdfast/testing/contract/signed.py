@@ -1,13 +1,13 @@
-"""Signed: the event of an operator's act says who did it, and why."""
+"""Signed: the event of an operator's action records the author and the reason."""
 
 from __future__ import annotations
 
 import pytest
 
-from holdfast.errors import InvalidInput
-from holdfast.job import By, Completed, Event, EventKind, Failed
-from holdfast.limits import PAGE_MAX
-from holdfast.scope import ScopeSettings, encode
+from holdfast.core.bounds import PAGE_MAX
+from holdfast.core.errors import InvalidInput
+from holdfast.core.job import By, Completed, Event, EventKind, Failed
+from holdfast.core.scope import ScopeSettings, encode
 from holdfast.store import Act, Put, Ref
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.builders import ACME, changing, tenant_of

@@ -1,4 +1,4 @@
-"""Slots: markers that outsiders hold under a scope for a time, counted against it by setting."""
+"""Slots: capacity of a scope held from outside for a time; a setting counts it against limits."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from holdfast.clock import SECOND
-from holdfast.errors import InvalidInput
-from holdfast.job import Completed
-from holdfast.scope import Scope, ScopeKind
+from holdfast.core.clock import SECOND
+from holdfast.core.errors import InvalidInput
+from holdfast.core.job import Completed
+from holdfast.core.scope import Scope, ScopeKind
 from holdfast.store import Hold, Take, Watch
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.builders import (

@@ -1,11 +1,11 @@
-"""What the machine draws from: few values, all whole seconds, so that instants meet."""
+"""The values that the machine draws: few, and all whole seconds, so that instants coincide."""
 
 from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from holdfast.clock import SECOND, micros
-from holdfast.job import (
+from holdfast.core.clock import SECOND, micros
+from holdfast.core.job import (
     Abandoned,
     Completed,
     Failed,
@@ -14,7 +14,7 @@ from holdfast.job import (
     Released,
     Snoozed,
 )
-from holdfast.scope import ScopeSettings
+from holdfast.core.scope import ScopeSettings
 from holdfast.testing.contract.builders import (
     ACME,
     AUDIO,

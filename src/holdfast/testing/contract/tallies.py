@@ -1,14 +1,14 @@
-"""Tallies: counts by tenant, queue and group, in step with every change, page by page."""
+"""Tallies: counts by tenant, queue and group, updated with every change, page by page."""
 
 from __future__ import annotations
 
 import pytest
 
-from holdfast.clock import SECOND
-from holdfast.errors import InvalidInput
-from holdfast.job import Abandoned, Completed, Failed, Outcome, Snoozed, State
-from holdfast.limits import PAGE_MAX
-from holdfast.scope import Scope, ScopeKind
+from holdfast.core.bounds import PAGE_MAX
+from holdfast.core.clock import SECOND
+from holdfast.core.errors import InvalidInput
+from holdfast.core.job import Abandoned, Completed, Failed, Outcome, Snoozed, State
+from holdfast.core.scope import Scope, ScopeKind
 from holdfast.store import Act, Tally
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.builders import (

@@ -1,12 +1,12 @@
-"""Isolation (P7): tenants never see each other, whatever they ask by whichever name."""
+"""Isolation (P7): tenants never see each other, whatever they ask for."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from holdfast.errors import JobNotFound
-from holdfast.job import Completed, Failed, State, replay_id
-from holdfast.lifecycle import Transition
+from holdfast.core.errors import JobNotFound
+from holdfast.core.job import Completed, Failed, State, replay_id
+from holdfast.core.lifecycle import Transition
 from holdfast.store import Act, Enqueued, Extension, Ref
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.builders import (

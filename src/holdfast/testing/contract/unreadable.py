@@ -1,8 +1,8 @@
-"""Unreadable: a stored record that nobody can read fails by itself; no other job pays for it."""
+"""Unreadable: a stored record that cannot be read fails alone; no other job is affected."""
 
 from __future__ import annotations
 
-from holdfast.job import Completed, EventKind, Reason, State
+from holdfast.core.job import Completed, EventKind, Reason, State
 from holdfast.store import Ref
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.builders import ACME, GLOBEX, finding, ids, rules

@@ -1,14 +1,14 @@
-"""Upkeep: what lapsed is read, the rules decide, the ack is checked like any other."""
+"""Upkeep: expired jobs are read, the rules decide, and the ack is checked like any other."""
 
 from __future__ import annotations
 
 import pytest
 
-from holdfast.clock import SECOND
-from holdfast.errors import InvalidInput, InvalidLeaseToken, JobAlreadyTerminal
-from holdfast.job import Completed, EventKind, Failed, Reason, State
-from holdfast.lifecycle import lapse
-from holdfast.limits import EXPIRED_MAX
+from holdfast.core.bounds import EXPIRED_MAX
+from holdfast.core.clock import SECOND
+from holdfast.core.errors import InvalidInput, InvalidLeaseToken, JobAlreadyTerminal
+from holdfast.core.job import Completed, EventKind, Failed, Reason, State
+from holdfast.core.lifecycle import lapse
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.builders import ACME, GLOBEX, ids, rules
 

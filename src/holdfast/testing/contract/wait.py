@@ -1,4 +1,4 @@
-"""Wait: a sleeper is woken by what it watches; a hint, so it may wake in vain but never oversleeps.
+"""Wait: a caller is woken by what it watches. It may wake for nothing, but never too late.
 
 Sleepers get a long time-out and a bound on the test, so a lost wake-up fails, and nothing sleeps.
 """
@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from holdfast.job import Completed, Failed, Released
+from holdfast.core.job import Completed, Failed, Released
 from holdfast.store import Ref, Watch
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.builders import ACME, AUDIO, GLOBEX, MAIL

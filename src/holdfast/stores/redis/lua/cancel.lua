@@ -1,25 +1,24 @@
--- cancel: {{{tenant, id}, ...}, by or nil} -> for each -1 (not found), 1 (canceled now) or 0 (ended otherwise).
+-- cancel: {{{tenant, id}, ...}, by or nil} -> for each 1 (canceled), 0 (it ended otherwise) or -1
+-- (not found).
 
-core.insist()
-core.by = ARGS[2]
+base.insist()
+base.by = ARGS[2]
 
-local items, names = ARGS[1], {}
-for index, item in ipairs(items) do names[index] = rows.name(item[1], item[2]) end
+local items, names, answers = ARGS[1], {}, {}
+for at, item in ipairs(items) do names[at] = rows.name(item[1], item[2]) end
 rows.find(names)
 
-local function cancel(item)
-  local row = rows.named(rows.name(item[1], item[2]))
+local function cancel(row)
   if not row then return -1 end
   if row.state < ENDED then
-    jobs.leave(row)
-    row.state, row.nonce, row.reason = CANCELED, '', 0 -- A reason is for the dead letters only.
-    jobs.finish(row)
-    log.note('canceled', row, nil, nil, true)
+    index.remove(row)
+    row.state, row.nonce, row.reason = CANCELED, '', 0 -- Only failed jobs have a reason.
+    index.finish(row)
+    events.note('canceled', row, nil, nil, true)
   end
   return row.state == CANCELED and 1 or 0
 end
 
-local answers = {}
-for index, item in ipairs(items) do answers[index] = cancel(item) end
-core.finish()
+for at, name in ipairs(names) do answers[at] = cancel(rows.named(name)) end
+base.finish()
 return answers

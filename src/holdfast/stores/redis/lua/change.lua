@@ -1,22 +1,23 @@
--- change: {selection, act, after, limit, priority, delay, run_at or nil, by or nil} -> {where to
--- go on or '', tenant, id, tenant, id, ...}. Replays are replay.lua's.
+-- change: {selection (lib_selection), act, after, limit, priority, delay, run_at or nil, by or nil}
+-- -> {where to go on or '', tenant, id, tenant, id, ...}. Changes jobs that nobody holds. Replays:
+-- see replay.lua.
 
-core.insist()
-core.by = ARGS[8]
+base.insist()
+base.by = ARGS[8]
 local act, limit = ARGS[2], ARGS[4]
 
-local function possible(row)
+local function can_change(row)
   return row.state ~= PROCESSING and (act == 'delete' or row.state < ENDED)
 end
 
 local function change(row)
   local lived = row.state < ENDED
   if act == 'delete' then
-    jobs.remove(row)
-    log.note('deleted', row, nil, nil, lived)
+    index.delete(row)
+    events.note('deleted', row, nil, nil, lived)
     return
   end
-  jobs.leave(row)
+  index.remove(row)
   if act == 'reprioritise' then
     row.priority = ARGS[5]
   else
@@ -24,13 +25,13 @@ local function change(row)
     row.state = row.run_at > NOW and SCHEDULED or ENQUEUED
   end
   row.updated = NOW
-  jobs.enter(row)
-  log.note('changed', row, row.run_at, act)
+  index.add(row)
+  events.note('changed', row, row.run_at, act)
 end
 
 local found = {}
-local reached = walk.each(walk.selection(ARGS[1]), ARGS[3], false, function(row)
-  if not possible(row) then return false end
+local reached = selection.each(selection.of(ARGS[1]), ARGS[3], false, function(row)
+  if not can_change(row) then return false end
   if #found >= limit then return true end
   found[#found + 1] = row
 end)
@@ -40,5 +41,5 @@ for _, row in ipairs(found) do
   answer[#answer + 1] = row.tenant
   answer[#answer + 1] = row.id
 end
-core.finish()
+base.finish()
 return answer

@@ -1,24 +1,26 @@
--- claim: a claim (see lib_take) -> rows as told. One that was made before gives its own leases. Else
--- it repairs first, then takes from the tenants in turn.
+-- claim: {a claim (lib_leasing), grants or nil} -> {leases, how many each grant took}.
+--
+-- With one shard, the script repairs, then gives the tenants their turns until the claim is full. A
+-- claim over several shards was shared by claim.py: grants are {tenant, allowed, room, position},
+-- one for each tenant of this shard. A claim that was made before gives its own leases and no
+-- others.
 
-local claim = take.claim_of(ARGS)
-core.insist()
-if take.again(claim) then return take.answer(claim, true) end
-repair.all()
+local claim, grants = leasing.read(ARGS[1]), ARGS[2]
 
--- Gives each of the tenants its turn, until the claim is full. Returns how many have nothing more.
-local function round(found, dry)
-  local weights, total, dried = {}, 0, 0
-  for index, tenant in ipairs(found) do
-    weights[index] = gates.weight(tenant)
-    total = total + weights[index]
+-- Gives each of these tenants its turn, until the claim is full. Returns how many have no more.
+local function round(tenants, dry)
+  local credits, weights, total, dried = fairness.credits(tenants), {}, 0, 0
+  for at, tenant in ipairs(tenants) do
+    weights[at] = has_settings(tenant) and limits.weight(tenant) or 1
+    total = total + weights[at]
   end
-  local times = take.rounds(claim.limit - take.count, #found, total)
-  for index, tenant in ipairs(found) do
-    local room = claim.limit - take.count
+  local times = fairness.rounds(claim.limit - #leasing.leased, #tenants, total)
+  for at, tenant in ipairs(tenants) do
+    local room = claim.limit - #leasing.leased
     if room == 0 then break end
-    local allowed = lines.allowance(tenant, weights[index] * times)
-    local _, is_dry = take.turn(tenant, claim, allowed, room)
+    if credits[at] then fairness.use_credit(tenant) end
+    local allowed = tonumber(credits[at] or weights[at] * times)
+    local _, is_dry = leasing.turn(tenant, claim, allowed, room)
     if is_dry then
       dry[tenant] = true
       dried = dried + 1
@@ -27,15 +29,48 @@ local function round(found, dry)
   return dried
 end
 
-local dry, dried = {}, 0
-while take.count < claim.limit do
-  -- More tenants than jobs wanted cannot be served anyway.
-  local found = {}
-  local most = claim.limit - take.count + dried
-  for _, one in ipairs(lines.tenants(claim.tenants, claim.queues, most)) do
-    if not dry[one[2]] then found[#found + 1] = one[2] end
+local function take_in_turn()
+  local dry, dried, all_seen = {}, 0, false
+  while #leasing.leased < claim.limit and not all_seen do
+    local found = {}
+    -- A claim cannot serve more tenants than it has room for jobs.
+    local most = claim.limit - #leasing.leased + dried
+    local tenants = fairness.tenants(claim.tenants, claim.queues, most)
+    for _, one in ipairs(tenants) do
+      if not dry[one[2]] then found[#found + 1] = one[2] end
+    end
+    if #found == 0 then return end
+    dried = dried + round(found, dry)
+    all_seen = #tenants < most and dried >= #tenants
   end
-  if #found == 0 then break end
-  dried = dried + round(found, dry)
 end
-return take.answer(claim)
+
+-- How many of the leases that a repeated claim found belong to each grant.
+local function counted()
+  local numbers, taken = {}, {}
+  for _, row in ipairs(leasing.leased) do numbers[row.tenant] = (numbers[row.tenant] or 0) + 1 end
+  for at, grant in ipairs(grants) do taken[at] = numbers[grant[1]] or 0 end
+  return taken
+end
+
+local function take_grants()
+  local taken = {}
+  for at, grant in ipairs(grants) do
+    base.position = grant[4]
+    fairness.use_credit(grant[1])
+    taken[at] = leasing.turn(grant[1], claim, grant[2], grant[3])
+  end
+  return taken
+end
+
+base.insist()
+local known, taken = leasing.repeated(claim), {}
+if known then
+  taken = grants and counted() or taken
+elseif grants then
+  taken = take_grants()
+else
+  repair.all()
+  take_in_turn()
+end
+return {leasing.answer(claim, known), taken}

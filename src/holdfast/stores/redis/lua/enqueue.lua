@@ -1,108 +1,235 @@
--- enqueue: {options, places or nil, packs or nil, most queues, most groups}, and besides the
--- arguments ARGV[3] and on: all names, then all fixed parts of rows, then all bodies -> for each job
--- 1 (kept), or {0, id of an earlier one}, or {2, type, queue} (the id is another job's), or {3, what,
--- has, most} (its tenant is full), or {4, what} (its tenant has too many of these).
--- The last answer is the instant that the sequences count from.
--- The options of a job that is ready at once are its priority, of any other {priority, delay,
--- run_at or nil, ttl or nil}.
--- With packs there are no other jobs. Each is how many jobs it has; its head, ids, where the payloads
--- end, and the payloads are ARGV[3] and on. Its answer is 1 for all, or a list.
+-- enqueue: {options, positions or nil, most queues, most groups}; ARGV[3] and on are all names,
+-- then all fixed parts of rows, then all bodies -> an answer for each job, then the instant from
+-- which the sequences are counted.
+--
+-- The options of a job are its priority if it is ready at once, else {priority, delay, run_at or
+-- nil, ttl or nil}. An answer is 1 (created), {0, id of the existing job}, {2, type, queue} (the id
+-- belongs to another job), {3, what, has, most} (the tenant's cap is reached) or {4, what} (too
+-- many queues or groups).
+--
+-- The script reads names, counts and tails for the whole batch, decides job by job, and writes the
+-- batch with one command for each key. It uses few libraries: loading them costs more than one job.
 
-local batch, places, most_queues, most_groups = ARGS[1], ARGS[2], ARGS[4], ARGS[5]
+local batch, positions, most_queues, most_groups = ARGS[1], ARGS[2], ARGS[3], ARGS[4]
+local size = #batch
 
--- Why the tenant may not have a job of this size waiting too; nil when it may.
-local function full(tenant, size)
-  if not ruled(tenant) then return nil end
-  local rules = gates.of('t', tenant, '')
-  if not rules.max_queued and not rules.max_bytes then return nil end
-  local record = counts.of('t', tenant, '')
-  local alive = counts.alive(record)
-  if rules.max_queued and alive + 1 > rules.max_queued then
-    return {3, 'jobs', whole(alive), whole(rules.max_queued)}
+-- -- counts and lines of the batch ----------------------------------------------------------------
+
+local records, by_scope, line_list, by_tenant = {}, {}, {}, {}
+
+local function record_of(kind, tenant, part)
+  local scope = kind .. '\0' .. tenant .. '\0' .. part
+  local record = by_scope[scope]
+  if not record then
+    record = {scope = scope, kind = kind, tenant = tenant, part = part}
+    by_scope[scope] = record
+    records[#records + 1] = record
   end
-  if rules.max_bytes and record[BYTES] + size > rules.max_bytes then
-    return {3, 'bytes', whole(record[BYTES]), whole(rules.max_bytes)}
+  return record
+end
+
+local function line_of(tenant, queue)
+  local lines_of_tenant = by_tenant[tenant]
+  if not lines_of_tenant then
+    lines_of_tenant = {}
+    by_tenant[tenant] = lines_of_tenant
+  end
+  local line = lines_of_tenant[queue]
+  if not line then
+    line = {tenant = tenant, queue = queue, of_queue = record_of('q', tenant, queue),
+      of_tenant = record_of('t', tenant, ''), listed = {}, ready = {}}
+    lines_of_tenant[queue] = line
+    line_list[#line_list + 1] = line
+  end
+  return line
+end
+
+local function read_counts()
+  local scopes = {}
+  for at, record in ipairs(records) do scopes[at] = record.scope end
+  for at, text in ipairs(base.fetch('HMGET', key('counts'), scopes)) do
+    local record = records[at]
+    record.is_new = not text
+    if text then
+      record[1], record[2], record[3], record[4], record[5], record[6], record[7], record[8],
+        record[9] = struct.unpack(COUNTS_FORMAT, text)
+    else
+      for state = 1, BYTES do record[state] = 0 end
+    end
   end
 end
 
--- Why the tenant may not have jobs in this queue and group too; nil when it may.
-local function too_many(tenant, queue, group)
-  if not counts.admit('q', tenant, queue, most_queues) then return {4, 'queues'} end
-  if group and not counts.admit('g', tenant, group, most_groups) then return {4, 'groups'} end
+local function save_counts()
+  local written = {}
+  for _, record in ipairs(records) do
+    if record.dirty then
+      written[#written + 1] = record.scope
+      written[#written + 1] = struct.pack(COUNTS_FORMAT, record[1], record[2], record[3], record[4],
+        record[5], record[6], record[7], record[8], record[9])
+      if record.is_new then
+        zput(key('scopes:' .. record.kind), record.tenant .. '\0' .. record.part, 0)
+      end
+    end
+  end
+  base.send('HSET', key('counts'), written)
 end
 
-local function insert(row, body, previous)
-  row.seq = wide(core.tick('seq'))
-  row.last = previous
-  log.untail(row.name, previous)
-  rows.add(row, body)
-  if row.group then groups.joins(row) end
-  jobs.enter(row)
-  if row.key then jobs.take_key(row) end
-  log.note('enqueued', row, row.run_at > NOW and row.run_at or nil)
+-- -- refusals -------------------------------------------------------------------------------------
+
+-- Whether a tenant may have jobs in a queue or group: always, if it has or had some (until they are
+-- pruned); else while it has fewer than `most` of them.
+local scopes_of = {}
+local function admits(record, most)
+  if not record.is_new or record.admitted then return true end
+  local name = record.kind .. record.tenant
+  local number = scopes_of[name] or call('ZLEXCOUNT', key('scopes:' .. record.kind),
+    '[' .. record.tenant .. '\0', '(' .. record.tenant .. '\1')
+  record.admitted = number < most
+  scopes_of[name] = record.admitted and number + 1 or number
+  return record.admitted
 end
 
-local function enqueue(options, row, body, previous)
-  local earlier = rows.named(row.name)
+local function refusal(job)
+  local line = job.line
+  if not admits(line.of_queue, most_queues) then return {4, 'queues'} end
+  if job.group and not admits(job.of_group, most_groups) then return {4, 'groups'} end
+  if not has_settings(job.tenant) then return nil end
+  local settings, record = limits.of('t', job.tenant, ''), line.of_tenant
+  local alive = record[1] + record[2] + record[3] + record[4] + record[5]
+  if settings.max_queued and alive + 1 > settings.max_queued then
+    return {3, 'jobs', whole(alive), whole(settings.max_queued)}
+  end
+  if settings.max_bytes and record[BYTES] + job.size > settings.max_bytes then
+    return {3, 'bytes', whole(record[BYTES]), whole(settings.max_bytes)}
+  end
+end
+
+-- -- new jobs -------------------------------------------------------------------------------------
+
+local new_rows, new_bodies, new_names, written = {}, {}, {}, 0
+
+-- Adds the index entries of a new job. Returns the flags of its row.
+local function index_new(job, state, priority, run_at, expires)
+  local seq, line, flags = job.seq, job.line, 0
+  local late = expires > 0 and expires <= NOW
+  if job.group then zput(key('order:' .. job.tenant .. '\0' .. job.group), seq, seq) end
+  if expires > 0 then zput(key(late and 'late' or 'ttl'), seq, expires) end
+  if state == SCHEDULED then
+    zput(DUE, seq, run_at)
+    base.wake(job.tenant .. '\0' .. job.queue) -- A sleeper may have to wake earlier now.
+    return 0
+  end
+  if late then
+    flags = LATE
+  elseif job.group and limits.limits_group(job.tenant, job.group, job.queue) then
+    job.flags, job.priority = 0, priority
+    groups.wait(job)
+    flags = job.flags
+  else
+    local to = #line.ready
+    line.ready[to + 1], line.ready[to + 2] = whole(-priority), seq
+  end
+  if flags > 0 or run_at ~= NOW then
+    flags = flags + AGED
+    zput(key('ages:' .. job.tenant .. '\0' .. job.queue), seq, run_at)
+  end
+  return flags
+end
+
+local function count_new(record, state, bytes)
+  record[state], record[BYTES] = record[state] + 1, record[BYTES] + bytes
+  record.dirty = true
+end
+
+local function insert(job, options, fixed, body, previous)
+  local priority, run_at, expires, state = options, NOW, 0, ENQUEUED
+  if type(options) == 'table' then
+    priority, run_at = options[1], options[3] or NOW + options[2]
+    if run_at > NOW then state = SCHEDULED end
+    if options[4] then expires = NOW + options[4] end
+  end
+  local line, seq = job.line, wide(base.tick('seq'))
+  job.seq = seq
+  line.position = line.position or base.position
+  local flags = index_new(job, state, priority, run_at, expires)
+  local last = events.add('enqueued', job.tenant, job.id, job.queue, job.type, 0, 0,
+    run_at > NOW and run_at, nil, previous)
+  if previous > 0 then events.drop_tail(job.name, previous) end
+  local head = struct.pack(ROW_HEAD, state, flags, 0, 0, 0, 0, 0, priority, NOW, NOW, run_at,
+    expires, 0, last, 0, '', 0, '')
+  new_rows[written + 1], new_rows[written + 2] = seq, head .. fixed
+  new_bodies[written + 1], new_bodies[written + 2] = seq, body
+  new_names[written + 1], new_names[written + 2] = job.name, seq
+  written = written + 2
+  local to = #line.listed
+  line.listed[to + 1], line.listed[to + 2] = seq, seq
+  count_new(line.of_queue, state, 0)
+  count_new(line.of_tenant, state, job.size)
+  if job.group then count_new(job.of_group, state, 0) end
+end
+
+-- -- one job --------------------------------------------------------------------------------------
+
+local in_batch = {} -- Jobs that this call created, by name.
+
+-- The job that has this name already, if any.
+local function earlier_job(name, seq)
+  return in_batch[name] or seq and rows.get(seq)
+end
+
+local function enqueue(job, options, fixed, body, known_seq, previous)
+  local earlier = earlier_job(job.name, known_seq)
   if earlier then
-    if earlier.type ~= row.type or earlier.queue ~= row.queue then
+    if earlier.type ~= job.type or earlier.queue ~= job.queue then
       return {2, earlier.type, earlier.queue}
     end
     return {0, earlier.id}
   end
-  row.priority, row.run_at = options[1], options[3] or NOW + options[2]
-  if row.run_at > NOW then row.state = SCHEDULED end
-  if options[4] then row.expires = NOW + options[4] end
-  local holder = row.key and jobs.key_holder(row)
+  local holder = job.key and keys.holder(job, in_batch)
   if holder then return {0, holder} end
-  local refusal = too_many(row.tenant, row.queue, row.group) or full(row.tenant, row.size)
-  if refusal then return refusal end
-  insert(row, body, previous)
+  local refused = refusal(job)
+  if refused then return refused end
+  insert(job, options, fixed, body, previous)
+  if job.key then keys.take(job, job.key_us) end
+  in_batch[job.name] = job
   return 1
 end
 
-local function enqueue_pack(number, head, ids, lengths, load)
-  local pack = packs.fresh(number, head, ids, lengths, load)
-  if not too_many(pack.tenant, pack.queue) and packs.insert(pack) then return 1 end
-  local list, names, answers = packs.unrolled(pack), {}, {}
-  for index, row in ipairs(list) do names[index] = row.name end
-  rows.find(names)
-  local tails = log.tails(names)
-  for index, row in ipairs(list) do
-    answers[index] = enqueue({row.priority, 0}, row, row.body, tails[index])
-    core.place = core.place + 1
-  end
-  return answers
+local function read_job(name, fixed)
+  local _, _, _, key_us, bytes, tenant, id, queue, its_type, group, job_key =
+    struct.unpack(ROW_FIXED, fixed)
+  local job = {name = name, tenant = tenant, id = id, queue = queue, type = its_type, size = bytes,
+    line = line_of(tenant, queue), seq = false}
+  if group ~= '' then job.group, job.of_group = group, record_of('g', tenant, group) end
+  if job_key ~= '' then job.key, job.key_us, job.state = job_key, key_us, ENQUEUED end
+  return job
 end
 
-if ARGS[3] then
-  local answers = {}
-  for index, number in ipairs(ARGS[3]) do
-    core.place = places and places[index] or 0
-    answers[index] = enqueue_pack(number, unpack(ARGV, 4 * index - 1, 4 * index + 2))
+local function write()
+  base.send('HSET', ROWS, new_rows)
+  base.send('HSET', BODIES, new_bodies)
+  base.send('HSET', NAMES, new_names)
+  for _, line in ipairs(line_list) do
+    base.send('ZADD', key('of:' .. line.tenant), line.listed)
+    if #line.ready > 0 then
+      base.position = line.position
+      base.send('ZADD', lines.pushed(line.tenant, line.queue).key, line.ready)
+    end
   end
-  core.finish()
-  answers[#answers + 1] = whole(CONTROL[5] or SERVER_NOW)
-  return answers
+  save_counts()
 end
 
-local size = #batch
-local names = {unpack(ARGV, 3, size + 2)}
-rows.find(names)
-local tails, answers = log.tails(names), {}
-for index, options in ipairs(batch) do
-  core.place = places and places[index] or 0
-  local name, fixed, body = names[index], ARGV[size + index + 2], ARGV[2 * size + index + 2]
-  local is_plain = type(options) == 'number'
-  if is_plain and not rows.seq_of(name)
-    and plain.insert(name, fixed, body, options, tails[index], most_queues)
-  then
-    answers[index] = 1
-  else
-    local row = rows.fresh(name, fixed)
-    answers[index] = enqueue(is_plain and {options, 0} or options, row, body, tails[index])
-  end
+local names, jobs, answers = {unpack(ARGV, 3, size + 2)}, {}, {}
+for at, name in ipairs(names) do jobs[at] = read_job(name, ARGV[size + at + 2]) end
+local seqs = base.fetch('HMGET', NAMES, names)
+read_counts()
+local tails = events.tails(names)
+for at, options in ipairs(batch) do
+  base.position = positions and positions[at] or 0
+  answers[at] = enqueue(jobs[at], options, ARGV[size + at + 2], ARGV[2 * size + at + 2], seqs[at],
+    tails[at])
 end
-core.finish()
-answers[#answers + 1] = whole(CONTROL[5] or SERVER_NOW)
+write()
+base.finish()
+answers[size + 1] = whole(CONTROL[5] or SERVER_NOW)
 return answers

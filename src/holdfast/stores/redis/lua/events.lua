@@ -1,15 +1,10 @@
--- events: {after, limit, at least or nil} -> {floor, horizon, entry, ...}. Whatever is stored later
--- has a cursor above the horizon. `at least` raises it to that, for a reader of several shards.
--- An entry is {id, {'a', at, 'n', facts, 'e', packed}}.
+-- events: {after, limit} -> {floor, horizon, entry, ...}. Reads only. Cursors up to the floor were
+-- pruned; whatever is stored later has a cursor above the horizon. An entry is {id, {'a', at, 'n',
+-- number of events, 'e', events in msgpack}}; see lib_events.
 
 local ENTRIES_MAX = 2000
 
-local after, limit, least = ARGS[1], ARGS[2], ARGS[3]
-if least and least > heads.cursor then
-  core.set_head('cursor', least)
-  core.insist()
-  core.finish()
-end
+local after, limit = ARGS[1], ARGS[2]
 local answer = {whole(heads.floor), whole(math.max(heads.cursor, slot_of(SERVER_NOW) - 1))}
 if after < 0 then return answer end
 local found, from = 0, '(' .. whole(math.max(after, heads.floor)) .. '-0'

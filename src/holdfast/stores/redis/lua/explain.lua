@@ -1,76 +1,113 @@
--- explain: {tenant, id, ahead most, holders most} -> false when there is no such job, or {row as
--- told, rank in its line or -1, tenants in its queue's turns, head of its group or '', scopes,
--- the instant}.
--- A scope is {settings as JSON or '', running, live slots, token_at or '', holders, slots' ids}.
+-- explain: {tenant, id, holders most} -> false if there is no such job, or {row, jobs ahead of it
+-- in its line, tenants in the turns of its queue, head of its group or '', scopes, the instant}.
+-- Reads only.
+--
+-- A scope is {settings as JSON or '', running, live slots, token_at or '', holders, names of the
+-- slots}. The answer is what a claim would find: jobs that are due, and jobs whose lease expired
+-- with attempts left, are ready although no claim has moved them yet.
 
-local WALK_MAX = 5000
+local ROWS_MAX = 5000
 
-local function inside(row, kind, part)
-  return kind == 't' or (kind == 'q' and row.queue == part) or (kind == 'g' and row.group == part)
+-- The rows of a sorted set whose instant has passed.
+local function past(name, most)
+  return rows.list(call('ZRANGEBYSCORE', key(name), '-inf', whole(NOW), 'LIMIT', 0, most))
 end
 
+local function inside(row, kind, tenant, part)
+  return row.tenant == tenant
+    and (kind == 't' or (kind == 'q' and row.queue == part) or (kind == 'g' and row.group == part))
+end
+
+-- How many jobs of a scope run: those whose lease expired with attempts left do not.
+local function running(kind, tenant, part)
+  local number = counts.of(kind, tenant, part)[PROCESSING]
+  for _, row in ipairs(past('held', ROWS_MAX)) do
+    if inside(row, kind, tenant, part) then number = number - 1 end
+  end
+  return number
+end
+
+-- The ids of jobs of a scope that run, at most `most`.
 local function holders(kind, tenant, part, most)
   local found = {}
-  for _, name in ipairs({'held', 'spent'}) do
-    local seqs = packs.spread(call('ZRANGE', key(name), 0, WALK_MAX - 1), WALK_MAX)
+  for name, from in pairs({held = '(' .. whole(NOW), spent = '-inf'}) do
+    local seqs = call('ZRANGEBYSCORE', key(name), from, '+inf', 'LIMIT', 0, ROWS_MAX)
     for _, row in ipairs(rows.list(seqs)) do
-      if row.tenant == tenant and inside(row, kind, part) then found[#found + 1] = row.id end
       if #found >= most then return found end
+      if inside(row, kind, tenant, part) then found[#found + 1] = row.id end
     end
   end
   return found
 end
 
-local function told(kind, tenant, part, gate, most)
-  local scope = counts.name(kind, tenant, part)
-  local running = counts.of(kind, tenant, part)[PROCESSING]
-  local at = gates.token_at(scope, gate.rate)
+local function scope(kind, tenant, part, limit, most)
+  local name = counts.name(kind, tenant, part)
+  local number, at = running(kind, tenant, part), limits.token_at(name, limit.rate)
   local slots, who, ids = 0, {}, {}
-  if gate.slots_count then
-    slots = gates.slots(scope)
-    ids = call('ZRANGEBYSCORE', key('slots:' .. scope), '(' .. whole(NOW), '+inf', 'LIMIT', 0, most)
+  if limit.slots_count then
+    slots = limits.slots(name)
+    ids = call('ZRANGEBYSCORE', key('slots:' .. name), '(' .. whole(NOW), '+inf', 'LIMIT', 0, most)
   end
-  if gate.max_running and running + slots >= gate.max_running then
+  if limit.max_running and number + slots >= limit.max_running then
     who = holders(kind, tenant, part, most)
   end
-  local text = call('HGET', key('rules'), scope)
-  return {text or '', running, slots, at and whole(at) or '', who, ids}
+  return {call('HGET', key('rules'), name) or '', number, slots, at and whole(at) or '', who, ids}
 end
 
--- How many jobs stand before one in its line; nil when it stands in none.
-local function place(row)
-  local line = row.tenant .. '\0' .. row.queue
-  local rank = call('ZRANK', key('line:' .. line), row.seq)
-  if not rank then return nil end
-  local ahead = call('ZRANGEBYSCORE', key('packed:' .. line), '-inf', whole(-row.priority),
-    'WITHSCORES')
-  for index = 1, #ahead, 2 do
-    local member = ahead[index]
-    if tonumber(ahead[index + 1]) < -row.priority or packs.first(member) < row.seq then
-      rank = rank + packs.waiting(member) - 1
+-- How many members of a line come before a row that is not in it: members of equal score are in the
+-- order of their sequence, so the place is found by halving.
+local function place(line, row)
+  local score = whole(-row.priority)
+  local low, high = call('ZCOUNT', line, '-inf', '(' .. score), call('ZCOUNT', line, '-inf', score)
+  while low < high do
+    local middle = math.floor((low + high) / 2)
+    local seq = call('ZRANGE', line, middle, middle)[1]
+    if seq < row.seq then low = middle + 1 else high = middle end
+  end
+  return low
+end
+
+local function comes_before(one, row)
+  return one.priority > row.priority or (one.priority == row.priority and one.seq < row.seq)
+end
+
+-- How many ready jobs of its line come before a row.
+local function ahead(row)
+  local line = lines.of(row.tenant, row.queue)
+  local number = call('ZRANK', line.key, row.seq) or place(line.key, row)
+  for name, change in pairs({due = 1, held = 1, ttl = -1}) do
+    for _, one in ipairs(past(name, REPAIR_MAX)) do
+      local in_line = one.state == ENQUEUED and not rows.has(one, WAITS) and not rows.has(one, LATE)
+      local counts_here = change > 0 or in_line
+      if counts_here and one.tenant == row.tenant and one.queue == row.queue
+        and comes_before(one, row)
+      then
+        number = number + change
+      end
     end
   end
-  return rank
+  return math.max(0, number)
 end
 
-core.insist()
+-- The id of the first job of a group that has not ended; '' if it is this one.
+local function head_of_group(row)
+  local order = key('order:' .. row.tenant .. '\0' .. row.group)
+  local first = rows.list(call('ZRANGE', order, 0, 9))[1]
+  return first and first.seq ~= row.seq and first.id or ''
+end
+
 local row = rows.named(rows.name(ARGS[1], ARGS[2]))
 if not row then return false end
-if row.packed then packs.open(row.packed) end
-repair.once()
-core.finish()
-local rank, head = place(row), ''
-local scopes = {
-  told('t', row.tenant, '', gates.of('t', row.tenant, ''), ARGS[4]),
-  told('q', row.tenant, row.queue, gates.of('q', row.tenant, row.queue), ARGS[4]),
+local tenant, queue, group, most = row.tenant, row.queue, row.group, ARGS[3]
+local head, scopes = '', {
+  scope('t', tenant, '', limits.of('t', tenant, ''), most),
+  scope('q', tenant, queue, limits.of('q', tenant, queue), most),
 }
-if row.group then
-  local gate = gates.group(row.tenant, row.group, row.queue)
-  scopes[3] = told('g', row.tenant, row.group, gate, ARGS[4])
-  local first = groups.head(row.tenant, row.group)
-  if first and first ~= row.seq then head = rows.get(first).id end
+if group then
+  scopes[3] = scope('g', tenant, group, limits.group(tenant, group, queue), most)
+  head = head_of_group(row)
 end
 return {
-  rows.told({row})[1], rank or -1, call('ZCARD', key('ring:' .. row.queue)), head, scopes,
+  values.answers({row}), ahead(row), call('ZCARD', lines.ring_key(queue)), head, scopes,
   whole(NOW),
 }

@@ -1,9 +1,11 @@
--- hold: {takes, page or nil, most, check} -> {0 or a tenant, where to go on or '', {name, owner, until,
--- note}, ...}. A take is {name, owner, length, note, kind or nil, tenant, part, slot}; that of a slot
--- takes a place of its scope. A page is {from, to, limit}, of names in order. A tenant may hold `most`
--- slots: when it would have more, it is named and nothing is changed. `check`: only that is asked.
+-- hold: {takes, page or nil, most, check} -> {0 or a tenant, where to go on or '', {name, owner,
+-- until, note}, ...}.
+--
+-- A take is {name, owner, length, note, kind or nil, tenant, part, slot}; with a kind it is a slot
+-- of that scope. A page is {from, to, limit} of names in order. A tenant may hold `most` slots: if
+-- it would have more, the answer names it and nothing changes. `check`: only this is asked.
 
-local LOOK_MAX = 2000 -- Names that one call looks at; lapsed ones may stand between the held.
+local READ_MAX = 2000 -- Names that one call reads; some may have expired.
 
 local takes, page, most, check = ARGS[1], ARGS[2], ARGS[3], ARGS[4]
 
@@ -15,7 +17,7 @@ end
 
 local function slots_of(tenant) return key('slots_of:' .. tenant) end
 
--- The tenant that would have too many slots; nil when none would.
+-- The tenant that would have too many slots; nil if none would.
 local function too_many()
   local new, seen = {}, {}
   for _, one in ipairs(takes) do
@@ -32,7 +34,7 @@ local function too_many()
   end
 end
 
--- Keeps the slots of scopes in step with the holds that stand for them.
+-- Stores or deletes the slot of a scope, with its hold.
 local function slot(one, till)
   if not one[5] then return end
   local scope = counts.name(one[5], one[6], one[7])
@@ -40,12 +42,12 @@ local function slot(one, till)
     call('ZADD', key('slots:' .. scope), till, one[8])
     call('ZADD', slots_of(one[6]), till, one[1])
     counts.list(one[5], one[6], one[7])
-    gates.reopen_at(till, scope)
+    limits.recheck_at(till, scope)
   else
     call('ZREM', key('slots:' .. scope), one[8])
     call('ZREM', slots_of(one[6]), one[1])
   end
-  gates.look(scope)
+  limits.recheck(scope)
 end
 
 local function take(one)
@@ -72,18 +74,18 @@ if full or check then return {full or 0, ''} end
 
 local answer = {0, ''}
 if #takes > 0 then
-  core.insist()
+  base.insist()
   for index, one in ipairs(takes) do answer[index + 2] = take(one) end
-  core.finish()
+  base.finish()
 end
 if page then
-  local names = call('ZRANGEBYLEX', key('hold_names'), page[1], page[2], 'LIMIT', 0, LOOK_MAX)
+  local names = call('ZRANGEBYLEX', key('hold_names'), page[1], page[2], 'LIMIT', 0, READ_MAX)
   for _, name in ipairs(names) do
     local owner, till, note = held(name)
     if till > NOW and #answer < page[3] + 2 then
       answer[#answer + 1] = {name, owner, whole(till), note}
     end
   end
-  if #names == LOOK_MAX then answer[2] = names[LOOK_MAX] end
+  if #names == READ_MAX then answer[2] = names[READ_MAX] end
 end
 return answer

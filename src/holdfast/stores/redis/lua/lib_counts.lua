@@ -1,27 +1,19 @@
--- Counts: how many jobs of each scope are in each state, and the bytes of a tenant's live payloads.
--- Read once per call, changed in memory, written at its end.
+-- Counts: the number of jobs of each scope in each state, and the bytes of a tenant's live
+-- payloads.
 --
--- A scope is named by its kind (t, q, g), its tenant and its part, apart by a zero byte.
+-- A scope is named by its kind (t, q, g), its tenant and its part, separated by zero bytes. A call
+-- changes counts in memory by differences, and reads and writes all of them at its end in two
+-- commands. Code that needs a number before that reads the scope (`counts.of`, `counts.load`).
+
+local COUNTS = key('counts')
 
 local known = {t = {}, q = {}, g = {}}
+local all = {}
 
 function counts.name(kind, tenant, part) return kind .. '\0' .. tenant .. '\0' .. part end
 
-local function read(kind, tenant, part)
-  local scope = counts.name(kind, tenant, part)
-  local text, record = call('HGET', key('counts'), scope), nil
-  if text then
-    record = {struct.unpack(TALLY, text)}
-    record[10] = nil
-  else
-    record = {0, 0, 0, 0, 0, 0, 0, 0, 0}
-    record.new = true
-  end
-  record.scope, record.part = scope, tenant .. '\0' .. part
-  return record
-end
-
-function counts.of(kind, tenant, part)
+-- The record of a scope: differences, until it is read.
+local function record_of(kind, tenant, part)
   local of_tenant = known[kind][tenant]
   if not of_tenant then
     of_tenant = {}
@@ -29,9 +21,39 @@ function counts.of(kind, tenant, part)
   end
   local record = of_tenant[part]
   if not record then
-    record = read(kind, tenant, part)
+    record = {0, 0, 0, 0, 0, 0, 0, 0, 0}
+    record.kind, record.tenant, record.part = kind, tenant, part
+    record.scope = counts.name(kind, tenant, part)
     of_tenant[part] = record
+    all[#all + 1] = record
   end
+  return record
+end
+
+-- Reads records that were not read yet, in one command.
+local function read(records)
+  local missing, scopes = {}, {}
+  for _, record in ipairs(records) do
+    if not record.read then
+      record.read = true
+      missing[#missing + 1], scopes[#scopes + 1] = record, record.scope
+    end
+  end
+  for index, text in ipairs(base.fetch('HMGET', COUNTS, scopes)) do
+    local record = missing[index]
+    if text then
+      local numbers = {struct.unpack(COUNTS_FORMAT, text)}
+      for at = 1, BYTES do record[at] = record[at] + numbers[at] end
+    else
+      record.new = true
+    end
+  end
+end
+
+-- The current counts of a scope.
+function counts.of(kind, tenant, part)
+  local record = record_of(kind, tenant, part)
+  if not record.read then read({record}) end
   return record
 end
 
@@ -45,22 +67,28 @@ local function add(record, from, to)
   record.dirty = true
 end
 
--- Moves a row from one state's count to another's; nil is none. What waited for its place is
--- looked at before the end of the call.
+local last_tenant, last_queue, of_last_queue, of_last_tenant -- Most jobs of a batch share a line.
+
+-- Moves a row from the count of one state to that of another; nil is none. Lines and groups whose
+-- room may have changed are checked at the end of the call.
 function counts.move(row, from, to)
   if from == to then return end
   local tenant, queue, group = row.tenant, row.queue, row.group
-  add(counts.of('q', tenant, queue), from, to)
-  local whole_tenant = counts.of('t', tenant, '')
-  add(whole_tenant, from, to)
+  if tenant ~= last_tenant or queue ~= last_queue then
+    last_tenant, last_queue = tenant, queue
+    of_last_queue, of_last_tenant = record_of('q', tenant, queue), record_of('t', tenant, '')
+  end
+  local of_tenant = of_last_tenant
+  add(of_last_queue, from, to)
+  add(of_tenant, from, to)
   local lived, lives = from and from < ENDED, to and to < ENDED
   if lived and not lives then
-    whole_tenant[BYTES] = whole_tenant[BYTES] - row.size
+    of_tenant[BYTES] = of_tenant[BYTES] - row.size
   elseif lives and not lived then
-    whole_tenant[BYTES] = whole_tenant[BYTES] + row.size
+    of_tenant[BYTES] = of_tenant[BYTES] + row.size
   end
-  if group then add(counts.of('g', tenant, group), from, to) end
-  if ruled(tenant) then
+  if group then add(record_of('g', tenant, group), from, to) end
+  if has_settings(tenant) then
     if from == PROCESSING or to == PROCESSING then
       lines.touch(tenant, queue)
       lines.touch_tenant(tenant)
@@ -69,56 +97,30 @@ function counts.move(row, from, to)
   end
 end
 
--- Moves many jobs of a line from one state to another, with so many bytes; nil is none.
-function counts.add(tenant, queue, from, to, number, bytes)
-  if number == 0 then return end
-  local whole_tenant = counts.of('t', tenant, '')
-  for _, record in ipairs({counts.of('q', tenant, queue), whole_tenant}) do
-    if from then record[from] = record[from] - number end
-    if to then record[to] = record[to] + number end
-    record.dirty = true
-  end
-  local lived, lives = from and from < ENDED, to and to < ENDED
-  if lived and not lives then
-    whole_tenant[BYTES] = whole_tenant[BYTES] - bytes
-  elseif lives and not lived then
-    whole_tenant[BYTES] = whole_tenant[BYTES] + bytes
-  end
-end
-
-local scopes_of = {} -- By kind and tenant: how many it has, with those that this call lets in.
-
--- Whether a tenant that may have so many queues or groups may have jobs in this one: always, if it is
--- known. Those without jobs count until they are pruned.
-function counts.admit(kind, tenant, part, most)
-  local record = counts.of(kind, tenant, part)
-  if not record.new or record.admitted then return true end
-  local name = kind .. tenant
-  local number = scopes_of[name] or call('ZLEXCOUNT', key('scopes:' .. kind),
-    '[' .. tenant .. '\0', '(' .. tenant .. '\1')
-  record.admitted = number < most
-  scopes_of[name] = record.admitted and number + 1 or number
-  return record.admitted
-end
-
--- Makes a scope known although it has no jobs, for it has slots.
+-- Lists a scope although it has no jobs, because it has slots.
 function counts.list(kind, tenant, part)
   local record = counts.of(kind, tenant, part)
   if record.new then record.dirty = true end
 end
 
 function counts.save()
-  local name = key('counts')
-  for kind, of_kind in pairs(known) do
-    for _, of_tenant in pairs(of_kind) do
-      for _, record in pairs(of_tenant) do
-        if record.dirty then
-          hput(name, record.scope, struct.pack(TALLY, record[1], record[2], record[3], record[4],
-            record[5], record[6], record[7], record[8], record[9]))
-          if record.new then zput(key('scopes:' .. kind), record.part, 0) end
-          record.dirty, record.new = false, false
-        end
-      end
-    end
+  local dirty = {}
+  for _, record in ipairs(all) do
+    if record.dirty then dirty[#dirty + 1] = record end
   end
+  read(dirty)
+  for _, record in ipairs(dirty) do
+    hput(COUNTS, record.scope, struct.pack(COUNTS_FORMAT, record[1], record[2], record[3],
+      record[4], record[5], record[6], record[7], record[8], record[9]))
+    if record.new then
+      zput(key('scopes:' .. record.kind), record.tenant .. '\0' .. record.part, 0)
+    end
+    record.dirty, record.new = false, false
+  end
+end
+
+-- Deletes the counts of a scope that has neither jobs nor slots.
+function counts.forget(record)
+  zdrop(key('scopes:' .. record.kind), record.tenant .. '\0' .. record.part)
+  hput(COUNTS, record.scope, false)
 end

@@ -1,11 +1,13 @@
--- Groups: jobs wait here, before ready, until their group has a place for them.
+-- Limited groups: their jobs wait in the group and enter their line when the group has room.
 --
---   wait:<tenant, group, queue>     its waiting jobs, by rank
---   granted:<tenant, group, queue>  those that stand in their line
---   parts:<tenant, group>           the queues it has such jobs in
+--   wait:<tenant, group, queue>     its waiting jobs, by priority or, if it is ordered, by sequence
+--   granted:<tenant, group, queue>  its jobs that are in their line
+--   parts:<tenant, group>           the queues in which it has such jobs
 --   order:<tenant, group>           all its jobs that have not ended, by sequence
 --
--- Only while something gates the group: else its jobs stand in their lines like any other.
+-- Jobs of a group without limit, rate, pause or order are in their line like any other.
+
+local has, mark, unmark = rows.has, rows.mark, rows.unmark
 
 local touched = {}
 
@@ -17,55 +19,55 @@ local function order_key(tenant, group) return key('order:' .. tenant .. '\0' ..
 
 function groups.touch(tenant, group) touched[tenant .. '\0' .. group] = {tenant, group} end
 
-function groups.joins(row) zput(order_key(row.tenant, row.group), row.seq, row.seq) end
-function groups.leaves(row) zdrop(order_key(row.tenant, row.group), row.seq) end
+function groups.join(row) zput(order_key(row.tenant, row.group), row.seq, row.seq) end
+function groups.leave(row) zdrop(order_key(row.tenant, row.group), row.seq) end
 
 -- The sequence of the group's first job that has not ended.
 function groups.head(tenant, group)
   local name = order_key(tenant, group)
   while true do
-    zsettle(name)
+    zflush(name)
     local seq = call('ZRANGE', name, 0, 0)[1]
     if not seq or rows.get(seq) then return seq end
     zdrop(name, seq)
   end
 end
 
--- Lets a job wait for a place.
-function groups.line_up(row)
-  local gate = gates.group(row.tenant, row.group, row.queue)
+-- Puts a job among those that wait for room.
+function groups.wait(row)
+  local limit = limits.group(row.tenant, row.group, row.queue)
   local part = part_name(row.tenant, row.group, row.queue)
-  mark(row, GATED)
+  mark(row, WAITS)
   unmark(row, GRANTED)
   row.dirty = true
-  zput(wait_key(part), row.seq, gate.ordered and 0 or -row.priority)
+  zput(wait_key(part), row.seq, limit.ordered and 0 or -row.priority)
   call('SADD', parts_key(row.tenant, row.group), row.queue)
   groups.touch(row.tenant, row.group)
 end
 
--- Takes a job out of where it waits, or out of those that have a place in the line.
+-- Removes a job from those that wait, or from those that are in their line.
 function groups.forget(row)
   local part = part_name(row.tenant, row.group, row.queue)
-  if has(row, GATED) then zdrop(wait_key(part), row.seq) end
+  if has(row, WAITS) then zdrop(wait_key(part), row.seq) end
   if has(row, GRANTED) then zdrop(granted_key(part), row.seq) end
-  if has(row, GATED) or has(row, GRANTED) then groups.touch(row.tenant, row.group) end
-  unmark(row, GATED)
+  if has(row, WAITS) or has(row, GRANTED) then groups.touch(row.tenant, row.group) end
+  unmark(row, WAITS)
   unmark(row, GRANTED)
   row.dirty = true
 end
 
--- Puts a granted job back: its group has no place for it after all.
+-- Puts a job of a line back among those that wait: its group has no room.
 function groups.wait_again(row)
   local part = part_name(row.tenant, row.group, row.queue)
   if has(row, GRANTED) then zdrop(granted_key(part), row.seq) end
-  groups.line_up(row)
-  gates.reopen_later('g', row.tenant, row.group, gates.group(row.tenant, row.group, row.queue))
+  groups.wait(row)
+  limits.recheck_later('g', row.tenant, row.group, limits.group(row.tenant, row.group, row.queue))
 end
 
 local function grant(row, part)
   zdrop(wait_key(part), row.seq)
   zput(granted_key(part), row.seq, -row.priority)
-  unmark(row, GATED)
+  unmark(row, WAITS)
   mark(row, GRANTED)
   row.dirty = true
   lines.push(row)
@@ -75,9 +77,9 @@ local function comes_before(score, seq, other_score, other_seq)
   return score < other_score or (score == other_score and seq < other_seq)
 end
 
--- The jobs that wait in a part, the first first, as many as could be granted.
+-- The first jobs that wait in a queue of a group.
 local function waiting(part, most)
-  zsettle(wait_key(part))
+  zflush(wait_key(part))
   local found = call('ZRANGE', wait_key(part), 0, math.min(most, 1000) - 1)
   rows.load(found)
   for _, seq in ipairs(found) do
@@ -88,15 +90,15 @@ end
 
 local function grant_ordered(tenant, group, part, room)
   local head = groups.head(tenant, group)
-  zsettle(wait_key(part))
+  zflush(wait_key(part))
   if room > 0 and head and call('ZSCORE', wait_key(part), head) then grant(rows.get(head), part) end
 end
 
--- Fills the room of a part; and lets in what comes before a job that stands in the line already:
--- the claim will see that together they do not exceed it.
+-- Fills the room of a group in a queue. A job that comes before one that is already in the line
+-- enters too: the claim checks the room again and takes only as many as there is room for.
 local function grant_first(part, room)
   repeat
-    zsettle(granted_key(part))
+    zflush(granted_key(part))
     local held = call('ZCARD', granted_key(part))
     local last = call('ZREVRANGE', granted_key(part), 0, 0, 'WITHSCORES')
     local found = waiting(part, room)
@@ -113,29 +115,29 @@ local function grant_first(part, room)
   until moved == 0
 end
 
--- Lets as many of a group's jobs in a queue into their line as it has room for, the first first.
+-- Moves as many of a group's jobs in a queue into their line as it has room for, in order.
 function groups.grant(tenant, group, queue)
-  local part, gate = part_name(tenant, group, queue), gates.group(tenant, group, queue)
-  local room = gates.group_room(tenant, group, queue)
+  local part, limit = part_name(tenant, group, queue), limits.group(tenant, group, queue)
+  local room = limits.group_room(tenant, group, queue)
   if room > 0 then
-    if gate.ordered then
+    if limit.ordered then
       grant_ordered(tenant, group, part, room)
     else
       grant_first(part, room)
     end
   end
-  zsettle(wait_key(part))
+  zflush(wait_key(part))
   if call('EXISTS', wait_key(part)) == 1 then
-    gates.reopen_later('g', tenant, group, gate)
+    limits.recheck_later('g', tenant, group, limit)
   else
-    zsettle(granted_key(part))
+    zflush(granted_key(part))
     if call('EXISTS', granted_key(part)) == 0 then
       call('SREM', parts_key(tenant, group), queue)
     end
   end
 end
 
-function groups.open_up()
+function groups.refresh_all()
   while next(touched) do
     local all = touched
     touched = {}
@@ -148,14 +150,14 @@ function groups.open_up()
   end
 end
 
--- Sorts a group anew after its rules have changed.
-function groups.regrant(tenant, group)
+-- Places all enqueued jobs of a group again, after its settings changed.
+function groups.reset(tenant, group)
   local name, after = order_key(tenant, group), '-inf'
-  zsettle(name)
+  zflush(name)
   for _, queue in ipairs(call('SMEMBERS', parts_key(tenant, group))) do
     local part = part_name(tenant, group, queue)
-    zsettle(wait_key(part))
-    zsettle(granted_key(part))
+    zflush(wait_key(part))
+    zflush(granted_key(part))
     call('DEL', wait_key(part), granted_key(part))
   end
   repeat
@@ -163,19 +165,19 @@ function groups.regrant(tenant, group)
     rows.load(seqs)
     for _, seq in ipairs(seqs) do
       local row = rows.get(seq)
-      if row and row.state == ENQUEUED and not has(row, LATE) then jobs.line_up_anew(row) end
+      if row and row.state == ENQUEUED and not has(row, LATE) then index.requeue(row) end
       after = '(' .. seq
     end
   until #seqs == 0
   groups.touch(tenant, group)
 end
 
--- Sorts the groups of a queue anew after what it sets for them has changed.
-function groups.regrant_queue(tenant, queue)
+-- The same for all groups of a tenant, after the defaults of a queue for its groups changed.
+function groups.reset_queue(tenant, queue)
   local found = call('ZRANGEBYLEX', key('scopes:g'), '[' .. tenant .. '\0', '(' .. tenant .. '\1')
   for _, part in ipairs(found) do
     local group = string.sub(part, #tenant + 2)
-    gates.bound(counts.name('g', tenant, group), gates.group(tenant, group, queue).rate)
-    groups.regrant(tenant, group)
+    limits.cap_bucket(counts.name('g', tenant, group), limits.group(tenant, group, queue).rate)
+    groups.reset(tenant, group)
   end
 end

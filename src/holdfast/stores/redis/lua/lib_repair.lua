@@ -1,19 +1,18 @@
--- Repair: what a claim does first. Due jobs and lapsed leases become ready, and what time has opened
--- goes on: REPAIR_MAX of each at a time.
+-- Repair: what a claim does first. Due jobs and jobs with expired leases become ready, and scopes
+-- in which time has made room are checked: REPAIR_MAX of each at a time.
 
-local REPAIR_MAX, REPAIR_PASSES_MAX = 200, 10
 local REOPEN = key('reopen')
-
 local UNTIL = whole(NOW)
 
-local function past(name, most)
-  zsettle(name)
-  return call('ZRANGEBYSCORE', name, '-inf', UNTIL, 'LIMIT', '0', most)
+local function past(name)
+  zflush(name)
+  return call('ZRANGEBYSCORE', name, '-inf', UNTIL, 'LIMIT', '0', REPAIR_MAX)
 end
 
--- Gives `act` the rows whose instant has passed; a place without a row is dropped. Returns how many.
-local function each_past(name, most, act)
-  local seqs = packs.spread(past(name, most), most)
+-- Calls `act` with the rows whose instant has passed; an entry without a row is dropped. Returns
+-- how many there were.
+local function each_past(name, act)
+  local seqs = past(name)
   if #seqs == 0 then return 0 end
   rows.load(seqs)
   for _, seq in ipairs(seqs) do
@@ -23,52 +22,48 @@ local function each_past(name, most, act)
   return #seqs
 end
 
-function repair.promote(most)
-  return each_past(DUE, most, function(row)
-    jobs.leave(row)
-    row.state = ENQUEUED
-    jobs.enter(row)
-  end)
+local function promote(row)
+  index.remove(row)
+  row.state = ENQUEUED
+  index.add(row)
 end
 
-local function rescue()
-  return each_past(HELD, REPAIR_MAX, function(row)
-    jobs.leave(row)
-    row.state, row.lapses, row.updated = ENQUEUED, row.lapses + 1, NOW
-    jobs.enter(row)
-    log.note('rescued', row)
-  end)
+local function rescue(row)
+  index.remove(row)
+  row.state, row.lapses, row.updated = ENQUEUED, row.lapses + 1, NOW
+  index.add(row)
+  events.note('rescued', row)
 end
 
-local function reopen()
-  local scopes = past(REOPEN, REPAIR_MAX)
+local function recheck_scopes()
+  local scopes = past(REOPEN)
   for _, scope in ipairs(scopes) do
     zdrop(REOPEN, scope)
-    gates.look(scope)
+    limits.recheck(scope)
     local first = call('ZRANGE', key('slots:' .. scope), 0, 0, 'WITHSCORES')
-    if first[2] then gates.reopen_at(tonumber(first[2]), scope) end
+    if first[2] then limits.recheck_at(tonumber(first[2]), scope) end
   end
   return #scopes
 end
 
--- Last, for the jobs made ready just now may have outlived their time too.
-local function retire() return each_past(TTL, REPAIR_MAX, jobs.retire) end
+local TTL = key('ttl')
 
-function repair.once()
-  return repair.promote(REPAIR_MAX) + rescue() + reopen() + retire()
+-- Jobs past their time to live come last: some may have become ready just now.
+local function once()
+  if call('EXISTS', DUE, REOPEN, TTL) == 0 then return each_past(HELD, rescue) end
+  return each_past(DUE, promote) + each_past(HELD, rescue) + recheck_scopes()
+    + each_past(TTL, index.expire)
 end
 
--- Brings all up to this instant, within bounds. Nothing is written when nothing has come due.
+-- Repairs everything up to now, within bounds. Writes nothing if nothing is due.
 function repair.all()
   local moved = false
   for _ = 1, REPAIR_PASSES_MAX do
-    local count = repair.once()
+    local count = once()
     moved = moved or count > 0
     if count < REPAIR_MAX then break end
   end
-  if moved then
-    groups.open_up()
-    lines.open_up()
-  end
-  return moved
+  if not moved then return end
+  groups.refresh_all()
+  lines.refresh_all()
 end

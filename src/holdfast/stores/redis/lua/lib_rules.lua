@@ -1,15 +1,13 @@
--- Rules: `lifecycle.refusal`, `settle`, `apply` and `why`, word for word. The state machine of the
--- behaviour suite holds these to those.
+-- Rules: a port of `refusal`, `settle`, `apply` and `why` of core/lifecycle.py. The state machine
+-- of the behaviour suite compares both. The codes of states and reasons come from rows.py.
 
-local REASONS = {'MAX_ATTEMPTS', 'LEASE_EXPIRED', 'PERMANENT', 'TIMEOUT', 'DECODE', 'UNKNOWN_TYPE',
-  'EXPIRED', 'PARENT_FAILED'}
-local MAX_ATTEMPTS = 1
+local REASONS = REASON_NAMES
 
 function rules.token(row)
   return row.nonce ~= '' and row.nonce .. '.' .. whole(tonumber(row.seq))
 end
 
--- Whether a token, of which these are the parts, is that of the row's lease.
+-- Whether these are the parts of the token of the row's lease.
 local function fits(row, seq, nonce)
   return row.nonce ~= '' and row.nonce == nonce and row.seq == seq
 end
@@ -23,7 +21,7 @@ local function lapse_refusal(row, seq, nonce)
   return not (still and not nonce) and 'INVALID_LEASE_TOKEN' or nil
 end
 
--- Why an act on a job is refused, in the order of P3; nil when it may go on.
+-- Why an act on a job is refused, in the order of P3; nil if it is allowed.
 function rules.refusal(row, seq, nonce, lapsed)
   if not row then return 'JOB_NOT_FOUND' end
   if row.state == CANCELED then return 'JOB_CANCELED' end
@@ -45,7 +43,7 @@ local function settle(row, change)
   local to, reason, run_at = change.to, change.reason, nil
   if to == RETRYING and row.attempt >= row.max_attempts then
     to = FAILED
-    if reason == 0 then reason = MAX_ATTEMPTS end
+    if reason == 0 then reason = REASON_MAX_ATTEMPTS end
   end
   if to == RETRYING or to == SCHEDULED or to == ENQUEUED then
     run_at = change.run_at or NOW + change.delay
@@ -54,25 +52,25 @@ local function settle(row, change)
   return to, reason, run_at
 end
 
--- Moves the job as `settle` says; returns the event's kind and the instant it is ready.
--- The caller took it out of its place before, and puts it into the new one after.
-function rules.apply(row, change)
+-- Changes a row as `settle` decides. Returns the kind of the event and the instant at which the job
+-- is ready. The caller removes the index entries before and adds them after.
+function rules.apply(row, change, result)
   local to, reason, run_at = settle(row, change)
   if change.lapsed and row.state == PROCESSING then row.lapses = row.lapses + 1 end
   if change.miss then row.misses = row.misses + 1 end
   row.state, row.reason, row.updated = to, reason, NOW
   if change.give_back then row.attempt = row.attempt - 1 end
-  if change.error and change.error ~= '' then rows.keep(row, ERROR, change.error) end
+  if change.error and change.error ~= '' then values.keep(row, ERROR, change.error) end
   if run_at then row.run_at = run_at end
-  if not change.lapsed then row.nonce = '' end -- A lapsed one stays: its late holder shall hear.
-  if to >= ENDED then rows.keep(row, RESULT, change.result) end
+  if not change.lapsed then row.nonce = '' end -- The late holder of an expired lease is told so.
+  if to >= ENDED and (result or row.flags > 0) then values.keep(row, RESULT, result) end
   return kind_of(to, change.lapsed), run_at
 end
 
--- The note of the event: the reason and error of a failure.
+-- The note of the event: the reason and the error of a failure.
 function rules.why(row)
   if row.state == COMPLETED and row.reason == 0 then return nil end
-  local text = row.reason == 0 and row.state ~= RETRYING and '' or rows.kept(row, ERROR) or ''
+  local text = row.reason == 0 and row.state ~= RETRYING and '' or values.kept(row, ERROR) or ''
   if row.reason == 0 then return row.state == RETRYING and text ~= '' and text or nil end
   local reason = REASONS[row.reason]
   return text ~= '' and reason .. ': ' .. text or reason

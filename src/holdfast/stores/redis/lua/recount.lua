@@ -1,34 +1,33 @@
--- recount: {} -> by how many held jobs the counts of queues were off. Held jobs are counted one by
--- one; all others too where there are not too many to do so in one step.
+-- recount: {} -> by how many running jobs the counts of queues were wrong; they are right now. Up
+-- to RECOUNT_MAX jobs are all counted; in a larger shard only the running ones are.
 
 local RECOUNT_MAX = 20000
 
-local function scopes_of(row)
-  local found = {{'q', row.tenant, row.queue}, {'t', row.tenant, ''}}
-  if row.group then found[3] = {'g', row.tenant, row.group} end
-  return found
+local function zeros() return {0, 0, 0, 0, 0, 0, 0, 0, 0} end
+
+local function add(sums, kind, row, part)
+  local name = counts.name(kind, row.tenant, part)
+  local sum = sums[name] or zeros()
+  sums[name] = sum
+  sum[row.state] = sum[row.state] + 1
+  if kind == 't' and row.state < ENDED then sum[BYTES] = sum[BYTES] + row.size end
 end
 
-local function counted(seqs, sums)
+local function count(seqs, sums)
   for _, row in ipairs(rows.list(seqs)) do
-    for _, scope in ipairs(scopes_of(row)) do
-      local name = counts.name(unpack(scope))
-      local sum = sums[name] or {0, 0, 0, 0, 0, 0, 0, 0, 0}
-      sums[name] = sum
-      sum[row.state] = sum[row.state] + 1
-      if scope[1] == 't' and row.state < ENDED then sum[BYTES] = sum[BYTES] + row.size end
-    end
+    add(sums, 'q', row, row.queue)
+    add(sums, 't', row, '')
+    if row.group then add(sums, 'g', row, row.group) end
   end
 end
 
--- Sets what was counted in the records of all scopes; returns by how much those of queues were off.
-local function mend(sums, first, last)
+-- Corrects the counts of all scopes. Returns by how many running jobs those of queues were wrong.
+local function correct(sums, first, last)
   local off = 0
   for _, kind in ipairs({'t', 'q', 'g'}) do
     for _, part in ipairs(call('ZRANGE', key('scopes:' .. kind), 0, -1)) do
       local tenant, name = string.match(part, '^([^%z]*)%z(.*)$')
-      local record = counts.of(kind, tenant, name)
-      local sum = sums[kind .. '\0' .. part] or {0, 0, 0, 0, 0, 0, 0, 0, 0}
+      local record, sum = counts.of(kind, tenant, name), sums[kind .. '\0' .. part] or zeros()
       if kind == 'q' then off = off + math.abs(record[PROCESSING] - sum[PROCESSING]) end
       for state = first, last do
         if record[state] ~= sum[state] then
@@ -44,21 +43,15 @@ local function mend(sums, first, last)
   return off
 end
 
-core.insist()
+base.insist()
 local sums, off = {}, 0
-if call('HLEN', ROWS) + PACK_MAX * call('HLEN', key('loads')) <= RECOUNT_MAX then
-  counted(call('HKEYS', ROWS), sums)
-  for _, seq in ipairs(call('HKEYS', key('loads'))) do
-    local seqs = {}
-    for index, row in ipairs(packs.rows(packs.get(seq))) do seqs[index] = row.seq end
-    counted(seqs, sums)
-  end
-  off = mend(sums, WAITING, BYTES)
+if call('HLEN', ROWS) <= RECOUNT_MAX then
+  count(call('HKEYS', ROWS), sums)
+  off = correct(sums, WAITING, BYTES)
 else
-  for _, name in ipairs({'held', 'spent'}) do 
-    counted(packs.spread(call('ZRANGE', key(name), 0, -1), UNLIMITED), sums)
-  end
-  off = mend(sums, PROCESSING, PROCESSING)
+  count(call('ZRANGE', HELD, 0, -1), sums)
+  count(call('ZRANGE', SPENT, 0, -1), sums)
+  off = correct(sums, PROCESSING, PROCESSING)
 end
-core.finish()
+base.finish()
 return off

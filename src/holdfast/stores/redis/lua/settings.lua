@@ -1,13 +1,15 @@
 -- settings: {puts, page or nil, most, by or nil} -> {1, name, value, version, ...}, or {0, name,
--- version} for a put that is stale, or {2, tenant} for one that has too many: then nothing is
--- changed. A put is {name, value or nil, version, kind or nil, tenant, part}; a scope's takes effect
--- at once. A page is {from, to, limit}, of names in order. A tenant may have `most` scopes that have
--- settings, or ever had: versions outlive what they are of.
+-- version} if a put is stale, or {2, tenant} if the tenant has too many scopes with settings: then
+-- nothing changes.
+--
+-- A put is {name, value or nil, version, kind or nil, tenant, part}; with a kind it is the setting
+-- of that scope and takes effect at once. A page is {from, to, limit} of names in order. A tenant
+-- may have `most` scopes with settings, deleted ones included: versions are kept.
 
 local puts, page, most = ARGS[1], ARGS[2], ARGS[3]
-core.by = ARGS[4]
+base.by = ARGS[4]
 
--- The value, nil when it is not there, and the last version, which outlives it.
+-- The value, nil if there is none, and the last version, which is kept when the value is deleted.
 local function setting(name)
   local text = call('HGET', key('settings'), name)
   if not text then return nil, 0 end
@@ -28,15 +30,15 @@ local function put(one)
   end
   if one[4] then
     if version == 0 then call('HINCRBY', key('ruled'), scopes_field(one[5]), 1) end
-    gates.configure(one[4], one[5], one[6], one[2])
+    limits.configure(one[4], one[5], one[6], one[2])
     local name = rows.name(one[5], one[1])
-    local cursor = log.fact('configured', one[5], one[1], '', '', 0, 0, nil, one[2] or '',
-      log.tails({name})[1])
-    log.tail(name, cursor)
+    local cursor = events.add('configured', one[5], one[1], '', '', 0, 0, nil, one[2] or '',
+      events.tails({name})[1])
+    events.set_tail(name, cursor)
   end
 end
 
--- Why the puts are refused, all of them; nil when they are not.
+-- Why all puts are refused; nil if they are not.
 local function refusal()
   local new, seen = {}, {}
   for _, one in ipairs(puts) do
@@ -57,9 +59,9 @@ end
 if #puts > 0 then
   local refused = refusal()
   if refused then return refused end
-  core.insist()
+  base.insist()
   for _, one in ipairs(puts) do put(one) end
-  core.finish()
+  base.finish()
 end
 
 local names, answer = {}, {1}

@@ -1,0 +1,136 @@
+"""Limits: every loop, page, batch, payload and buffer is bounded by a constant of this file."""
+
+from __future__ import annotations
+
+from holdfast.core.errors import InvalidInput
+
+# Names, in characters.
+TENANT_MAX = 128
+QUEUE_MAX = 128
+TYPE_MAX = 128
+ID_MAX = 128
+KEY_MAX = 512
+GROUP_MAX = 256
+TAG_MAX = 64
+TAGS_MAX = 16
+WORKER_MAX = 128
+NAME_MAX = 768
+"""Names of settings and holds. The name of a slot contains its tenant, its group and its id."""
+REASON_MAX = 256
+"""Reason and author of an operator's action."""
+NAME_BYTES_MAX = 2600
+"""Bytes of one name in UTF-8, and of an idempotency key with its tenant, queue and type. An index
+row of PostgreSQL holds at most 2,704 bytes.
+"""
+TOKEN_MAX = 256
+"""Length of a lease token: the nonce of the claim, a dot, and the sequence of the job."""
+NONCE_MAX = 128
+
+# Bodies, in bytes unless stated otherwise.
+PAYLOAD_MAX = 256 * 1024
+RESULT_MAX = 64 * 1024
+ERROR_CHARS_MAX = 8 * 1024
+"""Longer error texts are cut; head and tail are kept. A long error must not fail an ack."""
+PROGRESS_CHARS_MAX = 1024
+JSON_DEPTH_MAX = 128
+"""Nesting levels of a JSON payload or result: JSON parsers of other languages accept at least
+these.
+"""
+SETTING_MAX = 64 * 1024
+NOTE_MAX = 2048
+"""The note of a hold, such as a worker's description of itself or the purpose of a slot."""
+
+# Numbers of a job.
+PRIORITY_MIN = -(2**31)
+PRIORITY_MAX = 2**31
+ATTEMPTS_MAX = 1000
+DELAYS_MAX = 100
+"""Entries of a retry policy of kind `list`."""
+DELAY_S_MAX = 100 * 366 * 24 * 3600.0
+LEASE_S_MAX = 7 * 24 * 3600.0
+HOLD_S_MAX = 31 * 24 * 3600.0
+"""Longest duration of a hold that is not renewed."""
+PRESENCE_S_MAX = 600.0
+"""How long a worker counts as present without renewing its hold."""
+CLAIM_REPEAT_S = 60.0
+"""How long a repeated claim is recognised by its nonce, so that it leases no further jobs."""
+INSTANT_MAX = 7_258_118_400_000_000
+"""Microseconds: the beginning of the year 2200. Every store counts exactly up to 2**53."""
+VERSION_MAX = 2**31 - 1
+"""Schema version of a job type."""
+
+# Settings of a scope.
+RUNNING_CAP_MAX = 1_000_000
+QUEUED_CAP_MAX = 10**12
+WEIGHT_MAX = 1000
+EXCLUDE_MAX = 1000
+"""Groups that one claim may exclude."""
+AHEAD_MAX = 10_000
+"""Up to how many jobs ahead `explain` counts."""
+HOLDERS_MAX = 20
+"""How many jobs or slots that use up a limit `explain` names."""
+
+# What one tenant may have.
+QUEUES_MAX = 100_000
+"""Queues with jobs."""
+GROUPS_MAX = 100_000
+"""Groups with jobs."""
+SETTINGS_MAX = 10_000
+"""Scopes that have settings, or ever had them."""
+SLOTS_MAX = 100_000
+"""Held slots."""
+PRESENCES_MAX = 1000
+"""Workers that are present with a token of the tenant."""
+
+# Job types.
+TYPES_MAX = 1000
+"""Published job types of a store. Apps run without publishing more."""
+
+# One call.
+BATCH_MAX = 1000
+"""Items of one call of enqueue, extend, ack, cancel, settings or hold."""
+CLAIM_MAX = 1000
+PAGE_MAX = 1000
+CHANGE_MAX = 1000
+EXPIRED_MAX = 1000
+PRUNE_MAX = 5000
+SELECT_MAX = 100
+"""Values of one field of a selection (ids may be BATCH_MAX)."""
+WAIT_S_MAX = 60.0
+QUICK_READ_S = 0.05
+"""A page that takes longer to read is queued with other slow searches (SQLite)."""
+READ_S_MAX = 5.0
+"""A search that takes longer is refused (SQLite)."""
+SEARCHES_MAX = 4
+"""Slow searches of one tenant that may wait or run at the same time (SQLite)."""
+WORKERS_MAX = 5000
+"""Workers that one listing of present workers reads."""
+LOAD_MAX = 20_000
+"""Queues, and groups with limits, that one call of `load` counts. The answer says if there are
+more.
+"""
+SCOPES_MAX = 20_000
+"""Scopes with settings that one call of `load` reads. It ignores any further ones."""
+
+# Repair at claim time: due jobs and expired leases are made ready before the claim selects.
+REPAIR_MAX = 200
+REPAIR_PASSES_MAX = 10
+
+# The worker.
+CONCURRENCY_MAX = 10_000
+PREFETCH_MAX = 1000
+ACKS_PENDING_MAX = 10_000
+"""Outcomes that wait for the store. Above this number the worker stops claiming."""
+MISSES_MAX = 10
+"""Releases for an unknown type or codec before the job becomes a dead letter."""
+PROCESSES_MAX = 256
+LOOKED_TENANTS_MAX = 100
+"""Tenants whose jobs a worker checks for cancels in one round between heartbeats."""
+STRANGERS_MAX = 1000
+"""Unknown types and codecs that a worker logs. Bounded, because the names come from outside."""
+
+
+def within(what: str, size: int, most: int) -> None:
+    """Refuses a batch, page or step larger than its limit, before anything is done."""
+    if not 0 <= size <= most:
+        raise InvalidInput(field=what, why=f"is {size}, must be 0 to {most}")

@@ -1,0 +1,385 @@
+"""Limits, rates and pauses of the three scopes (tenant, queue, group): stored data, pure rules.
+
+The settings of a scope are one stored setting (`Scope.name`), changed by compare-and-set like every
+setting. Stores read them inside the step that claims. A group's own settings override the defaults
+that its queue has for groups, field by field.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+
+import msgspec
+
+from holdfast.core.bounds import (
+    GROUP_MAX,
+    QUEUE_MAX,
+    QUEUED_CAP_MAX,
+    REASON_MAX,
+    RUNNING_CAP_MAX,
+    TENANT_MAX,
+    WEIGHT_MAX,
+)
+from holdfast.core.check import check_name, check_whole
+from holdfast.core.clock import SECOND, Micros
+from holdfast.core.errors import InvalidInput, did_you_mean
+
+PREFIX = "scope/"
+"""Prefix of the settings of scopes."""
+SLOTS = "slot/"
+"""Prefix of the holds that are slots."""
+
+
+LINES_PER_CLAIM = 8
+"""The least number of waiting lines that share one claim, if it is for that many jobs."""
+
+
+class ScopeKind(StrEnum):
+    TENANT = "tenant"
+    QUEUE = "queue"
+    GROUP = "group"
+
+
+class Scope(msgspec.Struct, frozen=True, order=True):
+    """A tenant, or a queue or a group of it."""
+
+    tenant: str
+    kind: ScopeKind = ScopeKind.TENANT
+    part: str = ""
+    """The name of the queue or the group."""
+
+    @property
+    def name(self) -> str:
+        """The name of its settings. Lengths in it keep names with slashes distinct."""
+        return f"{PREFIX}{self.kind.value}/{len(self.tenant)}:{self.tenant}/{self.part}"
+
+    def slot(self, id: str) -> str:
+        """The name of the hold for one of its slots."""
+        return f"{self.slots}{id}"
+
+    @property
+    def slots(self) -> str:
+        """The prefix of the holds for its slots."""
+        part = f"{len(self.part)}:{self.part}/"
+        return f"{SLOTS}{self.kind.value}/{len(self.tenant)}:{self.tenant}/{part}"
+
+    def checked(self) -> Scope:
+        check_name("tenant", self.tenant, TENANT_MAX)
+        if self.kind is ScopeKind.TENANT and self.part:
+            raise InvalidInput(field="scope", why=f"a tenant has no part, got {self.part!r}")
+        if self.kind is ScopeKind.QUEUE:
+            check_name("queue", self.part, QUEUE_MAX)
+        elif self.kind is ScopeKind.GROUP:
+            check_name("group", self.part, GROUP_MAX)
+        return self
+
+
+_NAMED = re.compile(r"(tenant|queue|group)/([0-9]+):")
+
+
+def scope_of(name: str) -> Scope | None:
+    """The scope whose settings have this name; None if it is another name."""
+    found = _parse(name, PREFIX)
+    if found is not None and found.name != name:
+        raise _no_scope(name)
+    return None if found is None else found.checked()
+
+
+def slot_scope_of(name: str) -> Scope | None:
+    """The scope of the slot with this name; None if the hold is not a slot."""
+    found = _parse(name, SLOTS)
+    if found is None:
+        return None
+    length, _, rest = found.part.partition(":")
+    if not length.isdecimal():
+        raise _no_scope(name)
+    scope = msgspec.structs.replace(found, part=rest[: int(length)])
+    if not name.startswith(scope.slots):
+        raise _no_scope(name)
+    if name == scope.slots:
+        raise InvalidInput(field="slot", why="must not be empty")
+    return scope.checked()
+
+
+def _parse(name: str, prefix: str) -> Scope | None:
+    if not name.startswith(prefix):
+        return None
+    head = _NAMED.match(name, len(prefix))
+    if head is None:
+        raise _no_scope(name)
+    end = head.end() + int(head[2])
+    return Scope(name[head.end() : end], ScopeKind(head[1]), name[end + 1 :])
+
+
+def _no_scope(name: str) -> InvalidInput:
+    return InvalidInput(field="scope", why=f"there is no scope {name!r}: tenant, queue or group")
+
+
+class Rate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How many jobs may start in a time, and how many of them at once (`burst`)."""
+
+    count: int
+    per_us: Micros
+    burst: int
+
+    @property
+    def price_us(self) -> Micros:
+        """The time between two tokens, rounded up, so that a start is never early."""
+        return -(-self.per_us // self.count)
+
+    @property
+    def words(self) -> str:
+        """The rate as text, `100/s`, with the burst if that differs."""
+        unit = next((unit for unit, per_us in _UNITS.items() if per_us == self.per_us), "?")
+        burst = "" if self.burst == self.count else f" burst {self.burst}"
+        return f"{self.count}/{unit}{burst}"
+
+    def checked(self, field: str = "rate") -> Rate:
+        """Returns itself. Raises InvalidInput, which names the field, if it is out of bounds."""
+        check_whole(field, self.count, 1, RUNNING_CAP_MAX)
+        check_whole(f"{field}.burst", self.burst, 1, RUNNING_CAP_MAX)
+        if self.per_us not in _UNITS.values():
+            raise InvalidInput(field=field, why=f"is per {self.per_us} us, must be per s, m, h, d")
+        return self
+
+
+_RATE = re.compile(r"\s*([0-9]{1,18})\s*/\s*([a-z]+)\s*")
+SHOWN_MAX = 50
+"""How many characters of an invalid value an error shows."""
+_UNITS = {"s": SECOND, "m": 60 * SECOND, "h": 3600 * SECOND, "d": 24 * 3600 * SECOND}
+
+
+def rate(text: object, burst: int | None = None) -> Rate:
+    """`100/s`, `60/m`, `1000/h`, `5/d`; the burst is the count unless given."""
+    found = _RATE.fullmatch(text) if isinstance(text, str) else None
+    if found is None or found[2] not in _UNITS:
+        why = f"is {repr(text)[:SHOWN_MAX]}, must be a number and a unit: 100/s, 60/m"
+        raise InvalidInput(field="rate", why=why)
+    count = check_whole("rate", int(found[1]), 1, RUNNING_CAP_MAX)
+    whole = check_whole("burst", count if burst is None else burst, 1, RUNNING_CAP_MAX)
+    return Rate(count, _UNITS[found[2]], whole)
+
+
+class Bucket(msgspec.Struct, frozen=True):
+    """A token bucket, stored as the instant at which it is full again: no drift, no fractions."""
+
+    full_at: Micros = 0
+
+    def tokens(self, rate: Rate, now: Micros) -> int:
+        """How many jobs may start now."""
+        missing = max(0, self.full_at - now)
+        return rate.burst - -(-missing // rate.price_us)
+
+    def take(self, rate: Rate, number: int, now: Micros) -> Bucket:
+        """The bucket after taking tokens."""
+        return Bucket(max(self.full_at, now) + number * rate.price_us)
+
+    def bounded(self, rate: Rate, now: Micros) -> Bucket:
+        """The bucket under a new rate; at most empty, so that a raised rate applies from now."""
+        return Bucket(min(self.full_at, now + rate.burst * rate.price_us))
+
+    def next_at(self, rate: Rate, now: Micros) -> Micros:
+        """When the next token is available; never early."""
+        if self.tokens(rate, now) > 0:
+            return now
+        return self.full_at - (rate.burst - 1) * rate.price_us
+
+
+def rounds(room: int, weights: list[int]) -> int:
+    """How many times its weight a line may take in one turn of a claim, given the size of the claim
+    and the number of waiting lines.
+
+    The claim is shared evenly if all lines fit. If more lines wait than fit, one turn still takes
+    an eighth of the claim: every turn costs writes, and a large claim can be fair with fewer than a
+    hundred of them. A claim for a few jobs takes one at a time.
+    """
+    total = sum(weights)
+    return max(1, room // total, room * len(weights) // (total * LINES_PER_CLAIM))
+
+
+class Pause(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A pause: its reason and its author."""
+
+    reason: str
+    author: str
+    platform: bool = False
+    """Whether the platform paused the scope, so that the tenant cannot resume it."""
+
+
+class Ceiling(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """How high the platform lets a tenant set the limits of a scope. None: no ceiling.
+
+    Stores do not use it; see `ceiling.py`.
+    """
+
+    max_running: int | None = None
+    rate: Rate | None = None
+
+
+class GroupRules(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """The limits that a queue sets for its groups."""
+
+    max_running: int | None = None
+    rate: Rate | None = None
+    ordered: bool | None = None
+
+
+class ScopeSettings(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """The settings of a scope. None: no limit."""
+
+    max_running: int | None = None
+    rate: Rate | None = None
+    paused: Pause | None = None
+    slots_count: bool = False
+    """Count held slots against `max_running`."""
+    weight: int = 1
+    """Tenants only: its share when tenants take turns."""
+    max_queued: int | None = None
+    """Tenants only: maximum jobs that have not ended."""
+    max_bytes: int | None = None
+    """Tenants only: maximum bytes of their payloads."""
+    ordered: bool | None = None
+    """Groups only: run jobs one at a time, in the order of their first enqueue."""
+    groups: GroupRules | None = None
+    """Queues only: defaults for the groups of the queue."""
+    ceiling: Ceiling | None = None
+    """Set by the platform: the highest values of the other limits."""
+
+    def checked(self, kind: ScopeKind) -> ScopeSettings:
+        """Returns itself. Raises InvalidInput, which names the wrong field."""
+        for field, most in _CAPS:
+            value = getattr(self, field)
+            if value is not None:
+                check_whole(field, value, 1, most)
+        if self.rate is not None:
+            self.rate.checked()
+        for part, rules in (("groups", self.groups), ("ceiling", self.ceiling)):
+            if rules is not None and rules.max_running is not None:
+                check_whole(f"{part}.max_running", rules.max_running, 1, RUNNING_CAP_MAX)
+            if rules is not None and rules.rate is not None:
+                rules.rate.checked(f"{part}.rate")
+        if self.paused is not None:
+            check_name("reason", self.paused.reason, REASON_MAX)
+            check_name("author", self.paused.author, REASON_MAX)
+        for field, owner in _OWNERS.items():
+            if getattr(self, field) != getattr(NO_SETTINGS, field) and kind is not owner:
+                raise InvalidInput(
+                    field=field, why=f"is a setting of a {owner.value}, not a {kind.value}"
+                )
+        return self
+
+
+_CAPS = (
+    ("max_running", RUNNING_CAP_MAX),
+    ("weight", WEIGHT_MAX),
+    ("max_queued", QUEUED_CAP_MAX),
+    ("max_bytes", QUEUED_CAP_MAX),
+)
+_OWNERS = {
+    "weight": ScopeKind.TENANT,
+    "max_queued": ScopeKind.TENANT,
+    "max_bytes": ScopeKind.TENANT,
+    "ordered": ScopeKind.GROUP,
+    "groups": ScopeKind.QUEUE,
+}
+NO_SETTINGS = ScopeSettings()
+NO_RULES = GroupRules()
+
+_UNKNOWN = re.compile("unknown field `(.*?)`")
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(ScopeSettings)
+
+
+def encode(settings: ScopeSettings) -> bytes:
+    """The settings in their stored form."""
+    return _encoder.encode(settings)
+
+
+def decode(name: str, value: bytes) -> ScopeSettings:
+    """Decodes stored settings and checks them. Raises InvalidInput, which names the wrong field."""
+    scope = scope_of(name)
+    if scope is None:
+        raise InvalidInput(field="scope", why=f"{name!r} is not the name of a scope")
+    try:
+        settings = _decoder.decode(value)
+    except msgspec.MsgspecError as error:
+        unknown = _UNKNOWN.search(str(error))
+        hint = did_you_mean(unknown[1], ScopeSettings.__struct_fields__) if unknown else ""
+        raise InvalidInput(field=name, why=f"{error}{hint}") from None
+    return settings.checked(scope.kind)
+
+
+class GroupSettings(msgspec.Struct, frozen=True):
+    """The effective settings of a group: its own, and the defaults of its queue."""
+
+    max_running: int | None
+    rate: Rate | None
+    ordered: bool
+    paused: Pause | None
+    slots_count: bool
+
+    @property
+    def open(self) -> bool:
+        """Whether no limit, rate, order or pause applies."""
+        return self.max_running is None and self.rate is None and self.paused is None
+
+
+def group_settings(own: ScopeSettings, queue: ScopeSettings) -> GroupSettings:
+    """Combines the group's own settings with its queue's defaults. An ordered group runs one at a
+    time.
+    """
+    default = queue.groups or NO_RULES
+    ordered = own.ordered if own.ordered is not None else bool(default.ordered)
+    most = own.max_running if own.max_running is not None else default.max_running
+    return GroupSettings(
+        max_running=1 if ordered else most,
+        rate=own.rate if own.rate is not None else default.rate,
+        ordered=ordered,
+        paused=own.paused,
+        slots_count=own.slots_count,
+    )
+
+
+class BlockerKind(StrEnum):
+    """What can keep a job from running now."""
+
+    ENDED = "ended"
+    RUNNING = "running"
+    SCHEDULE = "schedule"
+    EXPIRED = "expired"
+    PAUSE = "pause"
+    LIMIT = "limit"
+    RATE = "rate"
+    ORDER = "order"
+    TURN = "turn"
+    """The job is ready, but others are ahead of it."""
+    NO_WORKER = "no_worker"
+
+
+class Blocker(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that blocks a job now, with a text that describes it."""
+
+    kind: BlockerKind
+    words: str
+    scope: Scope | None = None
+    until: Micros | None = None
+    """When it ends by itself, if that is known."""
+    holders: tuple[str, ...] = ()
+    """The ids of the jobs or slots that block it."""
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a job does not run now. Without blockers it can be claimed at once."""
+
+    gates: tuple[Blocker, ...]
+    ahead: int | None = None
+    """Ready jobs ahead of it in its line, at most AHEAD_MAX; None if it is not ready."""
+    tenants: int | None = None
+    """Tenants that take turns in its queue, its own included."""

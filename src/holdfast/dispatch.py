@@ -1,0 +1,301 @@
+"""The dispatcher in front of every store: checks the arguments of each call and can measure it.
+
+`stores.open_store` and `App` put a dispatcher in front of every store. So a store contains only its
+own work, and its arguments are always within `core/bounds.py`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Protocol, TypeVar, cast
+
+import msgspec
+
+from holdfast.arguments import (
+    DELAY_MAX,
+    PART_MAX,
+    check_change,
+    check_claim,
+    check_cursor,
+    check_find,
+    check_prefix,
+    check_ref,
+    check_take,
+    check_tenant,
+    check_watch,
+)
+from holdfast.core.bounds import BATCH_MAX, EXPIRED_MAX, NAME_MAX, PAGE_MAX, PRUNE_MAX, within
+from holdfast.core.check import check_name, check_seconds, check_whole
+from holdfast.core.clock import Micros
+from holdfast.core.errors import StoreUnsupported
+from holdfast.core.job import By, Lease, NewJob
+from holdfast.core.lifecycle import Transition
+from holdfast.core.scope import Explanation, ScopeKind
+from holdfast.store import (
+    Acked,
+    Canceled,
+    Capabilities,
+    Change,
+    Changed,
+    Claim,
+    Enqueued,
+    EventPage,
+    Extended,
+    Extension,
+    Find,
+    Hold,
+    Lapsed,
+    Page,
+    Pruned,
+    Put,
+    Ref,
+    Setting,
+    Store,
+    Take,
+    Tally,
+    Watch,
+)
+
+T = TypeVar("T")
+
+
+class StoreCall(msgspec.Struct, frozen=True, gc=False):
+    """One call that reached the store, after its end."""
+
+    verb: str
+    items: int
+    """The size of the batch of the call, or the number of results of a call that reads."""
+    seconds: float
+    error: type[BaseException] | None = None
+    """The error that it raised. Refused items have their own answers and are not errors here."""
+
+
+Observer = Callable[[StoreCall], None]
+"""Called after each call, in the task of the caller. It must be fast and must not raise."""
+
+
+class TransactionalStore(Protocol):
+    """The additional method of a store with the capability `transactional_enqueue`."""
+
+    async def enqueue_using(self, connection: Any, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        """Enqueues on the caller's connection, in its transaction. Does not await if the connection
+        is a blocking one.
+        """
+
+
+class Dispatcher:
+    """A store with checked arguments. `inner` is the store itself, for tests and its doctor."""
+
+    def __init__(self, inner: Store, observe: Observer | None = None) -> None:
+        self.inner = inner
+        self.observe = observe
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """The current capabilities; some are known only after the store is opened."""
+        return self.inner.capabilities
+
+    # -- life ------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        await self._call("open", 1, self.inner.open())
+
+    async def close(self) -> None:
+        await self._call("close", 1, self.inner.close())
+
+    async def migrate(self) -> int:
+        return await self._call("migrate", 1, self.inner.migrate())
+
+    # -- enqueue to ack --------------------------------------------------------------------------
+
+    async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        within("jobs", len(jobs), BATCH_MAX)
+        return await self._call("enqueue", len(jobs), self.inner.enqueue(jobs))
+
+    async def enqueue_using(self, connection: Any, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        """Enqueues in the caller's transaction, if the store supports it."""
+        if not self.capabilities.transactional_enqueue:
+            feature = "enqueue in the caller's transaction"
+            raise StoreUnsupported(store=name_of(self), feature=feature)
+        within("jobs", len(jobs), BATCH_MAX)
+        call = cast(TransactionalStore, self.inner).enqueue_using(connection, jobs)
+        return await self._call("enqueue_using", len(jobs), call)
+
+    async def claim(self, claim: Claim) -> list[Lease]:
+        check_claim(claim)
+        return await self._call("claim", None, self.inner.claim(claim))
+
+    async def extend(self, extensions: Sequence[Extension]) -> list[Extended]:
+        within("extensions", len(extensions), BATCH_MAX)
+        return await self._call("extend", len(extensions), self.inner.extend(extensions))
+
+    async def ack(self, transitions: Sequence[Transition]) -> list[Acked]:
+        within("transitions", len(transitions), BATCH_MAX)
+        return await self._call("ack", len(transitions), self.inner.ack(transitions))
+
+    # -- cancel and change -----------------------------------------------------------------------
+
+    async def cancel(self, refs: Sequence[Ref], *, by: By | None = None) -> list[Canceled]:
+        within("refs", len(refs), BATCH_MAX)
+        for ref in refs:
+            check_ref(ref)
+        _check_by(by)
+        return await self._call("cancel", len(refs), self.inner.cancel(refs, by=by))
+
+    async def change(self, change: Change) -> Changed:
+        check_change(change)
+        return await self._call("change", None, self.inner.change(change))
+
+    # -- upkeep ----------------------------------------------------------------------------------
+
+    async def expired(self, limit: int) -> list[Lapsed]:
+        within("limit", limit, EXPIRED_MAX)
+        return await self._call("expired", None, self.inner.expired(limit))
+
+    async def prune(self, limit: int, events_keep_us: Micros) -> Pruned:
+        within("limit", limit, PRUNE_MAX)
+        check_whole("events_keep_us", events_keep_us, 0, DELAY_MAX)
+        return await self._call("prune", None, self.inner.prune(limit, events_keep_us))
+
+    # -- find, count, explain, events ------------------------------------------------------------
+
+    async def find(self, find: Find) -> Page:
+        check_find(find)
+        return await self._call("find", None, self.inner.find(find))
+
+    async def count(
+        self,
+        tenant: str | None,
+        *,
+        by: ScopeKind = ScopeKind.QUEUE,
+        part: str | None = None,
+        after: tuple[str, str] | None = None,
+        limit: int = PAGE_MAX,
+        recount: bool = False,
+    ) -> list[Tally]:
+        within("limit", limit, PAGE_MAX)
+        check_tenant(tenant)
+        for field, name in (("part", part), *(("after", one) for one in after or ())):
+            if name:
+                check_name(field, name, PART_MAX)
+        call = self.inner.count(tenant, by=by, part=part, after=after, limit=limit, recount=recount)
+        return await self._call("count", None, call)
+
+    async def explain(self, ref: Ref) -> Explanation:
+        check_ref(ref)
+        return await self._call("explain", 1, self.inner.explain(ref))
+
+    async def events(
+        self, tenant: str | None, after: int, limit: int, job_id: str | None = None
+    ) -> EventPage:
+        within("limit", limit, PAGE_MAX)
+        check_tenant(tenant)
+        check_cursor("after", after, -1)
+        if job_id is not None:
+            check_name("job_id", job_id, NAME_MAX)
+        return await self._call("events", None, self.inner.events(tenant, after, limit, job_id))
+
+    # -- settings and holds ----------------------------------------------------------------------
+
+    async def settings(
+        self,
+        puts: Sequence[Put] = (),
+        *,
+        under: str | None = None,
+        after: str = "",
+        limit: int = PAGE_MAX,
+        by: By | None = None,
+    ) -> list[Setting]:
+        within("puts", len(puts), BATCH_MAX)
+        _check_page(under, after, limit)
+        for put in puts:
+            put.checked()
+        _check_by(by)
+        call = self.inner.settings(puts, under=under, after=after, limit=limit, by=by)
+        return await self._call("settings", len(puts) or None, call)
+
+    async def hold(
+        self,
+        takes: Sequence[Take] = (),
+        *,
+        under: str | None = None,
+        after: str = "",
+        limit: int = PAGE_MAX,
+    ) -> list[Hold]:
+        within("takes", len(takes), BATCH_MAX)
+        _check_page(under, after, limit)
+        for take in takes:
+            check_take(take)
+        call = self.inner.hold(takes, under=under, after=after, limit=limit)
+        return await self._call("hold", len(takes) or None, call)
+
+    # -- wait ------------------------------------------------------------------------------------
+
+    async def wait(self, watch: Watch, timeout_s: float) -> None:
+        check_watch(watch)
+        check_seconds("timeout_s", timeout_s, float("-inf"), float("inf"))
+        await self._call("wait", 1, self.inner.wait(watch, timeout_s))
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _call(
+        self, verb: str, items: int | None, call: Coroutine[Any, Any, T]
+    ) -> Coroutine[Any, Any, T]:
+        """The plain call if there is no observer, so that measuring costs nothing then."""
+        observe = self.observe
+        return call if observe is None else _measured(observe, verb, items, call)
+
+
+async def _measured(
+    observe: Observer, verb: str, items: int | None, call: Coroutine[Any, Any, T]
+) -> T:
+    started = time.perf_counter()
+    try:
+        answer = await call
+    except BaseException as error:
+        observe(StoreCall(verb, items or 0, time.perf_counter() - started, type(error)))
+        raise
+    seconds = time.perf_counter() - started
+    observe(StoreCall(verb, _found(answer) if items is None else items, seconds))
+    return answer
+
+
+def _found(answer: object) -> int:
+    match answer:
+        case Page(jobs=found) | EventPage(events=found) | Changed(done=found):
+            return len(found)
+        case Pruned(jobs=jobs, events=events):
+            return jobs + events
+        case list():
+            return len(answer)
+    return 1
+
+
+def _check_page(under: str | None, after: str, limit: int) -> None:
+    within("limit", limit, PAGE_MAX)
+    check_prefix("under", under)
+    check_prefix("after", after)
+
+
+def _check_by(by: By | None) -> None:
+    if by is not None:
+        by.checked()
+
+
+# -- for those who are handed a store --------------------------------------------------------------
+
+
+def dispatched(store: Store) -> Dispatcher:
+    """The store with a dispatcher: the existing one, or a new one."""
+    return store if isinstance(store, Dispatcher) else Dispatcher(store)
+
+
+def inner_of(store: Store) -> Store:
+    """The store itself, without its dispatcher."""
+    return store.inner if isinstance(store, Dispatcher) else store
+
+
+def name_of(store: Store) -> str:
+    """The name of the store in error messages."""
+    return type(inner_of(store)).__name__

@@ -1,0 +1,233 @@
+"""What a caller of the store's verbs may name and do.
+
+Each value of these calls names a tenant. A caller of one tenant may name no other; if no tenant is
+named, its own is used. `dispatch.py` checks the arguments of a call. Only the items of a batch are
+checked here (`arguments.py` has the rules), because they come from outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.arguments import check_extension, check_job, check_transition
+from holdfast.core.bounds import PAGE_MAX, REASON_MAX
+from holdfast.core.codec import JSON, OBJECT, json_fault
+from holdfast.core.errors import InvalidInput, PayloadTooLarge
+from holdfast.core.job import By, NewJob, again
+from holdfast.core.lifecycle import Transition, clip
+from holdfast.core.scope import PREFIX, SLOTS, Scope, ScopeKind, scope_of, slot_scope_of
+from holdfast.service.call import Call
+from holdfast.service.rights import Forbidden, Right
+from holdfast.store import Claim, Extension, Find, Put, Ref, Selection
+
+TRUSTED_CODECS = frozenset({"pickle"})
+"""Codecs whose decoding runs code: accepted only from an admin of every tenant."""
+
+
+def need(call: Call, right: Right) -> None:
+    if right not in call.caller.rights:
+        raise Forbidden(why=f"this token has no right to {right}")
+
+
+# -- tenants ---------------------------------------------------------------------------------------
+
+
+def own(call: Call, tenant: str) -> str:
+    """The tenant. Raises Forbidden if the caller may not name it."""
+    if call.tenant_name is not None and tenant != call.tenant_name:
+        raise Forbidden(why="this token is for another tenant")
+    return tenant
+
+
+def one(call: Call, tenant: str | None) -> str | None:
+    """None: every tenant, or the caller's own."""
+    return call.tenant_name if tenant is None else own(call, tenant)
+
+
+def several(call: Call, tenants: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    if tenants is None:
+        return None if call.tenant_name is None else (call.tenant_name,)
+    return tuple(own(call, tenant) for tenant in tenants)
+
+
+def ref(call: Call, one: Ref) -> Ref:
+    own(call, one.tenant)
+    return one
+
+
+# -- names of settings and slots -------------------------------------------------------------------
+
+
+def _scoped(call: Call, scope: Scope) -> None:
+    own(call, scope.tenant)
+    call.caller.check_scope(scope)
+
+
+def counted(call: Call, by: ScopeKind) -> None:
+    """Refuses counts of tenants and groups, which span queues, to a token for some queues."""
+    if by is not ScopeKind.QUEUE and call.caller.queues is not None:
+        raise Forbidden(why="this token is for some queues and may count only those")
+
+
+def seen_setting(call: Call, name: str) -> bool:
+    """Whether the caller may see this setting in a list."""
+    scope = scope_of(name)
+    return scope is None or call.caller.may_look(scope)
+
+
+def seen_hold(call: Call, name: str) -> bool:
+    """Whether the caller may see this hold in a list."""
+    scope = slot_scope_of(name)
+    return scope is None or call.caller.may_scope(scope)
+
+
+def put(call: Call, one: Put) -> Put:
+    """The put, if its scope is one of the caller's. Other settings are for admins only."""
+    scope = scope_of(one.checked().name)
+    if scope is not None:
+        _scoped(call, scope)
+    elif call.tenant_name is not None:
+        raise Forbidden(why="this token may change only settings of its own tenant")
+    else:
+        need(call, Right.ADMIN)
+    return one
+
+
+def settings_under(call: Call, under: str) -> str:
+    """The prefix. Raises Forbidden if the caller may not list it."""
+    if call.tenant_name is not None:
+        _inside(under, PREFIX, call.tenant_name)
+    elif not under.startswith(PREFIX):
+        need(call, Right.ADMIN)
+    return under
+
+
+def signed(call: Call, by: By | None) -> By | None:
+    """The author as given. For a token of one tenant its name is added."""
+    if by is None:
+        return None
+    by = by.checked()
+    if call.tenant_name is None:
+        return by
+    return By(f"{by.author} ({call.caller.name})"[:REASON_MAX], by.reason)
+
+
+def slot(call: Call, name: str) -> bool:
+    """Whether this is the name of a slot. Raises Forbidden if it belongs to another tenant."""
+    scope = slot_scope_of(name)
+    if scope is not None:
+        _scoped(call, scope)
+    return scope is not None
+
+
+def slots_under(under: str, tenant: str) -> str:
+    return _inside(under, SLOTS, tenant)
+
+
+def _inside(under: str, prefix: str, tenant: str) -> str:
+    """Includes the length of the tenant's name, so that `acme` is not a prefix of `acme2`."""
+    if not any(
+        under.startswith(f"{prefix}{kind.value}/{len(tenant)}:{tenant}/") for kind in ScopeKind
+    ):
+        raise Forbidden(why="this token may read only its own tenant")
+    return under
+
+
+# -- values ----------------------------------------------------------------------------------------
+
+
+def new_job(call: Call, job: NewJob) -> NewJob:
+    """The job, if this caller may enqueue it. A job that is only too large gets its own answer."""
+    own(call, job.tenant)
+    envelope = job.envelope
+    call.caller.check_queue(job.queue)
+    call.caller.check_type(envelope.type)
+    _codec(call, envelope.codec)
+    check_job(job)
+    if not isinstance(envelope.body, bytes):
+        why = f"must be bytes, not {type(envelope.body).__name__}"
+        raise InvalidInput(field="payload", why=why)
+    if envelope.codec == JSON and len(envelope.body) <= call.service.payload_max:
+        _json("payload", envelope.body)
+    return again(job)  # A client chose the id, so it must not be marked as new.
+
+
+def _json(field: str, body: bytes) -> None:
+    """Refuses JSON that could not be inserted into an answer unchanged."""
+    if (fault := json_fault(body)) is not None:
+        raise InvalidInput(field=field, why=fault)
+
+
+def _codec(call: Call, codec: str) -> None:
+    if codec == OBJECT:
+        raise InvalidInput(field="codec", why="an object cannot be sent; name a codec")
+    admin = call.caller.tenant is None and Right.ADMIN in call.caller.rights
+    if codec in TRUSTED_CODECS and not admin:  # The admin of one tenant does not have every right.
+        raise Forbidden(why=f"only an admin of every tenant may enqueue payloads in {codec}")
+
+
+def claim(call: Call, wish: Claim) -> Claim:
+    """The claim, for the caller's tenant and queues."""
+    return msgspec.structs.replace(
+        wish, tenants=several(call, wish.tenants), queues=queues(call, wish.queues)
+    )
+
+
+def queues(call: Call, asked: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    if asked is not None and not asked:
+        return asked  # An empty list is not the same as all queues.
+    found = call.caller.queues_of(asked)
+    if found is not None and not found:
+        raise Forbidden(
+            why="this token is for no queue"
+        )  # In a selection an empty list would mean all queues.
+    return found
+
+
+def extension(call: Call, one: Extension) -> Extension:
+    own(call, one.tenant)
+    return check_extension(one)
+
+
+def transition(call: Call, one: Transition, *, upkeep: bool) -> Transition:
+    """Checks the transitions of a worker. `upkeep` needs other rights and acts for all tenants."""
+    own(call, one.tenant)
+    check_transition(one)
+    if not upkeep and (one.token is None or one.lapsed):
+        raise Forbidden(why="only the upkeep, with the right admin, may ack expired leases")
+    if one.result is not None:
+        _result(one.result, call.service.config.result_max)
+    if one.error is not None and len(one.error) > len(short := clip(one.error)):
+        return msgspec.structs.replace(one, error=short)
+    return one
+
+
+def _result(result: object, most: int) -> None:
+    if not isinstance(result, bytes):
+        raise InvalidInput(field="result", why=f"must be bytes, not {type(result).__name__}")
+    if len(result) > most:
+        raise PayloadTooLarge(field="result", size=len(result), max=most)
+
+
+async def results(call: Call, changes: Sequence[Transition]) -> None:
+    """Refuses a result that is not JSON for a job in JSON. Reads the job only in that case."""
+    odd = [one for one in changes if isinstance(one.result, bytes) and json_fault(one.result)]
+    for tenant in {one.tenant for one in odd}:
+        ids = tuple({one.id for one in odd if one.tenant == tenant})
+        select = Selection(tenant=tenant, ids=ids)
+        page = await call.service.store.find(Find(select=select, limit=min(len(ids), PAGE_MAX)))
+        in_json = {job.id for job in page.jobs if job.envelope.codec == JSON}
+        for one in odd:
+            if one.tenant == tenant and one.id in in_json:
+                _json("result", one.result)
+
+
+def selection(call: Call, select: Selection) -> Selection:
+    """The selection, restricted to the caller's tenant and queues."""
+    return msgspec.structs.replace(
+        select,
+        tenant=one(call, select.tenant),
+        queues=queues(call, select.queues or None) or (),
+    )

@@ -1,0 +1,125 @@
+"""Claim: repairs first, selects and leases jobs (`claim_select.py`), then tidies up."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from functools import partial
+from time import monotonic
+from typing import Protocol, TypeVar
+
+from holdfast.core.bounds import REPAIR_MAX, REPAIR_PASSES_MAX
+from holdfast.core.errors import StoreError
+from holdfast.core.job import Lease
+from holdfast.store import Claim
+from holdfast.stores.foundationdb import claim_repair, claim_repeat
+from holdfast.stores.foundationdb.claim_select import Attempt, Mode, NotAnnounced, ask
+from holdfast.stores.foundationdb.claim_sharing import PATIENCE_S, Claimers, announce
+from holdfast.stores.foundationdb.fairness import Turns
+from holdfast.stores.foundationdb.fairness_lines import drop_empty
+from holdfast.stores.foundationdb.limits_groups import rest_line
+from holdfast.stores.foundationdb.runner import Ahead, Work
+from holdfast.stores.foundationdb.step import Step
+
+T = TypeVar("T")
+
+
+class Write(Protocol):
+    """Runs a step to its commit; `ahead` requests what each try of it will read."""
+
+    async def __call__(self, work: Work[T], ahead: Ahead | None = None) -> T: ...
+
+
+class RepairNeeded(Exception):
+    """There is something to repair before a claim selects jobs."""
+
+
+class ClaimRun:
+    """One claim of a store, until it has jobs or there are none for it."""
+
+    def __init__(self, claim: Claim, write: Write, turns: Turns, claimers: Claimers) -> None:
+        self._claim = claim
+        self._write = write
+        self._turns = turns
+        self._claimers = claimers
+
+    async def run(self) -> list[Lease]:
+        attempt = await self._wait_for_others(await self._first())
+        if attempt.empty:
+            with suppress(StoreError):  # The claim is done; the pointers can wait.
+                await self._write(partial(drop_empty, lines=list(dict.fromkeys(attempt.empty))))
+        for line in self._claimers.often_full(attempt.full, attempt.visited):
+            with suppress(StoreError):
+                await self._write(partial(rest_line, line=line))
+        return attempt.leases
+
+    async def _first(self) -> Attempt:
+        """The first attempt: after repairs, and after the store's name is known at a long line."""
+        try:
+            try:
+                return await self._attempt(Mode.ANNOUNCE, may_repair=True)
+            except RepairNeeded:
+                for _ in range(REPAIR_PASSES_MAX):
+                    if await self._write(claim_repair.repair) < REPAIR_MAX:
+                        break
+                return await self._attempt(Mode.ANNOUNCE)
+        except NotAnnounced as error:
+            line = error.line
+        began = monotonic()
+        version = await self._write(partial(announce, claimers=self._claimers, line=line))
+        self._claimers.took(monotonic() - began)
+        self._claimers.announced(line, version)
+        await asyncio.sleep(self._claimers.settle_s)
+        return await self._attempt(Mode.OWN)
+
+    async def _wait_for_others(self, attempt: Attempt) -> Attempt:
+        """Tries again while there are only jobs that others are about to take; when they do not, or
+        take too long, takes any.
+        """
+        ends = monotonic() + max(PATIENCE_S, 4 * self._claimers.settle_s)
+        mode = Mode.OWN
+        while attempt.others_left and not attempt.leases:
+            await asyncio.sleep(self._claimers.settle_s)
+            left, over = attempt.left, monotonic() >= ends
+            attempt = await self._attempt(Mode.ANY if over else mode)
+            mode = Mode.ANY if attempt.left >= left else Mode.OWN
+            if over:
+                break
+        return attempt
+
+    async def _attempt(self, mode: Mode, *, may_repair: bool = False) -> Attempt:
+        """The attempt that was committed. With `may_repair`, RepairNeeded where something has to be
+        repaired before.
+        """
+        tries: list[Attempt] = []
+
+        def ahead(step: Step) -> None:
+            if may_repair:
+                claim_repair.ask_overdue(step)
+            claim_repeat.ask(step, self._claim)
+            ask(step, self._claim, self._turns)
+
+        async def select(step: Step) -> Attempt:
+            repeated = await claim_repeat.repeated(step, self._claim)
+            if repeated is None and may_repair and await claim_repair.overdue(step):
+                raise RepairNeeded
+            for attempt in tries:
+                attempt.release()
+            attempt = Attempt(step, self._claim, self._turns, self._claimers, mode)
+            tries.append(attempt)
+            if repeated is not None:
+                attempt.leases = repeated
+                return attempt
+            await attempt.run()
+            claim_repeat.remember(step, self._claim, attempt.leases)
+            return attempt
+
+        try:
+            began = monotonic()
+            done = await self._write(select, ahead)
+            self._claimers.took(monotonic() - began)
+            done.committed()
+            return done
+        finally:
+            for attempt in tries:
+                attempt.release()

@@ -1,0 +1,93 @@
+"""Enqueue: checks ids, keys and caps, then writes the rows of new jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from holdfast.core.clock import Micros
+from holdfast.core.errors import IdConflict
+from holdfast.core.job import EventKind, NewJob
+from holdfast.store import Enqueued
+from holdfast.stores.foundationdb import limits_caps, limits_groups
+from holdfast.stores.foundationdb.idempotency import ask_holders, ask_keys, key_holder, take_key
+from holdfast.stores.foundationdb.layout import STEP_BYTES_MAX
+from holdfast.stores.foundationdb.rows import Row, new_row
+from holdfast.stores.foundationdb.step import Step
+from holdfast.stores.sql_rows import size_of
+
+ROW_BYTES = 1000
+"""What a job costs besides its payload, about."""
+
+
+def split(jobs: Sequence[NewJob]) -> Iterator[Sequence[NewJob]]:
+    """The jobs in batches that one transaction can take."""
+    start = size = 0
+    for place, job in enumerate(jobs):
+        more = ROW_BYTES + size_of(job.envelope.body)
+        if place > start and size + more > STEP_BYTES_MAX:
+            yield jobs[start:place]
+            start, size = place, 0
+        size += more
+    if jobs:
+        yield jobs[start:]
+
+
+def ask_enqueue(step: Step, jobs: Sequence[NewJob], *, trust_new: bool = True) -> None:
+    """Requests what `enqueue_jobs` reads, as far as that is known without an answer."""
+    step.settings.ask(job.tenant for job in jobs)
+    limits_caps.ask_names(step, jobs)
+    step.ask_last_seq()
+    step.ask_rows(_maybe_known(jobs, trust_new))
+    ask_keys(step, jobs)
+
+
+def _maybe_known(jobs: Sequence[NewJob], trust_new: bool) -> list[tuple[str, str]]:
+    """The names of jobs that may be there already."""
+    return [(job.tenant, job.id) for job in jobs if not (trust_new and job.fresh)]
+
+
+async def enqueue_jobs(
+    step: Step, jobs: Sequence[NewJob], *, trust_new: bool = True
+) -> list[Enqueued]:
+    """`trust_new`: ids that were made for this very call are not looked up. Not where the caller
+    may repeat the transaction.
+    """
+    await step.settings.load(job.tenant for job in jobs)
+    await step.rows(_maybe_known(jobs, trust_new))  # All at once; each is read again below.
+    await ask_holders(step, jobs)
+    limits_caps.ask_caps(step, {job.tenant for job in jobs})
+    await step.find_seqs(len(jobs))
+    answers = [await _enqueue(step, job, trust_new) for job in jobs]
+    await limits_groups.reopen_freed(step)
+    return answers
+
+
+async def _enqueue(step: Step, job: NewJob, trust_new: bool) -> Enqueued:
+    if not (trust_new and job.fresh):
+        earlier = await step.row(job.tenant, job.id)
+        if earlier is not None:
+            return _existing(job, earlier)
+    if (holder := await key_holder(step, job)) is not None:
+        return Enqueued(holder, False)
+    row = new_row(job, step.now)
+    if (over := await limits_caps.over(step, row)) is not None:
+        return Enqueued(job.id, False, over)
+    await insert(step, row, job.envelope.body, job.rules.key_us)
+    return Enqueued(job.id, True)
+
+
+def _existing(job: NewJob, row: Row) -> Enqueued:
+    """The answer for an id that is there already."""
+    if (row.type, row.queue) != (job.envelope.type, job.queue):
+        clash = IdConflict(field="id", id=job.id, type=row.type, queue=row.queue)
+        return Enqueued(job.id, False, clash)
+    return Enqueued(job.id, False)
+
+
+async def insert(step: Step, row: Row, body: bytes, key_us: Micros | None) -> None:
+    """Writes a new job."""
+    await limits_caps.count_names(step, row)
+    limits_groups.hold_back(step, row)
+    step.insert(row, body)
+    take_key(step, row, key_us)
+    step.note(EventKind.ENQUEUED, row, row.run_at if row.run_at > step.now else None)

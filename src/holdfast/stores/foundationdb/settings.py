@@ -1,0 +1,97 @@
+"""Settings: named values with compare-and-set. Those of scopes take effect at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from holdfast.core.bounds import PAGE_MAX
+from holdfast.core.errors import StaleSetting
+from holdfast.core.job import EventKind
+from holdfast.core.scope import Scope, ScopeKind, decode, scope_of
+from holdfast.store import Put, Setting
+from holdfast.stores.foundationdb import limits_caps, limits_groups
+from holdfast.stores.foundationdb.fairness_lines import wake_lines
+from holdfast.stores.foundationdb.layout import Space
+from holdfast.stores.foundationdb.limits import bound_bucket
+from holdfast.stores.foundationdb.rows import StoredSetting, pack, setting_key, setting_of
+from holdfast.stores.foundationdb.runner import Runner
+from holdfast.stores.foundationdb.step import Step
+
+
+async def put_settings(step: Step, puts: Sequence[Put]) -> list[Setting]:
+    """Applies all of them, or none."""
+    last: dict[str, int] = {}
+    for put in puts:
+        stored = await _stored(step, put.name)
+        last[put.name] = 0 if stored is None else stored.version
+        version = 0 if stored is None or stored.value is None else stored.version
+        if version != put.version:
+            raise StaleSetting(
+                field="version", name=put.name, version=version, expected=put.version
+            )
+        if scope_of(put.name) is not None and put.value is not None:
+            decode(put.name, put.value)  # Refused before anything is changed.
+    over = await limits_caps.scopes_over(step, puts)
+    if over is not None:
+        raise over
+    for put in puts:
+        last[put.name] += 1
+        await _put(step, put, last[put.name])
+    await limits_groups.regroup(step)
+    found = [await _stored(step, put.name) for put in puts]
+    return [_setting(each) for each in found if each is not None and each.value is not None]
+
+
+async def _stored(step: Step, name: str) -> StoredSetting | None:
+    key = setting_key(step.keys, name)
+    found = await step.get(key)
+    return None if found is None else setting_of(step.keys, key, found)
+
+
+def _setting(stored: StoredSetting) -> Setting:
+    assert stored.value is not None
+    return Setting(stored.name, stored.value, stored.version)
+
+
+async def _put(step: Step, put: Put, version: int) -> None:
+    scope = scope_of(put.name)
+    key, value = setting_key(step.keys, put.name), pack((put.value, version))
+    if scope is None:
+        step.put(key, value)
+        return
+    await step.settings.load([scope.tenant])
+    groups = step.settings.of(scope).groups
+    step.put(key, value)
+    await step.settings.change(scope.tenant)
+    await bound_bucket(step, scope, step.settings.of(scope).rate)
+    if scope.kind is ScopeKind.GROUP:
+        limits_groups.mark_regroup(step, scope.tenant, scope.part)
+    elif groups != step.settings.of(scope).groups:
+        limits_groups.mark_regroup(step, scope.tenant, None)
+    await scope_changed(step, scope)
+    words = (put.value or b"").decode()
+    step.record(EventKind.CONFIGURED, scope.tenant, (put.name, "", ""), note=words)
+
+
+async def scope_changed(step: Step, scope: Scope) -> None:
+    """Lets the lines of a scope go on or rest by its new room, and wakes their sleepers."""
+    step.tenants.add(scope.tenant)
+    await wake_lines(step, scope)
+
+
+async def list_settings(runner: Runner, under: str, after: str, limit: int) -> list[Setting]:
+    """A page, in as many transactions as it takes: deleted settings take no place in it."""
+    found: list[Setting] = []
+    while len(found) < limit:
+        some = await runner.read(partial(_some, under=under, after=after))
+        found += [_setting(each) for each in some if each.value is not None]
+        if len(some) < PAGE_MAX:
+            break
+        after = some[-1].name
+    return found[:limit]
+
+
+async def _some(step: Step, under: str, after: str) -> list[StoredSetting]:
+    pairs = await step.names(Space.SETTINGS, under, after, PAGE_MAX)
+    return [setting_of(step.keys, *pair) for pair in pairs]

@@ -1,0 +1,45 @@
+"""Claim: one function of the server, and what it returns."""
+
+from __future__ import annotations
+
+from holdfast.core.bounds import CLAIM_REPEAT_S, REPAIR_MAX, REPAIR_PASSES_MAX
+from holdfast.core.clock import micros
+from holdfast.core.job import Lease
+from holdfast.core.lifecycle import Transition
+from holdfast.core.scope import LINES_PER_CLAIM
+from holdfast.store import Claim
+from holdfast.stores.postgres import statements as sql
+from holdfast.stores.postgres.rows import read_leases
+from holdfast.stores.postgres.step import Step
+
+_PRIORITY, _SEQ = 9, 14  # Their places in the type `lease`; the visit is the first.
+
+
+async def claim_jobs(
+    step: Step, claim: Claim, probe: bool
+) -> tuple[list[Lease], list[Transition], bool]:
+    """The leases, the failures of jobs that cannot be read, and whether to wake all sleepers.
+
+    `probe`: look without the lock of claims first, since there may be nothing.
+    """
+    rows = await step.rows(
+        sql.CLAIM,
+        claim.worker,
+        claim.nonce,
+        claim.limit,
+        claim.lease_us,
+        claim.tenants,
+        claim.queues,
+        claim.exclude_groups,
+        step.given,
+        probe,
+        step.events_on,
+        step.channel,
+        REPAIR_MAX,
+        REPAIR_PASSES_MAX,
+        LINES_PER_CLAIM,
+        micros(CLAIM_REPEAT_S),
+    )
+    taken = [row for row in rows if row[_SEQ] is not None]
+    taken.sort(key=lambda row: (row[0], -row[_PRIORITY], row[_SEQ]))
+    return *read_leases(taken, claim), len(taken) < len(rows)

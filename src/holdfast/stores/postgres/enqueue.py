@@ -1,0 +1,112 @@
+"""Enqueue: one function of the server for any jobs, from any connection."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.core.clock import Micros
+from holdfast.core.errors import HoldfastError, IdConflict, QueueFull, TenantFull
+from holdfast.core.job import NewJob
+from holdfast.store import Enqueued
+from holdfast.stores.notifier import Line
+from holdfast.stores.postgres import statements as sql
+from holdfast.stores.postgres import using
+from holdfast.stores.postgres.bloom import Seen
+from holdfast.stores.postgres.options import Options
+from holdfast.stores.postgres.rows import TAGS_BETWEEN, column
+from holdfast.stores.postgres.step import Step
+from holdfast.stores.sql_rows import Columns, rules_text
+
+RETRY_AFTER_S = 1.0
+"""When a full tenant may try again."""
+
+HINT_MAX = 7900
+"""Bytes that a notification can carry."""
+
+
+def hint(sender: str, lines: set[Line]) -> str:
+    """What other processes are notified of: these lines, or that anything may have come up."""
+    text = msgspec.json.encode([sender, sorted(lines)]).decode()
+    return text if len(text.encode()) <= HINT_MAX else "*"
+
+
+async def enqueue_jobs(
+    step: Step, jobs: Sequence[NewJob], seen: Seen | None = None
+) -> list[Enqueued]:
+    """With `seen`: keys that were certainly not seen here are inserted without a look-up before."""
+    lines = {(job.tenant, job.queue) for job in jobs}
+    found = await step.rows(
+        sql.ENQUEUE,
+        *_columns(jobs),
+        step.given,
+        step.events_on,
+        step.channel,
+        None if step.channel is None else hint(step.sender, lines),
+        seen is not None and seen.none_of(jobs),
+    )
+    step.lines |= lines
+    made = answers(jobs, found)
+    if seen is not None:
+        seen.add(job for job, answer in zip(jobs, made, strict=True) if answer.error is None)
+    return made
+
+
+def _columns(jobs: Sequence[NewJob]) -> tuple[Any, ...]:
+    """The jobs as the arrays of their columns; None for a column that no job has a value for."""
+    return (
+        [job.tenant for job in jobs],
+        [job.id for job in jobs],
+        [job.queue for job in jobs],
+        [job.envelope.type for job in jobs],
+        [job.envelope.codec for job in jobs],
+        [job.envelope.version for job in jobs],
+        [job.envelope.body for job in jobs],
+        [rules_text(job.rules) for job in jobs],
+        column([job.priority for job in jobs], 0),
+        column([job.delay_us for job in jobs], 0),
+        column([job.run_at for job in jobs]),
+        column([job.ttl_us for job in jobs]),
+        column([job.key for job in jobs]),
+        column([job.rules.key_us for job in jobs]),
+        column([job.group for job in jobs]),
+        column([TAGS_BETWEEN.join(job.tags) if job.tags else None for job in jobs]),
+        column([job.origin for job in jobs]),
+        [job.rules.max_attempts for job in jobs],
+        [job.rules.keep_us for job in jobs],
+    )
+
+
+async def enqueue_using(
+    connection: Any, options: Options, now: Micros | None, jobs: Sequence[NewJob]
+) -> list[Enqueued]:
+    """On a connection of the caller. The hint has no sender, so that this process is notified as
+    well when the transaction commits.
+    """
+    words = hint("", {(job.tenant, job.queue) for job in jobs}) if options.notify else None
+    values = (using.document(jobs), now, options.events, options.channel, words)
+    return answers(jobs, await using.ask(connection, options.schema, values))
+
+
+def answers(jobs: Sequence[NewJob], found: Sequence[Columns]) -> list[Enqueued]:
+    """All jobs were created except those that the rows name."""
+    made = [Enqueued(job.id, True) for job in jobs]
+    for ord, *answer in found:
+        made[ord - 1] = _not_made(jobs[ord - 1], answer)
+    return made
+
+
+def _not_made(job: NewJob, answer: Columns) -> Enqueued:
+    """A row of the type `answer`."""
+    word, id, queue, type, has, most = answer
+    error: HoldfastError | None = None
+    if word == "conflict":
+        error = IdConflict(field="id", id=job.id, type=type, queue=queue)
+    elif word == "many":
+        error = TenantFull(tenant=job.tenant, what=queue, max=most)
+    elif word == "full":
+        what, retry = queue, RETRY_AFTER_S
+        error = QueueFull(tenant=job.tenant, what=what, queued=has, max=most, retry_after_s=retry)
+    return Enqueued(id, False, error)

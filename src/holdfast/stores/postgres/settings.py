@@ -1,0 +1,105 @@
+"""Settings: named values with compare-and-set. Those of scopes take effect at once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from holdfast.core import bounds
+from holdfast.core.errors import StaleSetting, TenantFull
+from holdfast.core.job import EventKind
+from holdfast.core.scope import (
+    NO_RULES,
+    NO_SETTINGS,
+    Rate,
+    Scope,
+    ScopeKind,
+    ScopeSettings,
+    decode,
+    scope_of,
+)
+from holdfast.store import Put, Setting
+from holdfast.stores.postgres import statements as sql
+from holdfast.stores.postgres.step import Step
+
+
+async def put_settings(step: Step, puts: Sequence[Put]) -> list[Setting]:
+    scopes = [scope_of(one.name) for one in puts]
+    if any(scope is not None for scope in scopes):
+        await step.run(sql.LOCK_CLAIMS)
+    await step.run(sql.SETTINGS_LOCK)
+    await step.begin()
+    last: dict[str, int] = {}
+    new: Counter[str] = Counter()
+    for one, scope in zip(puts, scopes, strict=True):
+        found = await step.row(sql.SETTING, one.name)
+        _, value, version = found if found is not None else (one.name, None, 0)
+        last[one.name] = version
+        seen = 0 if value is None else version
+        if seen != one.version:
+            raise StaleSetting(field="version", name=one.name, version=seen, expected=one.version)
+        if scope is not None:
+            new[scope.tenant] += found is None
+            if one.value is not None:
+                decode(one.name, one.value)  # Refused before anything is changed.
+    most = bounds.SETTINGS_MAX
+    for name, more in (+new).items():
+        if await step.value(sql.SCOPES_OF, name, most) + more > most:
+            raise TenantFull(tenant=name, what="scopes", max=most)
+    for one, scope in zip(puts, scopes, strict=True):
+        last[one.name] += 1
+        before = await step.row(sql.SETTING, one.name)
+        tenant = None if scope is None else scope.tenant
+        await step.run(sql.SETTING_PUT, one.name, one.value, last[one.name], tenant)
+        if scope is not None:
+            await _configure(step, scope, one, None if before is None else before[1])
+    await step.flush()
+    rows = [await step.row(sql.SETTING, one.name) for one in puts]
+    return [Setting(*row) for row in rows if row is not None and row[1] is not None]
+
+
+async def _configure(step: Step, scope: Scope, put: Put, was: bytes | None) -> None:
+    """Lets the new settings of a scope take effect: all of it under the lock of claims."""
+    before = NO_SETTINGS if was is None else decode(put.name, was)
+    now = NO_SETTINGS if put.value is None else decode(put.name, put.value)
+    key = (scope.kind.value, scope.tenant, scope.part)
+    await step.run(sql.SCOPE_DROP, *key)
+    if put.value is not None:
+        await step.run(sql.SCOPE_PUT, *key, *_columns(now))
+    grouped = scope.kind is ScopeKind.GROUP or now.groups is not None
+    await step.run(sql.HAS_SETTINGS, scope.tenant, grouped)
+    await step.run(sql.CAP_BUCKET, *key, step.now)
+    if scope.kind is ScopeKind.GROUP:
+        await step.run(sql.RESET_GROUP_GATES, scope.tenant, scope.part)
+    elif before.groups != now.groups:
+        await step.run(sql.CAP_GROUP_BUCKETS, scope.tenant, scope.part, step.now)
+        await step.run(sql.RESET_GROUP_GATES, scope.tenant, None)
+    await step.touch(scope)
+    text = (put.value or b"").decode()
+    step.add_event(EventKind.CONFIGURED, (scope.tenant, put.name, "", ""), text=text)
+
+
+def _columns(settings: ScopeSettings) -> tuple[object, ...]:
+    """The columns of `scopes` after its key."""
+    groups = settings.groups or NO_RULES
+    return (
+        settings.max_running,
+        *_rate(settings.rate),
+        settings.paused is not None,
+        settings.slots_count,
+        settings.weight,
+        settings.max_queued,
+        settings.max_bytes,
+        settings.ordered,
+        groups.max_running,
+        *_rate(groups.rate),
+        groups.ordered,
+    )
+
+
+def _rate(rate: Rate | None) -> tuple[int | None, int | None]:
+    return (None, None) if rate is None else (rate.price_us, rate.burst)
+
+
+async def settings_under(step: Step, under: str, after: str, limit: int) -> list[Setting]:
+    return [Setting(*row) for row in await step.rows(sql.SETTINGS_UNDER, under, after, limit)]

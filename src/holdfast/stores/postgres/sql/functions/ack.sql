@@ -1,0 +1,99 @@
+-- Ack: completions. All other outcomes are decided by Python's rules (ack.py).
+
+-- Completes leased jobs: nearly every ack. Returns the places of those that it completed, NULL if
+-- all of them (Python's rules must look at the others), and the lines that may have come up.
+CREATE OR REPLACE FUNCTION holdfast.complete_jobs(
+    seqs bigint[], tokens text[], of_tenants text[], of_ids text[], results bytea[],
+    given_now bigint, events boolean, channel text, sender text,
+    OUT places integer[], OUT tenants text[], OUT queues text[]
+) LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off
+SET enable_sort = off SET enable_bitmapscan = off AS $$
+DECLARE
+    now bigint := holdfast.now_us(given_now);
+    done record;
+BEGIN
+    PERFORM holdfast.announce();
+    -- Looked up one by one and deleted by their places, never by a join with the table; see
+    -- lease_jobs.
+    WITH named AS MATERIALIZED (
+        SELECT u.token, u.result, u.ord, found.ctid AS place
+        FROM unnest(seqs, tokens, of_tenants, of_ids, results) WITH ORDINALITY
+            AS u(seq, token, tenant, id, result, ord)
+        CROSS JOIN LATERAL (
+            SELECT j.ctid FROM holdfast.jobs j
+            WHERE j.seq = u.seq AND j.token = u.token AND j.tenant = u.tenant
+                AND j.id = u.id LIMIT 1
+        ) found
+    ), gone AS (
+        DELETE FROM holdfast.jobs j USING named n
+        WHERE j.ctid = n.place AND j.token = n.token AND j.state = 'processing'
+            AND j.lease_until > now
+        RETURNING n.ord, n.result, j.*
+    ), kept AS (
+        INSERT INTO holdfast.history (
+            seq, priority, run_at, created_at, updated_at, expires_at, finished_at, keep_until,
+            keep_us, version, attempt, max_attempts, fence, lapses, misses, size, state, tenant, id,
+            queue, type, codec, key, group_name, tags, origin, rules, error, progress, payload,
+            result
+        )
+        SELECT k.seq, k.priority, k.run_at, k.created_at, now, k.expires_at, now, now + k.keep_us,
+            k.keep_us, k.version, k.attempt, k.max_attempts, k.fence, k.lapses, k.misses, k.size,
+            'completed', k.tenant, k.id, k.queue, k.type, k.codec, k.key, k.group_name, k.tags,
+            k.origin, k.rules, k.error, k.progress, k.payload, k.result
+        FROM gone k WHERE k.keep_us > 0
+    ), freed AS (
+        DELETE FROM holdfast.keys k USING gone g
+        WHERE g.key IS NOT NULL AND k.tenant = g.tenant AND k.queue = g.queue AND k.type = g.type
+            AND k.key = g.key AND k.id = g.id AND coalesce(k.until, 0) <= now
+    ), recorded AS (
+        INSERT INTO holdfast.events
+        SELECT nextval('holdfast.cursors'), now, 'completed', g.tenant, g.id, g.queue, g.type,
+            g.attempt, g.fence
+        FROM (SELECT * FROM gone x ORDER BY x.ord) g WHERE events
+    ), counted AS (
+        INSERT INTO holdfast.deltas (tenant, queue, group_name, processing, completed, bytes)
+        SELECT g.tenant, g.queue, g.group_name, -count(*), count(*) FILTER (WHERE g.keep_us > 0),
+            -sum(g.size)
+        FROM gone g GROUP BY g.tenant, g.queue, g.group_name
+    )
+    SELECT array_agg(g.ord::integer) AS places, array_agg(DISTINCT g.tenant) AS tenants,
+        array_agg((g.tenant, g.group_name, g.id, g.queue, g.type, g.attempt,
+            g.fence)::holdfast.ended
+            ORDER BY g.ord) FILTER (WHERE g.group_name IS NOT NULL) AS grouped
+    INTO done FROM gone g;
+    IF events AND done.grouped IS NOT NULL THEN
+        PERFORM holdfast.record_drained_groups(done.grouped, now);
+    END IF;
+    IF coalesce(cardinality(done.places), 0) < cardinality(seqs) THEN
+        places := coalesce(done.places, '{}');
+    END IF;
+    SELECT array_agg(f.t), array_agg(f.q) INTO tenants, queues
+    FROM holdfast.notify_freed_lines(done.tenants, channel, sender) f;
+END
+$$;
+
+-- Records that groups have no living job left, after these jobs have ended. The locks let one of
+-- two calls that end the last jobs of a group see the other's.
+CREATE OR REPLACE FUNCTION holdfast.record_drained_groups(jobs holdfast.ended[], now bigint)
+RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock(hashtext('holdfast.drained'), stripe) FROM (
+        SELECT DISTINCT hashtext(u.tenant || '/' || u.group_name) & 255 AS stripe
+        FROM unnest(jobs) u ORDER BY stripe
+    ) s;
+    INSERT INTO holdfast.events
+    SELECT nextval('holdfast.cursors'), now, 'drained', d.tenant, d.id, d.queue, d.type, d.attempt,
+        d.fence, NULL, d.group_name
+    FROM (
+        SELECT DISTINCT ON (u.tenant, u.group_name) u.*
+        FROM unnest(jobs) WITH ORDINALITY
+            AS u(tenant, group_name, id, queue, type, attempt, fence, ord)
+        ORDER BY u.tenant, u.group_name, u.ord DESC
+    ) d
+    WHERE NOT EXISTS (
+        SELECT FROM holdfast.jobs j
+        WHERE j.group_name IS NOT NULL AND j.tenant = d.tenant AND j.group_name = d.group_name
+    );
+END
+$$;

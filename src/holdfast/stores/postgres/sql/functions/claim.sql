@@ -1,0 +1,352 @@
+-- Claim: the round that it repeats until it is full is planned here; the jobs are selected in
+-- claim_select.sql, and whose turn it is says fairness.sql.
+
+-- Leases up to `most` jobs. Tenants take turns by weight, and the lines of a tenant take turns
+-- within its turn. A row without a seq tells the caller to wake its sleepers.
+CREATE OR REPLACE FUNCTION holdfast.claim(
+    for_worker text, nonce text, most integer, lease_us bigint, in_tenants text[],
+    in_queues text[], excluded text[], given_now bigint, probe boolean, events boolean,
+    channel text, repair_most integer, repair_passes integer, lines_per_claim integer,
+    repeat_us bigint
+) RETURNS SETOF holdfast.lease LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off
+SET enable_sort = off SET enable_bitmapscan = off AS $$
+DECLARE
+    now bigint := holdfast.now_us(given_now);
+    own text := nonce;
+    room bigint := most;
+    visit integer := 0;
+    planned record;
+    repeats_until bigint;
+    leased bigint[];
+    dry_tenants text[] := '{}';
+    dry_queues text[] := '{}';
+BEGIN
+    IF probe AND NOT holdfast.can_claim(in_tenants, in_queues) AND NOT holdfast.repair_is_due(now)
+        AND NOT holdfast.scopes_need_refresh()
+        AND NOT EXISTS (SELECT FROM holdfast.claims c WHERE c.nonce = own)
+    THEN
+        RETURN;
+    END IF;
+    PERFORM holdfast.lock_claims();
+    now := holdfast.claim_now_us(given_now);
+    -- By the nonce alone, since a plan made for an empty table may read all that end later.
+    SELECT c.until, c.seqs INTO repeats_until, leased FROM holdfast.claims c WHERE c.nonce = own;
+    IF repeats_until > now THEN
+        -- Only jobs of the lines it names: a caller that repeats somebody else's nonce must not be
+        -- given jobs that it may not claim.
+        RETURN QUERY SELECT * FROM holdfast.repeat_claim(own, leased, now) l
+        WHERE (in_tenants IS NULL OR l.tenant = ANY (in_tenants))
+            AND (in_queues IS NULL OR l.queue = ANY (in_queues));
+        RETURN;
+    END IF;
+    leased := '{}';
+    IF holdfast.repair(now, events, repair_most, repair_passes) THEN
+        RETURN NEXT NULL::holdfast.lease;
+        IF channel IS NOT NULL THEN
+            PERFORM pg_notify(channel, '*');
+        END IF;
+    END IF;
+    IF holdfast.fold_if_due() THEN
+        PERFORM holdfast.delete_old_claims(now);
+    END IF;
+    WHILE room > 0 LOOP
+        SELECT * INTO planned FROM holdfast.plan_claim(
+            in_tenants, in_queues, room, excluded, lines_per_claim, dry_tenants, dry_queues, now
+        );
+        EXIT WHEN planned.tenants IS NULL;
+        RETURN QUERY SELECT * FROM holdfast.lease_jobs(
+            planned.seqs, visit, planned.tenants, planned.queues, planned.credits, for_worker,
+                nonce,
+            lease_us, now, events
+        );
+        leased := leased || planned.seqs;
+        room := room - cardinality(planned.seqs);
+        EXIT WHEN NOT planned.more_left
+            OR (planned.seqs = '{}' AND planned.dry_tenants IS NULL);
+        dry_tenants := dry_tenants || planned.dry_tenants;
+        dry_queues := dry_queues || planned.dry_queues;
+        visit := visit + cardinality(planned.tenants);
+    END LOOP;
+    IF leased <> '{}' THEN
+        INSERT INTO holdfast.claims AS c VALUES (own, now + repeat_us, leased)
+        ON CONFLICT ON CONSTRAINT claims_pkey
+        DO UPDATE SET until = excluded.until, seqs = excluded.seqs;
+    END IF;
+END
+$$;
+
+-- Selects the jobs of one round of a claim and locks them: which lines it visits, what each tenant
+-- keeps of its turn (`credits`, at the first line of each tenant), which lines gave less than they
+-- were asked for (`dry`), and whether another round may find more.
+CREATE OR REPLACE FUNCTION holdfast.plan_claim(
+    in_tenants text[], in_queues text[], room bigint, excluded text[], lines_per_claim integer,
+    INOUT dry_tenants text[], INOUT dry_queues text[], now bigint, OUT tenants text[],
+    OUT queues text[], OUT credits bigint[], OUT seqs bigint[], OUT more_left boolean
+) LANGUAGE plpgsql AS $$
+DECLARE
+    changes holdfast.line_change[] := holdfast.line_changes();
+    turns record;
+    lines record;
+    pick record;
+    running jsonb;
+    first integer;
+    last integer := 0;
+    need bigint;
+    shares bigint[];
+    -- By the place of a tenant: the room that there was when its turn came.
+    rooms bigint[] := '{}';
+    -- By the place of a line: the jobs it is asked for, and those it gave.
+    asks bigint[] := '{}';
+    gave bigint[] := '{}';
+BEGIN
+    seqs := '{}';
+    SELECT * INTO turns FROM holdfast.claimable_tenants(
+        changes, in_tenants, in_queues, room, lines_per_claim, dry_tenants, dry_queues
+    );
+    SELECT array_agg(l.place) AS owners, array_agg(l.tenant) AS tenants,
+        array_agg(l.queue) AS queues, array_agg(l.has) AS has, array_agg(l.low_rank) AS ranks,
+        array_agg(l.low_seq) AS lows
+    INTO lines FROM holdfast.lines_of_tenants(
+        changes, turns.names, turns.mosts, in_queues, dry_tenants, dry_queues
+    ) l;
+    more_left := turns.cut;
+    -- Unlimited lines are asked for what their counts promise, and their jobs are selected below,
+    -- all in one statement. What limits allow is known only when the jobs are selected.
+    FOR who IN 1..coalesce(cardinality(turns.names), 0) LOOP
+        EXIT WHEN room = 0;
+        first := last + 1;
+        WHILE lines.owners[last + 1] = who LOOP
+            last := last + 1;
+        END LOOP;
+        rooms[who] := room;
+        more_left := more_left OR last - first + 1 >= turns.mosts[who];
+        need := least(turns.allowed[who], room);
+        IF turns.limited[who] THEN
+            SELECT * INTO pick FROM holdfast.select_of_tenant(
+                turns.names[who], lines.queues[first:last], lines.has[first:last],
+                lines.ranks[first:last], lines.lows[first:last], need, lines_per_claim, excluded,
+                now, coalesce(running, holdfast.running_changes())
+            );
+            running := pick.running;
+            seqs := seqs || pick.seqs;
+            shares := pick.asks;
+            gave := gave || pick.gave;
+            room := room - cardinality(pick.seqs);
+            more_left := more_left OR pick.more_left;
+        ELSE
+            shares := holdfast.share_room(lines.has[first:last], need, lines_per_claim);
+            gave := gave || array_fill(NULL::bigint, ARRAY[last - first + 1]);
+            FOR i IN 1..last - first + 1 LOOP
+                room := room - shares[i];
+                more_left := more_left OR lines.has[first + i - 1] > shares[i];
+            END LOOP;
+        END IF;
+        asks := asks || shares;
+    END LOOP;
+    SELECT p.picked, p.gave INTO shares, gave FROM holdfast.select_unlimited(
+        lines.tenants[:last], lines.queues[:last], asks, gave, lines.ranks, lines.lows, excluded,
+            now
+    ) p;
+    seqs := seqs || shares;
+    SELECT v.tenants, v.queues, v.credits, v.dry_tenants, v.dry_queues
+    INTO tenants, queues, credits, dry_tenants, dry_queues FROM holdfast.claim_visits(
+        lines.tenants[:last], lines.queues[:last], lines.owners[:last], lines.has[:last], asks,
+        gave, rooms, turns.allowed
+    ) v;
+END
+$$;
+
+-- The tenants whose turn it is, in order: how many jobs the turn of each allows, whether it has
+-- settings, and how many of its lines to read: one more than it can take from, which tells whether
+-- it has another one. `cut`: there may be more tenants.
+CREATE OR REPLACE FUNCTION holdfast.claimable_tenants(
+    changes holdfast.line_change[], in_tenants text[], in_queues text[], room bigint,
+    lines_per_claim integer, dry_tenants text[], dry_queues text[], OUT names text[],
+    OUT allowed bigint[], OUT limited boolean[], OUT mosts bigint[], OUT cut boolean
+) LANGUAGE plpgsql AS $$
+BEGIN
+    WITH turns AS MATERIALIZED (
+        SELECT t.tenant, t.turn, t.credit, coalesce(s.weight, 1) AS weight,
+            r.tenant IS NOT NULL AS limited
+        FROM (
+            SELECT f.* FROM holdfast.tenants_in_turn(
+                changes, in_tenants, in_queues, room, dry_tenants, dry_queues
+            ) f ORDER BY f.turn LIMIT room
+        ) t
+        LEFT JOIN holdfast.tenants_with_settings r ON r.tenant = t.tenant
+        LEFT JOIN holdfast.scopes s ON s.kind = 'tenant' AND s.tenant = t.tenant AND s.part = ''
+    ), shares AS (
+        -- A turn is worth at least an eighth of a claim, so that few lines are visited by each.
+        SELECT count(*) AS number, greatest(
+            1, room / sum(x.weight)::bigint,
+            room * count(*) / (sum(x.weight)::bigint * lines_per_claim)
+        ) AS share FROM turns x
+    ), allowances AS (
+        SELECT t.*, x.number, CASE WHEN t.credit > 0 THEN t.credit ELSE t.weight * x.share END
+            AS allowed
+        FROM turns t CROSS JOIN shares x
+    ), planned AS (
+        SELECT a.*, least(a.allowed, room) AS most,
+            sum(least(a.allowed, room)) OVER (ORDER BY a.turn, a.tenant) AS total
+        FROM allowances a
+    )
+    -- A quarter more tenants than fill the claim, since some have less than they may take.
+    SELECT array_agg(p.tenant ORDER BY p.turn, p.tenant),
+        array_agg(p.allowed ORDER BY p.turn, p.tenant),
+        array_agg(p.limited ORDER BY p.turn, p.tenant),
+        array_agg(p.most + 1 ORDER BY p.turn, p.tenant),
+        count(*) < max(p.number) OR max(p.number) = room
+    INTO names, allowed, limited, mosts, cut
+    FROM planned p WHERE p.total - p.most < room + room / 4;
+END
+$$;
+
+-- Shares the room of a tenant's turn among its lines, which have so many jobs each.
+CREATE OR REPLACE FUNCTION holdfast.share_room(has bigint[], room bigint, lines_per_claim integer)
+RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    shares bigint[] := array_fill(0::bigint, ARRAY[cardinality(has)]);
+    lines integer;
+    share bigint;
+    part bigint;
+BEGIN
+    LOOP
+        lines := 0;
+        FOR i IN 1..cardinality(has) LOOP
+            lines := lines + (has[i] > shares[i])::integer;
+        END LOOP;
+        EXIT WHEN room = 0 OR lines = 0;
+        share := greatest(1, room / lines, room / lines_per_claim);
+        FOR i IN 1..cardinality(has) LOOP
+            part := least(share, room, has[i] - shares[i]);
+            CONTINUE WHEN part <= 0;
+            shares[i] := shares[i] + part;
+            room := room - part;
+        END LOOP;
+    END LOOP;
+    RETURN shares;
+END
+$$;
+
+-- The lines that a round of a claim has asked. The first line of each tenant has its credit: what
+-- is left of a turn that is not over, or 0 when it has ended. A turn is not over when a full claim
+-- cut it short, or when a line gave less than its count promised and another line has more: the
+-- next round goes on with it, so that one line of excluded jobs does not cost a tenant its turn.
+CREATE OR REPLACE FUNCTION holdfast.claim_visits(
+    of_tenants text[], of_queues text[], owners integer[], has bigint[], asks bigint[],
+    gave bigint[], rooms bigint[], allowed bigint[], OUT tenants text[], OUT queues text[],
+    OUT credits bigint[], OUT dry_tenants text[], OUT dry_queues text[]
+) LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    SELECT array_agg(v.tenant ORDER BY v.n), array_agg(v.queue ORDER BY v.n),
+        array_agg(CASE
+            WHEN v.place > 1 THEN NULL
+            WHEN v.total < allowed[v.owner] AND (v.total = rooms[v.owner] OR v.dry AND v.more)
+            THEN allowed[v.owner] - v.total ELSE 0 END ORDER BY v.n),
+        array_agg(v.tenant ORDER BY v.n) FILTER (WHERE v.gave < v.ask),
+        array_agg(v.queue ORDER BY v.n) FILTER (WHERE v.gave < v.ask)
+    INTO tenants, queues, credits, dry_tenants, dry_queues
+    FROM (
+        SELECT u.*, sum(u.gave) OVER (PARTITION BY u.owner)::bigint AS total,
+            bool_or(u.gave < u.ask) OVER (PARTITION BY u.owner) AS dry,
+            bool_or(coalesce(u.gave, 0) >= u.ask AND u.has > u.ask) OVER (PARTITION BY u.owner)
+                AS more,
+            row_number() OVER (PARTITION BY u.owner ORDER BY u.ask = 0, u.n) AS place
+        FROM unnest(of_tenants, of_queues, owners, has, asks, gave) WITH ORDINALITY
+            AS u(tenant, queue, owner, has, ask, gave, n)
+    ) v
+    WHERE v.ask > 0;
+END
+$$;
+
+-- Leases these jobs, and counts and records it. Every line that was asked has had its turn. A
+-- credit of 0 ends the turn of the line's tenant; another one is what is left of it.
+CREATE OR REPLACE FUNCTION holdfast.lease_jobs(
+    seqs bigint[], visit integer, tenants text[], queues text[], credits bigint[],
+    for_worker text, nonce text, lease_us bigint, now bigint, events boolean
+) RETURNS SETOF holdfast.lease LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM holdfast.announce();
+    -- By the array, never by a join with it: a plan made while the table was empty may read an
+    -- index from end to end, dead entries included.
+    RETURN QUERY
+    WITH lines AS MATERIALIZED (
+        SELECT u.tenant, u.queue, u.credit, u.n::integer AS n
+        FROM unnest(tenants, queues, credits) WITH ORDINALITY AS u(tenant, queue, credit, n)
+    ), taken AS (
+        UPDATE holdfast.jobs j SET state = 'processing', attempt = j.attempt + 1,
+            fence = j.fence + 1, token = nonce || '.' || j.seq, lease_until = now + lease_us,
+            worker = for_worker, updated_at = now, progress = NULL
+        WHERE j.seq = ANY (seqs)
+        RETURNING j.tenant, j.id, j.queue, j.type, j.codec, j.version, j.payload, j.rules,
+            j.priority, j.key, j.group_name, j.tags, j.origin, j.seq, j.attempt, j.fence, j.lapses,
+            j.misses, j.created_at, j.updated_at, j.run_at, j.expires_at, j.lease_until, j.reason,
+            j.error, j.attempt < j.max_attempts AS again
+    ), unready AS (
+        DELETE FROM holdfast.ready r WHERE r.seq = ANY (seqs)
+    ), held AS (
+        INSERT INTO holdfast.leases (until, spent, seqs)
+        SELECT now + lease_us, NOT t.again, array_agg(t.seq) FROM taken t GROUP BY t.again
+    ), recorded AS (
+        INSERT INTO holdfast.events
+        SELECT nextval('holdfast.cursors'), now, 'leased', t.tenant, t.id, t.queue, t.type,
+            t.attempt, t.fence, now + lease_us, for_worker
+        FROM (
+            SELECT x.* FROM taken x JOIN lines l ON l.tenant = x.tenant AND l.queue = x.queue
+            ORDER BY l.n, x.priority DESC, x.seq
+        ) t WHERE events
+    ), summed AS (
+        SELECT t.tenant, t.queue, t.group_name, count(*)::integer AS number,
+            row_number() OVER (PARTITION BY t.tenant, t.queue ORDER BY t.group_name) AS place
+        FROM taken t GROUP BY t.tenant, t.queue, t.group_name
+    ), counted AS (
+        INSERT INTO holdfast.deltas
+            (tenant, queue, group_name, enqueued, processing, served, turned, credit, leases_until)
+        SELECT l.tenant, l.queue, s.group_name, -coalesce(s.number, 0), coalesce(s.number, 0),
+            coalesce(s.place, 1) = 1, coalesce(s.place, 1) = 1 AND coalesce(l.credit = 0, false),
+            CASE WHEN coalesce(s.place, 1) = 1 THEN l.credit END, now + lease_us
+        FROM lines l LEFT JOIN summed s ON s.tenant = l.tenant AND s.queue = l.queue
+        ORDER BY l.n, s.place
+    )
+    SELECT visit + l.n, t.tenant, t.id, t.queue, t.type, t.codec, t.version, t.payload, t.rules,
+        t.priority, t.key, t.group_name, t.tags, t.origin, t.seq, t.attempt, t.fence, t.lapses,
+        t.misses, t.created_at, t.updated_at, t.run_at, t.expires_at, t.lease_until, t.reason,
+            t.error
+    FROM taken t JOIN lines l ON l.tenant = t.tenant AND l.queue = t.queue;
+END
+$$;
+
+-- The leases of an earlier claim that still hold.
+CREATE OR REPLACE FUNCTION holdfast.repeat_claim(of_nonce text, of_seqs bigint[], now bigint)
+RETURNS SETOF holdfast.lease LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN QUERY
+    SELECT 1, j.tenant, j.id, j.queue, j.type, j.codec, j.version, j.payload, j.rules, j.priority,
+        j.key, j.group_name, j.tags, j.origin, j.seq, j.attempt, j.fence, j.lapses, j.misses,
+        j.created_at, j.updated_at, j.run_at, j.expires_at, j.lease_until, j.reason, j.error
+    FROM holdfast.jobs j
+    WHERE j.seq = ANY (of_seqs) AND j.state = 'processing' AND j.lease_until > now
+        AND j.token = of_nonce || '.' || j.seq;
+END
+$$;
+
+-- Deletes claims that cannot be repeated any more, from where the last call stopped.
+CREATE OR REPLACE FUNCTION holdfast.delete_old_claims(now bigint) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    low bigint := (SELECT claims_floor FROM holdfast.store_state);
+    last bigint;
+BEGIN
+    WITH gone AS (
+        DELETE FROM holdfast.claims WHERE ctid = ANY (ARRAY(
+            SELECT c.ctid FROM holdfast.claims c WHERE c.until >= low AND c.until <= now
+            ORDER BY c.until LIMIT 10000
+        ))
+        RETURNING until
+    )
+    SELECT max(until) INTO last FROM gone;
+    UPDATE holdfast.store_state SET claims_floor = last WHERE last IS NOT NULL;
+    DELETE FROM holdfast.waiters WHERE until < clock_timestamp() - interval '1 minute';
+END
+$$;

@@ -1,0 +1,202 @@
+-- Which jobs of a line a claim takes.
+
+-- Locks the first jobs of those of these lines that `gave` has no number for yet, and fills it in.
+CREATE OR REPLACE FUNCTION holdfast.select_unlimited(
+    tenants text[], queues text[], asks bigint[], INOUT gave bigint[], ranks bigint[],
+    lows bigint[], excluded text[], now bigint, OUT picked bigint[]
+) LANGUAGE plpgsql AS $$
+DECLARE
+    asked record;
+    pick record;
+BEGIN
+    picked := '{}';
+    SELECT array_agg(u.tenant) AS tenants, array_agg(u.queue) AS queues, array_agg(u.ask) AS asks,
+        array_agg(u.n::integer) AS places, array_agg(u.rank) AS ranks, array_agg(u.low) AS lows,
+        sum(u.ask) AS number
+    INTO asked
+    FROM unnest(tenants, queues, asks, gave, ranks, lows) WITH ORDINALITY
+        AS u(tenant, queue, ask, gave, rank, low, n)
+    WHERE u.ask > 0 AND u.gave IS NULL;
+    IF asked.tenants IS NULL THEN
+        RETURN;
+    END IF;
+    SELECT * INTO pick FROM holdfast.select_jobs(
+        asked.tenants, asked.queues, asked.asks, asked.places, asked.ranks, asked.lows, excluded,
+            now
+    );
+    IF coalesce(cardinality(pick.seqs), 0) < asked.number THEN
+        -- Fewer than the counts promise: read these lines again from their very beginning, so that
+        -- no job is left behind. What was selected is locked by us and is selected again.
+        SELECT * INTO pick FROM holdfast.select_jobs(
+            asked.tenants, asked.queues, asked.asks, asked.places,
+            array_fill((-9223372036854775808)::bigint, ARRAY[cardinality(asked.ranks)]),
+            array_fill(0::bigint, ARRAY[cardinality(asked.ranks)]), excluded, now
+        );
+    END IF;
+    picked := coalesce(pick.seqs, '{}');
+    FOR i IN 1..cardinality(asked.places) LOOP
+        gave[asked.places[i]] := 0;
+    END LOOP;
+    FOR i IN 1..cardinality(picked) LOOP
+        gave[pick.places[i]] := gave[pick.places[i]] + 1;
+    END LOOP;
+END
+$$;
+
+-- Locks the first jobs of each of these lines, up to its quota. Of tenants without settings.
+CREATE OR REPLACE FUNCTION holdfast.select_jobs(
+    tenants text[], queues text[], quotas bigint[], visits integer[], low_ranks bigint[],
+    low_seqs bigint[], excluded text[], now bigint,
+    OUT seqs bigint[], OUT places integer[]
+) LANGUAGE plpgsql AS $$
+BEGIN
+    SELECT array_agg(first.seq), array_agg(line.visit) INTO seqs, places
+    FROM unnest(tenants, queues, quotas, visits, low_ranks, low_seqs)
+        AS line(tenant, queue, quota, visit, low_rank, low_seq)
+    CROSS JOIN LATERAL (
+        SELECT r.seq FROM holdfast.ready r CROSS JOIN LATERAL (
+            SELECT FROM holdfast.jobs j
+            WHERE j.seq = r.seq AND j.state = 'enqueued' AND j.late = 0
+            LIMIT 1 FOR UPDATE SKIP LOCKED
+        ) job
+        WHERE r.gate = 0 AND r.queue = line.queue AND r.tenant = line.tenant
+            AND (r.expires_at IS NULL OR r.expires_at > now)
+            AND (r.group_name IS NULL OR NOT r.group_name = ANY (excluded))
+            AND (r.rank, r.seq) >= (line.low_rank, line.low_seq)
+        ORDER BY r.rank, r.seq LIMIT line.quota
+    ) first;
+END
+$$;
+
+-- Locks jobs of a tenant with settings, within all limits: the room of its turn is shared among its
+-- lines, and what a line cannot give is shared among the others.
+CREATE OR REPLACE FUNCTION holdfast.select_of_tenant(
+    of_tenant text, queues text[], has bigint[], ranks bigint[], lows bigint[], room bigint,
+    lines_per_claim integer, excluded text[], now bigint, INOUT running jsonb, OUT seqs bigint[],
+    OUT asks bigint[], OUT gave bigint[], OUT more_left boolean
+) LANGUAGE plpgsql AS $$
+DECLARE
+    shares bigint[];
+    pick record;
+    number bigint;
+BEGIN
+    seqs := '{}';
+    asks := array_fill(0::bigint, ARRAY[cardinality(queues)]);
+    gave := asks;
+    LOOP
+        shares := holdfast.share_room(has, room, lines_per_claim);
+        EXIT WHEN NOT 0 < ANY (shares);
+        FOR i IN 1..cardinality(queues) LOOP
+            CONTINUE WHEN shares[i] = 0;
+            SELECT * INTO pick FROM holdfast.select_within_limits(
+                of_tenant, queues[i], shares[i], ranks[i], lows[i], excluded, now, seqs, running
+            );
+            running := pick.running;
+            seqs := seqs || pick.picked;
+            number := cardinality(pick.picked);
+            room := room - number;
+            asks[i] := asks[i] + shares[i];
+            gave[i] := gave[i] + number;
+            -- A line that gave less has nothing more for this claim.
+            has[i] := CASE WHEN number < shares[i] THEN 0 ELSE has[i] - number END;
+        END LOOP;
+    END LOOP;
+    more_left := 0 < ANY (has);
+END
+$$;
+
+-- Locks the first jobs of a line whose tenant has settings, except those selected before, within
+-- the room of its scopes. Jobs whose groups have no room go back behind their gate.
+CREATE OR REPLACE FUNCTION holdfast.select_within_limits(
+    of_tenant text, of_queue text, wanted bigint, low_rank bigint, low_seq bigint,
+    excluded text[], now bigint, before bigint[], INOUT running jsonb, OUT picked bigint[]
+) LANGUAGE plpgsql AS $$
+DECLARE
+    allowed bigint;
+    grouped boolean;
+    job record;
+    started record;
+    back bigint[];
+BEGIN
+    picked := '{}';
+    SELECT least(
+        wanted,
+        (SELECT r.room FROM holdfast.scope_room('tenant', of_tenant, '', now, running) r),
+        (SELECT r.room FROM holdfast.scope_room('queue', of_tenant, of_queue, now, running) r)
+    ), coalesce((
+        SELECT r.grouped FROM holdfast.tenants_with_settings r WHERE r.tenant = of_tenant
+    ), false) INTO allowed, grouped;
+    WHILE cardinality(picked) < allowed LOOP
+        back := '{}';
+        FOR job IN
+            SELECT r.seq, r.group_name FROM holdfast.ready r CROSS JOIN LATERAL (
+                SELECT FROM holdfast.jobs j
+                WHERE j.seq = r.seq AND j.state = 'enqueued' AND j.late = 0
+                LIMIT 1 FOR UPDATE SKIP LOCKED
+            ) job
+            WHERE r.gate = 0 AND r.queue = of_queue AND r.tenant = of_tenant
+                AND (r.expires_at IS NULL OR r.expires_at > now)
+                AND (r.group_name IS NULL OR NOT r.group_name = ANY (excluded))
+                AND NOT r.seq = ANY (before || picked) AND (r.rank, r.seq) >= (low_rank, low_seq)
+            ORDER BY r.rank, r.seq LIMIT allowed - cardinality(picked)
+        LOOP
+            IF NOT grouped OR job.group_name IS NULL THEN
+                picked := picked || job.seq;
+                CONTINUE;
+            END IF;
+            SELECT * INTO started FROM holdfast.start_in_group(
+                of_tenant, of_queue, job.group_name, now, running
+            );
+            running := started.running;
+            IF started.done THEN
+                picked := picked || job.seq;
+            ELSE
+                back := back || job.seq;
+            END IF;
+        END LOOP;
+        PERFORM holdfast.set_gate(back, 1::smallint);
+        CONTINUE WHEN back <> '{}' OR cardinality(picked) = allowed;
+        -- Fewer than the counts promise: read the line again from its very beginning.
+        EXIT WHEN low_rank = -9223372036854775808;
+        low_rank := -9223372036854775808;
+        low_seq := 0;
+    END LOOP;
+    IF picked <> '{}' THEN
+        running := holdfast.add_running(
+            running, holdfast.scope_key('tenant', of_tenant, ''), cardinality(picked)
+        );
+        running := holdfast.add_running(
+            running, holdfast.scope_key('queue', of_tenant, of_queue), cardinality(picked)
+        );
+        PERFORM holdfast.take_tokens(s.kind, of_tenant, s.part, s.price_us, cardinality(picked),
+            now)
+        FROM holdfast.scopes s WHERE s.tenant = of_tenant AND s.price_us IS NOT NULL
+            AND (s.kind, s.part) IN (('tenant', ''), ('queue', of_queue));
+    END IF;
+END
+$$;
+
+-- Starts one job of a group, if the group has room for it: counts it as running and takes its
+-- token.
+CREATE OR REPLACE FUNCTION holdfast.start_in_group(
+    of_tenant text, of_queue text, of_group text, now bigint, INOUT running jsonb, OUT done boolean
+) LANGUAGE plpgsql AS $$
+DECLARE
+    limits record;
+BEGIN
+    SELECT * INTO limits FROM holdfast.group_limits(of_tenant, of_group, of_queue);
+    done := limits.open;
+    IF NOT done THEN
+        SELECT r.room > 0 INTO done FROM holdfast.limit_room(
+            'group', of_tenant, of_group, limits.max_running, limits.price_us, limits.burst,
+            limits.paused, limits.slots_count, now, running
+        ) r;
+    END IF;
+    IF done THEN
+        PERFORM holdfast.take_tokens('group', of_tenant, of_group, limits.price_us, 1, now);
+        running := holdfast.add_running(
+            running, holdfast.scope_key('group', of_tenant, of_group), 1
+        );
+    END IF;
+END
+$$;

@@ -1,0 +1,254 @@
+-- Counts: `counts` plus the deltas since. Folding adds deltas to the counts.
+
+-- The counts of a scope as of now: its row of `counts` plus the deltas since.
+CREATE OR REPLACE FUNCTION holdfast.scope_counts(
+    of_kind text, of_tenant text, of_part text,
+    OUT processing bigint, OUT alive bigint, OUT bytes bigint
+) LANGUAGE plpgsql STABLE SET jit = off AS $$
+BEGIN
+    SELECT coalesce(sum(t.processing), 0),
+        coalesce(sum(t.waiting + t.scheduled + t.enqueued + t.processing + t.retrying), 0),
+        coalesce(sum(t.bytes), 0)
+    INTO processing, alive, bytes FROM (
+        SELECT c.waiting, c.scheduled, c.enqueued, c.processing, c.retrying, c.bytes
+        FROM holdfast.counts c WHERE c.kind = of_kind AND c.tenant = of_tenant AND c.part = of_part
+        UNION ALL
+        SELECT d.waiting, d.scheduled, d.enqueued, d.processing, d.retrying, d.bytes
+        FROM holdfast.deltas d
+        WHERE d.id >= (SELECT deltas_floor FROM holdfast.store_state) AND d.queue IS NOT NULL
+            AND d.tenant = of_tenant AND CASE of_kind
+                WHEN 'queue' THEN d.queue = of_part
+                WHEN 'group' THEN d.group_name = of_part
+                ELSE true END
+    ) t;
+END
+$$;
+
+-- Folds deltas when there are many, or once a second; true when it did.
+CREATE OR REPLACE FUNCTION holdfast.fold_if_due() RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    number bigint;
+    most integer;
+    old boolean;
+    began timestamptz := clock_timestamp();
+BEGIN
+    SELECT h.folded_at < clock_timestamp() - interval '1 second', (
+        SELECT count(*) FROM (
+            SELECT 1 FROM holdfast.deltas d WHERE d.id >= h.deltas_floor LIMIT h.fold_at + 1
+        ) unfolded
+    ), h.fold_at INTO old, number, most FROM holdfast.store_state h;
+    IF number > most OR (old AND number > 0) THEN
+        -- All of them, since the next claims would read what is left; but no claim may take so long
+        -- that its caller gives up, which would undo the fold.
+        FOR pass IN 1..100 LOOP
+            EXIT WHEN holdfast.fold_deltas(10000) < 10000
+                OR clock_timestamp() > began + interval '2 seconds';
+        END LOOP;
+        RETURN true;
+    END IF;
+    RETURN false;
+END
+$$;
+
+-- Adds up to `most` deltas to the counts, oldest first, and deletes them; returns how many. The
+-- caller has the lock of claims.
+CREATE OR REPLACE FUNCTION holdfast.fold_deltas(most integer) RETURNS bigint LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off
+SET enable_sort = off SET enable_bitmapscan = off SET enable_material = off AS $$
+DECLARE
+    -- Before the deltas are read: all that is below the horizon is visible to that statement.
+    committed bigint := holdfast.horizon();
+    state holdfast.store_state;
+    seen pg_snapshot := holdfast.last_refresh();
+    folded holdfast.deltas[];
+    number bigint;
+    lines bigint;
+    new_due bigint;
+    new_leases bigint;
+    last bigint;
+BEGIN
+    PERFORM holdfast.announce();
+    SELECT * INTO state FROM holdfast.store_state;
+    WITH gone AS (
+        DELETE FROM holdfast.deltas WHERE ctid = ANY (ARRAY(
+            SELECT ctid FROM holdfast.deltas WHERE id >= state.deltas_floor ORDER BY id LIMIT most
+        ))
+        RETURNING *
+    ), touched AS (
+        -- The refresh of scopes must still hear of these.
+        INSERT INTO holdfast.deltas (tenant, group_name)
+        SELECT DISTINCT g.tenant, g.group_name
+        FROM gone g JOIN holdfast.tenants_with_settings r ON r.tenant = g.tenant
+        WHERE NOT pg_visible_in_snapshot(g.txid, seen)
+    )
+    SELECT array_agg(g), count(*), min(g.due), min(g.leases_until)
+    INTO folded, number, new_due, new_leases FROM gone g;
+    lines := holdfast.add_to_counts(folded);
+    IF number >= 10000 THEN
+        ANALYZE holdfast.counts;  -- So that the planner knows before autovacuum comes around.
+    END IF;
+    SELECT last_value INTO last FROM holdfast.instants;
+    -- The floors of leases and due jobs: an old snapshot keeps dead entries of indexes in place,
+    -- and claims must not walk over them. What comes later is named by its delta.
+    UPDATE holdfast.store_state SET last_refresh = seen, folded_at = clock_timestamp(),
+        deltas_floor = CASE WHEN number < most THEN committed + 1 ELSE deltas_floor END,
+        -- Folding pays where several deltas become one update of a line.
+        fold_at = least(1000, greatest(64, 3 * lines)),
+        leases_floor = coalesce((
+            SELECT l.until FROM holdfast.leases l
+            WHERE NOT l.spent AND l.until >= least(state.leases_floor, new_leases)
+            ORDER BY l.until LIMIT 1
+        ), 9223372036854775807),
+        due_floor = least(last, (
+            SELECT d.run_at FROM holdfast.due d WHERE d.run_at >= least(state.due_floor, new_due)
+            ORDER BY d.run_at LIMIT 1
+        ));
+    RETURN number;
+END
+$$;
+
+-- Adds these deltas to the counts of their queues, tenants and groups, and notes where the ready
+-- jobs of each line begin by now (`floor`), for the same reason as the floors of `fold_deltas`.
+-- Returns how many lines there were.
+CREATE OR REPLACE FUNCTION holdfast.add_to_counts(folded holdfast.deltas[]) RETURNS bigint
+LANGUAGE plpgsql AS $$
+DECLARE
+    changed holdfast.count_change[];
+    lines bigint;
+BEGIN
+    -- Not one upsert: what it needs besides the new row it would have to search for, row by row.
+    WITH found AS MATERIALIZED (
+        SELECT s.*, c.place, first.rank, first.seq,
+            max(s.turn) FILTER (WHERE s.kind = 'tenant') OVER (PARTITION BY s.tenant)
+                AS tenant_turn
+        FROM holdfast.sum_deltas(folded) s
+        LEFT JOIN LATERAL (
+            SELECT x.ctid AS place, x.floor_rank, x.floor_seq FROM holdfast.counts x
+            WHERE x.kind = s.kind AND x.tenant = s.tenant AND x.part = s.part LIMIT 1
+        ) c ON true
+        CROSS JOIN LATERAL holdfast.first_position(
+            c.place IS NULL, c.floor_rank, c.floor_seq, s.head_rank, s.head_seq
+        ) low
+        LEFT JOIN LATERAL (
+            SELECT r.rank, r.seq FROM holdfast.ready r
+            WHERE s.kind = 'queue' AND r.gate = 0 AND r.queue = s.part AND r.tenant = s.tenant
+                AND (r.rank, r.seq) >= (low.place[1], low.place[2])
+            ORDER BY r.rank, r.seq LIMIT 1
+        ) first ON true
+    ), updated AS (
+        UPDATE holdfast.counts c SET
+            waiting = c.waiting + s.waiting, scheduled = c.scheduled + s.scheduled,
+            enqueued = c.enqueued + s.enqueued, processing = c.processing + s.processing,
+            retrying = c.retrying + s.retrying, completed = c.completed + s.completed,
+            failed = c.failed + s.failed, canceled = c.canceled + s.canceled,
+            bytes = c.bytes + s.bytes, blocked = c.blocked + s.blocked,
+            -- Whatever comes up goes to the end, a line among its tenant's and a tenant among all;
+            -- so does what was served.
+            turn = CASE
+                WHEN c.kind = 'tenant' AND c.lines > 0
+                    OR c.kind = 'queue' AND c.enqueued > c.blocked
+                THEN greatest(c.turn, s.turn) ELSE coalesce(greatest(s.turn, s.came), c.turn) END,
+            credit = coalesce(s.credit, c.credit),
+            floor_rank = coalesce(s.rank, 9223372036854775807),
+            floor_seq = coalesce(s.seq, 9223372036854775807),
+            -- The line is written anyway: no claim has to correct its copy then.
+            tenant_turn = CASE c.kind
+                WHEN 'queue' THEN greatest(c.tenant_turn, s.tenant_turn) ELSE c.tenant_turn END
+        FROM found s WHERE c.ctid = s.place
+        RETURNING c.kind, c.tenant, c.part, false AS is_new,
+            CASE WHEN c.kind = 'queue' AND c.open THEN (c.enqueued > c.blocked)::integer
+                - (c.enqueued - s.enqueued > c.blocked - s.blocked)::integer ELSE 0 END AS lines
+    ), inserted AS (
+        INSERT INTO holdfast.counts
+        SELECT s.kind, s.tenant, s.part, s.waiting, s.scheduled, s.enqueued, s.processing,
+            s.retrying, s.completed, s.failed, s.canceled, s.bytes, s.blocked, true,
+            coalesce(greatest(s.turn, s.came), 0), coalesce(s.credit, 0),
+            coalesce(s.rank, 9223372036854775807), coalesce(s.seq, 9223372036854775807)
+        FROM found s WHERE s.place IS NULL
+        RETURNING kind, tenant, part, true, (kind = 'queue' AND enqueued > blocked)::integer
+    )
+    SELECT array_agg((x.kind, x.tenant, x.part, x.is_new, x.lines)::holdfast.count_change)
+            FILTER (WHERE x.is_new OR x.lines <> 0), count(*) FILTER (WHERE x.kind = 'queue')
+    INTO changed, lines FROM (SELECT * FROM updated UNION ALL SELECT * FROM inserted) x;
+    IF changed IS NOT NULL THEN
+        PERFORM holdfast.count_new_lines(changed);
+    END IF;
+    RETURN lines;
+END
+$$;
+
+-- These deltas added up by scope: each counts for its queue, its tenant and its group.
+CREATE OR REPLACE FUNCTION holdfast.sum_deltas(folded holdfast.deltas[])
+RETURNS TABLE (
+    kind text, tenant text, part text, waiting bigint, scheduled bigint, enqueued bigint,
+    processing bigint, retrying bigint, completed bigint, failed bigint, canceled bigint,
+    bytes bigint, blocked bigint, came bigint, turn bigint, credit bigint, head_rank bigint,
+    head_seq bigint
+) LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    RETURN QUERY
+    SELECT s.kind, s.tenant, s.part, sum(s.waiting), sum(s.scheduled), sum(s.enqueued),
+        sum(s.processing), sum(s.retrying), sum(s.completed), sum(s.failed), sum(s.canceled),
+        sum(s.bytes)::bigint, sum(s.blocked), min(s.id) FILTER (WHERE s.comes),
+        max(s.id) FILTER (WHERE s.served),
+        (max(ARRAY[s.id, s.credit]) FILTER (WHERE s.credit IS NOT NULL))[2],
+        min(s.head_rank), min(s.head_seq)
+    FROM (
+        SELECT 'queue' AS kind, d.tenant, d.queue AS part, d.waiting, d.scheduled, d.enqueued,
+            d.processing, d.retrying, d.completed, d.failed, d.canceled, 0::bigint AS bytes,
+            d.blocked, d.id, d.enqueued > d.blocked AS comes, d.served, NULL::bigint AS credit,
+            d.head_rank, d.head_seq
+        FROM unnest(folded) d WHERE d.queue IS NOT NULL
+        UNION ALL
+        SELECT 'tenant', d.tenant, '', d.waiting, d.scheduled, d.enqueued, d.processing, d.retrying,
+            d.completed, d.failed, d.canceled, d.bytes, 0, d.id, d.enqueued > d.blocked, d.turned,
+            d.credit, NULL, NULL
+        FROM unnest(folded) d WHERE d.queue IS NOT NULL
+        UNION ALL
+        SELECT 'group', d.tenant, d.group_name, d.waiting, d.scheduled, d.enqueued, d.processing,
+            d.retrying, d.completed, d.failed, d.canceled, 0, 0, d.id, false, false, NULL, NULL,
+                NULL
+        FROM unnest(folded) d WHERE d.queue IS NOT NULL AND d.group_name IS NOT NULL
+    ) s GROUP BY s.kind, s.tenant, s.part;
+END
+$$;
+
+-- Where the ready jobs of a line may begin, as [rank, seq]: at the floor that its row of `counts`
+-- has, or at the first job that deltas name. Without such a row all of its jobs are named by
+-- deltas. A function that PostgreSQL can inline.
+CREATE OR REPLACE FUNCTION holdfast.first_position(
+    is_new boolean, floor_rank bigint, floor_seq bigint, head_rank bigint, head_seq bigint,
+    OUT place bigint[]
+) LANGUAGE sql IMMUTABLE AS $$
+    SELECT least(
+        CASE WHEN is_new THEN ARRAY[9223372036854775807, 9223372036854775807]
+            WHEN floor_rank IS NULL THEN ARRAY[-9223372036854775808, 0]
+            ELSE ARRAY[floor_rank, floor_seq] END,
+        CASE WHEN head_rank IS NOT NULL THEN ARRAY[head_rank, head_seq] END
+    )
+$$;
+
+-- Brings the counts of tenants in step with their queues and groups: how many there are, and how
+-- many of the queues are open lines with jobs. A line that comes up gets a copy of its tenant's
+-- turn.
+CREATE OR REPLACE FUNCTION holdfast.count_new_lines(changed holdfast.count_change[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE holdfast.counts c SET lines = c.lines + u.lines, queues = c.queues + u.queues,
+        groups = c.groups + u.groups
+    FROM (
+        SELECT x.tenant, sum(x.lines) AS lines,
+            count(*) FILTER (WHERE x.is_new AND x.kind = 'queue') AS queues,
+            count(*) FILTER (WHERE x.is_new AND x.kind = 'group') AS groups
+        FROM unnest(changed) x WHERE x.kind <> 'tenant' GROUP BY x.tenant
+    ) u
+    WHERE c.kind = 'tenant' AND c.tenant = u.tenant AND c.part = '';
+    UPDATE holdfast.counts c SET tenant_turn = t.turn
+    FROM unnest(changed) u CROSS JOIN LATERAL (
+        SELECT x.turn FROM holdfast.counts x
+        WHERE x.kind = 'tenant' AND x.tenant = u.tenant AND x.part = '' LIMIT 1
+    ) t
+    WHERE u.kind = 'queue' AND u.lines > 0 AND c.kind = 'queue' AND c.tenant = u.tenant
+        AND c.part = u.part AND c.tenant_turn <> t.turn;
+END
+$$;

@@ -1,0 +1,98 @@
+-- Which sleepers to wake, and when they wake by themselves.
+
+-- Microseconds until a claim may find something; 0 when it already may.
+CREATE OR REPLACE FUNCTION holdfast.next_wakeup_us(
+    in_tenants text[], in_queues text[], given_now bigint
+) RETURNS bigint LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off
+SET enable_sort = off SET enable_bitmapscan = off AS $$
+DECLARE
+    now bigint := holdfast.now_us(given_now);
+    head bigint;
+    low record;
+BEGIN
+    IF holdfast.can_claim(in_tenants, in_queues) OR holdfast.scopes_need_refresh() THEN
+        RETURN 0;
+    END IF;
+    SELECT * INTO low FROM holdfast.scan_floors();
+    SELECT least(
+        (SELECT run_at FROM holdfast.due WHERE run_at >= low.due ORDER BY run_at LIMIT 1),
+        (
+            SELECT until FROM holdfast.leases WHERE NOT spent AND until >= low.held
+            ORDER BY until LIMIT 1
+        ),
+        (SELECT at FROM holdfast.reopen_times ORDER BY at LIMIT 1)
+    ) INTO head;
+    RETURN CASE WHEN head IS NULL THEN 3600000000 ELSE greatest(0, head - now) END;
+END
+$$;
+
+-- Notes that somebody waits for the end of a job.
+CREATE OR REPLACE FUNCTION holdfast.watch_job(of_tenant text, of_id text, seconds double precision)
+RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO holdfast.waiters AS w
+    VALUES (of_tenant, of_id, clock_timestamp() + seconds * interval '1 second')
+    ON CONFLICT (tenant, id) DO UPDATE SET until = excluded.until WHERE w.until < excluded.until;
+END
+$$;
+
+-- Notifies other processes that these jobs may have ended, as far as somebody waits for them.
+CREATE OR REPLACE FUNCTION holdfast.notify_ended_jobs(
+    tenants text[], ids text[], channel text, sender text
+) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    ended jsonb;
+BEGIN
+    IF channel IS NULL OR NOT EXISTS (SELECT FROM holdfast.waiters) THEN
+        RETURN;
+    END IF;
+    SELECT jsonb_agg(jsonb_build_array(w.tenant, w.id)) INTO ended
+    FROM unnest(tenants, ids) AS u(tenant, id)
+    JOIN holdfast.waiters w ON w.tenant = u.tenant AND w.id = u.id
+    WHERE w.until > clock_timestamp();
+    IF ended IS NOT NULL THEN
+        PERFORM pg_notify(channel, CASE
+            WHEN octet_length(ended::text) < 7900
+            THEN jsonb_build_array(sender, '[]'::jsonb, ended)::text ELSE '*' END);
+    END IF;
+END
+$$;
+
+-- The lines that may have come up because jobs of these tenants ended; other processes are
+-- notified.
+CREATE OR REPLACE FUNCTION holdfast.notify_freed_lines(
+    tenants text[], channel text, sender text, OUT t text, OUT q text
+) RETURNS SETOF record LANGUAGE plpgsql AS $$
+DECLARE
+    lines jsonb;
+BEGIN
+    IF tenants IS NULL
+        OR NOT EXISTS (SELECT FROM holdfast.tenants_with_settings r WHERE r.tenant = ANY (tenants))
+    THEN
+        RETURN;
+    END IF;
+    SELECT jsonb_agg(jsonb_build_array(f.tenant, f.queue)) INTO lines
+    FROM holdfast.lines_with_settings(tenants) f;
+    IF channel IS NOT NULL AND lines IS NOT NULL THEN
+        PERFORM pg_notify(channel, CASE
+            WHEN octet_length(lines::text) < 7900
+            THEN jsonb_build_array(sender, lines)::text ELSE '*' END);
+    END IF;
+    RETURN QUERY SELECT l ->> 0, l ->> 1 FROM jsonb_array_elements(lines) l;
+END
+$$;
+
+-- The lines of those of these tenants that have settings.
+CREATE OR REPLACE FUNCTION holdfast.lines_with_settings(
+    tenants text[], OUT tenant text, OUT queue text
+) RETURNS SETOF record LANGUAGE sql VOLATILE SET jit = off AS $$
+    SELECT c.tenant, c.part FROM holdfast.counts c
+        JOIN holdfast.tenants_with_settings r ON r.tenant = c.tenant
+    WHERE c.kind = 'queue' AND c.tenant = ANY (tenants)
+    UNION
+    SELECT d.tenant, d.queue FROM holdfast.deltas d
+        JOIN holdfast.tenants_with_settings r ON r.tenant = d.tenant
+    WHERE d.id >= (SELECT deltas_floor FROM holdfast.store_state) AND d.queue IS NOT NULL
+        AND d.tenant = ANY (tenants)
+$$;

@@ -1,0 +1,118 @@
+"""Enqueue: new jobs as enqueue.lua takes them, and what its answers mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.core import bounds
+from holdfast.core.clock import Micros
+from holdfast.core.errors import IdConflict, QueueFull, TenantFull
+from holdfast.core.job import NewJob
+from holdfast.store import Enqueued
+from holdfast.stores.redis import item_check
+from holdfast.stores.redis.rows import new_row
+from holdfast.stores.redis.shards import Shards, together
+
+RETRY_AFTER_S = 1.0
+"""When a tenant whose cap is reached may try again."""
+
+CALL_BYTES_MAX = 4 * 1024 * 1024
+"""Payloads of one call: the server does nothing else while a script copies them."""
+
+CREATED, KNOWN, CONFLICT, FULL, TOO_MANY = 1, 0, 2, 3, 4
+
+
+async def enqueue_jobs(
+    shards: Shards, jobs: Sequence[NewJob], now: Micros | None
+) -> list[Enqueued]:
+    return await item_check.each(
+        jobs,
+        item_check.of_job,
+        lambda some: _enqueue(shards, some, now),
+        lambda job, why: Enqueued(job.id, False, why),
+    )
+
+
+async def _enqueue(shards: Shards, jobs: Sequence[NewJob], now: Micros | None) -> list[Enqueued]:
+    spread = shards.spread(jobs, (job.tenant for job in jobs))
+    found: list[Any] = [None] * len(jobs)
+    # All jobs are encoded before the first is sent: a job that cannot be stored fails the whole
+    # call.
+    calls = {
+        shard: [_call(jobs, part, alone=len(spread) == 1) for part in _parts(jobs, positions)]
+        for shard, positions in spread.items()
+    }
+
+    async def call(shard: int, base: int | None) -> int:
+        at = 0
+        for one in calls[shard]:
+            *answers, at = await shards.call(
+                "enqueue", shard, one.args, now, texts=one.texts, base=base, wait=True
+            )
+            for position, answer in zip(one.positions, answers, strict=True):
+                found[position] = answer
+        return int(at)
+
+    if spread:
+        # The first shard's clock numbers the whole batch, so that its jobs keep their order.
+        first, *others = spread
+        base = await call(first, None)
+        await together(call(shard, base) for shard in others)
+    return [_enqueued(*each) for each in zip(jobs, found, strict=True)]
+
+
+class _Call(msgspec.Struct):
+    """One call of enqueue.lua, for some jobs of a batch."""
+
+    positions: list[int]
+    args: tuple[Any, ...]
+    texts: Sequence[str | bytes]
+
+
+def _call(jobs: Sequence[NewJob], positions: list[int], *, alone: bool) -> _Call:
+    """`alone`: all jobs of the batch are in one shard, so the script needs no positions."""
+    rows = (new_row(jobs[position]) for position in positions)
+    names, fixed, bodies, options = zip(*rows, strict=True)
+    args = (options, None if alone else positions, bounds.QUEUES_MAX, bounds.GROUPS_MAX)
+    return _Call(positions, args, (*names, *fixed, *bodies))
+
+
+def _parts(jobs: Sequence[NewJob], positions: list[int]) -> Iterator[list[int]]:
+    """The positions, in parts whose payloads are small enough for one call."""
+    part: list[int] = []
+    size = 0
+    for position in positions:
+        body = len(jobs[position].envelope.body or b"")
+        size += body
+        if part and size > CALL_BYTES_MAX:
+            yield part
+            part, size = [], body
+        part.append(position)
+    yield part
+
+
+def _enqueued(job: NewJob, answer: Any) -> Enqueued:
+    if answer == CREATED:
+        return Enqueued(job.id, True)
+    code, *values = answer
+    if code == KNOWN:
+        return Enqueued(values[0].decode(), False)
+    if code == CONFLICT:
+        type, queue = (value.decode() for value in values)
+        return Enqueued(job.id, False, IdConflict(field="id", id=job.id, type=type, queue=queue))
+    if code == TOO_MANY:
+        what = values[0].decode()
+        most = {"queues": bounds.QUEUES_MAX, "groups": bounds.GROUPS_MAX}[what]
+        return Enqueued(job.id, False, TenantFull(tenant=job.tenant, what=what, max=most))
+    what, has, most = values
+    full = QueueFull(
+        tenant=job.tenant,
+        what=what.decode(),
+        queued=int(has),
+        max=int(most),
+        retry_after_s=RETRY_AFTER_S,
+    )
+    return Enqueued(job.id, False, full)

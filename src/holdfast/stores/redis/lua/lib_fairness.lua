@@ -1,0 +1,170 @@
+-- Fairness: whose turn it is. Weighted deficit round robin over tenants; the lines of a tenant take
+-- turns within its own.
+--
+-- Claims for all queues read `tenants`. Claims for listed queues read the rings of these queues:
+-- copies of the turns of their tenants. A turn in a ring may be out of date, which makes it too
+-- small; a claim that meets one corrects it. `credit` is what is left of a turn that a full claim
+-- cut short.
+
+local CORRECTIONS_MAX = 1000 -- Per ring and call; after that turns are taken as they are.
+local TENANTS, CREDIT = key('tenants'), key('credit')
+
+local function by_turn(found, most)
+  table.sort(found, function(one, other) return one[1] < other[1] end)
+  for at = #found, most + 1, -1 do found[at] = nil end
+  return found
+end
+
+-- A range with scores as {score, member}.
+local function pairs_of(range)
+  local found = {}
+  for at = 1, #range, 2 do found[#found + 1] = {tonumber(range[at + 1]), range[at]} end
+  return found
+end
+
+-- The members of a sorted set among these, as {score, member}.
+local function among(name, members)
+  local found = {}
+  zflush(name)
+  for at, score in ipairs(base.fetch('ZMSCORE', name, members)) do
+    if score then found[#found + 1] = {tonumber(score), members[at]} end
+  end
+  return found
+end
+
+-- Corrects what a ring says of these tenants. Returns those that take turns, and how many were
+-- wrong.
+local function correct(queue, found)
+  local names, fine, wrong = {}, {}, 0
+  local ring = lines.ring_key(queue)
+  for at, one in ipairs(found) do names[at] = one[2] end
+  for at, turn in ipairs(base.fetch('ZMSCORE', TENANTS, names)) do
+    local tenant = names[at]
+    if not turn then
+      zdrop(ring, tenant)
+      call('SADD', key('away:' .. tenant), queue)
+      wrong = wrong + 1
+    else
+      fine[#fine + 1] = {tonumber(turn), tenant}
+      if tonumber(turn) ~= found[at][1] then
+        zput(ring, tenant, turn)
+        wrong = wrong + 1
+      end
+    end
+  end
+  return fine, wrong
+end
+
+-- The first tenants of a ring. Turns only grow, so correct turns at the head are the first.
+local function first_of_ring(queue, most)
+  local corrected = 0
+  zflush(TENANTS)
+  while true do
+    local ring = lines.ring_key(queue)
+    zflush(ring)
+    local range = call('ZRANGE', ring, 0, most - 1, 'WITHSCORES')
+    local found, wrong = correct(queue, pairs_of(range))
+    corrected = corrected + wrong
+    if wrong == 0 or (corrected > CORRECTIONS_MAX and #found > 0) then return found end
+  end
+end
+
+local function first_of_rings(queues, most)
+  local found, known = {}, {}
+  for _, queue in ipairs(queues) do
+    for _, one in ipairs(first_of_ring(queue, most)) do
+      if not known[one[2]] then found[#found + 1] = one end
+      known[one[2]] = true
+    end
+  end
+  return by_turn(found, most)
+end
+
+-- The first of these tenants that can be claimed from, as {turn, tenant}, in the order of their
+-- turns. Both lists may be nil, which means all.
+function fairness.tenants(tenants, queues, most)
+  if most <= 0 then return {} end
+  local found = {}
+  if tenants then
+    for _, one in ipairs(among(TENANTS, tenants)) do
+      if not queues or #among(lines.open_key(one[2]), queues) > 0 then found[#found + 1] = one end
+    end
+    by_turn(found, most)
+  elseif queues then
+    found = first_of_rings(queues, most)
+  else
+    zflush(TENANTS)
+    found = pairs_of(call('ZRANGE', TENANTS, 0, most - 1, 'WITHSCORES'))
+  end
+  for _, one in ipairs(found) do lines.know_turn(one[2], one[1]) end
+  return found
+end
+
+-- Whether one of these can be claimed from. Reads only; in a long ring without tenants that take
+-- turns the answer may be true.
+function fairness.any(tenants, queues)
+  if tenants or not queues then return #fairness.tenants(tenants, queues, 1) > 0 end
+  for _, queue in ipairs(queues) do
+    local names = call('ZRANGE', lines.ring_key(queue), 0, CORRECTIONS_MAX - 1)
+    if #names == CORRECTIONS_MAX or #among(TENANTS, names) > 0 then return true end
+  end
+  return false
+end
+
+-- The first of a tenant's open lines, by queue, in the order of their last visits.
+function fairness.lines(tenant, queues, most)
+  local open = lines.open_key(tenant)
+  if not queues then
+    zflush(open)
+    local all = call('ZRANGE', open, 0, most - 1)
+    if #all < most then lines.know_open(tenant, #all) end
+    return all
+  end
+  local found = by_turn(among(open, queues), most)
+  for at, one in ipairs(found) do found[at] = one[2] end
+  return found
+end
+
+-- How many jobs a turn takes, as `scope.rounds`: for so many, whose weights are `weights` in all.
+function fairness.rounds(room, number, weights)
+  return math.max(1, math.floor(room / weights),
+    math.floor(room * number / (weights * LINES_PER_CLAIM)))
+end
+
+-- What is left of the last turns of these tenants; false where nothing is.
+function fairness.credits(tenants)
+  hflush(CREDIT)
+  local found = base.fetch('HMGET', CREDIT, tenants)
+  for at, tenant in ipairs(tenants) do lines.know_credit(tenant, found[at]) end
+  return found
+end
+
+function fairness.use_credit(tenant)
+  hput(CREDIT, tenant, false)
+  lines.know_credit(tenant, false)
+end
+
+-- Ends the visit of a line: it comes after the other lines of its tenant, or is closed.
+function fairness.end_visit(line, is_empty)
+  if is_empty then
+    lines.close(line)
+  else
+    zput(lines.open_key(line.tenant), line.queue, base.tick('visit'))
+  end
+  if has_settings(line.tenant) then lines.touch(line.tenant, line.queue) end
+end
+
+-- Ends the turn of a tenant that visited these queues and left them open; or, if a full claim cut
+-- the turn short, keeps the rest of it for the next claim.
+function fairness.end_turn(tenant, left, queues)
+  if has_settings(tenant) then lines.touch_tenant(tenant) end
+  if not lines.turn(tenant) then return end
+  if left > 0 then
+    hput(CREDIT, tenant, whole(left))
+    lines.know_credit(tenant, left)
+    return
+  end
+  local turn = base.tick('turn')
+  lines.set_turn(tenant, turn)
+  for queue in pairs(queues) do zput(lines.ring_key(queue), tenant, turn) end
+end

@@ -1,0 +1,155 @@
+"""Fairness: tenants take turns, and so do the lines (tenant, queue) of each tenant.
+
+Weighted deficit round robin over tenants: in its turn a tenant gets as many jobs as its weight, or
+a multiple of it (`scope.rounds`), from its lines in turn, and then goes to the end. A turn that a
+full claim cut short continues with the next claim. The order of turns is in the database; the rest
+of a turn that was cut short is known only to the process that cut it.
+
+A claim that lists queues looks at the first tenants by turn. Where they have no lines in these
+queues, it walks the rings: the ring of a queue has its open lines in the order of a copy of their
+tenants' turns. A copy may be too small, never too large; a claim that meets an outdated copy at the
+head of a ring corrects it, and takes the lines of closed tenants out of the ring until they open.
+Idle and closed tenants and lines are in no other index that claims walk.
+"""
+
+from __future__ import annotations
+
+import heapq
+import sqlite3
+from functools import lru_cache
+
+import msgspec
+
+from holdfast.stores.sqlite import scope_statements as scope_sql
+from holdfast.stores.sqlite.transaction import Transaction
+
+Names = tuple[str, ...] | None
+
+_encode = msgspec.json.Encoder().encode
+
+CREDITS_MAX = 1000
+"""Turns cut short that a process remembers."""
+RING_FIXES_MAX = 1000
+"""Copies of one ring that one claim corrects; past that the order is nearly right."""
+OTHERS_MAX = 16
+"""Tenants without a line in the queues of a claim that it may meet before it walks the rings."""
+NAMES_CACHE_MAX = 256
+RING_LOOK = 8
+"""How many lines of a ring a read looks at for an open tenant."""
+
+
+class TurnCredits:
+    """What is left of the turns that full claims cut short."""
+
+    def __init__(self) -> None:
+        self._credit: dict[str, int] = {}
+
+    def allowance(self, tenant: str, quota: int) -> int:
+        """How many jobs the tenant may take in this turn."""
+        return self._credit.pop(tenant, quota)
+
+    def done(self, transaction: Transaction, tenant: str, left: int) -> None:
+        """Ends the tenant's turn, or keeps what is left of it for the next claim."""
+        if left == 0:
+            transaction.turn += 1
+            transaction.execute(scope_sql.TENANT_TURN, (transaction.turn, tenant))
+            return
+        if len(self._credit) >= CREDITS_MAX:
+            self._credit.clear()
+        self._credit[tenant] = left
+
+
+def next_tenants(transaction: Transaction, tenants: Names, queues: Names, most: int) -> list[str]:
+    """The first of these tenants that can be claimed from, in the order of their turns."""
+    execute = transaction.execute
+    if tenants is not None:
+        found = _asked(transaction.connection, tenants, queues)
+    elif queues is None:
+        return [tenant for (tenant,) in execute(scope_sql.TENANTS, (most,)).fetchall()]
+    else:
+        found = _in_queues(transaction, queues, most)
+    return [tenant for _, tenant in heapq.nsmallest(most, found)]
+
+
+def _in_queues(
+    transaction: Transaction, queues: tuple[str, ...], most: int
+) -> set[tuple[int, str]]:
+    """The first tenants that have an open line in one of the queues, with their turns.
+
+    They are usually among the first tenants of all; where others' tenants come before them, the
+    rings of the queues are walked.
+    """
+    asked = most + OTHERS_MAX
+    rows = transaction.execute(scope_sql.TENANTS_IN_QUEUES, (_names(queues), asked)).fetchall()
+    found = {(turn, tenant) for turn, tenant, has_line in rows if has_line}
+    if len(found) >= most or len(rows) < asked:
+        return found
+    return {pair for queue in set(queues) for pair in _first_in_ring(transaction, queue, most)}
+
+
+def _asked(
+    connection: sqlite3.Connection, tenants: tuple[str, ...], queues: Names
+) -> set[tuple[int, str]]:
+    """Those of the tenants that can be claimed from, with their turns."""
+    found = set()
+    for tenant in set(tenants):
+        row = connection.execute(scope_sql.TENANT_OPEN, (tenant,)).fetchone()
+        if row is not None and (queues is None or _lines(connection, tenant, queues)):
+            found.add((row[0], tenant))
+    return found
+
+
+def _first_in_ring(transaction: Transaction, queue: str, most: int) -> list[tuple[int, str]]:
+    """The first tenants of a ring, with their turns. Numbers only grow: what is right is first."""
+    fixed = 0
+    while True:
+        rows = transaction.execute(scope_sql.RING, (queue, most)).fetchall()
+        wrong = [
+            (turn if is_open else 0, tenant, queue)
+            for number, tenant, turn, is_open in rows
+            if not is_open or number != turn
+        ]
+        if not wrong or fixed >= RING_FIXES_MAX:
+            return [(turn, tenant) for _, tenant, turn, is_open in rows if is_open]
+        transaction.connection.executemany(scope_sql.RING_SET, wrong)
+        fixed += len(wrong)
+
+
+def next_lines(connection: sqlite3.Connection, tenant: str, queues: Names, most: int) -> list[str]:
+    """The first of the tenant's queues that can be claimed from, in the order of their turns."""
+    if queues is None:
+        found = connection.execute(scope_sql.OPEN_LINES, (tenant, most)).fetchall()
+        return [queue for (queue,) in found]
+    return [queue for _, queue in heapq.nsmallest(most, _lines(connection, tenant, queues))]
+
+
+def _lines(
+    connection: sqlite3.Connection, tenant: str, queues: tuple[str, ...]
+) -> list[tuple[int, str]]:
+    return connection.execute(scope_sql.LINES_OF, (tenant, _names(queues))).fetchall()
+
+
+@lru_cache(NAMES_CACHE_MAX)
+def _names(queues: tuple[str, ...]) -> str:
+    return _encode(queues).decode()
+
+
+def end_line_turn(transaction: Transaction, tenant: str, queue: str) -> None:
+    """Ends the line's turn among those of its tenant."""
+    transaction.turn += 1
+    transaction.execute(scope_sql.LINE_TURN, (transaction.turn, tenant, queue))
+
+
+def any_open(connection: sqlite3.Connection, tenants: Names, queues: Names) -> bool:
+    """True when one of these lines can be claimed from. Also when only a claim can tell, for there
+    are many in a ring whose tenants are closed: it takes them out.
+    """
+    if tenants is not None:
+        return bool(_asked(connection, tenants, queues))
+    if queues is None:
+        return connection.execute(scope_sql.TENANTS, (1,)).fetchone() is not None
+    for queue in queues:
+        rows = connection.execute(scope_sql.RING, (queue, RING_LOOK)).fetchall()
+        if len(rows) == RING_LOOK or any(is_open for *_, is_open in rows):
+            return True
+    return False

@@ -1,0 +1,132 @@
+"""The jobs that one call changes: their rows are read together and written together.
+
+A row that is read is changed by the rules of `core/lifecycle.py`, counted at once, and written by
+`flush`. Every verb that changes existing jobs goes this way: extend, ack, cancel and change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from holdfast.core.clock import Micros
+from holdfast.core.job import TERMINAL, EventKind, State
+from holdfast.stores.sqlite import statements as sql
+from holdfast.stores.sqlite.bulk import for_seqs
+from holdfast.stores.sqlite.layout import INLINE_MAX
+from holdfast.stores.sqlite.rows import Row, storable_text
+from holdfast.stores.sqlite.transaction import Transaction
+
+ENDED = frozenset(state.value for state in TERMINAL)
+_ENDS = frozenset({EventKind.COMPLETED, EventKind.FAILED, EventKind.CANCELED, EventKind.DELETED})
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Jobs:
+    """The jobs of one call by (tenant, id)."""
+
+    def __init__(self, transaction: Transaction, tokens: Iterable[str | None] = ()) -> None:
+        """`tokens` are lease tokens of the jobs: those are read in one query."""
+        self._transaction = transaction
+        self._rows: dict[tuple[str, str], Row | None] = {}
+        self._changed: set[int] = set()
+        self._saved: list[tuple[Any, ...]] = []
+        self._finished: list[tuple[Any, ...]] = []
+        self._removed: list[int] = []
+        self._removed_bodies: list[int] = []
+        self._released_keys: list[tuple[Any, ...]] = []
+        seqs = [seq for token in tokens if (seq := _seq_of(token))]
+        if seqs:
+            found = transaction.execute(sql.ROWS_BY_SEQ, (_encode(seqs).decode(),)).fetchall()
+            for columns in found:
+                row = Row(columns)
+                self._rows[row.tenant, row.id] = row
+
+    def get(self, tenant: str, id: str) -> Row | None:
+        """The job as the changes of this call have left it; None when there is no such job."""
+        try:
+            row = self._rows[tenant, id]
+        except KeyError:
+            found = self._transaction.execute(sql.ROW_BY_ID, (tenant, id)).fetchone()
+            row = self._rows[tenant, id] = None if found is None else Row(found)
+        if row is not None and row.seq in self._changed:
+            row.was = row.place
+        return row
+
+    def save(self, row: Row) -> None:
+        """Writes a job that has not ended; it may have changed its place."""
+        transaction = self._transaction
+        cache = transaction.scope_cache
+        gated = row.state is State.ENQUEUED and cache.gated(row.tenant, row.group, row.queue)
+        row.gate = int(gated)
+        if gated and row.group is not None:
+            transaction.groups_to_check.add((row.tenant, row.group))  # Its order may have changed.
+        self._changed.add(row.seq)
+        self._saved.append(row.saved(transaction.now))
+        transaction.count_move((row.tenant, row.queue, row.group), row.was, row.place)
+
+    def finish(self, row: Row) -> None:
+        """Ends a job: frees its key, and keeps its record for its retention, or deletes it."""
+        now = self._transaction.now
+        row.finished_at, row.gate = now, 0
+        keep_until = row.keep_until()
+        if keep_until <= now:
+            self.remove(row)
+            return
+        self._release_key(row)
+        self._changed.add(row.seq)
+        self._finished.append(row.finished(now, keep_until))
+        where = (row.tenant, row.queue, row.group)
+        self._transaction.count_move(where, row.was, row.place, 1, -row.size)
+
+    def remove(self, row: Row) -> None:
+        """Deletes a job and what belongs to it."""
+        self._release_key(row)
+        self._rows[row.tenant, row.id] = None
+        self._removed.append(row.seq)
+        if row.size > INLINE_MAX:
+            self._removed_bodies.append(row.seq)
+        size = 0 if row.was in ENDED else -row.size
+        where = (row.tenant, row.queue, row.group)
+        self._transaction.count_move(where, row.was, None, 1, size)
+
+    def _release_key(self, row: Row) -> None:
+        """Frees the key of a job that ends; a key with a time of its own stays until then."""
+        if row.key is not None:
+            key = (row.tenant, row.queue, row.type, row.key)
+            self._released_keys.append((*key, row.id, self._transaction.now))
+
+    def record(
+        self, kind: EventKind, row: Row, until: Micros | None = None, text: str | None = None
+    ) -> None:
+        """Records the event, and that its group is drained if this ended the group's last job."""
+        transaction = self._transaction
+        name = (row.tenant, row.id, row.queue, row.type)
+        note = storable_text(text)
+        transaction.record_event(kind, name, row.attempt, row.fence, until=until, text=note)
+        ended = kind in _ENDS and row.was not in ENDED
+        if ended and transaction.group_drained(row.tenant, row.group):
+            drained = EventKind.DRAINED
+            transaction.record_event(drained, name, row.attempt, row.fence, text=row.group)
+
+    def flush(self) -> None:
+        """Writes what was changed."""
+        connection = self._transaction.connection
+        for statement, values in (
+            (sql.SAVE, self._saved),
+            (sql.FINISH, self._finished),
+            (sql.KEY_RELEASE, self._released_keys),
+        ):
+            if values:
+                connection.executemany(statement, values)
+        for_seqs(connection, sql.REMOVE, self._removed)
+        for_seqs(connection, sql.BODY_REMOVE, self._removed_bodies)
+
+
+def _seq_of(token: str | None) -> int:
+    """The sequence of a job, which its lease token ends with; 0 for a token that is not ours."""
+    digits = (token or "").rpartition(".")[2]
+    return int(digits) if digits.isdecimal() and len(digits) < 19 else 0
