@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core.clock import Micros
+from holdfast.core.codec import JSON
 from holdfast.core.errors import HoldfastError, IdConflict, QueueFull, TenantFull
 from holdfast.core.job import NewJob
 from holdfast.store import Enqueued
@@ -45,6 +46,7 @@ async def enqueue_jobs(
         step.events_on,
         step.channel,
         None if step.channel is None else hint(step.sender, lines),
+        not step.again and all(job.fresh for job in jobs),
         seen is not None and seen.none_of(jobs),
     )
     step.lines |= lines
@@ -61,8 +63,8 @@ def _columns(jobs: Sequence[NewJob]) -> tuple[Any, ...]:
         [job.id for job in jobs],
         [job.queue for job in jobs],
         [job.envelope.type for job in jobs],
-        [job.envelope.codec for job in jobs],
-        [job.envelope.version for job in jobs],
+        column([job.envelope.codec for job in jobs], JSON),
+        column([job.envelope.version for job in jobs], 1),
         [job.envelope.body for job in jobs],
         [rules_text(job.rules) for job in jobs],
         column([job.priority for job in jobs], 0),

@@ -20,7 +20,7 @@ TAGS_BETWEEN = "\x1f"
 
 def column(values: list[Any], empty: Any = None) -> list[Any] | None:
     """The values of one field, or None where no job has any: then nothing needs to be sent."""
-    return None if all(value == empty for value in values) else values
+    return None if values.count(empty) == len(values) else values
 
 
 _RULES = 7  # Its place in `statements.LIVE`.

@@ -66,7 +66,7 @@ def _busy(call: str, number: int, instant: int) -> str:
     return f"{call}({', '.join(values)})"
 
 
-ENQUEUE = _busy("SELECT ord, why, id, queue, type, has, most FROM holdfast.enqueue", 24, 20)
+ENQUEUE = _busy("SELECT ord, why, id, queue, type, has, most FROM holdfast.enqueue", 25, 20)
 CLAIM = _busy("SELECT * FROM holdfast.claim", 15, 8)
 COMPLETE = _busy(
     "SELECT places, tenants, queues, holdfast.notify_ended_jobs($3, $4, $8, $9)"

@@ -1,15 +1,16 @@
 -- Enqueue. May run in anybody's transaction: nothing here waits for a claim.
 
 -- Stores jobs, given as arrays with one element for each job; NULL for an array that has no value
--- for any job. Returns a row for each job that was not created, with the reason. `keys_unseen`: the
--- caller believes that nobody has taken these keys, so they are inserted without a look-up before;
--- it may be wrong.
+-- for any job. Returns a row for each job that was not created, with the reason. `ids_unseen`: the
+-- caller has generated all ids for this call, so the history is not searched for them.
+-- `keys_unseen`: the caller believes that nobody has taken these keys, so they are inserted without
+-- a look-up before; it may be wrong.
 CREATE OR REPLACE FUNCTION holdfast.enqueue(
     tenants text[], ids text[], queues text[], types text[], codecs text[], versions integer[],
     payloads bytea[], rules text[], priorities bigint[], delays bigint[], run_at_givens bigint[],
     ttls bigint[], keys text[], key_lengths bigint[], groups text[], tags text[], origins text[],
     attempts integer[], keeps bigint[], given_now bigint, events boolean, channel text, hint text,
-    keys_unseen boolean DEFAULT false
+    ids_unseen boolean DEFAULT false, keys_unseen boolean DEFAULT false
 ) RETURNS SETOF holdfast.answer LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off
 SET enable_sort = off SET enable_bitmapscan = off AS $$
@@ -31,7 +32,7 @@ BEGIN
     IF keys IS NOT NULL OR settings.capped OR settings.are_full THEN
         answers := holdfast.check_jobs(
             tenants, ids, queues, types, payloads, keys, key_lengths, groups, settings.capped,
-            settings.are_full, keys_unseen, now
+            settings.are_full, ids_unseen, keys_unseen, now
         );
         refused := ARRAY(SELECT a.ord FROM unnest(answers) a);
         RETURN QUERY SELECT * FROM unnest(answers);
@@ -42,7 +43,7 @@ BEGIN
         coalesce(refused, '{}'), settings.grouped, now, events
     );
     -- After the insert: a job of this id that ended just now is in the history by now.
-    IF holdfast.ended_ids_in_range(tenants, ids) THEN
+    IF NOT ids_unseen AND holdfast.ended_ids_in_range(tenants, ids) THEN
         ended := holdfast.undo_enqueue(made);
     END IF;
     IF coalesce(cardinality(made), 0) < cardinality(ids) OR ended <> '{}' THEN
@@ -73,8 +74,8 @@ BEGIN
             state, created_at, updated_at, expires_at, key, group_name, tags, origin,
             max_attempts, keep_us, size, gate
         )
-        SELECT u.seq, u.tenant, u.id, u.queue, u.type, u.codec, u.version, u.payload, u.rules,
-            coalesce(u.priority, 0), u.run_at,
+        SELECT u.seq, u.tenant, u.id, u.queue, u.type, coalesce(u.codec, 'json'),
+            coalesce(u.version, 1), u.payload, u.rules, coalesce(u.priority, 0), u.run_at,
             CASE WHEN u.run_at > now THEN 'scheduled' ELSE 'enqueued' END, now, now,
             now + u.ttl, u.key, u.group_name, string_to_array(u.tags, E'\x1f'), u.origin,
             u.attempts, u.keep_us, coalesce(octet_length(u.payload), 0),

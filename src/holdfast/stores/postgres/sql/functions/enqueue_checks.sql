@@ -5,15 +5,15 @@
 -- jobs that it does not refuse. Jobs that the call names twice get the answer of the first.
 CREATE OR REPLACE FUNCTION holdfast.check_jobs(
     tenants text[], ids text[], queues text[], types text[], payloads bytea[], keys text[],
-    key_lengths bigint[], groups text[], capped boolean, are_full boolean, keys_unseen boolean,
-    now bigint
+    key_lengths bigint[], groups text[], capped boolean, are_full boolean, ids_unseen boolean,
+    keys_unseen boolean, now bigint
 ) RETURNS holdfast.answer[] LANGUAGE plpgsql AS $$
 DECLARE
     firsts integer[] := ARRAY(
         SELECT min(u.ord)::integer FROM unnest(tenants, ids) WITH ORDINALITY AS u(tenant, id, ord)
         GROUP BY u.tenant, u.id
     );
-    ended boolean := holdfast.ended_ids_in_range(tenants, ids);
+    ended boolean := NOT ids_unseen AND holdfast.ended_ids_in_range(tenants, ids);
     answers holdfast.answer[];
     more holdfast.answer[];
 BEGIN
