@@ -30,7 +30,14 @@ FAST = ("memory", "redis")
 """Stores with twice as many jobs, so that a drain lasts long enough to be measured."""
 START_S = {"memory": 0.4, "sqlite-full": 0.7, "sqlite-normal": 0.7, "postgres": 2.0, "redis": 1.2}
 JOB_US = {"memory": 80, "sqlite-full": 260, "sqlite-normal": 210, "postgres": 260, "redis": 150}
-PEER_US = {"pgqueuer": 500, "pgqueuer-uncapped": 400, "dramatiq": 500, "saq": 700, "huey": 450}
+PEER_US = {
+    "pgqueuer": 550,
+    "pgqueuer-tuned": 500,
+    "pgqueuer-uncapped": 400,
+    "dramatiq": 500,
+    "saq": 700,
+    "huey": 450,
+}
 """What a run takes besides its jobs, and each job, enqueue and drain together, on an idle machine
 of two cores: for the estimate only.
 """

@@ -1,7 +1,8 @@
 """pgqueuer on PostgreSQL: one entry point per type, a pool for its client.
 
-Its cap on jobs in progress is the concurrency, and its batch half of that, the most that it accepts
-with such a cap. Without a cap its batch is the concurrency, and jobs in progress have no bound.
+Its cap on jobs in progress is the concurrency. Its batch is its default, or half of the cap where
+that is less: the most that it accepts with a cap. BENCH_PGQUEUER=half makes it half of the cap
+always; BENCH_PGQUEUER=uncapped makes it the concurrency, and jobs in progress have no bound.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from bench.mix.child import Given, Notes, on_uvloop, serve
 from bench.mix.jobs import TYPES, MixJob
 
 CONNECTIONS = 10
-UNCAPPED = "BENCH_PGQUEUER_UNCAPPED" in os.environ
+BATCH = 10
+"""The default of its `run`."""
+WAY = os.environ.get("BENCH_PGQUEUER", "")
 
 
 class Pgqueuer:
@@ -58,11 +61,13 @@ class Pgqueuer:
         worker = PgQueuer(AsyncpgDriver(await self._connection()))
         for each in TYPES:
             worker.entrypoint(each)(self._handle)
-        if UNCAPPED:
+        if WAY == "uncapped":
             running = worker.run(batch_size=self._concurrency)
         else:
+            half = max(1, self._concurrency // 2)
             running = worker.run(
-                batch_size=max(1, self._concurrency // 2), max_concurrent_tasks=self._concurrency
+                batch_size=half if WAY == "half" else min(BATCH, half),
+                max_concurrent_tasks=self._concurrency,
             )
         self._working = asyncio.create_task(running)
 
