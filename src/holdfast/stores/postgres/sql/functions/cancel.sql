@@ -43,12 +43,18 @@ DECLARE
     done holdfast.ended[];
 BEGIN
     PERFORM holdfast.announce();
-    WITH held AS MATERIALIZED (
-        SELECT j.seq, w.n FROM holdfast.jobs j JOIN (
+    -- Each job and key is looked up by itself: a join could read those of all tenants.
+    WITH named AS MATERIALIZED (
+        SELECT found.seq, w.n FROM (
             SELECT u.t, u.i, min(u.n) AS n
             FROM unnest(tenants, ids) WITH ORDINALITY AS u(t, i, n) GROUP BY u.t, u.i
-        ) w ON j.tenant = w.t AND j.id = w.i
-        ORDER BY j.seq FOR UPDATE OF j
+        ) w CROSS JOIN LATERAL (
+            SELECT j.seq FROM holdfast.jobs j WHERE j.tenant = w.t AND j.id = w.i LIMIT 1
+        ) found ORDER BY found.seq
+    ), held AS MATERIALIZED (
+        SELECT locked.seq, named.n FROM named CROSS JOIN LATERAL (
+            SELECT j.seq FROM holdfast.jobs j WHERE j.seq = named.seq FOR UPDATE
+        ) locked
     ), gone AS (
         DELETE FROM holdfast.jobs j WHERE j.seq = ANY (ARRAY(SELECT held.seq FROM held))
         RETURNING j.*
@@ -69,9 +75,13 @@ BEGIN
             g.group_name, g.tags, g.origin, g.rules, g.error, g.progress, g.payload
         FROM gone g WHERE g.keep_us > 0
     ), freed AS (
-        DELETE FROM holdfast.keys k USING gone g
-        WHERE g.key IS NOT NULL AND k.tenant = g.tenant AND k.queue = g.queue
-            AND k.type = g.type AND k.key = g.key AND k.id = g.id AND coalesce(k.until, 0) <= now
+        DELETE FROM holdfast.keys k WHERE k.ctid = ANY (ARRAY(
+            SELECT found.ctid FROM gone g CROSS JOIN LATERAL (
+                SELECT x.ctid FROM holdfast.keys x
+                WHERE x.tenant = g.tenant AND x.queue = g.queue AND x.type = g.type
+                    AND x.key = g.key AND x.id = g.id AND coalesce(x.until, 0) <= now LIMIT 1
+            ) found WHERE g.key IS NOT NULL
+        ))
     ), recorded AS (
         INSERT INTO holdfast.events (
             cursor, at, kind, tenant, job_id, queue, type, attempt, fence, signed

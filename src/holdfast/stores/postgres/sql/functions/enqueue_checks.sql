@@ -81,9 +81,12 @@ CREATE OR REPLACE FUNCTION holdfast.take_keys(
 ) RETURNS holdfast.answer[] LANGUAGE plpgsql AS $$
 DECLARE
     answers holdfast.answer[] := '{}';
+    -- In the order of keys, so that two calls never wait for each other.
     wanted integer[] := ARRAY(
         SELECT min(p) FROM unnest(places) p WHERE keys[p] IS NOT NULL
         GROUP BY tenants[p], queues[p], types[p], keys[p]
+        ORDER BY tenants[p] COLLATE "C", queues[p] COLLATE "C", types[p] COLLATE "C",
+            keys[p] COLLATE "C"
     );
     number bigint;
 BEGIN
@@ -93,20 +96,18 @@ BEGIN
                 || holdfast.look_up_keys(tenants, queues, types, keys, wanted, now);
             wanted := holdfast.without(wanted, answers);
         END IF;
-        -- In the order of keys, so that two calls never wait for each other.
         INSERT INTO holdfast.keys
         SELECT tenants[p], queues[p], types[p], keys[p], ids[p], now + key_lengths[p]
-        FROM unnest(wanted) p
-        ORDER BY tenants[p] COLLATE "C", queues[p] COLLATE "C", types[p] COLLATE "C",
-            keys[p] COLLATE "C"
-        ON CONFLICT DO NOTHING;
+        FROM unnest(wanted) p ON CONFLICT DO NOTHING;
         GET DIAGNOSTICS number = ROW_COUNT;
         EXIT WHEN number = cardinality(wanted);
         -- Somebody has taken some of them in between, and has committed: look them up.
         wanted := ARRAY(
-            SELECT p FROM unnest(wanted) p JOIN holdfast.keys k
-                ON k.tenant = tenants[p] AND k.queue = queues[p] AND k.type = types[p]
-                AND k.key = keys[p] AND k.id <> ids[p]
+            SELECT p FROM unnest(wanted) WITH ORDINALITY AS u(p, place) CROSS JOIN LATERAL (
+                SELECT FROM holdfast.keys k
+                WHERE k.tenant = tenants[p] AND k.queue = queues[p] AND k.type = types[p]
+                    AND k.key = keys[p] AND k.id <> ids[p] LIMIT 1
+            ) taken ORDER BY u.place
         );
         unseen := false;
     END LOOP;
@@ -122,34 +123,39 @@ BEGIN
 END
 $$;
 
--- The answers for jobs whose keys are held. Deletes keys that nobody holds any more.
+-- The answers for jobs whose keys are held. Deletes keys that nobody holds any more. Locks the keys
+-- in the order of the places. Each key is looked up by itself: a join could read all keys of all
+-- tenants.
 CREATE OR REPLACE FUNCTION holdfast.look_up_keys(
     tenants text[], queues text[], types text[], keys text[], places integer[], now bigint
 ) RETURNS holdfast.answer[] LANGUAGE plpgsql AS $$
 DECLARE
     answers holdfast.answer[];
 BEGIN
-    PERFORM FROM unnest(places) p JOIN holdfast.keys k
-        ON k.tenant = tenants[p] AND k.queue = queues[p] AND k.type = types[p] AND k.key = keys[p]
-    ORDER BY k.tenant, k.queue, k.type, k.key FOR UPDATE OF k;
+    PERFORM FROM unnest(places) p CROSS JOIN LATERAL (
+        SELECT FROM holdfast.keys k
+        WHERE k.tenant = tenants[p] AND k.queue = queues[p] AND k.type = types[p]
+            AND k.key = keys[p] FOR UPDATE
+    ) held;
     IF NOT FOUND THEN
         RETURN '{}';
     END IF;
     -- A new statement, which sees the jobs of those that we waited for.
     WITH found AS MATERIALIZED (
         -- The id may have been pruned and used again, for a job without this key.
-        SELECT p, k.*, coalesce(k.until > now, false) OR EXISTS (
-            SELECT FROM holdfast.jobs j
+        SELECT p, k.id, k.ctid, coalesce(k.until > now, false) OR coalesce((
+            SELECT true FROM holdfast.jobs j
             WHERE j.tenant = k.tenant AND j.id = k.id AND j.queue = k.queue
-                AND j.type = k.type AND j.key = k.key
-        ) AS holds
-        FROM unnest(places) p JOIN holdfast.keys k
-            ON k.tenant = tenants[p] AND k.queue = queues[p] AND k.type = types[p]
-            AND k.key = keys[p]
+                AND j.type = k.type AND j.key = k.key LIMIT 1
+        ), false) AS holds
+        FROM unnest(places) p CROSS JOIN LATERAL (
+            SELECT x.*, x.ctid FROM holdfast.keys x
+            WHERE x.tenant = tenants[p] AND x.queue = queues[p] AND x.type = types[p]
+                AND x.key = keys[p] LIMIT 1
+        ) k
     ), gone AS (
-        DELETE FROM holdfast.keys k USING found f
-        WHERE NOT f.holds AND k.tenant = f.tenant AND k.queue = f.queue AND k.type = f.type
-            AND k.key = f.key
+        DELETE FROM holdfast.keys k
+        WHERE k.ctid = ANY (ARRAY(SELECT f.ctid FROM found f WHERE NOT f.holds))
     )
     SELECT array_agg(ROW(f.p, 'known', f.id, NULL, NULL, NULL, NULL)::holdfast.answer)
     INTO answers FROM found f WHERE f.holds;
@@ -212,9 +218,13 @@ CREATE OR REPLACE FUNCTION holdfast.return_keys(
     answers holdfast.answer[], refusals holdfast.answer[]
 ) RETURNS holdfast.answer[] LANGUAGE plpgsql AS $$
 BEGIN
-    DELETE FROM holdfast.keys k USING unnest(refusals) r
-    WHERE k.tenant = tenants[r.ord] AND k.queue = queues[r.ord] AND k.type = types[r.ord]
-        AND k.key = keys[r.ord] AND k.id = ids[r.ord];
+    DELETE FROM holdfast.keys k WHERE k.ctid = ANY (ARRAY(
+        SELECT found.ctid FROM unnest(refusals) r CROSS JOIN LATERAL (
+            SELECT x.ctid FROM holdfast.keys x
+            WHERE x.tenant = tenants[r.ord] AND x.queue = queues[r.ord] AND x.type = types[r.ord]
+                AND x.key = keys[r.ord] AND x.id = ids[r.ord] LIMIT 1
+        ) found
+    ));
     RETURN ARRAY(
         SELECT CASE WHEN r.ord IS NULL THEN a ELSE ROW(
             a.ord, r.why, ids[a.ord], r.queue, r.type, r.has, r.most

@@ -1,0 +1,104 @@
+"""A call reads the jobs and keys that it names, however many others there are."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.stores.postgres.row_jobs import done, extension, step, take
+
+from holdfast.core.job import Failed, Lease, NewJob
+from holdfast.core.lifecycle import decide
+from holdfast.store import Ref
+from holdfast.stores.postgres.ack import apply_transitions, complete_jobs
+from holdfast.stores.postgres.cancel import cancel_jobs
+from holdfast.stores.postgres.enqueue import enqueue_jobs
+from holdfast.stores.postgres.extend import extend_leases
+from holdfast.stores.postgres.store import PostgresStore
+from holdfast.testing.contract.builders import ACME, HOUR, job, rules
+
+if TYPE_CHECKING:
+    from tests.stores.postgres.conftest import Connect
+
+    from holdfast.stores.postgres.step import Step
+
+OTHERS = 10_000
+NUMBER = 50
+ROWS_EACH = 8
+"""Rows that a verb may read for one job."""
+
+# What enqueues of another tenant, with keys, would leave behind.
+FILL = (
+    "INSERT INTO jobs (seq, tenant, id, queue, type, codec, version, payload, rules, priority,"
+    " run_at, state, created_at, updated_at, max_attempts, keep_us, size, key)"
+    " SELECT nextval('seqs'), 'other', 'o' || n, 'mail', 'send', 'json', 1, '{}', '{}', 0, 0,"
+    f" 'enqueued', 0, 0, 3, 0, 2, 'k' || n FROM generate_series(1, {OTHERS}) n",
+    "INSERT INTO keys SELECT tenant, queue, type, key, id FROM jobs WHERE tenant = 'other'",
+    "INSERT INTO history (seq, priority, run_at, created_at, updated_at, finished_at, keep_until,"
+    " keep_us, version, attempt, max_attempts, fence, lapses, misses, size, state, tenant, id,"
+    " queue, type, codec, rules)"
+    " SELECT nextval('seqs'), 0, 0, 0, 0, 0, 86400000000, 86400000000, 1, 1, 3, 1, 0, 0, 2,"
+    f" 'completed', 'other', 'e' || n, 'mail', 'send', 'json', '{{}}'"
+    f" FROM generate_series(1, {OTHERS}) n",
+)
+READ = (
+    "SELECT sum(coalesce(idx_tup_fetch, 0) + coalesce(seq_tup_read, 0))::int8"
+    " FROM pg_stat_xact_user_tables"
+    " WHERE schemaname = current_schema() AND relname ~ '^(jobs|keys|ready|due|history.*)$'"
+)
+
+Act = Callable[["Step", list[Lease]], Awaitable[Any]]
+
+
+def new(prefix: str, **options: Any) -> list[NewJob]:
+    return [job(f"{prefix}{n}", key=f"{prefix}{n}", **options) for n in range(NUMBER)]
+
+
+VERBS: dict[str, Act] = {
+    "enqueue of new keys": lambda step, _: enqueue_jobs(step, new("new")),
+    "enqueue of held keys": lambda step, _: enqueue_jobs(
+        step, [job(f"again{n}", key=f"own{n}") for n in range(NUMBER)]
+    ),
+    "enqueue of known ids": lambda step, _: enqueue_jobs(step, new("own")),
+    "enqueue of ended ids": lambda step, _: enqueue_jobs(step, new("ended")),
+    "complete": lambda step, leases: complete_jobs(step, done(leases)),
+    "fail": lambda step, leases: apply_transitions(
+        step, [decide(Failed("boom"), one.job, one.token, 0.0) for one in leases]
+    ),
+    "extend": lambda step, leases: extend_leases(step, [extension(one) for one in leases]),
+    "cancel": lambda step, _: cancel_jobs(step, [Ref(ACME, f"own{n}") for n in range(NUMBER)]),
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+async def test_a_verb_reads_what_it_names(
+    store: PostgresStore, connect: Connect, verb: str
+) -> None:
+    """P19: also with plans that were made while there were no others, and no statistics."""
+    connection = await connect()
+    await store.enqueue(new("ended", rules=rules(keep_us=24 * HOUR)))
+    await store.ack(done(await take(store, NUMBER)))
+    await store.enqueue(new("own"))
+    leases = await take(store, NUMBER)
+    read = [await _rows_read(store, connection, VERBS[verb], leases)]
+    other = await connect()
+    for statement in FILL:
+        await other.execute(statement)
+    for each in (connection, await connect()):
+        read.append(await _rows_read(store, each, VERBS[verb], leases))
+
+    assert len(leases) == NUMBER
+    assert max(read) <= ROWS_EACH * NUMBER
+
+
+async def _rows_read(store: PostgresStore, connection: Any, act: Act, leases: list[Lease]) -> int:
+    """Rows that a verb reads, as the server counts them; what it did is rolled back."""
+    transaction = connection.transaction()
+    await transaction.start()
+    mine = step(store, connection)
+    await mine.begin()
+    await act(mine, leases)
+    found: int = await connection.fetchval(READ)
+    await transaction.rollback()
+    return found
