@@ -84,6 +84,8 @@ async def test_one_of_several_audiences_is_enough() -> None:
 # -- what does not ---------------------------------------------------------------------------------
 
 NOW = time.time()
+DAY = 24 * 3600
+"""Far enough: the instant of a case is taken when the tests are collected, long before it runs."""
 BAD_CLAIMS: dict[str, dict[str, Any]] = {
     "expired": {"exp": NOW - 60},
     "never expires": {"exp": None},
@@ -91,9 +93,9 @@ BAD_CLAIMS: dict[str, dict[str, Any]] = {
     "expires at nothing": {"exp": []},
     "expires at infinity": {"exp": float("inf")},
     "expires at no number": {"exp": float("nan")},
-    "not yet": {"nbf": NOW + 600},
+    "not yet": {"nbf": NOW + DAY},
     "not yet, at a word": {"nbf": "tomorrow"},
-    "made in the future": {"iat": NOW + 600},
+    "made in the future": {"iat": NOW + DAY},
     "another issuer": {"iss": "https://evil.test/"},
     "no issuer": {"iss": None},
     "an issuer that almost fits": {"iss": "https://issuer.test"},

@@ -88,7 +88,7 @@ WORTHLESS = {
     "garbage": "garbage",
     "three parts of garbage": "a.b.c",
     "expired": mint(exp=NOW - 60),
-    "not yet valid": mint(nbf=NOW + 600),
+    "not yet valid": mint(nbf=NOW + 24 * 3600),
     "of another issuer": mint(iss="https://evil.test/"),
     "for another audience": mint(aud="elsewhere"),
     "signed by another": mint(number=1),
