@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.stores.postgres.row_jobs import done, extension, step, take
 
-from holdfast.core.job import Failed, Lease, NewJob
+from holdfast.core.job import Failed, Lease, NewJob, Released
 from holdfast.core.lifecycle import decide
 from holdfast.store import Ref
 from holdfast.stores.postgres.ack import apply_transitions, complete_jobs
 from holdfast.stores.postgres.cancel import cancel_jobs
 from holdfast.stores.postgres.enqueue import enqueue_jobs
+from holdfast.stores.postgres.explain import explain_job
 from holdfast.stores.postgres.extend import extend_leases
+from holdfast.stores.postgres.find import find_jobs
 from holdfast.stores.postgres.store import PostgresStore
-from holdfast.testing.contract.builders import ACME, HOUR, job, rules
+from holdfast.testing.contract.builders import ACME, HOUR, finding, job, rules
 
 if TYPE_CHECKING:
     from tests.stores.postgres.conftest import Connect
@@ -65,6 +67,16 @@ VERBS: dict[str, Act] = {
     "complete": lambda step, leases: complete_jobs(step, done(leases)),
     "fail": lambda step, leases: apply_transitions(
         step, [decide(Failed("boom"), one.job, one.token, 0.0) for one in leases]
+    ),
+    "fail for good": lambda step, leases: apply_transitions(
+        step, [decide(Failed("boom", retryable=False), one.job, one.token, 0.0) for one in leases]
+    ),
+    "release": lambda step, leases: apply_transitions(
+        step, [decide(Released(), one.job, one.token, 0.0) for one in leases]
+    ),
+    "explain": lambda step, leases: explain_job(step, Ref(ACME, leases[0].job.id)),
+    "find by id": lambda step, leases: find_jobs(
+        step, finding(tenant=ACME, ids=tuple(one.job.id for one in leases))
     ),
     "extend": lambda step, leases: extend_leases(step, [extension(one) for one in leases]),
     "cancel": lambda step, _: cancel_jobs(step, [Ref(ACME, f"own{n}") for n in range(NUMBER)]),

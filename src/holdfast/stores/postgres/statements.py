@@ -119,11 +119,14 @@ UNINDEX = (
 )
 INDEX_JOBS = "SELECT holdfast.index_jobs($1)"
 FORGET = "DELETE FROM holdfast.history WHERE seq = ANY ($1)"
+# Each key is looked up by itself: a join could read those of all tenants.
 KEYS_RELEASE = (
-    "DELETE FROM holdfast.keys k USING unnest($1::text[], $2::text[], $3::text[], $4::text[],"
-    " $5::text[]) AS u(tenant, queue, type, key, id)"
-    " WHERE k.tenant = u.tenant AND k.queue = u.queue AND k.type = u.type AND k.key = u.key"
-    " AND k.id = u.id AND coalesce(k.until, 0) <= $6"
+    "DELETE FROM holdfast.keys WHERE ctid = ANY (ARRAY("
+    "SELECT found.ctid FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[])"
+    " AS u(tenant, queue, type, key, id) CROSS JOIN LATERAL ("
+    "SELECT k.ctid FROM holdfast.keys k WHERE k.tenant = u.tenant AND k.queue = u.queue"
+    " AND k.type = u.type AND k.key = u.key AND k.id = u.id AND coalesce(k.until, 0) <= $6 LIMIT 1"
+    ") found))"
 )
 DELTAS = (
     "INSERT INTO holdfast.deltas (tenant, queue, group_name, waiting, scheduled, enqueued,"
