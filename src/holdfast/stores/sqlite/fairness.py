@@ -48,15 +48,45 @@ class TurnCredits:
         """How many jobs the tenant may take in this turn."""
         return self._credit.pop(tenant, quota)
 
-    def done(self, transaction: Transaction, tenant: str, left: int) -> None:
-        """Ends the tenant's turn, or keeps what is left of it for the next claim."""
-        if left == 0:
-            transaction.turn += 1
-            transaction.execute(scope_sql.TENANT_TURN, (transaction.turn, tenant))
-            return
+    def keep(self, tenant: str, left: int) -> None:
+        """Keeps what is left of the tenant's turn for the next claim."""
         if len(self._credit) >= CREDITS_MAX:
             self._credit.clear()
         self._credit[tenant] = left
+
+
+class Turns:
+    """The turns that one claim ends. They are written together, before the claim reads again."""
+
+    def __init__(self, transaction: Transaction, credits: TurnCredits) -> None:
+        self._transaction = transaction
+        self._credits = credits
+        self._lines: list[tuple[int, str, str]] = []
+        self._tenants: list[tuple[int, str]] = []
+
+    def end_line(self, tenant: str, queue: str) -> None:
+        """Ends the line's turn among those of its tenant."""
+        self._lines.append((self._number(), tenant, queue))
+
+    def end_tenant(self, tenant: str, left: int) -> None:
+        """Ends the tenant's turn, or keeps what is left of it for the next claim."""
+        if left:
+            self._credits.keep(tenant, left)
+        else:
+            self._tenants.append((self._number(), tenant))
+
+    def _number(self) -> int:
+        self._transaction.turn += 1
+        return self._transaction.turn
+
+    def write(self) -> None:
+        connection = self._transaction.connection
+        if self._lines:
+            connection.executemany(scope_sql.LINE_TURN, self._lines)
+            self._lines.clear()
+        if self._tenants:
+            connection.executemany(scope_sql.TENANT_TURN, self._tenants)
+            self._tenants.clear()
 
 
 def next_tenants(transaction: Transaction, tenants: Names, queues: Names, most: int) -> list[str]:
@@ -132,12 +162,6 @@ def _lines(
 @lru_cache(NAMES_CACHE_MAX)
 def _names(queues: tuple[str, ...]) -> str:
     return _encode(queues).decode()
-
-
-def end_line_turn(transaction: Transaction, tenant: str, queue: str) -> None:
-    """Ends the line's turn among those of its tenant."""
-    transaction.turn += 1
-    transaction.execute(scope_sql.LINE_TURN, (transaction.turn, tenant, queue))
 
 
 def any_open(connection: sqlite3.Connection, tenants: Names, queues: Names) -> bool:

@@ -63,9 +63,9 @@ COUNT_ADD = (
     f"INSERT INTO counts (kind, tenant, part, turn, {', '.join(SUMMED)})"
     f" VALUES (?, ?, ?, ?{', ?' * len(SUMMED)}) ON CONFLICT (kind, tenant, part) DO UPDATE SET "
     + ", ".join(f"{name} = {name} + excluded.{name}" for name in SUMMED)
+    # A trigger compares, and gives this turn to a line that becomes ready.
+    + ", next_turn = excluded.turn"
 )
-# For a line that jobs entered or left: a trigger compares, and gives it this turn if it comes up.
-COUNT_ADD_LINE = COUNT_ADD + ", next_turn = excluded.turn"
 SLOT_ADD = (
     "INSERT INTO counts (kind, tenant, part, slots) VALUES (?, ?, ?, ?)"
     " ON CONFLICT (kind, tenant, part) DO UPDATE SET slots = slots + excluded.slots"

@@ -12,6 +12,7 @@ from holdfast.stores.sql_rows import BLOCKED
 from holdfast.stores.sqlite import events
 from holdfast.stores.sqlite import scope_statements as scope_sql
 from holdfast.stores.sqlite import statements as sql
+from holdfast.stores.sqlite.bulk import insert_rows
 from holdfast.stores.sqlite.migrate import check_version
 from holdfast.stores.sqlite.scope_cache import ScopeCache
 
@@ -205,16 +206,13 @@ class Transaction:
                     row[_COLUMN[before]] -= number
                 if after is not None:
                     row[_COLUMN[after]] += number
-        lines: list[tuple[str | int, ...]] = []
-        others: list[tuple[str | int, ...]] = []
-        for turn, (scope, numbers) in enumerate(rows.items(), self.turn + 1):
-            in_line = scope[0] == "queue" and (numbers[_ENQUEUED] or numbers[_BLOCKED])
-            (lines if in_line else others).append((*scope, turn, *numbers))
+        turns = range(self.turn + 1, self.turn + len(rows) + 1)
+        added = [
+            (*scope, turn, *numbers)
+            for turn, (scope, numbers) in zip(turns, rows.items(), strict=True)
+        ]
         self.turn += len(rows)
-        if lines:
-            self.connection.executemany(scope_sql.COUNT_ADD_LINE, lines)
-        if others:
-            self.connection.executemany(scope_sql.COUNT_ADD, others)
+        insert_rows(self.connection, scope_sql.COUNT_ADD, added)
         self._written = len(self._moves)
         self._moved.clear()
 
