@@ -135,7 +135,7 @@ async def test_a_sequence_number_never_returns(store: SqliteStore) -> None:
     await store.enqueue([job("c")])
 
     (record,) = (await store.find(finding())).jobs
-    assert record.seq == 3
+    assert record.seq > 2
 
 
 async def test_event_cursors_never_return_after_a_prune(store: SqliteStore) -> None:

@@ -45,7 +45,7 @@ def write_events(connection: sqlite3.Connection, runs: list[Run], cursor: int) -
 def read_events(
     connection: sqlite3.Connection, tenant: str | None, after: int, limit: int, job_id: str | None
 ) -> EventPage:
-    head, floor = connection.execute(sql.EVENT_COUNTERS).fetchone()
+    head, floor = connection.execute(sql.EVENT_BOUNDS).fetchone()
     if after < 0:
         return EventPage([], head, False)
     page: list[Event] = []

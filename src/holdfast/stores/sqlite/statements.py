@@ -227,7 +227,11 @@ PRUNE_BUCKETS = (
 
 # -- find, count, explain --------------------------------------------------------------------------
 
-EVENT_COUNTERS = "SELECT cursor, events_floor FROM counters"
+# The end of the log; the counter may be ahead of it.
+EVENT_BOUNDS = (
+    "SELECT max(events_floor, coalesce((SELECT max(cursor) FROM events), 0)), events_floor"
+    " FROM counters"
+)
 WORKER = "SELECT worker FROM jobs WHERE seq = ?"
 STATE_OF = "SELECT state FROM jobs WHERE tenant = ? AND id = ?"
 COUNTS = (

@@ -40,6 +40,12 @@ _COLUMN = {**_AT, BLOCKED: _ENQUEUED}
 _IN_LINE = frozenset({"enqueued", BLOCKED})
 
 
+COUNTERS_AHEAD = 100
+"""By how much the stored counters are ahead, so that most small transactions need not save them. A
+process that dies, or another that writes in between, leaves a gap of at most this many numbers.
+"""
+
+
 class LastCommit:
     """What the last commit of a connection left, so that its next transaction need not read it.
 
@@ -51,24 +57,39 @@ class LastCommit:
         self.counters: Counters = (0, 0, 0, 0)
         self.part_counts: dict[str, tuple[int, int]] = {}
         """Tenant -> the most queues and groups that it can have: see `limits_caps.Caps`."""
-        self._found: int | None = None
-        """The data version of the present transaction."""
-        self._kept: int | None = None
-        """The data version to which the rest belongs; None when a transaction was rolled back."""
+        self._stored: Counters = (0, 0, 0, 0)
+        """The counters as the database has them."""
+        self._version: int | None = None
+        """The data version of the present or the last transaction."""
+        self._committed = False
+        """Whether that transaction was committed; then the rest need not be read."""
 
     def sync(self, connection: sqlite3.Connection, path: str) -> None:
         """Begins a transaction: reads what may have changed, and refuses another schema."""
-        (self._found,) = connection.execute("PRAGMA data_version").fetchone()
-        if self._found != self._kept:
+        (found,) = connection.execute("PRAGMA data_version").fetchone()
+        changed = found != self._version
+        if changed or not self._committed:
             check_version(connection, path)
-            self.counters = connection.execute(sql.COUNTERS).fetchone()
+            self._stored = connection.execute(sql.COUNTERS).fetchone()
             self.part_counts.clear()
-        self._kept = None
+        if changed:
+            self.counters = self._stored
+        self._version, self._committed = found, False
+
+    def save(self, connection: sqlite3.Connection, counters: Counters) -> None:
+        """Stores the counters of the present transaction, if they are past the stored ones."""
+        seq, cursor, scopes, turn = counters
+        stored_seq, stored_cursor, stored_scopes, stored_turn = self._stored
+        enough = seq <= stored_seq and cursor <= stored_cursor and turn <= stored_turn
+        if not enough or scopes != stored_scopes:
+            ahead = COUNTERS_AHEAD
+            self._stored = (seq + ahead, cursor + ahead, scopes, turn + ahead)
+            connection.execute(sql.COUNTERS_SAVE, self._stored)
 
     def keep(self, counters: Counters) -> None:
         """Called after the commit."""
         self.counters = counters
-        self._kept = self._found
+        self._committed = True
 
 
 class Transaction:
@@ -77,6 +98,7 @@ class Transaction:
     __slots__ = (
         "_alive",
         "_head",
+        "_last",
         "_moved",
         "_moves",
         "_on",
@@ -116,6 +138,7 @@ class Transaction:
         self.turn: int
         self.seq, self.cursor, self.scopes_version, self.turn = last.counters
         self.part_counts = last.part_counts
+        self._last = last
         self.scope_cache = scope_cache
         scope_cache.sync(connection, self.scopes_version)
         self._runs: list[events.Run] = []
@@ -284,7 +307,7 @@ class Transaction:
         if self._runs:
             self.cursor = events.write_events(self.connection, self._runs, self.cursor)
         self.write_counts()
-        self.execute(sql.COUNTERS_SAVE, self.counters)
+        self._last.save(self.connection, self.counters)
 
 
 def _row(rows: dict[tuple[str, str, str], list[int]], scope: tuple[str, str, str]) -> list[int]:
