@@ -98,7 +98,7 @@ Integers have 64 bits; a text or blob at most 1 GB, far more than our bounds all
 from __future__ import annotations
 
 SCHEMA_VERSION = 4
-"""PRAGMA user_version of a database with the tables of `schema.sql`."""
+"""PRAGMA user_version of a database with the tables of `migrate.SCHEMA`."""
 
 APPLICATION_ID = 0x484F4C44
 """PRAGMA application_id: "HOLD", so that no other application's database is taken for ours."""
