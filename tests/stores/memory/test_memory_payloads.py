@@ -6,12 +6,14 @@ import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast import App, Context, QueueFull
 from holdfast.core.job import Failed, Lease
 from holdfast.core.lifecycle import decide
 from holdfast.store import Claim
+from holdfast.stores.memory.payloads import copied, fixed, size_of
 
 LEASE_US = 60_000_000
 
@@ -97,10 +99,30 @@ async def test_objects_count_as_bytes_of_their_tenant(app: App) -> None:
 
 async def test_what_cannot_be_copied_is_handed_over_as_it_is() -> None:
     """A lock in a payload is that very lock."""
-    from holdfast.stores.memory.payloads import copied, fixed, size_of
-
     lock = threading.Lock()
 
     assert copied([lock])[0] is lock
     assert not fixed([lock])
     assert size_of([lock]) > 0
+
+
+class Note(msgspec.Struct, frozen=True):
+    """A payload with parts that can be changed."""
+
+    text: str
+    parts: dict[str, list[int]]
+
+
+def test_a_copy_shares_nothing_that_can_be_changed() -> None:
+    """Also inside of a frozen struct, and where a value contains itself."""
+    note = Note("a", {"b": [1]})
+    made = copied(note)
+    note.parts["b"].append(2)
+    ring: list[Any] = [1]
+    ring.append(ring)
+
+    again = copied(ring)
+
+    assert made == Note("a", {"b": [1]})
+    assert again is not ring
+    assert again[1] is again

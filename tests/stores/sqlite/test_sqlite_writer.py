@@ -22,7 +22,7 @@ from holdfast.stores.sqlite.connection import open_writer
 from holdfast.stores.sqlite.connection_thread import Call
 from holdfast.stores.sqlite.options import Options
 from holdfast.stores.sqlite.store import SqliteStore
-from holdfast.stores.sqlite.transaction import Transaction
+from holdfast.stores.sqlite.transaction import COUNTERS_AHEAD, Transaction
 from holdfast.stores.sqlite.writer import Writer
 from holdfast.testing import ManualClock
 from holdfast.testing.contract.builders import ACME, GLOBEX, LEASE, finding, job, rules
@@ -312,8 +312,30 @@ async def test_stores_that_write_in_turn_see_each_others_counters(
 
     jobs = (await store.find(finding(limit=10))).jobs
     page = await store.events(None, 0, 10)
-    assert sorted(one.seq for one in jobs) == [event.cursor for event in page.events]
-    assert [event.cursor for event in page.events] == list(range(1, 8))
+    seqs, cursors = sorted(one.seq for one in jobs), [event.cursor for event in page.events]
+    assert [event.job_id for event in page.events] == [*(f"j{n}" for n in range(6)), "last"]
+    assert len(set(seqs)) == len(set(cursors)) == 7
+    assert cursors == sorted(cursors)
+    assert seqs[-1] <= 7 + 4 * COUNTERS_AHEAD
+
+
+async def test_counters_are_not_saved_by_each_transaction(store: SqliteStore, path: Path) -> None:
+    """They are stored ahead; a store that is opened again starts after all that were used."""
+    stored = []
+    for number in range(10):
+        await store.enqueue([job(f"j{number}")])
+        with closing(sqlite3.connect(path)) as file:
+            stored.append(file.execute("SELECT seq, cursor, turn FROM counters").fetchone())
+    await store.close()
+    await store.open()
+    await store.enqueue([job("last")])
+
+    assert len(set(stored)) == 1
+    (first,) = (await store.find(finding(ids=("last",)))).jobs
+    page = await store.events(None, stored[0][1], 10)
+    assert first.seq > stored[0][0]
+    assert [event.job_id for event in page.events] == ["last"]
+    assert page.cursor == page.events[0].cursor
 
 
 async def test_a_transaction_that_was_rolled_back_uses_no_sequence(store: SqliteStore) -> None:

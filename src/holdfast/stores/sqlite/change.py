@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import sqlite3
 
-import msgspec
-
 from holdfast.core.clock import Micros
 from holdfast.core.job import EventKind, State, replay_id
 from holdfast.store import Act, Change, Changed, Ref
 from holdfast.stores.sql_rows import BLOCKED
 from holdfast.stores.sqlite import statements as sql
+from holdfast.stores.sqlite.bulk import listed
 from holdfast.stores.sqlite.find import where
 from holdfast.stores.sqlite.jobs import Jobs
 from holdfast.stores.sqlite.limits_caps import Caps
 from holdfast.stores.sqlite.rows import Row
 from holdfast.stores.sqlite.transaction import Transaction
-
-_encode = msgspec.json.Encoder().encode
 
 _FINISHED = "state IN ('completed', 'failed', 'canceled')"
 
@@ -52,7 +49,7 @@ def change_jobs(transaction: Transaction, change: Change, seqs: list[int]) -> Ch
     found = transaction.execute(
         f"SELECT {sql.ROW} FROM jobs WHERE jobs.seq IN (SELECT value FROM json_each(?))"
         f" AND {condition} AND {_POSSIBLE[change.act]} ORDER BY seq",
-        (_encode(step).decode(), *values),
+        (listed(step), *values),
     ).fetchall()
     rows = [Row(one) for one in found]
     jobs, caps = Jobs(transaction), Caps(transaction, len(rows))

@@ -12,17 +12,18 @@ from holdfast.core.bounds import (
     ERROR_CHARS_MAX,
 )
 from holdfast.core.clock import Micros, micros
-from holdfast.core.job import EventKind, Lease, Reason
+from holdfast.core.job import EventKind, JobRecord, Lease, Reason
 from holdfast.core.scope import rounds
 from holdfast.store import Claim, Ref
 from holdfast.stores.notifier import Line
 from holdfast.stores.repeats import asked_for
 from holdfast.stores.sqlite import statements as sql
+from holdfast.stores.sqlite.bulk import listed
 from holdfast.stores.sqlite.claim_repair import overdue, repair
 from holdfast.stores.sqlite.fairness import (
     TurnCredits,
+    Turns,
     any_open,
-    end_line_turn,
     next_lines,
     next_tenants,
 )
@@ -44,13 +45,13 @@ def nothing_to_claim(connection: sqlite3.Connection, claim: Claim, now: Micros) 
     return connection.execute(sql.CLAIM_OF, (claim.nonce, now)).fetchone() is None
 
 
-def claim_jobs(transaction: Transaction, claim: Claim, turns: TurnCredits) -> list[Lease]:
+def claim_jobs(transaction: Transaction, claim: Claim, credits: TurnCredits) -> list[Lease]:
     """Leases up to `claim.limit` jobs. A claim that is repeated gets its first leases again."""
     known = transaction.execute(sql.CLAIM_OF, (claim.nonce, transaction.now)).fetchone()
     if known is not None:
         return _leases_of_repeat(transaction, claim, known[0])
     repair(transaction)
-    leases = _claim_in_turns(transaction, claim, turns)
+    leases = _claim_in_turns(transaction, claim, credits)
     if leases:
         _remember_claim(transaction, claim, leases)
     return leases
@@ -70,19 +71,46 @@ def _leases_of_repeat(transaction: Transaction, claim: Claim, seqs: str) -> list
 def _remember_claim(transaction: Transaction, claim: Claim, leases: list[Lease]) -> None:
     now = transaction.now
     transaction.execute(sql.CLAIMS_DROP, (now, FORGOTTEN_MAX))
-    seqs = _encode([lease.job.seq for lease in leases]).decode()
+    seqs = listed([lease.job.seq for lease in leases])
     transaction.execute(sql.CLAIM_PUT, (claim.nonce, now + micros(CLAIM_REPEAT_S), seqs))
 
 
 # -- take ------------------------------------------------------------------------------------------
 
 
-def _claim_in_turns(transaction: Transaction, claim: Claim, turns: TurnCredits) -> list[Lease]:
+class _Taken:
+    """What one claim has taken. Its rows are written together, before the claim reads again."""
+
+    def __init__(self, transaction: Transaction, claim: Claim) -> None:
+        self.transaction = transaction
+        self.claim = claim
+        self.leases: list[Lease] = []
+        self._seqs: list[int] = []
+
+    @property
+    def room(self) -> int:
+        return self.claim.limit - len(self.leases)
+
+    def add(self, job: JobRecord, until: Micros) -> None:
+        self.leases.append(Lease(job, f"{self.claim.nonce}.{job.seq}", until))
+        self._seqs.append(job.seq)
+
+    def write(self) -> None:
+        if self._seqs:
+            claim, now = self.claim, self.transaction.now
+            seqs = listed(self._seqs)
+            values = (f"{claim.nonce}.", now + claim.lease_us, claim.worker, now, seqs)
+            self.transaction.execute(sql.HOLD_JOBS, values)
+            self._seqs.clear()
+
+
+def _claim_in_turns(transaction: Transaction, claim: Claim, credits: TurnCredits) -> list[Lease]:
     """Leases jobs of the tenants and queues that the claim names: tenants take turns by weight."""
-    leases: list[Lease] = []
+    taken = _Taken(transaction, claim)
+    turns = Turns(transaction, credits)
     dry: set[str] = set()
     """Tenants without more jobs for this claim."""
-    while (room := claim.limit - len(leases)) > 0:
+    while (room := taken.room) > 0:
         # More tenants than jobs cannot be served.
         most = room + len(dry)
         found = next_tenants(transaction, claim.tenants, claim.queues, most)
@@ -92,76 +120,83 @@ def _claim_in_turns(transaction: Transaction, claim: Claim, turns: TurnCredits) 
         weights = [transaction.scope_cache.weight(tenant) for tenant in tenants]
         times = rounds(room, weights)
         for tenant, weight in zip(tenants, weights, strict=True):
-            room = claim.limit - len(leases)
+            room = taken.room
             if room == 0:
                 break
-            allowed = turns.allowance(tenant, weight * times)
+            allowed = credits.allowance(tenant, weight * times)
             wanted = min(allowed, room)
-            taken = _claim_tenant(transaction, tenant, claim, wanted)
-            leases += taken
-            if len(taken) < wanted:
+            number = _claim_tenant(taken, turns, tenant, wanted)
+            if number < wanted:
                 dry.add(tenant)
-            full = len(taken) == room and len(taken) < allowed
-            turns.done(transaction, tenant, allowed - len(taken) if full else 0)
-    return leases
+            full = number == room and number < allowed
+            turns.end_tenant(tenant, allowed - number if full else 0)
+        taken.write()
+        turns.write()
+    return taken.leases
 
 
-def _claim_tenant(transaction: Transaction, tenant: str, claim: Claim, wanted: int) -> list[Lease]:
-    """Leases up to `wanted` jobs of a tenant; its lines take turns."""
-    leases: list[Lease] = []
+def _claim_tenant(taken: _Taken, turns: Turns, tenant: str, wanted: int) -> int:
+    """Leases up to `wanted` jobs of a tenant, whose lines take turns; returns how many."""
+    connection, queues = taken.transaction.connection, taken.claim.queues
+    left = wanted
     dry: set[str] = set()
-    while (room := wanted - len(leases)) > 0:
+    while True:
         # One line more than can be served: the order of a single line need not be written.
-        most = room + len(dry)
-        found = next_lines(transaction.connection, tenant, claim.queues, most + 1)
-        queues = [queue for queue in found if queue not in dry][:room]
-        if not queues:
+        found = next_lines(connection, tenant, queues, left + len(dry) + 1)
+        lines = [queue for queue in found if queue not in dry][:left]
+        if not lines:
             break
-        share = rounds(room, [1] * len(queues))
-        for queue in queues:
-            room = wanted - len(leases)
-            if room == 0:
+        share = rounds(left, [1] * len(lines))
+        for queue in lines:
+            asked = min(share, left)
+            if asked == 0:
                 break
-            asked = min(share, room)
-            taken = _claim_line(transaction, (tenant, queue), claim, asked)
-            leases += taken
-            if len(taken) < asked:
+            number = _claim_line(taken, (tenant, queue), asked)
+            left -= number
+            if number < asked:
                 dry.add(queue)
-            if len(found) > 1 or claim.queues is not None:
-                end_line_turn(transaction, tenant, queue)
-    return leases
+            if len(found) > 1 or queues is not None:
+                turns.end_line(tenant, queue)
+        if left == 0:
+            break
+        taken.write()
+        turns.write()
+    return wanted - left
 
 
-def _claim_line(transaction: Transaction, line: Line, claim: Claim, wanted: int) -> list[Lease]:
+def _claim_line(taken: _Taken, line: Line, wanted: int) -> int:
     """Leases up to `wanted` jobs of a line, within the limits of its tenant and its queue."""
+    transaction = taken.transaction
     tenant, queue = line
     if tenant not in transaction.scope_cache.tenants:
-        return _lease_first(transaction, line, claim, wanted)
+        return _lease_first(taken, line, wanted)
     # Lines share the limits of their tenant, so the counts must have the visits before this one.
     transaction.write_counts(tenant)
     rooms = line_rooms(transaction, tenant, queue)
     wanted = min(wanted, *(room.left() for room in rooms))
     if wanted == 0:
-        return []
-    leases = _lease_first(transaction, line, claim, wanted)
+        return 0
+    number = _lease_first(taken, line, wanted)
     for room in rooms:
-        room.start(len(leases))
+        room.start(number)
         room.save()
-    return leases
+    return number
 
 
-def _lease_first(transaction: Transaction, line: Line, claim: Claim, wanted: int) -> list[Lease]:
+def _lease_first(taken: _Taken, line: Line, wanted: int) -> int:
     """Leases the first jobs of a line; where groups have limits, those whose groups have room."""
+    transaction = taken.transaction
     tenant, queue = line
-    if claim.exclude_groups or tenant in transaction.scope_cache.grouping:
-        return _lease_by_group(transaction, line, claim, wanted)
-    return _lease(transaction, line, claim, sql.TAKE, (queue, tenant, transaction.now, wanted))
+    if taken.claim.exclude_groups or tenant in transaction.scope_cache.grouping:
+        return _lease_by_group(taken, line, wanted)
+    return _lease(taken, line, sql.TAKE, (queue, tenant, transaction.now, wanted))
 
 
-def _lease_by_group(transaction: Transaction, line: Line, claim: Claim, wanted: int) -> list[Lease]:
+def _lease_by_group(taken: _Taken, line: Line, wanted: int) -> int:
     """Leases the first jobs of a line that are not excluded and whose groups have room."""
+    transaction = taken.transaction
     tenant, queue = line
-    excluded = _encode(claim.exclude_groups).decode()
+    excluded = _encode(taken.claim.exclude_groups).decode()
     rooms: dict[str, Room] = {}
     seqs: list[int] = []
     while len(seqs) < wanted:
@@ -180,7 +215,7 @@ def _lease_by_group(transaction: Transaction, line: Line, claim: Claim, wanted: 
             break
     for room in rooms.values():
         room.save()
-    return _lease(transaction, line, claim, sql.TAKE_THESE, (_encode(seqs).decode(),))
+    return _lease(taken, line, sql.TAKE_THESE, (listed(seqs),))
 
 
 def _may_start(
@@ -198,35 +233,28 @@ def _may_start(
     return True
 
 
-def _lease(
-    transaction: Transaction, line: Line, claim: Claim, statement: str, values: tuple[Any, ...]
-) -> list[Lease]:
-    """Leases the jobs that the query gives; counts them and records the events."""
+def _lease(taken: _Taken, line: Line, statement: str, values: tuple[Any, ...]) -> int:
+    """Leases the jobs that the query gives: counts them and records events; returns how many."""
+    transaction, worker = taken.transaction, taken.claim.worker
     now = transaction.now
-    until = now + claim.lease_us
+    until = now + taken.claim.lease_us
     tenant, queue = line
-    leases: list[Lease] = []
-    seqs: list[int] = []
     groups: dict[str | None, int] = {}
     for row in transaction.execute(statement, values).fetchall():
         try:
-            job = claimed(row, line, claim.worker, now, until)
+            job = claimed(row, line, worker, now, until)
         except Exception as error:  # A bad record must not keep the others from running.
             fail_unreadable(transaction, row[SEQ], error)
             continue
-        leases.append(Lease(job, f"{claim.nonce}.{job.seq}", until))
-        seqs.append(job.seq)
+        taken.add(job, until)
         groups[job.group] = groups.get(job.group, 0) + 1
         name = (tenant, job.id, queue, job.envelope.type)
         transaction.record_event(
-            EventKind.LEASED, name, job.attempt, job.fence, until=until, text=claim.worker
+            EventKind.LEASED, name, job.attempt, job.fence, until=until, text=worker
         )
-    if seqs:
-        held = (f"{claim.nonce}.", until, claim.worker, now, _encode(seqs).decode())
-        transaction.execute(sql.HOLD_JOBS, held)
     for group, number in groups.items():
         transaction.count_move((tenant, queue, group), "enqueued", "processing", number)
-    return leases
+    return sum(groups.values())
 
 
 def fail_unreadable(transaction: Transaction, seq: int, error: Exception) -> None:

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import sqlite3
 
-import msgspec
-
 from holdfast.core.bounds import (
     REPAIR_MAX,
     REPAIR_PASSES_MAX,
@@ -20,6 +18,7 @@ from holdfast.store import Watch
 from holdfast.stores.sql_rows import BLOCKED
 from holdfast.stores.sqlite import scope_statements as scope_sql
 from holdfast.stores.sqlite import statements as sql
+from holdfast.stores.sqlite.bulk import listed
 from holdfast.stores.sqlite.fairness import (
     any_open,
 )
@@ -27,8 +26,6 @@ from holdfast.stores.sqlite.limits import apply_limits, reopen_past
 from holdfast.stores.sqlite.transaction import Transaction
 
 ENDED = frozenset(state.value for state in TERMINAL)
-
-_encode = msgspec.json.Encoder().encode
 
 
 def overdue(connection: sqlite3.Connection, now: Micros) -> bool:
@@ -85,7 +82,7 @@ def _rescue_lapsed(transaction: Transaction) -> int:
         )
         transaction.record_event(EventKind.RESCUED, (tenant, id, queue, type), attempt, fence)
     if gated:
-        transaction.execute(scope_sql.GATE, (_encode(gated).decode(),))
+        transaction.execute(scope_sql.GATE, (listed(gated),))
     return len(rescued)
 
 

@@ -115,12 +115,10 @@ def recount(transaction: Transaction) -> int:
             row[at[state]] = number
             if kind == ScopeKind.TENANT.value and STATES[state] not in TERMINAL:
                 row[at["bytes"]] = size
-            add = scope_sql.COUNT_ADD
             if kind == ScopeKind.QUEUE.value:
                 row[at["blocked"]] = blocked
-                add = scope_sql.COUNT_ADD_LINE
             transaction.turn += 1
-            execute(add, (kind, tenant, part, transaction.turn, *row))
+            execute(scope_sql.COUNT_ADD, (kind, tenant, part, transaction.turn, *row))
     for (name,) in execute(scope_sql.RECOUNT_SLOTS).fetchall():
         scope = slot_scope_of(name)
         assert scope is not None, "only slots have a scope"

@@ -18,6 +18,7 @@ from holdfast.core.job import Event
 from holdfast.store import EventPage
 from holdfast.stores.sql_rows import KINDS
 from holdfast.stores.sqlite import statements as sql
+from holdfast.stores.sqlite.bulk import insert_rows
 
 Head = tuple[Micros, str, str, str, str, int, int, Micros | None, str | None, str | None]
 """(at, kind, tenant, queue, type, attempt, fence, until, note, signed): what the events of a run
@@ -37,14 +38,14 @@ def write_events(connection: sqlite3.Connection, runs: list[Run], cursor: int) -
     for head, ids in runs:
         cursor += len(ids)
         rows.append((cursor, len(ids), _encode(ids).decode(), *head))
-    connection.executemany(sql.EVENT_INSERT, rows)
+    insert_rows(connection, sql.EVENT_INSERT, rows)
     return cursor
 
 
 def read_events(
     connection: sqlite3.Connection, tenant: str | None, after: int, limit: int, job_id: str | None
 ) -> EventPage:
-    head, floor = connection.execute(sql.EVENT_COUNTERS).fetchone()
+    head, floor = connection.execute(sql.EVENT_BOUNDS).fetchone()
     if after < 0:
         return EventPage([], head, False)
     page: list[Event] = []

@@ -5,16 +5,17 @@ a multiple of it (`scope.rounds`), from its lines in turn, and then goes to the 
 full claim cut short continues with the next claim. The order of turns is in the database; the rest
 of a turn that was cut short is known only to the process that cut it.
 
-A claim that lists queues looks at the first tenants by turn. Where they have no lines in these
-queues, it walks the rings: the ring of a queue has its open lines in the order of a copy of their
-tenants' turns. A copy may be too small, never too large; a claim that meets an outdated copy at the
-head of a ring corrects it, and takes the lines of closed tenants out of the ring until they open.
+A claim that lists queues walks their rings: the ring of a queue has its open lines in the order of
+a copy of their tenants' turns. A copy may be too small, never too large; a claim that meets an
+outdated copy at the head of a ring corrects it, and takes the lines of closed tenants out of the
+ring until they open.
 Idle and closed tenants and lines are in no other index that claims walk.
 """
 
 from __future__ import annotations
 
 import heapq
+import math
 import sqlite3
 from functools import lru_cache
 
@@ -29,10 +30,12 @@ _encode = msgspec.json.Encoder().encode
 
 CREDITS_MAX = 1000
 """Turns cut short that a process remembers."""
+RING_SLACK = 16
+"""Lines of a ring that a claim reads beside those that it needs: so many outdated copies may be at
+its head before a claim has to correct them.
+"""
 RING_FIXES_MAX = 1000
 """Copies of one ring that one claim corrects; past that the order is nearly right."""
-OTHERS_MAX = 16
-"""Tenants without a line in the queues of a claim that it may meet before it walks the rings."""
 NAMES_CACHE_MAX = 256
 RING_LOOK = 8
 """How many lines of a ring a read looks at for an open tenant."""
@@ -48,15 +51,50 @@ class TurnCredits:
         """How many jobs the tenant may take in this turn."""
         return self._credit.pop(tenant, quota)
 
-    def done(self, transaction: Transaction, tenant: str, left: int) -> None:
-        """Ends the tenant's turn, or keeps what is left of it for the next claim."""
-        if left == 0:
-            transaction.turn += 1
-            transaction.execute(scope_sql.TENANT_TURN, (transaction.turn, tenant))
-            return
+    def keep(self, tenant: str, left: int) -> None:
+        """Keeps what is left of the tenant's turn for the next claim."""
         if len(self._credit) >= CREDITS_MAX:
             self._credit.clear()
         self._credit[tenant] = left
+
+
+class Turns:
+    """The turns that one claim ends. They are written together, before the claim reads again."""
+
+    def __init__(self, transaction: Transaction, credits: TurnCredits) -> None:
+        self._transaction = transaction
+        self._credits = credits
+        self._lines: list[tuple[int, str, str]] = []
+        self._tenants: dict[str, int] = {}
+
+    def end_line(self, tenant: str, queue: str) -> None:
+        """Ends the line's turn among those of its tenant."""
+        self._lines.append((self._number(), tenant, queue))
+
+    def end_tenant(self, tenant: str, left: int) -> None:
+        """Ends the tenant's turn, or keeps what is left of it for the next claim."""
+        if left:
+            self._credits.keep(tenant, left)
+        else:
+            self._tenants[tenant] = self._number()
+
+    def _number(self) -> int:
+        self._transaction.turn += 1
+        return self._transaction.turn
+
+    def write(self) -> None:
+        connection, tenants = self._transaction.connection, self._tenants
+        if self._lines:
+            # With the new turn of its tenant, so that the next claim need not correct the copy.
+            lines = [
+                (turn, tenants.get(tenant, 0), tenant, queue) for turn, tenant, queue in self._lines
+            ]
+            connection.executemany(scope_sql.LINE_TURN, lines)
+            self._lines.clear()
+        if tenants:
+            turns = [(turn, tenant) for tenant, turn in tenants.items()]
+            connection.executemany(scope_sql.TENANT_TURN, turns)
+            tenants.clear()
 
 
 def next_tenants(transaction: Transaction, tenants: Names, queues: Names, most: int) -> list[str]:
@@ -67,24 +105,8 @@ def next_tenants(transaction: Transaction, tenants: Names, queues: Names, most: 
     elif queues is None:
         return [tenant for (tenant,) in execute(scope_sql.TENANTS, (most,)).fetchall()]
     else:
-        found = _in_queues(transaction, queues, most)
+        found = _first_in_rings(transaction, set(queues), most)
     return [tenant for _, tenant in heapq.nsmallest(most, found)]
-
-
-def _in_queues(
-    transaction: Transaction, queues: tuple[str, ...], most: int
-) -> set[tuple[int, str]]:
-    """The first tenants that have an open line in one of the queues, with their turns.
-
-    They are usually among the first tenants of all; where others' tenants come before them, the
-    rings of the queues are walked.
-    """
-    asked = most + OTHERS_MAX
-    rows = transaction.execute(scope_sql.TENANTS_IN_QUEUES, (_names(queues), asked)).fetchall()
-    found = {(turn, tenant) for turn, tenant, has_line in rows if has_line}
-    if len(found) >= most or len(rows) < asked:
-        return found
-    return {pair for queue in set(queues) for pair in _first_in_ring(transaction, queue, most)}
 
 
 def _asked(
@@ -99,20 +121,42 @@ def _asked(
     return found
 
 
-def _first_in_ring(transaction: Transaction, queue: str, most: int) -> list[tuple[int, str]]:
-    """The first tenants of a ring, with their turns. Numbers only grow: what is right is first."""
-    fixed = 0
+def _first_in_rings(transaction: Transaction, queues: set[str], most: int) -> set[tuple[int, str]]:
+    """The first tenants of the rings of these queues, with their turns.
+
+    A copy is at most the turn itself. So those with a turn up to the last copy that was read of
+    each longer ring come before all that were not read. Where outdated copies leave too few of
+    them, the copies are corrected and the rings read again.
+    """
+    asked, fixed = most + RING_SLACK, 0
     while True:
-        rows = transaction.execute(scope_sql.RING, (queue, most)).fetchall()
+        rings = {queue: _ring(transaction.connection, queue, asked) for queue in queues}
+        names = {tenant for ring in rings.values() for _, tenant in ring}
+        turns = _open_turns(transaction.connection, names)
+        longer = [queue for queue, ring in rings.items() if len(ring) == asked]
+        last = min((rings[queue][-1][0] for queue in longer), default=math.inf)
         wrong = [
-            (turn if is_open else 0, tenant, queue)
-            for number, tenant, turn, is_open in rows
-            if not is_open or number != turn
+            (turns.get(tenant, 0), tenant, queue)
+            for queue in longer
+            for number, tenant in rings[queue]
+            if number != turns.get(tenant, 0)
         ]
-        if not wrong or fixed >= RING_FIXES_MAX:
-            return [(turn, tenant) for _, tenant, turn, is_open in rows if is_open]
+        first = sum(turn <= last for turn in turns.values())
+        if first >= most or not wrong or fixed >= RING_FIXES_MAX:
+            return {(turn, tenant) for tenant, turn in turns.items()}
         transaction.connection.executemany(scope_sql.RING_SET, wrong)
         fixed += len(wrong)
+
+
+def _ring(connection: sqlite3.Connection, queue: str, most: int) -> list[tuple[int, str]]:
+    """The first lines of a ring: (copy of the turn, tenant)."""
+    return connection.execute(scope_sql.RING, (queue, most)).fetchall()
+
+
+def _open_turns(connection: sqlite3.Connection, tenants: set[str]) -> dict[str, int]:
+    """The turns of those of the tenants that are open."""
+    found = connection.execute(scope_sql.OPEN_TURNS, (_encode(sorted(tenants)).decode(),))
+    return dict(found.fetchall())
 
 
 def next_lines(connection: sqlite3.Connection, tenant: str, queues: Names, most: int) -> list[str]:
@@ -134,12 +178,6 @@ def _names(queues: tuple[str, ...]) -> str:
     return _encode(queues).decode()
 
 
-def end_line_turn(transaction: Transaction, tenant: str, queue: str) -> None:
-    """Ends the line's turn among those of its tenant."""
-    transaction.turn += 1
-    transaction.execute(scope_sql.LINE_TURN, (transaction.turn, tenant, queue))
-
-
 def any_open(connection: sqlite3.Connection, tenants: Names, queues: Names) -> bool:
     """True when one of these lines can be claimed from. Also when only a claim can tell, for there
     are many in a ring whose tenants are closed: it takes them out.
@@ -149,7 +187,7 @@ def any_open(connection: sqlite3.Connection, tenants: Names, queues: Names) -> b
     if queues is None:
         return connection.execute(scope_sql.TENANTS, (1,)).fetchone() is not None
     for queue in queues:
-        rows = connection.execute(scope_sql.RING, (queue, RING_LOOK)).fetchall()
-        if len(rows) == RING_LOOK or any(is_open for *_, is_open in rows):
+        ring = _ring(connection, queue, RING_LOOK)
+        if len(ring) == RING_LOOK or _open_turns(connection, {tenant for _, tenant in ring}):
             return True
     return False

@@ -9,20 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import msgspec
-
 from holdfast.core.clock import Micros
 from holdfast.core.job import TERMINAL, EventKind, State
 from holdfast.stores.sqlite import statements as sql
-from holdfast.stores.sqlite.bulk import for_seqs
+from holdfast.stores.sqlite.bulk import listed, update_alike
 from holdfast.stores.sqlite.layout import INLINE_MAX
 from holdfast.stores.sqlite.rows import Row, storable_text
 from holdfast.stores.sqlite.transaction import Transaction
 
 ENDED = frozenset(state.value for state in TERMINAL)
 _ENDS = frozenset({EventKind.COMPLETED, EventKind.FAILED, EventKind.CANCELED, EventKind.DELETED})
-
-_encode = msgspec.json.Encoder().encode
 
 
 class Jobs:
@@ -33,14 +29,14 @@ class Jobs:
         self._transaction = transaction
         self._rows: dict[tuple[str, str], Row | None] = {}
         self._changed: set[int] = set()
-        self._saved: list[tuple[Any, ...]] = []
-        self._finished: list[tuple[Any, ...]] = []
+        self._saved: dict[int, tuple[Any, ...]] = {}
+        self._finished: dict[int, tuple[Any, ...]] = {}
         self._removed: list[int] = []
         self._removed_bodies: list[int] = []
         self._released_keys: list[tuple[Any, ...]] = []
         seqs = [seq for token in tokens if (seq := _seq_of(token))]
         if seqs:
-            found = transaction.execute(sql.ROWS_BY_SEQ, (_encode(seqs).decode(),)).fetchall()
+            found = transaction.execute(sql.ROWS_BY_SEQ, (listed(seqs),)).fetchall()
             for columns in found:
                 row = Row(columns)
                 self._rows[row.tenant, row.id] = row
@@ -65,7 +61,7 @@ class Jobs:
         if gated and row.group is not None:
             transaction.groups_to_check.add((row.tenant, row.group))  # Its order may have changed.
         self._changed.add(row.seq)
-        self._saved.append(row.saved(transaction.now))
+        self._saved[row.seq] = row.saved(transaction.now)
         transaction.count_move((row.tenant, row.queue, row.group), row.was, row.place)
 
     def finish(self, row: Row) -> None:
@@ -78,7 +74,7 @@ class Jobs:
             return
         self._release_key(row)
         self._changed.add(row.seq)
-        self._finished.append(row.finished(now, keep_until))
+        self._finished[row.seq] = row.finished(now, keep_until)
         where = (row.tenant, row.queue, row.group)
         self._transaction.count_move(where, row.was, row.place, 1, -row.size)
 
@@ -115,15 +111,16 @@ class Jobs:
     def flush(self) -> None:
         """Writes what was changed."""
         connection = self._transaction.connection
-        for statement, values in (
-            (sql.SAVE, self._saved),
-            (sql.FINISH, self._finished),
-            (sql.KEY_RELEASE, self._released_keys),
+        for statement, rows in ((sql.SAVE, self._saved), (sql.FINISH, self._finished)):
+            update_alike(connection, statement, rows)
+        if self._released_keys:
+            connection.executemany(sql.KEY_RELEASE, self._released_keys)
+        for statement, seqs in (
+            (sql.REMOVE, self._removed),
+            (sql.BODY_REMOVE, self._removed_bodies),
         ):
-            if values:
-                connection.executemany(statement, values)
-        for_seqs(connection, sql.REMOVE, self._removed)
-        for_seqs(connection, sql.BODY_REMOVE, self._removed_bodies)
+            if seqs:
+                connection.execute(statement, (listed(seqs),))
 
 
 def _seq_of(token: str | None) -> int:

@@ -42,8 +42,8 @@
       at kind tenant queue type attempt fence until note    what the events of the run share
       signed                  the operator who acted, and why
       ids number              of the jobs, as JSON; the row has the last cursor (`events.py`)
-    counters  one row: seq, cursor, turn; events_floor (the last pruned cursor); scopes (how often
-              settings of scopes were changed)
+    counters  one row: seq, cursor, turn, a few ahead of the last ones that were used; events_floor
+              (the last pruned cursor); scopes (how often settings of scopes were changed)
     settings  name -> value, version; of a scope also `stamp`, the value of counters.scopes then
     holds     name -> owner, until, note; of a slot also the prefix of its scope's slots, and its
               tenant
@@ -98,7 +98,7 @@ Integers have 64 bits; a text or blob at most 1 GB, far more than our bounds all
 from __future__ import annotations
 
 SCHEMA_VERSION = 4
-"""PRAGMA user_version of a database with the tables of `schema.sql`."""
+"""PRAGMA user_version of a database with the tables of `migrate.SCHEMA`."""
 
 APPLICATION_ID = 0x484F4C44
 """PRAGMA application_id: "HOLD", so that no other application's database is taken for ours."""

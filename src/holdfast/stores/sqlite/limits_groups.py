@@ -5,18 +5,15 @@ A part is the jobs of one group in one queue.
 
 from __future__ import annotations
 
-import msgspec
-
 from holdfast.core.scope import (
     Scope,
     ScopeKind,
 )
 from holdfast.stores.sql_rows import BLOCKED
 from holdfast.stores.sqlite import scope_statements as scope_sql
+from holdfast.stores.sqlite.bulk import listed
 from holdfast.stores.sqlite.limits_room import UNLIMITED, bound_bucket, group_room, reopen_later
 from holdfast.stores.sqlite.transaction import Transaction
-
-_encode = msgspec.json.Encoder().encode
 
 
 def grant(transaction: Transaction, tenant: str, group: str) -> None:
@@ -48,7 +45,7 @@ def _grant_part(transaction: Transaction, tenant: str, group: str, queue: str) -
     else:
         seqs = _first(transaction, (tenant, group, queue), left)
     if seqs:
-        transaction.execute(scope_sql.GRANT, (_encode(seqs).decode(),))
+        transaction.execute(scope_sql.GRANT, (listed(seqs),))
         transaction.count_move((tenant, queue, None), BLOCKED, "enqueued", len(seqs))
         transaction.ready_lines.add((tenant, queue))
 
@@ -115,5 +112,5 @@ def regrant_queue(transaction: Transaction, queue: Scope) -> None:
 def gate_jobs(transaction: Transaction, tenant: str, queue: str, seqs: list[int]) -> None:
     """Closes the gates of jobs whose group has no room for them after all."""
     if seqs:
-        transaction.execute(scope_sql.GATE, (_encode(seqs).decode(),))
+        transaction.execute(scope_sql.GATE, (listed(seqs),))
         transaction.count_move((tenant, queue, None), "enqueued", BLOCKED, len(seqs))

@@ -10,7 +10,7 @@ from holdfast.store import Lapsed, Pruned
 from holdfast.stores.sql_rows import STATES
 from holdfast.stores.sqlite import events, holds
 from holdfast.stores.sqlite import statements as sql
-from holdfast.stores.sqlite.bulk import for_seqs
+from holdfast.stores.sqlite.bulk import listed
 from holdfast.stores.sqlite.layout import INLINE_MAX
 from holdfast.stores.sqlite.rows import record
 from holdfast.stores.sqlite.transaction import Transaction
@@ -41,7 +41,7 @@ def _prune_jobs(transaction: Transaction, limit: int) -> int:
     now = transaction.now
     pruned = transaction.execute(sql.PRUNE_JOBS, (now, limit)).fetchall()
     large = [seq for *_, seq, size in pruned if size > INLINE_MAX]
-    for_seqs(transaction.connection, sql.BODY_REMOVE, large)
+    transaction.execute(sql.BODY_REMOVE, (listed(large),))
     for tenant, queue, type, key, id, state, group, *_ in pruned:
         transaction.count_move((tenant, queue, group), state, None)
         if key is not None:

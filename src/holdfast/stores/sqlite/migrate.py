@@ -1,6 +1,6 @@
 """Migrate: which schema a file has, and how it gets the newest.
 
-`schema.sql` is the whole schema of a new file; `UPGRADES` brings older files to it. Files of
+`SCHEMA` makes the schema of a new file; `UPGRADES` brings older files to it. Files of
 versions 1 and 2, which only development versions wrote, are refused and left as they are.
 """
 
@@ -12,8 +12,11 @@ from importlib import resources
 from holdfast.core.errors import SchemaTooNew, SchemaTooOld, StoreCorrupt, StoreUnsupported
 from holdfast.stores.sqlite.layout import APPLICATION_ID, SCHEMA_VERSION
 
-UPGRADES = {3: "upgrade_3.sql"}
-"""Version -> the script that brings a file of it to the next version."""
+SCHEMA = ("schema.sql", "lines.sql")
+"""The scripts that make the tables of a new file."""
+
+UPGRADES = {3: ("upgrade_3.sql", "lines.sql")}
+"""Version -> the scripts that bring a file of it to the next version."""
 
 
 def check_version(connection: sqlite3.Connection, path: str) -> None:
@@ -60,9 +63,9 @@ def run(connection: sqlite3.Connection, path: str) -> None:
 
 def _missing(found: int) -> list[str]:
     """The statements that a file of this version lacks."""
-    if found == 0:
-        return _statements("schema.sql")
-    scripts = [UPGRADES[old] for old in range(found, SCHEMA_VERSION)]
+    scripts = list(SCHEMA)
+    if found:
+        scripts = [each for old in range(found, SCHEMA_VERSION) for each in UPGRADES[old]]
     return [statement for script in scripts for statement in _statements(script)]
 
 

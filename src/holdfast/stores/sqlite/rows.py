@@ -137,7 +137,7 @@ class Row(sql_rows.Row):
             return super().keep_until()
 
     def saved(self, now: Micros) -> tuple[Any, ...]:
-        """The values of `statements.SAVE`."""
+        """The values of `statements.SAVE`, without the sequence."""
         return (
             self.state._value_,
             self.priority,
@@ -152,11 +152,10 @@ class Row(sql_rows.Row):
             storable_text(self.progress),
             now,
             self.gate,
-            self.seq,
         )
 
     def finished(self, now: Micros, keep_until: Micros) -> tuple[Any, ...]:
-        """The values of `statements.FINISH`."""
+        """The values of `statements.FINISH`, without the sequence."""
         return (
             self.state._value_,
             self.attempt,
@@ -169,7 +168,6 @@ class Row(sql_rows.Row):
             now,
             now,
             keep_until,
-            self.seq,
         )
 
 

@@ -29,21 +29,18 @@ LINES_OF = (
     f"SELECT turn, part FROM counts NOT INDEXED WHERE {OPEN} AND tenant = ?"
     " AND part IN (SELECT value FROM json_each(?))"
 )
-# Of the first tenants by turn: whether each has an open line in one of the queues.
-TENANTS_IN_QUEUES = (
-    "SELECT turn, tenant, EXISTS (SELECT 1 FROM counts AS line NOT INDEXED"
-    " WHERE line.kind = 'queue' AND line.tenant = first.tenant AND line.ready = 1"
-    " AND line.part IN (SELECT value FROM json_each(?1)))"
-    " FROM (SELECT turn, tenant FROM counts INDEXED BY tenants_turn"
-    f" WHERE {TENANT_WITH_LINES} ORDER BY turn LIMIT ?2) AS first"
+LINE_TURN = (
+    "UPDATE counts SET turn = ?, ring = max(ring, ?)"
+    " WHERE kind = 'queue' AND tenant = ? AND part = ?"
 )
-LINE_TURN = "UPDATE counts SET turn = ? WHERE kind = 'queue' AND tenant = ? AND part = ?"
-_RING = (
-    "FROM counts AS line INDEXED BY lines_ring CROSS JOIN counts AS whole"
-    " ON whole.kind = 'tenant' AND whole.tenant = line.tenant AND whole.part = ''"
-    " WHERE line.kind = 'queue' AND line.ready = 1 AND line.ring > 0 AND line.part = ?"
+RING = (
+    f"SELECT ring, tenant FROM counts INDEXED BY lines_ring WHERE {OPEN} AND ring > 0 AND part = ?"
+    " ORDER BY ring LIMIT ?"
 )
-RING = f"SELECT line.ring, line.tenant, whole.turn, whole.open {_RING} ORDER BY line.ring LIMIT ?"
+OPEN_TURNS = (
+    "SELECT tenant, turn FROM counts NOT INDEXED WHERE kind = 'tenant'"
+    " AND tenant IN (SELECT value FROM json_each(?)) AND part = '' AND open = 1"
+)
 RING_SET = "UPDATE counts SET ring = ? WHERE kind = 'queue' AND tenant = ? AND part = ?"
 # A tenant that opens comes back to the rings that it was taken out of.
 RING_BACK = (
@@ -63,9 +60,9 @@ COUNT_ADD = (
     f"INSERT INTO counts (kind, tenant, part, turn, {', '.join(SUMMED)})"
     f" VALUES (?, ?, ?, ?{', ?' * len(SUMMED)}) ON CONFLICT (kind, tenant, part) DO UPDATE SET "
     + ", ".join(f"{name} = {name} + excluded.{name}" for name in SUMMED)
+    # A trigger compares, and gives this turn to a line that becomes ready.
+    + ", next_turn = excluded.turn"
 )
-# For a line that jobs entered or left: a trigger compares, and gives it this turn if it comes up.
-COUNT_ADD_LINE = COUNT_ADD + ", next_turn = excluded.turn"
 SLOT_ADD = (
     "INSERT INTO counts (kind, tenant, part, slots) VALUES (?, ?, ?, ?)"
     " ON CONFLICT (kind, tenant, part) DO UPDATE SET slots = slots + excluded.slots"

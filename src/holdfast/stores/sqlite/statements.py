@@ -22,6 +22,9 @@ IDLE = (
 )
 WITH_TTL = "expires_at IS NOT NULL AND state IN ('waiting', 'scheduled', 'enqueued', 'retrying')"
 
+# One statement for many jobs: `bulk.listed` gives the value.
+_LISTED = "seq IN (SELECT value FROM json_each(?))"
+
 _PAYLOAD = "coalesce(payload, (SELECT bodies.payload FROM bodies WHERE bodies.seq = jobs.seq))"
 
 # What `rows.record` reads, in its order.
@@ -107,7 +110,7 @@ RETIRE = (
 HOLD_JOBS = (
     "UPDATE jobs SET state = 'processing', attempt = attempt + 1, fence = fence + 1,"
     " token = ? || seq, lease_until = ?, worker = ?, updated_at = ?, progress = NULL"
-    " WHERE seq IN (SELECT value FROM json_each(?))"
+    f" WHERE {_LISTED}"
 )
 _STARTABLE = (
     f"FROM jobs WHERE {READY} AND queue = ? AND tenant = ?"
@@ -115,10 +118,7 @@ _STARTABLE = (
 )
 _FIRST = "ORDER BY priority DESC, seq LIMIT ?"
 TAKE = f"SELECT {CLAIMED} {_STARTABLE} {_FIRST}"
-TAKE_THESE = (
-    f"SELECT {CLAIMED} FROM jobs WHERE seq IN (SELECT value FROM json_each(?))"
-    " ORDER BY priority DESC, seq"
-)
+TAKE_THESE = f"SELECT {CLAIMED} FROM jobs WHERE {_LISTED} ORDER BY priority DESC, seq"
 STARTABLE = (
     f"SELECT seq, group_name {_STARTABLE}"
     " AND (group_name IS NULL OR group_name NOT IN (SELECT value FROM json_each(?)))"
@@ -136,8 +136,7 @@ CLAIMS_DROP = (
     " (SELECT nonce FROM claims WHERE until <= ? ORDER BY until LIMIT ?)"
 )
 HELD_STILL = (
-    f"SELECT token, lease_until, {RECORD} FROM jobs"
-    " WHERE seq IN (SELECT value FROM json_each(?))"
+    f"SELECT token, lease_until, {RECORD} FROM jobs WHERE {_LISTED}"
     " AND state = 'processing' AND token = ? || seq AND lease_until > ? ORDER BY seq"
 )
 # Fails a job whose record cannot be read.
@@ -159,19 +158,19 @@ NEXT = (
 # -- extend, ack, cancel, change -------------------------------------------------------------------
 
 ROW_BY_ID = f"SELECT {ROW} FROM jobs WHERE tenant = ? AND id = ?"
-ROWS_BY_SEQ = f"SELECT {ROW} FROM jobs WHERE seq IN (SELECT value FROM json_each(?))"
+ROWS_BY_SEQ = f"SELECT {ROW} FROM jobs WHERE {_LISTED}"
 SAVE = (
     "UPDATE jobs SET state = ?, priority = ?, run_at = ?, attempt = ?, lapses = ?, misses = ?,"
     " token = ?, lease_until = ?, reason = ?, error = ?, progress = ?, updated_at = ?, gate = ?"
-    " WHERE seq = ?"
+    f" WHERE {_LISTED}"
 )
 FINISH = (
     "UPDATE jobs SET state = ?, attempt = ?, lapses = ?, misses = ?, token = ?, reason = ?,"
     " error = ?, result = ?, updated_at = ?, finished_at = ?, keep_until = ?, gate = 0"
-    " WHERE seq = ?"
+    f" WHERE {_LISTED}"
 )
-REMOVE = "DELETE FROM jobs WHERE seq IN"
-BODY_REMOVE = "DELETE FROM bodies WHERE seq IN"
+REMOVE = f"DELETE FROM jobs WHERE {_LISTED}"
+BODY_REMOVE = f"DELETE FROM bodies WHERE {_LISTED}"
 REPLAY = (
     f"INSERT INTO jobs ({_NEW})"
     " SELECT ?, tenant, ?, queue, type, codec, version, 'enqueued', priority, ?, max_attempts,"
@@ -228,7 +227,11 @@ PRUNE_BUCKETS = (
 
 # -- find, count, explain --------------------------------------------------------------------------
 
-EVENT_COUNTERS = "SELECT cursor, events_floor FROM counters"
+# The end of the log; the counter may be ahead of it.
+EVENT_BOUNDS = (
+    "SELECT max(events_floor, coalesce((SELECT max(cursor) FROM events), 0)), events_floor"
+    " FROM counters"
+)
 WORKER = "SELECT worker FROM jobs WHERE seq = ?"
 STATE_OF = "SELECT state FROM jobs WHERE tenant = ? AND id = ?"
 COUNTS = (

@@ -12,6 +12,7 @@ from holdfast.stores.sql_rows import BLOCKED
 from holdfast.stores.sqlite import events
 from holdfast.stores.sqlite import scope_statements as scope_sql
 from holdfast.stores.sqlite import statements as sql
+from holdfast.stores.sqlite.bulk import insert_rows
 from holdfast.stores.sqlite.migrate import check_version
 from holdfast.stores.sqlite.scope_cache import ScopeCache
 
@@ -39,6 +40,12 @@ _COLUMN = {**_AT, BLOCKED: _ENQUEUED}
 _IN_LINE = frozenset({"enqueued", BLOCKED})
 
 
+COUNTERS_AHEAD = 100
+"""By how much the stored counters are ahead, so that most small transactions need not save them. A
+process that dies, or another that writes in between, leaves a gap of at most this many numbers.
+"""
+
+
 class LastCommit:
     """What the last commit of a connection left, so that its next transaction need not read it.
 
@@ -50,24 +57,39 @@ class LastCommit:
         self.counters: Counters = (0, 0, 0, 0)
         self.part_counts: dict[str, tuple[int, int]] = {}
         """Tenant -> the most queues and groups that it can have: see `limits_caps.Caps`."""
-        self._found: int | None = None
-        """The data version of the present transaction."""
-        self._kept: int | None = None
-        """The data version to which the rest belongs; None when a transaction was rolled back."""
+        self._stored: Counters = (0, 0, 0, 0)
+        """The counters as the database has them."""
+        self._version: int | None = None
+        """The data version of the present or the last transaction."""
+        self._committed = False
+        """Whether that transaction was committed; then the rest need not be read."""
 
     def sync(self, connection: sqlite3.Connection, path: str) -> None:
         """Begins a transaction: reads what may have changed, and refuses another schema."""
-        (self._found,) = connection.execute("PRAGMA data_version").fetchone()
-        if self._found != self._kept:
+        (found,) = connection.execute("PRAGMA data_version").fetchone()
+        changed = found != self._version
+        if changed or not self._committed:
             check_version(connection, path)
-            self.counters = connection.execute(sql.COUNTERS).fetchone()
+            self._stored = connection.execute(sql.COUNTERS).fetchone()
             self.part_counts.clear()
-        self._kept = None
+        if changed:
+            self.counters = self._stored
+        self._version, self._committed = found, False
+
+    def save(self, connection: sqlite3.Connection, counters: Counters) -> None:
+        """Stores the counters of the present transaction, if they are past the stored ones."""
+        seq, cursor, scopes, turn = counters
+        stored_seq, stored_cursor, stored_scopes, stored_turn = self._stored
+        enough = seq <= stored_seq and cursor <= stored_cursor and turn <= stored_turn
+        if not enough or scopes != stored_scopes:
+            ahead = COUNTERS_AHEAD
+            self._stored = (seq + ahead, cursor + ahead, scopes, turn + ahead)
+            connection.execute(sql.COUNTERS_SAVE, self._stored)
 
     def keep(self, counters: Counters) -> None:
         """Called after the commit."""
         self.counters = counters
-        self._kept = self._found
+        self._committed = True
 
 
 class Transaction:
@@ -76,6 +98,7 @@ class Transaction:
     __slots__ = (
         "_alive",
         "_head",
+        "_last",
         "_moved",
         "_moves",
         "_on",
@@ -115,6 +138,7 @@ class Transaction:
         self.turn: int
         self.seq, self.cursor, self.scopes_version, self.turn = last.counters
         self.part_counts = last.part_counts
+        self._last = last
         self.scope_cache = scope_cache
         scope_cache.sync(connection, self.scopes_version)
         self._runs: list[events.Run] = []
@@ -205,16 +229,13 @@ class Transaction:
                     row[_COLUMN[before]] -= number
                 if after is not None:
                     row[_COLUMN[after]] += number
-        lines: list[tuple[str | int, ...]] = []
-        others: list[tuple[str | int, ...]] = []
-        for turn, (scope, numbers) in enumerate(rows.items(), self.turn + 1):
-            in_line = scope[0] == "queue" and (numbers[_ENQUEUED] or numbers[_BLOCKED])
-            (lines if in_line else others).append((*scope, turn, *numbers))
+        turns = range(self.turn + 1, self.turn + len(rows) + 1)
+        added = [
+            (*scope, turn, *numbers)
+            for turn, (scope, numbers) in zip(turns, rows.items(), strict=True)
+        ]
         self.turn += len(rows)
-        if lines:
-            self.connection.executemany(scope_sql.COUNT_ADD_LINE, lines)
-        if others:
-            self.connection.executemany(scope_sql.COUNT_ADD, others)
+        insert_rows(self.connection, scope_sql.COUNT_ADD, added)
         self._written = len(self._moves)
         self._moved.clear()
 
@@ -286,7 +307,7 @@ class Transaction:
         if self._runs:
             self.cursor = events.write_events(self.connection, self._runs, self.cursor)
         self.write_counts()
-        self.execute(sql.COUNTERS_SAVE, self.counters)
+        self._last.save(self.connection, self.counters)
 
 
 def _row(rows: dict[tuple[str, str, str], list[int]], scope: tuple[str, str, str]) -> list[int]:

@@ -45,7 +45,7 @@ INLINE_COMMIT_S_MAX = 0.002
 """How long a commit may take for the next call to run in the caller's thread."""
 FAST_COMMITS = 3
 """So many commits in a row must have been fast."""
-INLINE_RUN_MAX = 64
+INLINE_RUN_MAX = 128
 """After so many calls in callers' threads one goes to the writer's thread, which writes the log
 back into the database file when it is long.
 """
