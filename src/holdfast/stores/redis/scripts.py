@@ -69,6 +69,7 @@ LIBRARIES = (
     "limits",
     "groups",
     "lines",
+    "turns",
     "fairness",
     "keys",
     "index",
@@ -127,6 +128,12 @@ if name == '%s' then
 return
 end
 """
+_VERB = """
+local function verb()
+%s
+end
+return verb()
+"""
 _USE = re.compile(rf"(?<![\w.'])({'|'.join(LIBRARIES)})\.(?=\w)")
 """The use of a library: `rows.get` becomes `library.rows.get`."""
 
@@ -150,9 +157,9 @@ def _script(name: str, format: int) -> Script:
         _LIBRARY,
         _file("lib_writes"),
         _LOAD % "".join(libraries),
-        _file(name),
+        _VERB % _file(name),
     ]
-    of_script = {"LAYOUT": f"'{format}'", "MIGRATES": str(name == "migrate").lower()}
+    of_script = {"LAYOUT": str(format), "MIGRATES": str(name == "migrate").lower()}
     constants = {**_CONSTANTS, **of_script}
     pattern = re.compile(rf"\b({'|'.join(constants)})\b")
     text = pattern.sub(lambda found: constants[found[1]], "\n".join(parts)).encode()

@@ -14,32 +14,36 @@ local batch, positions, most_queues, most_groups = ARGS[1], ARGS[2], ARGS[3], AR
 local size = #batch
 
 -- -- counts and lines of the batch ----------------------------------------------------------------
+-- Tables are made with all their fields: one that grows is copied each time it doubles.
 
-local records, by_scope, line_list, by_tenant = {}, {}, {}, {}
+local records, groups_of_batch, owners, lines_of_batch = {}, {}, {}, {}
 
-local function record_of(kind, tenant, part)
-  local scope = kind .. '\0' .. tenant .. '\0' .. part
-  local record = by_scope[scope]
-  if not record then
-    record = {scope = scope, kind = kind, tenant = tenant, part = part}
-    by_scope[scope] = record
-    records[#records + 1] = record
-  end
+local function new_record(kind, tenant, part)
+  local record = {0, 0, 0, 0, 0, 0, 0, 0, 0, scope = kind .. '\0' .. tenant .. '\0' .. part,
+    kind = kind, tenant = tenant, part = part, is_new = false, dirty = false, admitted = false}
+  records[#records + 1] = record
+  return record
+end
+
+local function group_of(tenant, group)
+  local name = tenant .. '\0' .. group
+  local record = groups_of_batch[name] or new_record('g', tenant, group)
+  groups_of_batch[name] = record
   return record
 end
 
 local function line_of(tenant, queue)
-  local lines_of_tenant = by_tenant[tenant]
-  if not lines_of_tenant then
-    lines_of_tenant = {}
-    by_tenant[tenant] = lines_of_tenant
+  local owner = owners[tenant]
+  if not owner then
+    owner = {tenant = tenant, record = new_record('t', tenant, ''), listed = {}, lines = {}}
+    owners[tenant] = owner
   end
-  local line = lines_of_tenant[queue]
+  local line = owner.lines[queue]
   if not line then
-    line = {tenant = tenant, queue = queue, of_queue = record_of('q', tenant, queue),
-      of_tenant = record_of('t', tenant, ''), listed = {}, ready = {}}
-    lines_of_tenant[queue] = line
-    line_list[#line_list + 1] = line
+    line = {queue = queue, owner = owner, record = new_record('q', tenant, queue), ready = {},
+      position = false}
+    owner.lines[queue] = line
+    lines_of_batch[#lines_of_batch + 1] = line
   end
   return line
 end
@@ -49,12 +53,11 @@ local function read_counts()
   for at, record in ipairs(records) do scopes[at] = record.scope end
   for at, text in ipairs(base.fetch('HMGET', key('counts'), scopes)) do
     local record = records[at]
-    record.is_new = not text
     if text then
       record[1], record[2], record[3], record[4], record[5], record[6], record[7], record[8],
         record[9] = struct.unpack(COUNTS_FORMAT, text)
     else
-      for state = 1, BYTES do record[state] = 0 end
+      record.is_new = true
     end
   end
 end
@@ -91,10 +94,10 @@ end
 
 local function refusal(job)
   local line = job.line
-  if not admits(line.of_queue, most_queues) then return {4, 'queues'} end
+  if not admits(line.record, most_queues) then return {4, 'queues'} end
   if job.group and not admits(job.of_group, most_groups) then return {4, 'groups'} end
   if not has_settings(job.tenant) then return nil end
-  local settings, record = limits.of('t', job.tenant, ''), line.of_tenant
+  local settings, record = limits.of('t', job.tenant, ''), line.owner.record
   local alive = record[1] + record[2] + record[3] + record[4] + record[5]
   if settings.max_queued and alive + 1 > settings.max_queued then
     return {3, 'jobs', whole(alive), whole(settings.max_queued)}
@@ -127,7 +130,7 @@ local function index_new(job, state, priority, run_at, expires)
     flags = job.flags
   else
     local to = #line.ready
-    line.ready[to + 1], line.ready[to + 2] = whole(-priority), seq
+    line.ready[to + 1], line.ready[to + 2] = priority == 0 and '0' or whole(-priority), seq
   end
   if flags > 0 or run_at ~= NOW then
     flags = flags + AGED
@@ -161,10 +164,11 @@ local function insert(job, options, fixed, body, previous)
   new_bodies[written + 1], new_bodies[written + 2] = seq, body
   new_names[written + 1], new_names[written + 2] = job.name, seq
   written = written + 2
-  local to = #line.listed
-  line.listed[to + 1], line.listed[to + 2] = seq, seq
-  count_new(line.of_queue, state, 0)
-  count_new(line.of_tenant, state, job.size)
+  local listed = line.owner.listed
+  local to = #listed
+  listed[to + 1], listed[to + 2] = seq, seq
+  count_new(line.record, state, 0)
+  count_new(line.owner.record, state, job.size)
   if job.group then count_new(job.of_group, state, 0) end
 end
 
@@ -200,7 +204,7 @@ local function read_job(name, fixed)
     struct.unpack(ROW_FIXED, fixed)
   local job = {name = name, tenant = tenant, id = id, queue = queue, type = its_type, size = bytes,
     line = line_of(tenant, queue), seq = false}
-  if group ~= '' then job.group, job.of_group = group, record_of('g', tenant, group) end
+  if group ~= '' then job.group, job.of_group = group, group_of(tenant, group) end
   if job_key ~= '' then job.key, job.key_us, job.state = job_key, key_us, ENQUEUED end
   return job
 end
@@ -209,11 +213,13 @@ local function write()
   base.send('HSET', ROWS, new_rows)
   base.send('HSET', BODIES, new_bodies)
   base.send('HSET', NAMES, new_names)
-  for _, line in ipairs(line_list) do
-    base.send('ZADD', key('of:' .. line.tenant), line.listed)
+  for tenant, owner in pairs(owners) do base.send('ZADD', key('of:' .. tenant), owner.listed) end
+  for _, line in ipairs(lines_of_batch) do
     if #line.ready > 0 then
       base.position = line.position
-      base.send('ZADD', lines.pushed(line.tenant, line.queue).key, line.ready)
+      local pushed = lines.touch(line.owner.tenant, line.queue)
+      pushed.has_jobs = true
+      base.send('ZADD', pushed.key, line.ready)
     end
   end
   save_counts()

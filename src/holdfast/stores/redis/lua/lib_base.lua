@@ -35,23 +35,19 @@ local SHARDS, SHARD, EVENTS, CHANNEL = CONTROL[2], CONTROL[3], CONTROL[4], CONTR
 --
 -- A script does not touch a shard of another format.
 
-local heads, heads_changed = nil, {}
+local heads = {seq = 0, cursor = 0, turn = 0, visit = 0, floor = 0, rules = 0, now = 0, format = 0}
+local heads_changed = {}
 do
-  local found = call('HMGET', KEYS[2], 'seq', 'cursor', 'turn', 'floor', 'rules', 'now', 'visit',
-    'format')
-  local format = found[8]
-  if format ~= LAYOUT and not MIGRATES then
+  -- All fields at once: Redis finds each single field by reading all those before it.
+  local found = call('HGETALL', KEYS[2])
+  for at = 1, #found, 2 do heads[found[at]] = tonumber(found[at + 1]) or 0 end
+  if heads.format ~= LAYOUT and not MIGRATES then
     -- The first write to an empty shard stores the format. Format 2 did not store it.
-    for index = 1, 6 do format = format or found[index] and '2' end
-    if format then return redis.error_reply('WRONGFORMAT ' .. format) end
-    heads_changed.format = true
+    local used = math.max(heads.seq, heads.cursor, heads.turn, heads.floor, heads.rules, heads.now)
+    local format = heads.format > 0 and heads.format or used > 0 and 2
+    if format then return redis.error_reply('WRONGFORMAT ' .. whole(format)) end
+    heads.format, heads_changed.format = LAYOUT, true
   end
-  heads = {
-    seq = tonumber(found[1] or '0'), cursor = tonumber(found[2] or '0'),
-    turn = tonumber(found[3] or '0'), floor = tonumber(found[4] or '0'),
-    rules = tonumber(found[5] or '0'), now = tonumber(found[6] or '0'),
-    visit = tonumber(found[7] or '0'), format = tonumber(LAYOUT),
-  }
 end
 
 -- A caller may have read its clock before an earlier call did: time never goes back.
