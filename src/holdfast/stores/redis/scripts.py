@@ -101,6 +101,7 @@ _CONSTANTS: dict[str, str] = {
     # Where the fixed part of a row starts, if nonce and worker are empty.
     "ROW_HEAD_SIZE": str(HEAD_SIZE + 2 * LENGTH_SIZE + 1),
     "COUNTS_FORMAT": f"'>{'d' * (len(STATES) + 1)}'",
+    "NO_COUNTS": "'" + "\\0" * 8 * (len(STATES) + 1) + "'",
     "EVENT_SIZE": str(EVENT_SIZE),
     "UNLIMITED": str(1 << 52),
     "LINES_PER_CLAIM": str(LINES_PER_CLAIM),
@@ -112,9 +113,8 @@ _CONSTANTS: dict[str, str] = {
 _LIBRARY = """
 local load
 local library = setmetatable({}, {__index = function(loaded, name)
-  loaded[name] = {}
   load(name)
-  return loaded[name]
+  return rawget(loaded, name)
 end})
 """
 _LOAD = """
@@ -124,6 +124,7 @@ end
 """
 _BRANCH = """
 if name == '%s' then
+library.%s = %s
 %s
 return
 end
@@ -151,11 +152,13 @@ def script(name: str) -> Script:
 
 @cache
 def _script(name: str, format: int) -> Script:
-    libraries = (_BRANCH % (each, _file(f"lib_{each}")) for each in LIBRARIES)
+    libraries = (_branch(each, _file(f"lib_{each}")) for each in LIBRARIES)
+    base, writes = _file("lib_base"), _file("lib_writes")
     parts = [
-        _file("lib_base"),
+        f"local base = {_table('base', base + writes)}",
+        base,
         _LIBRARY,
-        _file("lib_writes"),
+        writes,
         _LOAD % "".join(libraries),
         _VERB % _file(name),
     ]
@@ -164,6 +167,16 @@ def _script(name: str, format: int) -> Script:
     pattern = re.compile(rf"\b({'|'.join(constants)})\b")
     text = pattern.sub(lambda found: constants[found[1]], "\n".join(parts)).encode()
     return Script(name, text, hashlib.sha1(text, usedforsecurity=False).hexdigest())
+
+
+def _branch(library: str, text: str) -> str:
+    return _BRANCH % (library, library, _table(f"library.{library}", text), text)
+
+
+def _table(name: str, text: str) -> str:
+    """A table with room for the functions that a text adds to it: one that grows is copied."""
+    functions = re.findall(rf"^function {name}\.(\w+)", text, re.MULTILINE)
+    return "{" + ", ".join(f"{each} = nil" for each in functions) + "}"
 
 
 def _file(name: str) -> str:

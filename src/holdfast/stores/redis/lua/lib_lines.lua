@@ -52,11 +52,13 @@ function lines.drop(row) zdrop(lines.touch(row.tenant, row.queue).key, row.seq) 
 
 -- -- which lines are open -------------------------------------------------------------------------
 
--- Adds lines to the open ones of a tenant, after these. Returns those that were not open.
+-- Adds lines to the open ones of a tenant, after these. Returns those that were not open, nil if
+-- all were.
 local function add_open(tenant, list)
-  local name, before, values = lines.open_key(tenant), heads.visit, {}
+  local name, before, values = lines.open_key(tenant), heads.visit, {nil, nil}
   zflush(name)
-  for at, line in ipairs(list) do
+  for at = 1, #list do
+    local line = list[at]
     base.position = line.position
     line.visit = base.next('visit')
     heads.visit = line.visit
@@ -65,7 +67,7 @@ local function add_open(tenant, list)
   local added = call('ZADD', name, 'NX', unpack(values))
   if added == 0 then
     heads.visit = before
-    return {}
+    return nil
   end
   base.set_head('visit', heads.visit)
   if added == #list then return list end
@@ -80,7 +82,7 @@ end
 -- Opens lines of a tenant that have jobs and room.
 local function open(tenant, list)
   local opened = add_open(tenant, list)
-  if #opened > 0 then
+  if opened then
     base.position = opened[1].position
     local turn = turns.turn_or_join(tenant)
     for _, line in ipairs(opened) do
@@ -94,7 +96,8 @@ local function open(tenant, list)
   end
   if has_settings(tenant) and not turns.turn(tenant) then return end
   -- Workers that sleep were woken when the line opened. Readers of the log want to know each job.
-  for _, line in ipairs(EVENTS and list or opened) do base.wake(line.name) end
+  local told = EVENTS and list or opened
+  for at = 1, told and #told or 0 do base.wake(told[at].name) end
 end
 
 -- Whether a line can be claimed from, as its jobs and the room of its queue are now. If it has jobs
@@ -118,7 +121,8 @@ function lines.refresh_all()
   local list, tenants, position = touched, touched_tenants, base.position
   touched, touched_tenants = {}, {}
   local ready, by_tenant, closed = {}, {}, {}
-  for _, line in ipairs(list) do
+  for at = 1, #list do
+    local line = list[at]
     local others = by_tenant[line.tenant]
     if not is_ready(line) then
       closed[#closed + 1] = line
@@ -129,12 +133,12 @@ function lines.refresh_all()
       ready[#ready + 1] = by_tenant[line.tenant]
     end
   end
-  for _, some in ipairs(ready) do open(some[1].tenant, some) end
-  for _, line in ipairs(closed) do
-    turns.know_open(line.tenant, nil) -- The line may be closed already: open lines are counted.
-    turns.close(line)
+  for at = 1, #ready do open(ready[at][1].tenant, ready[at]) end
+  for at = 1, #closed do
+    turns.know_open(closed[at].tenant, nil) -- It may be closed already: open lines are counted.
+    turns.close(closed[at])
   end
-  for _, line in ipairs(list) do line.position = false end
+  for at = 1, #list do list[at].position = false end
   base.position = position
   for tenant in pairs(tenants) do turns.refresh(tenant) end
 end
