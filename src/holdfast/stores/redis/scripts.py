@@ -77,6 +77,7 @@ LIBRARIES = (
     "repair",
     "leasing",
     "selection",
+    "admission",
 )
 
 _CONSTANTS: dict[str, str] = {

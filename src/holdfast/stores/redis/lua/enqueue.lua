@@ -34,13 +34,6 @@ local function new_record(kind, tenant, part)
   return record
 end
 
-local function group_of(tenant, group)
-  local name = tenant .. '\0' .. group
-  local record = groups_of_batch[name] or new_record('g', tenant, group)
-  groups_of_batch[name] = record
-  return record
-end
-
 local function line_of(tenant, queue)
   local owner = owners[tenant]
   if not owner then
@@ -80,41 +73,9 @@ local function save_counts()
   base.send('HSET', key('counts'), written)
 end
 
--- -- refusals -------------------------------------------------------------------------------------
-
--- Whether a tenant may have jobs in a queue or group: always, if it has or had some (until they are
--- pruned); else while it has fewer than `most` of them.
-local scopes_of = {}
-local function admits(record, most)
-  if record.text or record.admitted then return true end
-  local name = record.kind .. record.tenant
-  local number = scopes_of[name] or call('ZLEXCOUNT', key('scopes:' .. record.kind),
-    '[' .. record.tenant .. '\0', '(' .. record.tenant .. '\1')
-  record.admitted = number < most
-  scopes_of[name] = record.admitted and number + 1 or number
-  return record.admitted
-end
-
-local function refusal(job)
-  local line = job.line
-  if not admits(line.record, most_queues) then return {4, 'queues'} end
-  if job.group and not admits(job.of_group, most_groups) then return {4, 'groups'} end
-  if not has_settings(job.tenant) then return nil end
-  local settings, record = limits.of('t', job.tenant, ''), line.owner.record
-  local has = {struct.unpack(COUNTS_FORMAT, record.text or NO_COUNTS)}
-  local alive = has[1] + has[2] + has[3] + has[4] + has[5] + record.enqueued + record.scheduled
-  local bytes = has[BYTES] + record.bytes
-  if settings.max_queued and alive + 1 > settings.max_queued then
-    return {3, 'jobs', whole(alive), whole(settings.max_queued)}
-  end
-  if settings.max_bytes and bytes + job.size > settings.max_bytes then
-    return {3, 'bytes', whole(bytes), whole(settings.max_bytes)}
-  end
-end
-
 -- -- new jobs -------------------------------------------------------------------------------------
 
-local new_rows, new_bodies, new_names
+local new_rows, new_bodies, new_names, written = {nil, nil}, {nil, nil}, {nil, nil}, 0
 
 -- Adds the index entries of a new job. Returns the flags of its row.
 local function index_new(job, state, priority, run_at, expires)
@@ -159,13 +120,15 @@ local function insert(job, options, fixed, body, previous)
   job.seq = seq
   line.position = line.position or base.position
   local flags = index_new(job, state, priority, run_at, expires)
-  local last = events.add('enqueued', job.tenant, job.id, job.queue, job.type, 0, 0,
-    run_at > NOW and run_at, nil, previous)
+  local last = EVENTS and events.add('enqueued', job.tenant, job.id, job.queue, job.type, 0, 0,
+    run_at > NOW and run_at, nil, previous) or 0
   if previous > 0 then events.drop_tail(job.name, previous) end
   local head = struct.pack(ROW_HEAD, state, flags, 0, 0, 0, 0, 0, priority, NOW, NOW, run_at,
     expires, 0, last, 0, '', 0, '')
-  new_rows, new_bodies = add(new_rows, seq, head .. fixed), add(new_bodies, seq, body)
-  new_names = add(new_names, job.name, seq)
+  new_rows[written + 1], new_rows[written + 2] = seq, head .. fixed
+  new_bodies[written + 1], new_bodies[written + 2] = seq, body
+  new_names[written + 1], new_names[written + 2] = job.name, seq
+  written = written + 2
   line.owner.listed = add(line.owner.listed, seq, seq)
   count_new(line.record, state, 0)
   count_new(line.owner.record, state, job.size)
@@ -186,8 +149,10 @@ local function enqueue(job, options, fixed, body, known_seq, previous)
   end
   local holder = job.key and keys.holder(job, in_batch)
   if holder then return {0, holder} end
-  local refused = refusal(job)
-  if refused then return refused end
+  if not job.line.record.text or job.group or has_settings(job.tenant) then
+    local refusal = admission.refusal(job, most_queues, most_groups)
+    if refusal then return refusal end
+  end
   insert(job, options, fixed, body, previous)
   if job.key then keys.take(job, job.key_us) end
   in_batch[job.name] = job
@@ -199,7 +164,11 @@ local function read_job(name, fixed)
     struct.unpack(ROW_FIXED, fixed)
   local job = {name = name, tenant = tenant, id = id, queue = queue, type = its_type, size = bytes,
     line = line_of(tenant, queue), seq = false}
-  if group ~= '' then job.group, job.of_group = group, group_of(tenant, group) end
+  if group ~= '' then
+    local scope = tenant .. '\0' .. group
+    job.group, job.of_group = group, groups_of_batch[scope] or new_record('g', tenant, group)
+    groups_of_batch[scope] = job.of_group
+  end
   if job_key ~= '' then job.key, job.key_us, job.state = job_key, key_us, ENQUEUED end
   return job
 end
@@ -225,11 +194,11 @@ local names, jobs, answers = {unpack(ARGV, 3, size + 2)}, {nil}, {nil, nil}
 for at = 1, size do jobs[at] = read_job(names[at], ARGV[size + at + 2]) end
 local seqs = base.fetch('HMGET', key('names'), names)
 read_counts()
-local tails = events.tails(names)
+local tails = EVENTS and events.tails(names)
 for at = 1, size do
   base.position = positions and positions[at] or 0
   answers[at] = enqueue(jobs[at], batch[at], ARGV[size + at + 2], ARGV[2 * size + at + 2], seqs[at],
-    tails[at])
+    tails and tails[at] or 0)
 end
 write()
 base.finish()
