@@ -136,6 +136,9 @@ local function verb()
 end
 return verb()
 """
+"""A function, because Lua searches all local variables of the script for each one that a function
+of the script's outermost level uses.
+"""
 _USE = re.compile(rf"(?<![\w.'])({'|'.join(LIBRARIES)})\.(?=\w)")
 """The use of a library: `rows.get` becomes `library.rows.get`."""
 

@@ -40,7 +40,7 @@ class Wire(asyncio.BufferedProtocol):
         )
         # A protocol without a buffer has asyncio allocate READ_MAX bytes for each answer, which the
         # system maps and unmaps: 15 us for a short answer instead of 2.
-        self._buffer = bytearray(READ_MAX)
+        self._buffer: Any = bytearray(READ_MAX)  # hiredis reads buffers; its types say bytes only.
         self._waiting: deque[Waiting] = deque()
         self._watch: asyncio.TimerHandle | None = None
         self._transport: Any = None
@@ -93,7 +93,7 @@ class Wire(asyncio.BufferedProtocol):
         sock = transport.get_extra_info("socket")
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
-    def get_buffer(self, sizehint: int) -> bytearray:
+    def get_buffer(self, sizehint: int) -> Any:
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
