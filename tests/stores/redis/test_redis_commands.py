@@ -114,6 +114,23 @@ async def test_a_single_job_is_a_few_commands(bench: Bench, node: RedisNode) -> 
     assert claim <= CLAIM_MAX
 
 
+async def test_a_batch_lists_and_opens_the_lines_of_a_tenant_at_once(
+    bench: Bench, node: RedisNode
+) -> None:
+    """One command for each line, which adds its jobs, and two for each tenant."""
+    queues = [f"q{number}" for number in range(10)]
+    tenants = [ACME, GLOBEX]
+    for batch in ("a", "b"):
+        lines = [(tenant, queue) for tenant in tenants for queue in queues]
+        jobs = [job(batch + queue, tenant=tenant, queue=queue) for tenant, queue in lines]
+        node.ask("CONFIG", "RESETSTAT")
+        await bench.store.enqueue(jobs)
+
+    assert _calls(node)["cmdstat_zadd"] == len(tenants) * (len(queues) + 2)
+    for queue in queues:
+        assert len(await bench.claim(100, queues=(queue,))) == 2 * len(tenants)
+
+
 @pytest.mark.parametrize(("log", "hints"), [("on", 3), ("off", 1)])
 async def test_a_line_that_is_open_is_not_announced_again(
     node: RedisNode, log: str, hints: int

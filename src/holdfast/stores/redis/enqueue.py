@@ -60,7 +60,8 @@ async def _enqueue(shards: Shards, jobs: Sequence[NewJob], now: Micros | None) -
         # The first shard's clock numbers the whole batch, so that its jobs keep their order.
         first, *others = spread
         base = await call(first, None)
-        await together(call(shard, base) for shard in others)
+        if others:
+            await together(call(shard, base) for shard in others)
     return [_enqueued(*each) for each in zip(jobs, found, strict=True)]
 
 

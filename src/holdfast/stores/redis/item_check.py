@@ -14,7 +14,7 @@ from holdfast.core.errors import HoldfastError, InvalidInput, JobNotFound
 from holdfast.core.job import NewJob, Rules
 from holdfast.core.lifecycle import Transition
 from holdfast.store import Extension, Ref
-from holdfast.stores.redis.rows import RULES_CACHE_MAX, exact
+from holdfast.stores.redis.rows import RULES_CACHE_MAX, inexact
 
 ATTEMPTS_MAX = 2**32 - 1
 TEXTS_MAX = 32 * 1024
@@ -87,11 +87,9 @@ def of_ref(one: Ref | Extension | Transition) -> HoldfastError | None:
 
 
 def _of_numbers(*numbers: tuple[str, int | None]) -> HoldfastError | None:
-    try:
-        for field, number in numbers:
-            exact(field, number)
-    except InvalidInput as refusal:
-        return refusal
+    for field, number in numbers:
+        if number and (refusal := inexact(field, number)) is not None:
+            return refusal
     return None
 
 

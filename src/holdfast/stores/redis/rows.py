@@ -143,10 +143,17 @@ def _start(tenant: str) -> str:
 
 def exact(field: str, number: int | None) -> int | None:
     """The number, if the scripts can count to it."""
-    if number is not None and abs(number) >= EXACT_MAX:
-        # A number of thousands of digits is not written out.
-        raise InvalidInput(field=field, why=f"must be within {EXACT_MAX}")
+    if number is not None and (refusal := inexact(field, number)) is not None:
+        raise refusal
     return number
+
+
+def inexact(field: str, number: int) -> InvalidInput | None:
+    """Why the scripts cannot count to a number; None if they can."""
+    if -EXACT_MAX < number < EXACT_MAX:
+        return None
+    # A number of thousands of digits is not written out.
+    return InvalidInput(field=field, why=f"must be within {EXACT_MAX}")
 
 
 def rows_of(answer: list[Any]) -> Iterator[Sequence[Any]]:

@@ -69,6 +69,7 @@ LIBRARIES = (
     "limits",
     "groups",
     "lines",
+    "turns",
     "fairness",
     "keys",
     "index",
@@ -76,6 +77,7 @@ LIBRARIES = (
     "repair",
     "leasing",
     "selection",
+    "admission",
 )
 
 _CONSTANTS: dict[str, str] = {
@@ -100,6 +102,7 @@ _CONSTANTS: dict[str, str] = {
     # Where the fixed part of a row starts, if nonce and worker are empty.
     "ROW_HEAD_SIZE": str(HEAD_SIZE + 2 * LENGTH_SIZE + 1),
     "COUNTS_FORMAT": f"'>{'d' * (len(STATES) + 1)}'",
+    "NO_COUNTS": "'" + "\\0" * 8 * (len(STATES) + 1) + "'",
     "EVENT_SIZE": str(EVENT_SIZE),
     "UNLIMITED": str(1 << 52),
     "LINES_PER_CLAIM": str(LINES_PER_CLAIM),
@@ -111,9 +114,8 @@ _CONSTANTS: dict[str, str] = {
 _LIBRARY = """
 local load
 local library = setmetatable({}, {__index = function(loaded, name)
-  loaded[name] = {}
   load(name)
-  return loaded[name]
+  return rawget(loaded, name)
 end})
 """
 _LOAD = """
@@ -123,9 +125,19 @@ end
 """
 _BRANCH = """
 if name == '%s' then
+library.%s = %s
 %s
 return
 end
+"""
+_VERB = """
+local function verb()
+%s
+end
+return verb()
+"""
+"""A function, because Lua searches all local variables of the script for each one that a function
+of the script's outermost level uses.
 """
 _USE = re.compile(rf"(?<![\w.'])({'|'.join(LIBRARIES)})\.(?=\w)")
 """The use of a library: `rows.get` becomes `library.rows.get`."""
@@ -144,19 +156,31 @@ def script(name: str) -> Script:
 
 @cache
 def _script(name: str, format: int) -> Script:
-    libraries = (_BRANCH % (each, _file(f"lib_{each}")) for each in LIBRARIES)
+    libraries = (_branch(each, _file(f"lib_{each}")) for each in LIBRARIES)
+    base, writes = _file("lib_base"), _file("lib_writes")
     parts = [
-        _file("lib_base"),
+        f"local base = {_table('base', base + writes)}",
+        base,
         _LIBRARY,
-        _file("lib_writes"),
+        writes,
         _LOAD % "".join(libraries),
-        _file(name),
+        _VERB % _file(name),
     ]
-    of_script = {"LAYOUT": f"'{format}'", "MIGRATES": str(name == "migrate").lower()}
+    of_script = {"LAYOUT": str(format), "MIGRATES": str(name == "migrate").lower()}
     constants = {**_CONSTANTS, **of_script}
     pattern = re.compile(rf"\b({'|'.join(constants)})\b")
     text = pattern.sub(lambda found: constants[found[1]], "\n".join(parts)).encode()
     return Script(name, text, hashlib.sha1(text, usedforsecurity=False).hexdigest())
+
+
+def _branch(library: str, text: str) -> str:
+    return _BRANCH % (library, library, _table(f"library.{library}", text), text)
+
+
+def _table(name: str, text: str) -> str:
+    """A table with room for the functions that a text adds to it: one that grows is copied."""
+    functions = re.findall(rf"^function {name}\.(\w+)", text, re.MULTILINE)
+    return "{" + ", ".join(f"{each} = nil" for each in functions) + "}"
 
 
 def _file(name: str) -> str:

@@ -7,6 +7,7 @@ in one shard; so do the settings and slots of its scopes. All other names live i
 from __future__ import annotations
 
 import asyncio
+import struct
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
@@ -14,6 +15,10 @@ from typing import Any, TypeVar
 from holdfast.core.clock import Clock, Micros
 from holdfast.stores.redis.connection import Links
 from holdfast.stores.redis.rows import pack
+
+_CONTROL = struct.Struct(">dIIBd")
+NONE = -1
+"""In place of an instant that is not given."""
 
 T = TypeVar("T")
 
@@ -81,7 +86,14 @@ class Shards:
 
     def _control(self, shard: int, now: Micros | None, base: int | None) -> bytes:
         """The first argument of every script; see lib_base.lua."""
-        return pack((now, self.number, shard, self._events, base, self.channel))
+        numbers = _CONTROL.pack(
+            NONE if now is None else now,
+            self.number,
+            shard,
+            self._events,
+            NONE if base is None else base,
+        )
+        return numbers + self.channel.encode()
 
     async def each(self, name: str, shards: Iterable[int], args: Any, now: Micros | None) -> Any:
         """What it answers for each of them, asked at the same time."""

@@ -20,7 +20,7 @@ end
 
 -- Reads the due jobs. Returns the rank of the next ones; nil if there are none.
 local function read_due()
-  local range, seqs = call('ZRANGE', DUE, due_from, due_from + DUE_MAX - 1, 'WITHSCORES'), {}
+  local range, seqs = call('ZRANGE', key('due'), due_from, due_from + DUE_MAX - 1, 'WITHSCORES'), {}
   for at = 1, #range, 2 do
     if tonumber(range[at + 1]) <= NOW then seqs[#seqs + 1] = range[at] end
   end

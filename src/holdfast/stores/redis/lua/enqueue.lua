@@ -14,99 +14,68 @@ local batch, positions, most_queues, most_groups = ARGS[1], ARGS[2], ARGS[3], AR
 local size = #batch
 
 -- -- counts and lines of the batch ----------------------------------------------------------------
+-- Tables are made with all their fields: one that grows is copied each time it doubles.
 
-local records, by_scope, line_list, by_tenant = {}, {}, {}, {}
+local records, groups_of_batch, owners, lines_of_batch = {nil, nil}, {}, {}, {}
 
-local function record_of(kind, tenant, part)
-  local scope = kind .. '\0' .. tenant .. '\0' .. part
-  local record = by_scope[scope]
-  if not record then
-    record = {scope = scope, kind = kind, tenant = tenant, part = part}
-    by_scope[scope] = record
-    records[#records + 1] = record
-  end
+-- Adds two values to a list, which is made if there is none.
+local function add(list, one, other)
+  if not list then return {one, other} end
+  local to = #list
+  list[to + 1], list[to + 2] = one, other
+  return list
+end
+
+-- What a scope has, as text, false if it is new; and the jobs and bytes that this call adds.
+local function new_record(kind, tenant, part)
+  local record = {scope = kind .. '\0' .. tenant .. '\0' .. part, kind = kind, tenant = tenant,
+    text = false, admitted = false, enqueued = 0, scheduled = 0, bytes = 0}
+  records[#records + 1] = record
   return record
 end
 
 local function line_of(tenant, queue)
-  local lines_of_tenant = by_tenant[tenant]
-  if not lines_of_tenant then
-    lines_of_tenant = {}
-    by_tenant[tenant] = lines_of_tenant
+  local owner = owners[tenant]
+  if not owner then
+    owner = {tenant = tenant, record = new_record('t', tenant, ''), listed = nil, lines = {}}
+    owners[tenant] = owner
   end
-  local line = lines_of_tenant[queue]
+  local line = owner.lines[queue]
   if not line then
-    line = {tenant = tenant, queue = queue, of_queue = record_of('q', tenant, queue),
-      of_tenant = record_of('t', tenant, ''), listed = {}, ready = {}}
-    lines_of_tenant[queue] = line
-    line_list[#line_list + 1] = line
+    line = {queue = queue, owner = owner, record = new_record('q', tenant, queue), ready = nil,
+      position = false}
+    owner.lines[queue] = line
+    lines_of_batch[#lines_of_batch + 1] = line
   end
   return line
 end
 
 local function read_counts()
-  local scopes = {}
-  for at, record in ipairs(records) do scopes[at] = record.scope end
-  for at, text in ipairs(base.fetch('HMGET', key('counts'), scopes)) do
-    local record = records[at]
-    record.is_new = not text
-    if text then
-      record[1], record[2], record[3], record[4], record[5], record[6], record[7], record[8],
-        record[9] = struct.unpack(COUNTS_FORMAT, text)
-    else
-      for state = 1, BYTES do record[state] = 0 end
-    end
-  end
+  local scopes = {nil, nil}
+  for at = 1, #records do scopes[at] = records[at].scope end
+  local found = base.fetch('HMGET', key('counts'), scopes)
+  for at = 1, #records do records[at].text = found[at] end
 end
 
 local function save_counts()
-  local written = {}
-  for _, record in ipairs(records) do
-    if record.dirty then
-      written[#written + 1] = record.scope
-      written[#written + 1] = struct.pack(COUNTS_FORMAT, record[1], record[2], record[3], record[4],
-        record[5], record[6], record[7], record[8], record[9])
-      if record.is_new then
-        zput(key('scopes:' .. record.kind), record.tenant .. '\0' .. record.part, 0)
-      end
+  local written = {nil, nil, nil, nil}
+  for at = 1, #records do
+    local record = records[at]
+    if record.enqueued + record.scheduled > 0 then
+      local waiting, scheduled, enqueued, processing, retrying, completed, failed, canceled, bytes =
+        struct.unpack(COUNTS_FORMAT, record.text or NO_COUNTS)
+      add(written, record.scope, struct.pack(COUNTS_FORMAT, waiting, scheduled + record.scheduled,
+        enqueued + record.enqueued, processing, retrying, completed, failed, canceled,
+        bytes + record.bytes))
+      if not record.text then zput(key('scopes:' .. record.kind), string.sub(record.scope, 3), 0) end
     end
   end
   base.send('HSET', key('counts'), written)
 end
 
--- -- refusals -------------------------------------------------------------------------------------
-
--- Whether a tenant may have jobs in a queue or group: always, if it has or had some (until they are
--- pruned); else while it has fewer than `most` of them.
-local scopes_of = {}
-local function admits(record, most)
-  if not record.is_new or record.admitted then return true end
-  local name = record.kind .. record.tenant
-  local number = scopes_of[name] or call('ZLEXCOUNT', key('scopes:' .. record.kind),
-    '[' .. record.tenant .. '\0', '(' .. record.tenant .. '\1')
-  record.admitted = number < most
-  scopes_of[name] = record.admitted and number + 1 or number
-  return record.admitted
-end
-
-local function refusal(job)
-  local line = job.line
-  if not admits(line.of_queue, most_queues) then return {4, 'queues'} end
-  if job.group and not admits(job.of_group, most_groups) then return {4, 'groups'} end
-  if not has_settings(job.tenant) then return nil end
-  local settings, record = limits.of('t', job.tenant, ''), line.of_tenant
-  local alive = record[1] + record[2] + record[3] + record[4] + record[5]
-  if settings.max_queued and alive + 1 > settings.max_queued then
-    return {3, 'jobs', whole(alive), whole(settings.max_queued)}
-  end
-  if settings.max_bytes and record[BYTES] + job.size > settings.max_bytes then
-    return {3, 'bytes', whole(record[BYTES]), whole(settings.max_bytes)}
-  end
-end
-
 -- -- new jobs -------------------------------------------------------------------------------------
 
-local new_rows, new_bodies, new_names, written = {}, {}, {}, 0
+local new_rows, new_bodies, new_names, written = {nil, nil}, {nil, nil}, {nil, nil}, 0
 
 -- Adds the index entries of a new job. Returns the flags of its row.
 local function index_new(job, state, priority, run_at, expires)
@@ -115,7 +84,7 @@ local function index_new(job, state, priority, run_at, expires)
   if job.group then zput(key('order:' .. job.tenant .. '\0' .. job.group), seq, seq) end
   if expires > 0 then zput(key(late and 'late' or 'ttl'), seq, expires) end
   if state == SCHEDULED then
-    zput(DUE, seq, run_at)
+    zput(key('due'), seq, run_at)
     base.wake(job.tenant .. '\0' .. job.queue) -- A sleeper may have to wake earlier now.
     return 0
   end
@@ -126,8 +95,7 @@ local function index_new(job, state, priority, run_at, expires)
     groups.wait(job)
     flags = job.flags
   else
-    local to = #line.ready
-    line.ready[to + 1], line.ready[to + 2] = whole(-priority), seq
+    line.ready = add(line.ready, priority == 0 and '0' or whole(-priority), seq)
   end
   if flags > 0 or run_at ~= NOW then
     flags = flags + AGED
@@ -137,8 +105,8 @@ local function index_new(job, state, priority, run_at, expires)
 end
 
 local function count_new(record, state, bytes)
-  record[state], record[BYTES] = record[state] + 1, record[BYTES] + bytes
-  record.dirty = true
+  local name = state == SCHEDULED and 'scheduled' or 'enqueued'
+  record[name], record.bytes = record[name] + 1, record.bytes + bytes
 end
 
 local function insert(job, options, fixed, body, previous)
@@ -152,8 +120,8 @@ local function insert(job, options, fixed, body, previous)
   job.seq = seq
   line.position = line.position or base.position
   local flags = index_new(job, state, priority, run_at, expires)
-  local last = events.add('enqueued', job.tenant, job.id, job.queue, job.type, 0, 0,
-    run_at > NOW and run_at, nil, previous)
+  local last = EVENTS and events.add('enqueued', job.tenant, job.id, job.queue, job.type, 0, 0,
+    run_at > NOW and run_at, nil, previous) or 0
   if previous > 0 then events.drop_tail(job.name, previous) end
   local head = struct.pack(ROW_HEAD, state, flags, 0, 0, 0, 0, 0, priority, NOW, NOW, run_at,
     expires, 0, last, 0, '', 0, '')
@@ -161,10 +129,9 @@ local function insert(job, options, fixed, body, previous)
   new_bodies[written + 1], new_bodies[written + 2] = seq, body
   new_names[written + 1], new_names[written + 2] = job.name, seq
   written = written + 2
-  local to = #line.listed
-  line.listed[to + 1], line.listed[to + 2] = seq, seq
-  count_new(line.of_queue, state, 0)
-  count_new(line.of_tenant, state, job.size)
+  line.owner.listed = add(line.owner.listed, seq, seq)
+  count_new(line.record, state, 0)
+  count_new(line.owner.record, state, job.size)
   if job.group then count_new(job.of_group, state, 0) end
 end
 
@@ -172,13 +139,8 @@ end
 
 local in_batch = {} -- Jobs that this call created, by name.
 
--- The job that has this name already, if any.
-local function earlier_job(name, seq)
-  return in_batch[name] or seq and rows.get(seq)
-end
-
 local function enqueue(job, options, fixed, body, known_seq, previous)
-  local earlier = earlier_job(job.name, known_seq)
+  local earlier = in_batch[job.name] or known_seq and rows.get(known_seq)
   if earlier then
     if earlier.type ~= job.type or earlier.queue ~= job.queue then
       return {2, earlier.type, earlier.queue}
@@ -187,8 +149,10 @@ local function enqueue(job, options, fixed, body, known_seq, previous)
   end
   local holder = job.key and keys.holder(job, in_batch)
   if holder then return {0, holder} end
-  local refused = refusal(job)
-  if refused then return refused end
+  if not job.line.record.text or job.group or has_settings(job.tenant) then
+    local refusal = admission.refusal(job, most_queues, most_groups)
+    if refusal then return refusal end
+  end
   insert(job, options, fixed, body, previous)
   if job.key then keys.take(job, job.key_us) end
   in_batch[job.name] = job
@@ -200,36 +164,43 @@ local function read_job(name, fixed)
     struct.unpack(ROW_FIXED, fixed)
   local job = {name = name, tenant = tenant, id = id, queue = queue, type = its_type, size = bytes,
     line = line_of(tenant, queue), seq = false}
-  if group ~= '' then job.group, job.of_group = group, record_of('g', tenant, group) end
+  if group ~= '' then
+    local scope = tenant .. '\0' .. group
+    job.group, job.of_group = group, groups_of_batch[scope] or new_record('g', tenant, group)
+    groups_of_batch[scope] = job.of_group
+  end
   if job_key ~= '' then job.key, job.key_us, job.state = job_key, key_us, ENQUEUED end
   return job
 end
 
 local function write()
-  base.send('HSET', ROWS, new_rows)
-  base.send('HSET', BODIES, new_bodies)
-  base.send('HSET', NAMES, new_names)
-  for _, line in ipairs(line_list) do
-    base.send('ZADD', key('of:' .. line.tenant), line.listed)
-    if #line.ready > 0 then
+  base.send('HSET', key('rows'), new_rows)
+  base.send('HSET', key('bodies'), new_bodies)
+  base.send('HSET', key('names'), new_names)
+  for tenant, owner in pairs(owners) do base.send('ZADD', key('of:' .. tenant), owner.listed) end
+  for at = 1, #lines_of_batch do
+    local line = lines_of_batch[at]
+    if line.ready then
       base.position = line.position
-      base.send('ZADD', lines.pushed(line.tenant, line.queue).key, line.ready)
+      local pushed = lines.touch(line.owner.tenant, line.queue)
+      pushed.has_jobs = true
+      base.send('ZADD', pushed.key, line.ready)
     end
   end
   save_counts()
 end
 
-local names, jobs, answers = {unpack(ARGV, 3, size + 2)}, {}, {}
-for at, name in ipairs(names) do jobs[at] = read_job(name, ARGV[size + at + 2]) end
-local seqs = base.fetch('HMGET', NAMES, names)
+local names, jobs, answers = {unpack(ARGV, 3, size + 2)}, {nil}, {nil, nil}
+for at = 1, size do jobs[at] = read_job(names[at], ARGV[size + at + 2]) end
+local seqs = base.fetch('HMGET', key('names'), names)
 read_counts()
-local tails = events.tails(names)
-for at, options in ipairs(batch) do
+local tails = EVENTS and events.tails(names)
+for at = 1, size do
   base.position = positions and positions[at] or 0
-  answers[at] = enqueue(jobs[at], options, ARGV[size + at + 2], ARGV[2 * size + at + 2], seqs[at],
-    tails[at])
+  answers[at] = enqueue(jobs[at], batch[at], ARGV[size + at + 2], ARGV[2 * size + at + 2], seqs[at],
+    tails and tails[at] or 0)
 end
 write()
 base.finish()
-answers[size + 1] = whole(CONTROL[5] or SERVER_NOW)
+answers[size + 1] = whole(BASE >= 0 and BASE or SERVER_NOW)
 return answers

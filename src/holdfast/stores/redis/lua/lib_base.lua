@@ -3,8 +3,9 @@
 -- KEYS[1] is the hash tag of the shard. Every key name starts with it, so all keys are in one slot.
 -- KEYS[2] is the key of `heads`. It is passed so that a server which holds only a part of the slot
 -- (while the slot migrates) refuses the call.
--- ARGV[1] is {now or nil, number of shards, shard, events, base or nil, channel}; ARGV[2] holds the
--- arguments of the verb. Both are msgpack.
+-- ARGV[1] is the control (see `Shards._control`): the caller's instant or -1, the number of shards,
+-- the shard, whether events are kept, the base of the sequences or -1, and the channel of hints.
+-- ARGV[2] holds the arguments of the verb, in msgpack.
 --
 -- Names in capitals that no Lua file defines are constants: scripts.py replaces them by their
 -- values. Numbers are doubles, exact below 2^53. `..` would round them, so `whole` and `wide`
@@ -12,21 +13,16 @@
 
 local call = redis.call
 local TAG = KEYS[1]
-local CONTROL = cmsgpack.unpack(ARGV[1])
+local GIVEN_NOW, SHARDS, SHARD, EVENTS, BASE, CHANNEL_AT = struct.unpack('>dI4I4Bd', ARGV[1])
 local ARGS = cmsgpack.unpack(ARGV[2])
-
-local base = {}
 
 local function key(name) return TAG .. ':' .. name end
 local function whole(number) return string.format('%d', number) end
 local function wide(number) return string.format('%016d', number) end
 
-local ROWS, BODIES, NAMES = key('rows'), key('bodies'), key('names')
-local HELD, SPENT, DUE = key('held'), key('spent'), key('due')
-
 local TIME = call('TIME')
 local SERVER_NOW = TIME[1] * 1000000 + TIME[2]
-local SHARDS, SHARD, EVENTS, CHANNEL = CONTROL[2], CONTROL[3], CONTROL[4], CONTROL[6]
+EVENTS = EVENTS == 1
 
 -- Heads: the last sequence, event cursor, turn of a tenant and visit of a line that were given out;
 -- the last pruned cursor; the number of scopes that have settings; the latest instant of a clock
@@ -35,27 +31,23 @@ local SHARDS, SHARD, EVENTS, CHANNEL = CONTROL[2], CONTROL[3], CONTROL[4], CONTR
 --
 -- A script does not touch a shard of another format.
 
-local heads, heads_changed = nil, {}
+local heads = {seq = 0, cursor = 0, turn = 0, visit = 0, floor = 0, rules = 0, now = 0, format = 0}
+local heads_changed = {seq = nil, cursor = nil, turn = nil, visit = nil}
 do
-  local found = call('HMGET', KEYS[2], 'seq', 'cursor', 'turn', 'floor', 'rules', 'now', 'visit',
-    'format')
-  local format = found[8]
-  if format ~= LAYOUT and not MIGRATES then
+  -- All fields at once: Redis finds each single field by reading all those before it.
+  local found = call('HGETALL', KEYS[2])
+  for at = 1, #found, 2 do heads[found[at]] = tonumber(found[at + 1]) or 0 end
+  if heads.format ~= LAYOUT and not MIGRATES then
     -- The first write to an empty shard stores the format. Format 2 did not store it.
-    for index = 1, 6 do format = format or found[index] and '2' end
-    if format then return redis.error_reply('WRONGFORMAT ' .. format) end
-    heads_changed.format = true
+    local used = math.max(heads.seq, heads.cursor, heads.turn, heads.floor, heads.rules, heads.now)
+    local format = heads.format > 0 and heads.format or used > 0 and 2
+    if format then return redis.error_reply('WRONGFORMAT ' .. whole(format)) end
+    heads.format, heads_changed.format = LAYOUT, true
   end
-  heads = {
-    seq = tonumber(found[1] or '0'), cursor = tonumber(found[2] or '0'),
-    turn = tonumber(found[3] or '0'), floor = tonumber(found[4] or '0'),
-    rules = tonumber(found[5] or '0'), now = tonumber(found[6] or '0'),
-    visit = tonumber(found[7] or '0'), format = tonumber(LAYOUT),
-  }
 end
 
 -- A caller may have read its clock before an earlier call did: time never goes back.
-local NOW = CONTROL[1] and math.max(CONTROL[1], heads.now) or SERVER_NOW
+local NOW = GIVEN_NOW >= 0 and math.max(GIVEN_NOW, heads.now) or SERVER_NOW
 
 local function slot_of(instant) return math.floor(instant / SHARDS) * SHARDS + SHARD end
 
@@ -63,7 +55,7 @@ local function slot_of(instant) return math.floor(instant / SHARDS) * SHARDS + S
 base.position = 0
 
 local NOW_SLOT = slot_of(SERVER_NOW)
-local BASE_SLOT = CONTROL[5] and slot_of(CONTROL[5]) or NOW_SLOT
+local BASE_SLOT = BASE >= 0 and slot_of(BASE) or NOW_SLOT
 
 -- The next sequence, cursor, turn or visit, without giving it out.
 function base.next(name)
@@ -86,7 +78,7 @@ function base.tick(name)
 end
 
 function base.save_heads()
-  if CONTROL[1] and NOW > heads.now then base.set_head('now', NOW) end
+  if GIVEN_NOW >= 0 and NOW > heads.now then base.set_head('now', NOW) end
   if heads_changed.format and next(heads_changed, next(heads_changed)) == nil then return end
   local values = {}
   for name in pairs(heads_changed) do
@@ -98,4 +90,4 @@ end
 
 -- Lets a script write although the server is out of memory. Redis checks memory only before the
 -- first write of a script, and this write needs none. Enqueue does not call it, so it is refused.
-function base.insist() call('ZREM', DUE, '') end
+function base.insist() call('ZREM', key('due'), '') end

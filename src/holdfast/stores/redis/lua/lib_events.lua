@@ -14,21 +14,19 @@ local list, count = {}, 0
 -- Adds an event about a name; `previous` is the cursor of the last one. Returns the new cursor.
 function events.add(kind, tenant, id, queue, type, attempt, fence, until_at, note, previous)
   if not EVENTS then return 0 end
-  local cursor
-  if count > 0 then
-    cursor = heads.cursor + SHARDS
-    heads.cursor = cursor
-  else
-    cursor = base.tick('cursor')
-  end
   note = note or false
   if base.by then note = {note, base.by} end
+  if count == 0 then
+    list, count = {kind, tenant, id, queue, type, attempt, fence, until_at or false, note, previous}, 1
+    return base.tick('cursor')
+  end
+  heads.cursor = heads.cursor + SHARDS
   local at = count * EVENT_SIZE
   list[at + 1], list[at + 2], list[at + 3], list[at + 4] = kind, tenant, id, queue
   list[at + 5], list[at + 6], list[at + 7] = type, attempt, fence
   list[at + 8], list[at + 9], list[at + 10] = until_at or false, note, previous
   count = count + 1
-  return cursor
+  return heads.cursor
 end
 
 -- Adds an event about a job. `lived`: the job had not ended before this call.

@@ -96,7 +96,7 @@ function fairness.tenants(tenants, queues, most)
     zflush(TENANTS)
     found = pairs_of(call('ZRANGE', TENANTS, 0, most - 1, 'WITHSCORES'))
   end
-  for _, one in ipairs(found) do lines.know_turn(one[2], one[1]) end
+  for _, one in ipairs(found) do turns.know_turn(one[2], one[1]) end
   return found
 end
 
@@ -117,7 +117,7 @@ function fairness.lines(tenant, queues, most)
   if not queues then
     zflush(open)
     local all = call('ZRANGE', open, 0, most - 1)
-    if #all < most then lines.know_open(tenant, #all) end
+    if #all < most then turns.know_open(tenant, #all) end
     return all
   end
   local found = by_turn(among(open, queues), most)
@@ -135,19 +135,19 @@ end
 function fairness.credits(tenants)
   hflush(CREDIT)
   local found = base.fetch('HMGET', CREDIT, tenants)
-  for at, tenant in ipairs(tenants) do lines.know_credit(tenant, found[at]) end
+  for at, tenant in ipairs(tenants) do turns.know_credit(tenant, found[at]) end
   return found
 end
 
 function fairness.use_credit(tenant)
   hput(CREDIT, tenant, false)
-  lines.know_credit(tenant, false)
+  turns.know_credit(tenant, false)
 end
 
 -- Ends the visit of a line: it comes after the other lines of its tenant, or is closed.
 function fairness.end_visit(line, is_empty)
   if is_empty then
-    lines.close(line)
+    turns.close(line)
   else
     zput(lines.open_key(line.tenant), line.queue, base.tick('visit'))
   end
@@ -158,13 +158,13 @@ end
 -- the turn short, keeps the rest of it for the next claim.
 function fairness.end_turn(tenant, left, queues)
   if has_settings(tenant) then lines.touch_tenant(tenant) end
-  if not lines.turn(tenant) then return end
+  if not turns.turn(tenant) then return end
   if left > 0 then
     hput(CREDIT, tenant, whole(left))
-    lines.know_credit(tenant, left)
+    turns.know_credit(tenant, left)
     return
   end
   local turn = base.tick('turn')
-  lines.set_turn(tenant, turn)
+  turns.set_turn(tenant, turn)
   for queue in pairs(queues) do zput(lines.ring_key(queue), tenant, turn) end
 end

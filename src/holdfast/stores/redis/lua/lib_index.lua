@@ -2,6 +2,7 @@
 
 local has, mark, unmark = rows.has, rows.mark, rows.unmark
 local TTL, LATE_JOBS, DONE = key('ttl'), key('late'), key('done')
+local HELD, SPENT, DUE = key('held'), key('spent'), key('due')
 
 local function ages_key(row) return key('ages:' .. row.tenant .. '\0' .. row.queue) end
 

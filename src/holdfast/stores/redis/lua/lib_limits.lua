@@ -159,7 +159,7 @@ function limits.recheck_at(at, scope)
   if known and tonumber(known) <= at then return end
   zput(name, scope, at)
   local kind, tenant, part = string.match(scope, '^(%a)%z([^%z]*)%z(.*)$')
-  if kind == 'q' then base.wake(tenant .. '\0' .. part) else lines.wake(tenant) end
+  if kind == 'q' then base.wake(tenant .. '\0' .. part) else turns.wake(tenant) end
 end
 
 -- Has a scope checked when a token or the end of a slot will make room in it, if either will.

@@ -1,7 +1,7 @@
 -- Repair: what a claim does first. Due jobs and jobs with expired leases become ready, and scopes
 -- in which time has made room are checked: REPAIR_MAX of each at a time.
 
-local REOPEN = key('reopen')
+local HELD, DUE, REOPEN = key('held'), key('due'), key('reopen')
 local UNTIL = whole(NOW)
 
 local function past(name)

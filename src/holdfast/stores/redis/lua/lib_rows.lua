@@ -5,6 +5,7 @@
 -- text. Each row is read at most once per call and is written at the end of the call if it is
 -- `dirty`.
 
+local ROWS, BODIES, NAMES = key('rows'), key('bodies'), key('names')
 
 local cache, by_name = {}, {}
 

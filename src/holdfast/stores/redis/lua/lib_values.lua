@@ -61,7 +61,7 @@ end
 function values.answers(list)
   local seqs, flat = {}, {}
   for at, row in ipairs(list) do seqs[at] = row.seq end
-  local bodies = base.fetch('HMGET', BODIES, seqs)
+  local bodies = base.fetch('HMGET', key('bodies'), seqs)
   for at, row in ipairs(list) do
     local to = 4 * at
     flat[to - 3], flat[to - 2], flat[to - 1] = row.seq, row.text or rows.packed(row), bodies[at]

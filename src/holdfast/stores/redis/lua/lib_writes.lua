@@ -36,7 +36,7 @@ end
 
 -- Sends one command with many values, in several parts if there are too many for one.
 function base.send(command, name, values)
-  local count = #values
+  local count = values and #values or 0
   if count == 0 then return end
   if count <= ARGS_MAX then
     call(command, name, unpack(values))
@@ -127,7 +127,7 @@ local function publish()
   if woken_count <= HINTS_MAX then
     for line in pairs(woken) do names[#names + 1] = line end
   end
-  call('PUBLISH', CHANNEL, cmsgpack.pack({
+  call('PUBLISH', string.sub(ARGV[1], CHANNEL_AT), cmsgpack.pack({
     woken_count > HINTS_MAX, names, ended_count > HINTS_MAX,
     ended_count > HINTS_MAX and {} or ended,
   }))

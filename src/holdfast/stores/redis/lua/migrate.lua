@@ -6,15 +6,15 @@
 -- jobs in one event. Readers of the log are told that they lost their place. Formats before 3 are
 -- not converted.
 
-local format = call('HGET', KEYS[2], 'format')
+local format = heads.format
 if format == LAYOUT then return 1 end
-local is_empty = heads.seq == 0 and not format
-if not is_empty and (format ~= '3' or call('EXISTS', key('loads')) == 1) then return 0 end
+local is_empty = heads.seq == 0 and format == 0
+if not is_empty and (format ~= 3 or call('EXISTS', key('loads')) == 1) then return 0 end
 base.insist()
 call('DEL', key('packs'), key('marks'), key('spans'), key('trails'), key('ended_packs'),
   key('events'), key('tails'))
 call('HDEL', KEYS[2], 'packs')
 base.set_head('floor', heads.cursor)
-base.set_head('format', tonumber(LAYOUT))
+base.set_head('format', LAYOUT)
 base.finish()
 return 1

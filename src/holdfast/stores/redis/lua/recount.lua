@@ -45,12 +45,12 @@ end
 
 base.insist()
 local sums, off = {}, 0
-if call('HLEN', ROWS) <= RECOUNT_MAX then
-  count(call('HKEYS', ROWS), sums)
+if call('HLEN', key('rows')) <= RECOUNT_MAX then
+  count(call('HKEYS', key('rows')), sums)
   off = correct(sums, WAITING, BYTES)
 else
-  count(call('ZRANGE', HELD, 0, -1), sums)
-  count(call('ZRANGE', SPENT, 0, -1), sums)
+  count(call('ZRANGE', key('held'), 0, -1), sums)
+  count(call('ZRANGE', key('spent'), 0, -1), sums)
   off = correct(sums, PROCESSING, PROCESSING)
 end
 base.finish()

@@ -24,7 +24,7 @@ local function replay(seq, id)
   if not rows.named(row.name) then
     if over_cap(row.tenant, row.size) then return 0 end
     row.last = events.tails({row.name})[1]
-    index.insert(row, call('HGET', BODIES, seq))
+    index.insert(row, call('HGET', key('bodies'), seq))
   end
   values.keep(origin, REPLAYED, id)
   events.note('replayed', origin, nil, id)
