@@ -8,7 +8,13 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, TypeVar, Unpack, overload
 
-from holdfast.core.bounds import INSTANT_MAX, PRIORITY_MAX, PRIORITY_MIN, WAIT_S_MAX
+from holdfast.core.bounds import (
+    INSTANT_MAX,
+    PRIORITY_MAX,
+    PRIORITY_MIN,
+    QUEUE_FULL_RETRY_S,
+    WAIT_S_MAX,
+)
 from holdfast.core.check import check_seconds, check_whole
 from holdfast.core.clock import Micros, instant, micros
 from holdfast.core.codec import Codecs
@@ -49,8 +55,6 @@ R = TypeVar("R")
 WAIT_POLL_S = 5.0
 """How long `wait` sleeps if no wake-up arrives."""
 REPLAY_TRIES_MAX = 3
-RETRY_AFTER_S = 1
-"""Suggested delay before a full tenant tries again."""
 
 
 class Tenant:
@@ -223,7 +227,7 @@ class Tenant:
             what="jobs" if jobs else "bytes",
             queued=alive if jobs else "too many",
             max=settings.max_queued if jobs else settings.max_bytes,
-            retry_after_s=RETRY_AFTER_S,
+            retry_after_s=QUEUE_FULL_RETRY_S,
         )
 
     async def counts(self) -> list[Tally]:

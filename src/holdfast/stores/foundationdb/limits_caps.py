@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from holdfast.core import bounds
+from holdfast.core.bounds import QUEUE_FULL_RETRY_S
 from holdfast.core.errors import HoldfastError, QueueFull, TenantFull
 from holdfast.core.job import TERMINAL, NewJob
 from holdfast.core.scope import Scope, ScopeKind, scope_of, slot_scope_of
@@ -20,8 +21,6 @@ from holdfast.stores.foundationdb.step import BYTES, STATES, Step
 SLOTS, QUEUES, GROUPS = b"\x41", b"\x42", b"\x43"
 """Beside the states among the counters of a tenant: its slots, its queues, its groups."""
 NAMED = {ScopeKind.QUEUE: QUEUES, ScopeKind.GROUP: GROUPS}
-RETRY_AFTER_S = 1.0
-"""When a full tenant may try again."""
 
 
 def counter_key(step: Step, tenant: str, what: bytes) -> bytes:
@@ -66,7 +65,7 @@ async def _capped(step: Step, row: Row) -> QueueFull | None:
     ):
         if most is not None and has + more > most:
             return QueueFull(
-                tenant=tenant, what=what, queued=has, max=most, retry_after_s=RETRY_AFTER_S
+                tenant=tenant, what=what, queued=has, max=most, retry_after_s=QUEUE_FULL_RETRY_S
             )
     # Of two enqueues that take the last place one must fail; who ends a job only makes room.
     step.contend(step.keys.scope(Space.LIMIT_LOCKS, Scope(tenant)) + b"\x01")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.core import bounds
+from holdfast.core.bounds import QUEUE_FULL_RETRY_S
 from holdfast.core.errors import HoldfastError, QueueFull, TenantFull
 from holdfast.core.job import NewJob
 from holdfast.core.scope import Scope
@@ -10,9 +11,6 @@ from holdfast.stores.memory.layout import Tables
 from holdfast.stores.memory.limits import group_scope
 from holdfast.stores.memory.payloads import size_of
 from holdfast.stores.memory.rows import alive
-
-RETRY_AFTER_S = 1.0
-"""When a full tenant may try again."""
 
 
 def over(tables: Tables, job: NewJob) -> HoldfastError | None:
@@ -46,6 +44,6 @@ def _capped(tables: Tables, job: NewJob) -> QueueFull | None:
     ):
         if most is not None and has + more > most:
             return QueueFull(
-                tenant=tenant, what=what, queued=has, max=most, retry_after_s=RETRY_AFTER_S
+                tenant=tenant, what=what, queued=has, max=most, retry_after_s=QUEUE_FULL_RETRY_S
             )
     return None

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.core.bounds import QUEUE_FULL_RETRY_S
 from holdfast.core.clock import Micros
 from holdfast.core.codec import JSON
 from holdfast.core.errors import HoldfastError, IdConflict, QueueFull, TenantFull
@@ -20,9 +21,6 @@ from holdfast.stores.postgres.options import Options
 from holdfast.stores.postgres.rows import TAGS_BETWEEN, column
 from holdfast.stores.postgres.step import Step
 from holdfast.stores.sql_rows import Columns, rules_text
-
-RETRY_AFTER_S = 1.0
-"""When a full tenant may try again."""
 
 HINT_MAX = 7900
 """Bytes that a notification can carry."""
@@ -109,6 +107,6 @@ def _not_made(job: NewJob, answer: Columns) -> Enqueued:
     elif word == "many":
         error = TenantFull(tenant=job.tenant, what=queue, max=most)
     elif word == "full":
-        what, retry = queue, RETRY_AFTER_S
-        error = QueueFull(tenant=job.tenant, what=what, queued=has, max=most, retry_after_s=retry)
+        retry = QUEUE_FULL_RETRY_S
+        error = QueueFull(tenant=job.tenant, what=queue, queued=has, max=most, retry_after_s=retry)
     return Enqueued(id, False, error)

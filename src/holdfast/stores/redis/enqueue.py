@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core import bounds
+from holdfast.core.bounds import QUEUE_FULL_RETRY_S
 from holdfast.core.clock import Micros
 from holdfast.core.errors import IdConflict, QueueFull, TenantFull
 from holdfast.core.job import NewJob
@@ -15,9 +16,6 @@ from holdfast.store import Enqueued
 from holdfast.stores.redis import item_check
 from holdfast.stores.redis.rows import new_row
 from holdfast.stores.redis.shards import Shards, together
-
-RETRY_AFTER_S = 1.0
-"""When a tenant whose cap is reached may try again."""
 
 CALL_BYTES_MAX = 4 * 1024 * 1024
 """Payloads of one call: the server does nothing else while a script copies them."""
@@ -114,6 +112,6 @@ def _enqueued(job: NewJob, answer: Any) -> Enqueued:
         what=what.decode(),
         queued=int(has),
         max=int(most),
-        retry_after_s=RETRY_AFTER_S,
+        retry_after_s=QUEUE_FULL_RETRY_S,
     )
     return Enqueued(job.id, False, full)

@@ -7,7 +7,7 @@ adds its jobs to what the tenant can have at most, and only a sum near the bound
 from __future__ import annotations
 
 from holdfast.core import bounds
-from holdfast.core.bounds import PRUNE_MAX
+from holdfast.core.bounds import PRUNE_MAX, QUEUE_FULL_RETRY_S
 from holdfast.core.errors import HoldfastError, QueueFull, TenantFull
 from holdfast.core.job import NewJob
 from holdfast.core.scope import ScopeKind
@@ -16,8 +16,6 @@ from holdfast.stores.sqlite import scope_statements as scope_sql
 from holdfast.stores.sqlite import statements as sql
 from holdfast.stores.sqlite.transaction import Transaction
 
-RETRY_AFTER_S = 1.0
-"""When the caller of a full tenant may try again."""
 PART_COUNTS_MAX = 10_000
 """Tenants whose queues and groups the writer remembers."""
 
@@ -70,7 +68,7 @@ class Caps:
         ):
             if most is not None and has + more > most:
                 return QueueFull(
-                    tenant=tenant, what=what, queued=has, max=most, retry_after_s=RETRY_AFTER_S
+                    tenant=tenant, what=what, queued=has, max=most, retry_after_s=QUEUE_FULL_RETRY_S
                 )
         return None
 
