@@ -1,58 +1,47 @@
 -- Which jobs of a line a claim takes.
 
 -- Locks the first jobs of those of these lines that `gave` has no number for yet, and fills it in.
+-- They are asked for `number` jobs in all.
 CREATE OR REPLACE FUNCTION holdfast.select_unlimited(
     tenants text[], queues text[], asks bigint[], INOUT gave bigint[], ranks bigint[],
-    lows bigint[], excluded text[], now bigint, OUT picked bigint[]
+    lows bigint[], number bigint, excluded text[], now bigint, OUT picked bigint[]
 ) LANGUAGE plpgsql AS $$
 DECLARE
-    asked record;
-    pick record;
+    places integer[];
 BEGIN
-    picked := '{}';
-    SELECT array_agg(u.tenant) AS tenants, array_agg(u.queue) AS queues, array_agg(u.ask) AS asks,
-        array_agg(u.n::integer) AS places, array_agg(u.rank) AS ranks, array_agg(u.low) AS lows,
-        sum(u.ask) AS number
-    INTO asked
-    FROM unnest(tenants, queues, asks, gave, ranks, lows) WITH ORDINALITY
-        AS u(tenant, queue, ask, gave, rank, low, n)
-    WHERE u.ask > 0 AND u.gave IS NULL;
-    IF asked.tenants IS NULL THEN
-        RETURN;
-    END IF;
-    SELECT * INTO pick FROM holdfast.select_jobs(
-        asked.tenants, asked.queues, asked.asks, asked.places, asked.ranks, asked.lows, excluded,
-            now
+    SELECT * INTO picked, places FROM holdfast.select_jobs(
+        tenants, queues, asks, gave, ranks, lows, excluded, now
     );
-    IF coalesce(cardinality(pick.seqs), 0) < asked.number THEN
+    IF coalesce(cardinality(picked), 0) < number THEN
         -- Fewer than the counts promise: read these lines again from their very beginning, so that
         -- no job is left behind. What was selected is locked by us and is selected again.
-        SELECT * INTO pick FROM holdfast.select_jobs(
-            asked.tenants, asked.queues, asked.asks, asked.places,
-            array_fill((-9223372036854775808)::bigint, ARRAY[cardinality(asked.ranks)]),
-            array_fill(0::bigint, ARRAY[cardinality(asked.ranks)]), excluded, now
+        SELECT * INTO picked, places FROM holdfast.select_jobs(
+            tenants, queues, asks, gave,
+            array_fill((-9223372036854775808)::bigint, ARRAY[cardinality(ranks)]),
+            array_fill(0::bigint, ARRAY[cardinality(ranks)]), excluded, now
         );
     END IF;
-    picked := coalesce(pick.seqs, '{}');
-    FOR i IN 1..cardinality(asked.places) LOOP
-        gave[asked.places[i]] := 0;
+    picked := coalesce(picked, '{}');
+    FOR i IN 1..cardinality(gave) LOOP
+        gave[i] := coalesce(gave[i], 0);
     END LOOP;
     FOR i IN 1..cardinality(picked) LOOP
-        gave[pick.places[i]] := gave[pick.places[i]] + 1;
+        gave[places[i]] := gave[places[i]] + 1;
     END LOOP;
 END
 $$;
 
--- Locks the first jobs of each of these lines, up to its quota. Of tenants without settings.
+-- Locks the first jobs of each of these lines that has not given any yet, up to its quota, and
+-- tells the place of each job's line. Of tenants without settings.
 CREATE OR REPLACE FUNCTION holdfast.select_jobs(
-    tenants text[], queues text[], quotas bigint[], visits integer[], low_ranks bigint[],
+    tenants text[], queues text[], quotas bigint[], gave bigint[], low_ranks bigint[],
     low_seqs bigint[], excluded text[], now bigint,
     OUT seqs bigint[], OUT places integer[]
 ) LANGUAGE plpgsql AS $$
 BEGIN
-    SELECT array_agg(first.seq), array_agg(line.visit) INTO seqs, places
-    FROM unnest(tenants, queues, quotas, visits, low_ranks, low_seqs)
-        AS line(tenant, queue, quota, visit, low_rank, low_seq)
+    SELECT array_agg(first.seq), array_agg(line.place::integer) INTO seqs, places
+    FROM unnest(tenants, queues, quotas, gave, low_ranks, low_seqs) WITH ORDINALITY
+        AS line(tenant, queue, quota, gave, low_rank, low_seq, place)
     CROSS JOIN LATERAL (
         SELECT r.seq FROM holdfast.ready r CROSS JOIN LATERAL (
             SELECT FROM holdfast.jobs j
@@ -64,7 +53,8 @@ BEGIN
             AND (r.group_name IS NULL OR NOT r.group_name = ANY (excluded))
             AND (r.rank, r.seq) >= (line.low_rank, line.low_seq)
         ORDER BY r.rank, r.seq LIMIT line.quota
-    ) first;
+    ) first
+    WHERE line.quota > 0 AND line.gave IS NULL;
 END
 $$;
 
