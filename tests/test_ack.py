@@ -69,6 +69,38 @@ async def test_outcomes_that_wait_together_are_one_call(desk: Desk) -> None:
     assert desk.acker.pending == 0
 
 
+async def test_outcomes_of_successive_turns_of_the_loop_are_one_call(desk: Desk) -> None:
+    """Jobs that never wait end in bursts, a few in each turn."""
+    await desk.put(*(f"j{n}" for n in range(60)))
+
+    leases = await desk.claim(60)
+    for lease in leases:
+        desk.submit(lease, Completed(1))
+        await asyncio.sleep(0)
+    await desk.acker.idle()
+
+    assert desk.faults.count("ack") <= 3
+    assert len(desk.answers) == 60
+
+
+async def test_an_outcome_does_not_wait_long_for_others(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many more end in the next turns."""
+    monkeypatch.setattr("holdfast.ack.GATHER_S", 0.0)
+    await desk.put(*(f"j{n}" for n in range(60)))
+
+    first, *others = await desk.claim(60)
+    desk.submit(first, Completed(1))
+    for lease in others:
+        await asyncio.sleep(0)
+        if desk.faults.count("ack"):
+            break
+        desk.submit(lease, Completed(1))
+    assert desk.acker.pending < 10
+    await desk.acker.idle()
+
+
 async def test_a_full_batch_does_not_wait_for_the_one_before(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,7 +1,8 @@
 """Settles running jobs: turns outcomes into transitions and sends them to the store in batches.
 
-No other module changes a running job. The next batch gathers while one is being sent: there is no
-timer and no wait for a full batch, so a crash leaves few finished jobs unsettled. After a failed
+No other module changes a running job. The next batch gathers while one is being sent, or while
+every turn of the event loop brings more: there is no timer and no wait for a full batch, so a crash
+leaves few finished jobs unsettled. After a failed
 call an outcome is sent again until its lease has ended; then the expired lease makes the job
 claimable again. No outcome is applied twice, and every lost outcome is logged.
 """
@@ -32,6 +33,8 @@ CALLS_MAX = 2
 """Maximum full batches being sent at the same time. One can wait for the disk while the next is
 processed: with one at a time a busy worker on PostgreSQL ran 15 % fewer jobs.
 """
+GATHER_S = 0.005
+"""No outcome waits longer than this for others that end in the next turns of the event loop."""
 RETRY_FIRST_S = 0.05
 RETRY_MOST_S = 2.0
 
@@ -82,6 +85,7 @@ class Acker:
         assert own is not None
         try:
             while self._waiting:
+                await self._gather()
                 batch = self._waiting[:BATCH_MAX]
                 del self._waiting[:BATCH_MAX]
                 self._sending += len(batch)
@@ -93,6 +97,15 @@ class Acker:
                     break  # One sender is enough for the rest.
         finally:
             self._calls.discard(own)
+
+    async def _gather(self) -> None:
+        """Waits while every turn of the event loop brings another outcome: jobs that never wait end
+        by the dozen, and one call can settle them all.
+        """
+        number, until_s = 0, time.monotonic() + GATHER_S
+        while number < len(self._waiting) < BATCH_MAX and time.monotonic() < until_s:
+            number = len(self._waiting)
+            await asyncio.sleep(0)
 
     async def _send(self, batch: list[PendingAck]) -> None:
         delays = Delays(RETRY_FIRST_S, RETRY_MOST_S, chance=self._chance)

@@ -46,7 +46,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     memory_max_mb: int | None = None
     """The worker lowers its concurrency above this memory use. None: no check."""
     prefetch: int | None = None
-    """Leases that a worker holds beyond its running jobs. None: as many as `concurrency`."""
+    """Leases that a worker holds beyond its running jobs. None: as many as `concurrency`, or more
+    while jobs end fast.
+    """
     lease_s: float = 60.0
     heartbeat_s: float | None = None
     """None: a third of the lease."""
@@ -75,11 +77,6 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     def floor(self) -> int:
         """The lowest concurrency of the worker."""
         return self.concurrency if self.concurrency_min is None else self.concurrency_min
-
-    @property
-    def buffer(self) -> int:
-        """Leases that a worker may hold beyond its running jobs."""
-        return min(self.concurrency, PREFETCH_MAX) if self.prefetch is None else self.prefetch
 
     @classmethod
     def of(cls, **given: Any) -> Config:

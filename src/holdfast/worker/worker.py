@@ -19,7 +19,6 @@ from holdfast.context import StopReason, log_fields
 from holdfast.core.bounds import (
     ACKS_PENDING_MAX,
     BATCH_MAX,
-    PREFETCH_MAX,
     QUEUE_MAX,
     TENANT_MAX,
     WORKER_MAX,
@@ -36,6 +35,7 @@ from holdfast.worker.lease import ActiveJob, ActiveJobs, Heartbeat, HeartbeatThr
 from holdfast.worker.log import jobs, logger
 from holdfast.worker.lookout import Lookout
 from holdfast.worker.pool import Threads
+from holdfast.worker.prefetch import WAIT_S, Prefetch
 from holdfast.worker.presence import Presence
 from holdfast.worker.run import Runner
 from holdfast.worker.stall import Stalls
@@ -81,6 +81,7 @@ class Worker:
         self.why = "as set"
         """The reason for the current concurrency."""
         self._adapt = Adapt(self, self.config)
+        self._prefetch = Prefetch(self.config)
         self._presence = Presence(self)
         self._claimer = self._make_claimer()
         self._buffer: deque[ActiveJob] = deque()
@@ -190,18 +191,12 @@ class Worker:
         """
         if self._suspects or self._alone or self._acker.pending >= ACKS_PENDING_MAX:
             return 0
-        capacity = self.concurrency + self._buffer_max()
+        capacity = self.concurrency + self._prefetch.most(self.concurrency)
         free = capacity - self.running - len(self._buffer)
         starving = not self._buffer and self.running < self.concurrency
         if not starving and free * 2 < capacity:
             return 0
         return 1 if self._wary else free
-
-    def _buffer_max(self) -> int:
-        ahead = self.config.buffer
-        if self.config.prefetch is None:
-            ahead = min(self.concurrency, PREFETCH_MAX)
-        return ahead
 
     def _take(self, active_jobs: list[ActiveJob]) -> None:
         self.active_jobs.add(active_jobs)
@@ -209,6 +204,19 @@ class Worker:
             (self._suspects if _suspect(active) else self._buffer).append(active)
         self._wary = bool(self._suspects)
         self._start()
+        if len(self._buffer) > self._prefetch.least(self.concurrency):
+            asyncio.get_running_loop().call_later(WAIT_S, self._release_waiting)
+
+    def _release_waiting(self) -> None:
+        """Releases jobs that were prefetched because jobs ended fast, if these did not."""
+        since_s, number = time.monotonic() - WAIT_S, 0
+        while len(self._buffer) > self._prefetch.least(self.concurrency):
+            if self._buffer[-1].since_s > since_s:
+                break
+            self._ack(self._buffer.pop(), Abandoned())
+            number += 1
+        if number:
+            logger.info("worker %s: released %s, which waited too long", self.name, jobs(number))
 
     def _start(self) -> None:
         """Starts the jobs that may run now. A suspect runs first and alone, so that it harms no
@@ -295,6 +303,7 @@ class Worker:
 
     def _worked(self) -> None:
         self.running -= 1
+        self._prefetch.ended()
         self._alone = False
         self._claimer.roomy.set()
         if self.running == 0:

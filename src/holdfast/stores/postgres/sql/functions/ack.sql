@@ -14,17 +14,17 @@ DECLARE
     done record;
 BEGIN
     PERFORM holdfast.announce();
-    -- Looked up one by one and deleted by their places, never by a join with the table; see
-    -- lease_jobs.
+    -- Looked up one by one, by the sequence alone, and deleted by their places, never by a join
+    -- with the table; see lease_jobs. The same for keys.
     WITH named AS MATERIALIZED (
-        SELECT u.token, u.result, u.ord, found.ctid AS place
+        SELECT u.token, u.result, u.ord, found.place
         FROM unnest(seqs, tokens, of_tenants, of_ids, results) WITH ORDINALITY
             AS u(seq, token, tenant, id, result, ord)
         CROSS JOIN LATERAL (
-            SELECT j.ctid FROM holdfast.jobs j
-            WHERE j.seq = u.seq AND j.token = u.token AND j.tenant = u.tenant
-                AND j.id = u.id LIMIT 1
+            SELECT j.ctid AS place, j.token, j.tenant, j.id FROM holdfast.jobs j
+            WHERE j.seq = u.seq LIMIT 1
         ) found
+        WHERE found.token = u.token AND found.tenant = u.tenant AND found.id = u.id
     ), gone AS (
         DELETE FROM holdfast.jobs j USING named n
         WHERE j.ctid = n.place AND j.token = n.token AND j.state = 'processing'
@@ -43,9 +43,13 @@ BEGIN
             k.origin, k.rules, k.error, k.progress, k.payload, k.result
         FROM gone k WHERE k.keep_us > 0
     ), freed AS (
-        DELETE FROM holdfast.keys k USING gone g
-        WHERE g.key IS NOT NULL AND k.tenant = g.tenant AND k.queue = g.queue AND k.type = g.type
-            AND k.key = g.key AND k.id = g.id AND coalesce(k.until, 0) <= now
+        DELETE FROM holdfast.keys k USING (
+            SELECT g.id, held.place FROM gone g CROSS JOIN LATERAL (
+                SELECT x.ctid AS place FROM holdfast.keys x
+                WHERE x.tenant = g.tenant AND x.queue = g.queue AND x.type = g.type
+                    AND x.key = g.key LIMIT 1
+            ) held WHERE g.key IS NOT NULL
+        ) n WHERE k.ctid = n.place AND k.id = n.id AND coalesce(k.until, 0) <= now
     ), recorded AS (
         INSERT INTO holdfast.events
         SELECT nextval('holdfast.cursors'), now, 'completed', g.tenant, g.id, g.queue, g.type,

@@ -16,6 +16,7 @@ DECLARE
     own text := nonce;
     room bigint := most;
     visit integer := 0;
+    low record;
     planned record;
     repeats_until bigint;
     leased bigint[];
@@ -41,13 +42,15 @@ BEGIN
         RETURN;
     END IF;
     leased := '{}';
-    IF holdfast.repair(now, events, repair_most, repair_passes) THEN
+    SELECT * INTO low FROM holdfast.scan_floors();
+    IF holdfast.repair(now, low.due, low.held, events, repair_most, repair_passes) THEN
         RETURN NEXT NULL::holdfast.lease;
         IF channel IS NOT NULL THEN
             PERFORM pg_notify(channel, '*');
         END IF;
     END IF;
-    IF holdfast.fold_if_due() THEN
+    IF low.fold_is_due THEN
+        PERFORM holdfast.fold_all_deltas();
         PERFORM holdfast.delete_old_claims(now);
     END IF;
     WHILE room > 0 LOOP
@@ -56,9 +59,8 @@ BEGIN
         );
         EXIT WHEN planned.tenants IS NULL;
         RETURN QUERY SELECT * FROM holdfast.lease_jobs(
-            planned.seqs, visit, planned.tenants, planned.queues, planned.credits, for_worker,
-                nonce,
-            lease_us, now, events
+            planned.seqs, planned.tids, visit, planned.tenants, planned.queues, planned.credits,
+            for_worker, nonce, lease_us, now, events
         );
         leased := leased || planned.seqs;
         room := room - cardinality(planned.seqs);
@@ -82,21 +84,26 @@ $$;
 CREATE OR REPLACE FUNCTION holdfast.plan_claim(
     in_tenants text[], in_queues text[], room bigint, excluded text[], lines_per_claim integer,
     INOUT dry_tenants text[], INOUT dry_queues text[], now bigint, OUT tenants text[],
-    OUT queues text[], OUT credits bigint[], OUT seqs bigint[], OUT more_left boolean
+    OUT queues text[], OUT credits bigint[], OUT seqs bigint[], OUT tids tid[],
+    OUT more_left boolean
 ) LANGUAGE plpgsql AS $$
 DECLARE
     changes holdfast.line_change[] := holdfast.line_changes();
     turns record;
-    lines record;
     pick record;
     running jsonb;
     first integer;
     last integer := 0;
-    need bigint;
+    turn bigint;
+    unlimited bigint := 0;
     shares bigint[];
     -- By the place of a tenant: the room that there was when its turn came.
     rooms bigint[] := '{}';
-    -- By the place of a line: the jobs it is asked for, and those it gave.
+    -- By the place of a line; `asks` and `gave`: the jobs it is asked for, and those it gave.
+    owners integer[];
+    has bigint[];
+    ranks bigint[];
+    lows bigint[];
     asks bigint[] := '{}';
     gave bigint[] := '{}';
 BEGIN
@@ -104,56 +111,54 @@ BEGIN
     SELECT * INTO turns FROM holdfast.claimable_tenants(
         changes, in_tenants, in_queues, room, lines_per_claim, dry_tenants, dry_queues
     );
-    SELECT array_agg(l.place) AS owners, array_agg(l.tenant) AS tenants,
-        array_agg(l.queue) AS queues, array_agg(l.has) AS has, array_agg(l.low_rank) AS ranks,
-        array_agg(l.low_seq) AS lows
-    INTO lines FROM holdfast.lines_of_tenants(
+    SELECT * INTO owners, tenants, queues, has, ranks, lows FROM holdfast.lines_of_tenants(
         changes, turns.names, turns.mosts, in_queues, dry_tenants, dry_queues
-    ) l;
+    );
     more_left := turns.cut;
     -- Unlimited lines are asked for what their counts promise, and their jobs are selected below,
     -- all in one statement. What limits allow is known only when the jobs are selected.
     FOR who IN 1..coalesce(cardinality(turns.names), 0) LOOP
         EXIT WHEN room = 0;
         first := last + 1;
-        WHILE lines.owners[last + 1] = who LOOP
+        WHILE owners[last + 1] = who LOOP
             last := last + 1;
         END LOOP;
         rooms[who] := room;
+        turn := least(turns.allowed[who], room);
         more_left := more_left OR last - first + 1 >= turns.mosts[who];
-        need := least(turns.allowed[who], room);
         IF turns.limited[who] THEN
             SELECT * INTO pick FROM holdfast.select_of_tenant(
-                turns.names[who], lines.queues[first:last], lines.has[first:last],
-                lines.ranks[first:last], lines.lows[first:last], need, lines_per_claim, excluded,
-                now, coalesce(running, holdfast.running_changes())
+                turns.names[who], queues[first:last], has[first:last], ranks[first:last],
+                lows[first:last], turn, lines_per_claim, excluded, now,
+                coalesce(running, holdfast.running_changes())
             );
             running := pick.running;
             seqs := seqs || pick.seqs;
+            tids := tids || pick.tids;
             shares := pick.asks;
             gave := gave || pick.gave;
             room := room - cardinality(pick.seqs);
             more_left := more_left OR pick.more_left;
         ELSE
-            shares := holdfast.share_room(lines.has[first:last], need, lines_per_claim);
+            shares := holdfast.share_room(has[first:last], turn, lines_per_claim);
             gave := gave || array_fill(NULL::bigint, ARRAY[last - first + 1]);
             FOR i IN 1..last - first + 1 LOOP
                 room := room - shares[i];
-                more_left := more_left OR lines.has[first + i - 1] > shares[i];
+                unlimited := unlimited + shares[i];
+                more_left := more_left OR has[first + i - 1] > shares[i];
             END LOOP;
         END IF;
         asks := asks || shares;
     END LOOP;
-    SELECT p.picked, p.gave INTO shares, gave FROM holdfast.select_unlimited(
-        lines.tenants[:last], lines.queues[:last], asks, gave, lines.ranks, lines.lows, excluded,
-            now
-    ) p;
-    seqs := seqs || shares;
-    SELECT v.tenants, v.queues, v.credits, v.dry_tenants, v.dry_queues
-    INTO tenants, queues, credits, dry_tenants, dry_queues FROM holdfast.claim_visits(
-        lines.tenants[:last], lines.queues[:last], lines.owners[:last], lines.has[:last], asks,
-        gave, rooms, turns.allowed
-    ) v;
+    IF unlimited > 0 THEN
+        SELECT seqs || p.picked, tids || p.picked_tids, p.gave INTO seqs, tids, gave
+        FROM holdfast.select_unlimited(
+            tenants, queues, asks, gave, ranks, lows, unlimited, excluded, now
+        ) p;
+    END IF;
+    SELECT * INTO tenants, queues, credits, dry_tenants, dry_queues FROM holdfast.claim_visits(
+        tenants, queues, owners, has, asks, gave, rooms, turns.allowed
+    );
 END
 $$;
 
@@ -170,9 +175,12 @@ BEGIN
         SELECT t.tenant, t.turn, t.credit, coalesce(s.weight, 1) AS weight,
             r.tenant IS NOT NULL AS limited
         FROM (
-            SELECT f.* FROM holdfast.tenants_in_turn(
-                changes, in_tenants, in_queues, room, dry_tenants, dry_queues
-            ) f ORDER BY f.turn LIMIT room
+            SELECT c.* FROM holdfast.changed_tenants(
+                changes, in_tenants, in_queues, dry_tenants, dry_queues
+            ) c
+            UNION ALL
+            SELECT u.* FROM holdfast.unchanged_tenants(changes, in_tenants, in_queues, room) u
+            ORDER BY turn LIMIT room
         ) t
         LEFT JOIN holdfast.tenants_with_settings r ON r.tenant = t.tenant
         LEFT JOIN holdfast.scopes s ON s.kind = 'tenant' AND s.tenant = t.tenant AND s.part = ''
@@ -260,10 +268,10 @@ BEGIN
 END
 $$;
 
--- Leases these jobs, and counts and records it. Every line that was asked has had its turn. A
--- credit of 0 ends the turn of the line's tenant; another one is what is left of it.
+-- Leases these jobs, whose rows are at `tids`, and counts and records it. Every line that was asked
+-- has had its turn. A credit of 0 ends the turn of the line's tenant; another one is what is left.
 CREATE OR REPLACE FUNCTION holdfast.lease_jobs(
-    seqs bigint[], visit integer, tenants text[], queues text[], credits bigint[],
+    seqs bigint[], tids tid[], visit integer, tenants text[], queues text[], credits bigint[],
     for_worker text, nonce text, lease_us bigint, now bigint, events boolean
 ) RETURNS SETOF holdfast.lease LANGUAGE plpgsql AS $$
 BEGIN
@@ -278,7 +286,7 @@ BEGIN
         UPDATE holdfast.jobs j SET state = 'processing', attempt = j.attempt + 1,
             fence = j.fence + 1, token = nonce || '.' || j.seq, lease_until = now + lease_us,
             worker = for_worker, updated_at = now, progress = NULL
-        WHERE j.seq = ANY (seqs)
+        WHERE j.ctid = ANY (tids)
         RETURNING j.tenant, j.id, j.queue, j.type, j.codec, j.version, j.payload, j.rules,
             j.priority, j.key, j.group_name, j.tags, j.origin, j.seq, j.attempt, j.fence, j.lapses,
             j.misses, j.created_at, j.updated_at, j.run_at, j.expires_at, j.lease_until, j.reason,

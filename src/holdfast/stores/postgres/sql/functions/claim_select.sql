@@ -1,61 +1,53 @@
 -- Which jobs of a line a claim takes.
 
 -- Locks the first jobs of those of these lines that `gave` has no number for yet, and fills it in.
+-- They are asked for `number` jobs in all. `picked_tids`: where the rows of the jobs are; a locked
+-- row stays there.
 CREATE OR REPLACE FUNCTION holdfast.select_unlimited(
     tenants text[], queues text[], asks bigint[], INOUT gave bigint[], ranks bigint[],
-    lows bigint[], excluded text[], now bigint, OUT picked bigint[]
+    lows bigint[], number bigint, excluded text[], now bigint, OUT picked bigint[],
+    OUT picked_tids tid[]
 ) LANGUAGE plpgsql AS $$
 DECLARE
-    asked record;
-    pick record;
+    places integer[];
 BEGIN
-    picked := '{}';
-    SELECT array_agg(u.tenant) AS tenants, array_agg(u.queue) AS queues, array_agg(u.ask) AS asks,
-        array_agg(u.n::integer) AS places, array_agg(u.rank) AS ranks, array_agg(u.low) AS lows,
-        sum(u.ask) AS number
-    INTO asked
-    FROM unnest(tenants, queues, asks, gave, ranks, lows) WITH ORDINALITY
-        AS u(tenant, queue, ask, gave, rank, low, n)
-    WHERE u.ask > 0 AND u.gave IS NULL;
-    IF asked.tenants IS NULL THEN
-        RETURN;
-    END IF;
-    SELECT * INTO pick FROM holdfast.select_jobs(
-        asked.tenants, asked.queues, asked.asks, asked.places, asked.ranks, asked.lows, excluded,
-            now
+    SELECT * INTO picked, places, picked_tids FROM holdfast.select_jobs(
+        tenants, queues, asks, gave, ranks, lows, excluded, now
     );
-    IF coalesce(cardinality(pick.seqs), 0) < asked.number THEN
+    IF coalesce(cardinality(picked), 0) < number THEN
         -- Fewer than the counts promise: read these lines again from their very beginning, so that
         -- no job is left behind. What was selected is locked by us and is selected again.
-        SELECT * INTO pick FROM holdfast.select_jobs(
-            asked.tenants, asked.queues, asked.asks, asked.places,
-            array_fill((-9223372036854775808)::bigint, ARRAY[cardinality(asked.ranks)]),
-            array_fill(0::bigint, ARRAY[cardinality(asked.ranks)]), excluded, now
+        SELECT * INTO picked, places, picked_tids FROM holdfast.select_jobs(
+            tenants, queues, asks, gave,
+            array_fill((-9223372036854775808)::bigint, ARRAY[cardinality(ranks)]),
+            array_fill(0::bigint, ARRAY[cardinality(ranks)]), excluded, now
         );
     END IF;
-    picked := coalesce(pick.seqs, '{}');
-    FOR i IN 1..cardinality(asked.places) LOOP
-        gave[asked.places[i]] := 0;
+    picked := coalesce(picked, '{}');
+    FOR i IN 1..cardinality(gave) LOOP
+        gave[i] := coalesce(gave[i], 0);
     END LOOP;
     FOR i IN 1..cardinality(picked) LOOP
-        gave[pick.places[i]] := gave[pick.places[i]] + 1;
+        gave[places[i]] := gave[places[i]] + 1;
     END LOOP;
 END
 $$;
 
--- Locks the first jobs of each of these lines, up to its quota. Of tenants without settings.
+-- Locks the first jobs of each of these lines that has not given any yet, up to its quota, and
+-- tells the place of each job's line. Of tenants without settings.
 CREATE OR REPLACE FUNCTION holdfast.select_jobs(
-    tenants text[], queues text[], quotas bigint[], visits integer[], low_ranks bigint[],
+    tenants text[], queues text[], quotas bigint[], gave bigint[], low_ranks bigint[],
     low_seqs bigint[], excluded text[], now bigint,
-    OUT seqs bigint[], OUT places integer[]
+    OUT seqs bigint[], OUT places integer[], OUT tids tid[]
 ) LANGUAGE plpgsql AS $$
 BEGIN
-    SELECT array_agg(first.seq), array_agg(line.visit) INTO seqs, places
-    FROM unnest(tenants, queues, quotas, visits, low_ranks, low_seqs)
-        AS line(tenant, queue, quota, visit, low_rank, low_seq)
+    SELECT array_agg(first.seq), array_agg(line.place::integer), array_agg(first.tid)
+    INTO seqs, places, tids
+    FROM unnest(tenants, queues, quotas, gave, low_ranks, low_seqs) WITH ORDINALITY
+        AS line(tenant, queue, quota, gave, low_rank, low_seq, place)
     CROSS JOIN LATERAL (
-        SELECT r.seq FROM holdfast.ready r CROSS JOIN LATERAL (
-            SELECT FROM holdfast.jobs j
+        SELECT r.seq, job.tid FROM holdfast.ready r CROSS JOIN LATERAL (
+            SELECT j.ctid AS tid FROM holdfast.jobs j
             WHERE j.seq = r.seq AND j.state = 'enqueued' AND j.late = 0
             LIMIT 1 FOR UPDATE SKIP LOCKED
         ) job
@@ -64,7 +56,8 @@ BEGIN
             AND (r.group_name IS NULL OR NOT r.group_name = ANY (excluded))
             AND (r.rank, r.seq) >= (line.low_rank, line.low_seq)
         ORDER BY r.rank, r.seq LIMIT line.quota
-    ) first;
+    ) first
+    WHERE line.quota > 0 AND line.gave IS NULL;
 END
 $$;
 
@@ -73,7 +66,7 @@ $$;
 CREATE OR REPLACE FUNCTION holdfast.select_of_tenant(
     of_tenant text, queues text[], has bigint[], ranks bigint[], lows bigint[], room bigint,
     lines_per_claim integer, excluded text[], now bigint, INOUT running jsonb, OUT seqs bigint[],
-    OUT asks bigint[], OUT gave bigint[], OUT more_left boolean
+    OUT tids tid[], OUT asks bigint[], OUT gave bigint[], OUT more_left boolean
 ) LANGUAGE plpgsql AS $$
 DECLARE
     shares bigint[];
@@ -93,6 +86,7 @@ BEGIN
             );
             running := pick.running;
             seqs := seqs || pick.picked;
+            tids := tids || pick.tids;
             number := cardinality(pick.picked);
             room := room - number;
             asks[i] := asks[i] + shares[i];
@@ -109,7 +103,8 @@ $$;
 -- the room of its scopes. Jobs whose groups have no room go back behind their gate.
 CREATE OR REPLACE FUNCTION holdfast.select_within_limits(
     of_tenant text, of_queue text, wanted bigint, low_rank bigint, low_seq bigint,
-    excluded text[], now bigint, before bigint[], INOUT running jsonb, OUT picked bigint[]
+    excluded text[], now bigint, before bigint[], INOUT running jsonb, OUT picked bigint[],
+    OUT tids tid[]
 ) LANGUAGE plpgsql AS $$
 DECLARE
     allowed bigint;
@@ -129,11 +124,11 @@ BEGIN
     WHILE cardinality(picked) < allowed LOOP
         back := '{}';
         FOR job IN
-            SELECT r.seq, r.group_name FROM holdfast.ready r CROSS JOIN LATERAL (
-                SELECT FROM holdfast.jobs j
+            SELECT r.seq, r.group_name, locked.tid FROM holdfast.ready r CROSS JOIN LATERAL (
+                SELECT j.ctid AS tid FROM holdfast.jobs j
                 WHERE j.seq = r.seq AND j.state = 'enqueued' AND j.late = 0
                 LIMIT 1 FOR UPDATE SKIP LOCKED
-            ) job
+            ) locked
             WHERE r.gate = 0 AND r.queue = of_queue AND r.tenant = of_tenant
                 AND (r.expires_at IS NULL OR r.expires_at > now)
                 AND (r.group_name IS NULL OR NOT r.group_name = ANY (excluded))
@@ -142,6 +137,7 @@ BEGIN
         LOOP
             IF NOT grouped OR job.group_name IS NULL THEN
                 picked := picked || job.seq;
+                tids := tids || job.tid;
                 CONTINUE;
             END IF;
             SELECT * INTO started FROM holdfast.start_in_group(
@@ -150,6 +146,7 @@ BEGIN
             running := started.running;
             IF started.done THEN
                 picked := picked || job.seq;
+                tids := tids || job.tid;
             ELSE
                 back := back || job.seq;
             END IF;

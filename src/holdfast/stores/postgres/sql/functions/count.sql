@@ -24,29 +24,16 @@ BEGIN
 END
 $$;
 
--- Folds deltas when there are many, or once a second; true when it did.
-CREATE OR REPLACE FUNCTION holdfast.fold_if_due() RETURNS boolean LANGUAGE plpgsql AS $$
+-- Folds all deltas, since the next claims would read what is left; but no claim may take so long
+-- that its caller gives up, which would undo the fold.
+CREATE OR REPLACE FUNCTION holdfast.fold_all_deltas() RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
-    number bigint;
-    most integer;
-    old boolean;
     began timestamptz := clock_timestamp();
 BEGIN
-    SELECT h.folded_at < clock_timestamp() - interval '1 second', (
-        SELECT count(*) FROM (
-            SELECT 1 FROM holdfast.deltas d WHERE d.id >= h.deltas_floor LIMIT h.fold_at + 1
-        ) unfolded
-    ), h.fold_at INTO old, number, most FROM holdfast.store_state h;
-    IF number > most OR (old AND number > 0) THEN
-        -- All of them, since the next claims would read what is left; but no claim may take so long
-        -- that its caller gives up, which would undo the fold.
-        FOR pass IN 1..100 LOOP
-            EXIT WHEN holdfast.fold_deltas(10000) < 10000
-                OR clock_timestamp() > began + interval '2 seconds';
-        END LOOP;
-        RETURN true;
-    END IF;
-    RETURN false;
+    FOR pass IN 1..100 LOOP
+        EXIT WHEN holdfast.fold_deltas(10000) < 10000
+            OR clock_timestamp() > began + interval '2 seconds';
+    END LOOP;
 END
 $$;
 

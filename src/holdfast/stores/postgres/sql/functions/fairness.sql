@@ -2,14 +2,13 @@
 -- date but for the deltas, so lines and tenants that deltas name are computed, all others read by
 -- an index.
 
--- The lines that deltas name, as they are now. STABLE, so that it sees what the statement of its
--- caller sees.
+-- The lines that deltas name, as they are now; but not by those deltas that change nothing in the
+-- order of claims, as of jobs that ended. STABLE, so that it sees what the statement of its caller
+-- sees.
 CREATE OR REPLACE FUNCTION holdfast.line_changes() RETURNS holdfast.line_change[]
 LANGUAGE plpgsql STABLE
 SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off
 SET enable_sort = off SET enable_bitmapscan = off AS $$
-DECLARE
-    low bigint := (SELECT deltas_floor FROM holdfast.store_state);
 BEGIN
     RETURN ARRAY(
         SELECT (
@@ -26,7 +25,11 @@ BEGIN
                     max(x.id) FILTER (WHERE x.turned) AS turned,
                 max(ARRAY[x.id, x.credit]) FILTER (WHERE x.credit IS NOT NULL) AS credits,
                 min(x.head_rank) AS head_rank, min(x.head_seq) AS head_seq
-            FROM holdfast.deltas x WHERE x.id >= low AND x.queue IS NOT NULL
+            FROM holdfast.deltas x
+            WHERE x.id >= (SELECT deltas_floor FROM holdfast.store_state)
+                AND x.queue IS NOT NULL AND (
+                    x.enqueued <> 0 OR x.blocked <> 0 OR x.served OR x.head_rank IS NOT NULL
+                )
             GROUP BY x.tenant, x.queue
         ) d
         -- Looked up one by one, by the key, whatever the planner thinks of the size of the counts.
@@ -131,17 +134,12 @@ BEGIN
 END
 $$;
 
--- Tenants that can be claimed from. The first `most` in the order of turns are among them,
--- unsorted. Those that deltas name are computed, all others are read by their index. The caller has
--- the lock of claims.
-CREATE OR REPLACE FUNCTION holdfast.tenants_in_turn(
-    changes holdfast.line_change[], in_tenants text[], in_queues text[], most bigint,
-        dry_tenants text[],
-    dry_queues text[]
+-- Tenants that can be claimed from and that no delta names, read by their index. The first `most`
+-- in the order of turns are among them, unsorted. The caller has the lock of claims.
+CREATE OR REPLACE FUNCTION holdfast.unchanged_tenants(
+    changes holdfast.line_change[], in_tenants text[], in_queues text[], most bigint
 ) RETURNS SETOF holdfast.tenant_turn LANGUAGE plpgsql AS $$
 BEGIN
-    RETURN QUERY
-    SELECT * FROM holdfast.changed_tenants(changes, in_tenants, in_queues, dry_tenants, dry_queues);
     IF in_tenants IS NOT NULL THEN
         RETURN QUERY
         SELECT c.tenant, c.turn, c.credit
@@ -168,19 +166,21 @@ BEGIN
 END
 $$;
 
--- The first lines of these tenants in the order of their turns, up to so many of each.
+-- The first lines of these tenants in the order of their turns, up to so many of each; `owners`:
+-- the places of their tenants.
 CREATE OR REPLACE FUNCTION holdfast.lines_of_tenants(
     changes holdfast.line_change[], of_tenants text[], mosts bigint[], in_queues text[],
-        dry_tenants text[], dry_queues text[], OUT place integer, OUT tenant text,
-    OUT queue text, OUT has bigint, OUT low_rank bigint, OUT low_seq bigint
-) RETURNS SETOF record LANGUAGE plpgsql STABLE AS $$
+    dry_tenants text[], dry_queues text[], OUT owners integer[], OUT tenants text[],
+    OUT queues text[], OUT has bigint[], OUT low_ranks bigint[], OUT low_seqs bigint[]
+) LANGUAGE plpgsql STABLE AS $$
 BEGIN
-    RETURN QUERY
     WITH changed AS MATERIALIZED (
         SELECT u.tenant, u.queue, u.has, u.turn, u.low_rank, u.low_seq, u.open
         FROM unnest(changes) u WHERE u.tenant = ANY (of_tenants)
     )
-    SELECT f.place, f.tenant, f.queue, f.has, f.low_rank, f.low_seq FROM (
+    SELECT array_agg(f.place), array_agg(f.tenant), array_agg(f.queue), array_agg(f.has),
+        array_agg(f.low_rank), array_agg(f.low_seq)
+    INTO owners, tenants, queues, has, low_ranks, low_seqs FROM (
         SELECT w.place::integer AS place, w.most, l.tenant, l.queue, l.has, l.turn, l.low_rank,
             l.low_seq, row_number() OVER (PARTITION BY w.place ORDER BY l.turn, l.queue) AS n
         FROM unnest(of_tenants, mosts) WITH ORDINALITY AS w(tenant, most, place) JOIN (
@@ -213,7 +213,8 @@ BEGIN
                 LIMIT 1
             ) c WHERE c.has > 0
         ) l ON l.tenant = w.tenant
-    ) f WHERE f.n <= f.most ORDER BY f.place, f.n;
+        ORDER BY place, n
+    ) f WHERE f.n <= f.most;
 END
 $$;
 

@@ -3,7 +3,7 @@
 -- Brings jobs and scopes up to this instant, within the bounds of core/bounds.py. The caller has
 -- the lock of claims. True when sleepers must be told of a new instant.
 CREATE OR REPLACE FUNCTION holdfast.repair(
-    now bigint, events boolean, most integer, passes integer
+    now bigint, low_due bigint, low_held bigint, events boolean, most integer, passes integer
 ) RETURNS boolean LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off
 SET enable_sort = off SET enable_bitmapscan = off AS $$
@@ -13,13 +13,11 @@ DECLARE
     is_lapsed boolean;
     opens boolean;
     past boolean;
-    low record;
 BEGIN
-    SELECT * INTO low FROM holdfast.scan_floors();
     FOR pass IN 1..passes LOOP
         moved := 0;
-        SELECT EXISTS (SELECT FROM holdfast.due WHERE run_at >= low.due AND run_at <= now), EXISTS (
-            SELECT FROM holdfast.leases WHERE NOT spent AND until >= low.held AND until <= now
+        SELECT EXISTS (SELECT FROM holdfast.due WHERE run_at >= low_due AND run_at <= now), EXISTS (
+            SELECT FROM holdfast.leases WHERE NOT spent AND until >= low_held AND until <= now
         ), EXISTS (SELECT FROM holdfast.reopen_times WHERE at <= now), EXISTS (
             SELECT FROM holdfast.jobs
             WHERE expires_at IS NOT NULL
@@ -28,10 +26,10 @@ BEGIN
         ) INTO is_due, is_lapsed, opens, past;
         EXIT WHEN NOT (is_due OR is_lapsed OR opens OR past);
         IF is_due THEN
-            moved := moved + holdfast.promote_due(now, low.due, most);
+            moved := moved + holdfast.promote_due(now, low_due, most);
         END IF;
         IF is_lapsed THEN
-            moved := moved + holdfast.requeue_lapsed(now, low.held, most, events);
+            moved := moved + holdfast.requeue_lapsed(now, low_held, most, events);
         END IF;
         IF opens THEN
             moved := moved + holdfast.reopen_scopes(now, most);
@@ -228,14 +226,18 @@ BEGIN
 END
 $$;
 
--- From where on leases and due jobs have to be read.
-CREATE OR REPLACE FUNCTION holdfast.scan_floors(OUT held bigint, OUT due bigint)
-LANGUAGE plpgsql AS $$
+-- From where on leases and due jobs have to be read, and whether a claim has to fold the deltas:
+-- when there are many, or once a second.
+CREATE OR REPLACE FUNCTION holdfast.scan_floors(
+    OUT held bigint, OUT due bigint, OUT fold_is_due boolean
+) LANGUAGE plpgsql AS $$
 BEGIN
-    SELECT least(h.leases_floor, new.held), least(h.due_floor, new.due) INTO held, due
+    SELECT least(h.leases_floor, new.held), least(h.due_floor, new.due), new.number > h.fold_at
+        OR new.number > 0 AND h.folded_at < clock_timestamp() - interval '1 second'
+    INTO held, due, fold_is_due
     FROM holdfast.store_state h CROSS JOIN LATERAL (
-        SELECT min(d.leases_until) AS held, min(d.due) AS due FROM holdfast.deltas d
-            WHERE d.id >= h.deltas_floor
+        SELECT min(d.leases_until) AS held, min(d.due) AS due, count(*) AS number
+        FROM holdfast.deltas d WHERE d.id >= h.deltas_floor
     ) new;
 END
 $$;

@@ -91,7 +91,9 @@ CREATE TABLE holdfast.leases (
     seqs  bigint[] NOT NULL
 ) WITH (
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500,
-    autovacuum_vacuum_cost_delay = 0
+    autovacuum_vacuum_cost_delay = 0,
+    -- The sequences of a full claim fit into a page; compressing costs more than writing them.
+    toast_tuple_target = 8160
 );
 CREATE INDEX leases_until ON holdfast.leases (spent, until);
 
@@ -341,7 +343,7 @@ CREATE TABLE holdfast.claims (
     seqs  bigint[] NOT NULL
 ) WITH (
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000,
-    autovacuum_vacuum_cost_delay = 0
+    autovacuum_vacuum_cost_delay = 0, toast_tuple_target = 8160
 );
 CREATE INDEX claims_until ON holdfast.claims (until);
 

@@ -78,6 +78,9 @@ ALTER TABLE holdfast.reopen RENAME TO reopen_times;
 ALTER INDEX holdfast.reopen_pkey RENAME TO reopen_times_pkey;
 ALTER INDEX holdfast.reopen_at RENAME TO reopen_times_at;
 
+ALTER TABLE holdfast.leases SET (toast_tuple_target = 8160);
+ALTER TABLE holdfast.claims SET (toast_tuple_target = 8160);
+
 -- The next claim reads every scope with settings.
 INSERT INTO holdfast.deltas (tenant) SELECT tenant FROM holdfast.tenants_with_settings;
 
