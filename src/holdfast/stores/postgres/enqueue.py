@@ -9,7 +9,6 @@ import msgspec
 
 from holdfast.core.bounds import QUEUE_FULL_RETRY_S
 from holdfast.core.clock import Micros
-from holdfast.core.codec import JSON
 from holdfast.core.errors import HoldfastError, IdConflict, QueueFull, TenantFull
 from holdfast.core.job import NewJob
 from holdfast.store import Enqueued
@@ -21,6 +20,9 @@ from holdfast.stores.postgres.options import Options
 from holdfast.stores.postgres.rows import TAGS_BETWEEN, column
 from holdfast.stores.postgres.step import Step
 from holdfast.stores.sql_rows import Columns, rules_text
+
+CODEC, VERSION = "json", 1
+"""What the server's function assumes of payloads when it is not told."""
 
 HINT_MAX = 7900
 """Bytes that a notification can carry."""
@@ -61,8 +63,8 @@ def _columns(jobs: Sequence[NewJob]) -> tuple[Any, ...]:
         [job.id for job in jobs],
         [job.queue for job in jobs],
         [job.envelope.type for job in jobs],
-        column([job.envelope.codec for job in jobs], JSON),
-        column([job.envelope.version for job in jobs], 1),
+        column([job.envelope.codec for job in jobs], CODEC),
+        column([job.envelope.version for job in jobs], VERSION),
         [job.envelope.body for job in jobs],
         [rules_text(job.rules) for job in jobs],
         column([job.priority for job in jobs], 0),
