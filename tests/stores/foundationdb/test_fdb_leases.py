@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
+from typing import Any
 
 import pytest
-from tests.foundationdb_engine import Engine
+from tests.foundationdb_engine import Engine, FDBError
+from tests.foundationdb_engine.versions import RECOVERY_VERSIONS
 
 from holdfast.core.clock import SECOND
 from holdfast.core.errors import InvalidLeaseToken
 from holdfast.core.job import Completed, Lease
 from holdfast.core.lifecycle import decide
 from holdfast.store import Acked, Claim, Extension
-from holdfast.stores.foundationdb.clock import Witness
+from holdfast.stores.foundationdb.clock import Instant, Witness
 from holdfast.stores.foundationdb.options import Options
 from holdfast.stores.foundationdb.store import FoundationStore
 from holdfast.testing import ManualClock
@@ -25,6 +28,9 @@ LEASE_S = LEASE // SECOND
 GRACE_S = 60.0
 IDLE_S = 2.0
 """How far the version of an idle cluster may be behind."""
+
+CLAIM_TURNS = 100
+"""More turns of the loop than a claim takes whose every answer is delayed."""
 
 
 class Site:
@@ -201,10 +207,52 @@ def test_a_process_that_sees_versions_go_back_begins_anew() -> None:
     witness.note(10**12)
     now = 1.0
 
-    assert witness.note(5 * SECOND) == 5 * SECOND
+    assert witness.note(5 * SECOND).ticks == 5 * SECOND
     now = 4.0
-    assert witness.note(8 * SECOND) == 8 * SECOND
-    assert witness.age(0, 8 * SECOND) == 3 * SECOND
+    sight = witness.note(8 * SECOND)
+    assert (sight.ticks, sight.age(0)) == (8 * SECOND, 3 * SECOND)
+
+
+def test_an_instant_is_judged_by_what_was_seen_up_to_it() -> None:
+    """P8: an answer from before a recovery that is noted after it makes no lease old, nor do the
+    next ones.
+    """
+    witness = Witness(lambda: 0.0)
+    held = Instant(0, 10**12, witness, LEASE)
+    lease = LEASE, held.deadline(LEASE), LEASE
+    after = Instant(0, 10**12 + RECOVERY_VERSIONS, witness, LEASE)
+
+    late = Instant(0, 10**12 + 1, witness, LEASE)
+    assert not after.lapsed(*lease)
+    last = Instant(0, 10**12 + RECOVERY_VERSIONS + 1, witness, LEASE)
+
+    assert [each.lapsed(*lease) for each in (after, late, last)] == [False] * 3
+
+
+async def test_an_answer_from_before_a_recovery_that_comes_late_steals_nothing() -> None:
+    """A caller's own transaction, begun before it, is joined at any moment of a claim after it."""
+    site = Site()
+    site.engine.faults.delay = 1.0  # So that the claim and the other call take turns.
+    first, second = await site.host(), await site.host()
+    await first.enqueue([job("x")])
+    [lease] = await site.claim(first)
+
+    async def join_late(old: Any, turns: int) -> None:
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        with pytest.raises(FDBError):
+            await second.enqueue_using(old, [job("late")])
+
+    for turns in range(CLAIM_TURNS):
+        old = site.engine.database().create_transaction()
+        old.get_read_version().wait()
+        site.engine.recover()
+        found, _ = await asyncio.gather(site.claim(second), join_late(old, turns))
+        assert found == []
+
+    assert [answer.error for answer in await complete(first, [lease])] == [None]
+    for store in (first, second):
+        await store.close()
 
 
 @pytest.mark.parametrize("wrong_s", [30.0, 3_600.0])

@@ -20,6 +20,10 @@ the lease, it does not count: it waits until it has seen the length of the lease
 While the version stands still the monotonic clock goes on from it (ticks): the time since the
 version was first seen has surely passed too.
 
+Each instant is judged by what had been seen up to it (`Sight`). An answer from before a recovery
+that is noted after a later one looks like a restore: the process begins anew, and forgets its
+jumps. Instants after the recovery that are still in use need them, or they would find leases old.
+
 After a restore the cluster's version may lie behind that of a claim: such a lease is none of this
 clock's, and the wall clock with grace alone ends it. Upkeep puts it where it will be found then
 (`maintenance_sweep.py`).
@@ -33,8 +37,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
+from typing import NamedTuple
 
 from holdfast.core.clock import SECOND, Clock, Micros, SystemClock
 
@@ -48,6 +52,28 @@ JUMPS_MAX = 64
 """Jumps that are remembered. When one is forgotten, the process counts as born with it."""
 
 
+class Jump(NamedTuple):
+    """More versions than there was time for them."""
+
+    at: int
+    """The version after it."""
+    by: int
+
+
+class Sight(NamedTuple):
+    """What a process had seen of the cluster's version at one instant. Never changes."""
+
+    ticks: int
+    born: int
+    jumps: tuple[Jump, ...]
+
+    def age(self, since: int) -> Micros:
+        """How much time had surely passed since an instant of the cluster's clock."""
+        begun = max(since, self.born)
+        jumped = sum(jump.by for jump in self.jumps if begun < jump.at)
+        return max(0, self.ticks - begun - jumped)
+
+
 class Witness:
     """What one process has seen of the cluster's version. Any thread may call it."""
 
@@ -58,25 +84,22 @@ class Witness:
         self._version = 0
         self._at = 0.0
         self._owed = 0
-        self._jumps: deque[tuple[int, int]] = deque()
-        """(the version after it, how much too far): in order."""
+        self._jumps: tuple[Jump, ...] = ()
+        """In order."""
 
-    def note(self, version: int) -> int:
-        """Records that a transaction read at this version now. Returns the ticks, which are never
-        less than the version.
+    def note(self, version: int) -> Sight:
+        """Records that a transaction read at this version now. The ticks are never less than the
+        version.
         """
         with self._lock:
             now = self._monotonic()
-            if self._born is None:
+            if self._born is None or version < self._version - RESTORED:
                 self._born, self._version, self._at = version, version, now
+                self._owed, self._jumps = 0, ()
             elif version > self._version:
                 self._grow(version, now)
-            elif version < self._version - RESTORED:
-                self._born, self._version, self._at = version, version, now
-                self._owed = 0
-                self._jumps.clear()
             passed = min(LAG_MAX, int((now - self._at) * SECOND))
-            return self._version + passed
+            return Sight(self._version + passed, self._born, self._jumps)
 
     def _grow(self, version: int, now: float) -> None:
         passed = int((now - self._at) * SECOND)
@@ -84,35 +107,26 @@ class Witness:
         grown = version - self._version
         jump = grown - allowed if grown - allowed > LAG_MAX else 0
         if jump:
-            self._jumps.append((version, jump))
+            self._jumps = (*self._jumps, Jump(version, jump))
         self._owed = min(LAG_MAX, max(0, allowed - grown + jump))
         self._version, self._at = version, now
         if len(self._jumps) > JUMPS_MAX:
-            self._born = self._jumps.popleft()[0]
-
-    def age(self, since: int, ticks: int) -> Micros:
-        """How much time has surely passed between two instants of the cluster's clock."""
-        with self._lock:
-            if self._born is None:
-                return 0
-            begun = max(since, self._born)
-            jumped = sum(jump for at, jump in self._jumps if begun < at <= ticks)
-            return max(0, ticks - begun - jumped)
+            self._born, self._jumps = self._jumps[0].at, self._jumps[1:]
 
 
 class Instant:
     """The instant of one transaction, by whichever clocks count."""
 
-    __slots__ = ("_grace", "_witness", "horizon", "now", "version")
+    __slots__ = ("_grace", "_sight", "horizon", "now", "version")
 
     def __init__(
         self, now: Micros, version: int, witness: Witness | None = None, grace: Micros = 0
     ) -> None:
         self.now = now
         self.version = version
-        self._witness = witness
+        self._sight = None if witness is None else witness.note(version)
         self._grace = grace
-        self.horizon = now if witness is None else witness.note(version)
+        self.horizon = now if self._sight is None else self._sight.ticks
         """Now, by the clock of the index of leases: leases after it have not lapsed."""
 
     def deadline(self, lease_us: Micros) -> int:
@@ -123,7 +137,7 @@ class Instant:
         """Whether a lease is over: by its end on the wall clock, its deadline in the index, and its
         length.
         """
-        if self._witness is None:
+        if self._sight is None:
             return until <= self.now
         if self.ahead(deadline, lease_us):
             return until + self._grace <= self.now
@@ -131,13 +145,13 @@ class Instant:
             return False
         if until + self._grace <= self.now:
             return True
-        return self._witness.age(deadline - lease_us, self.horizon) >= lease_us
+        return self._sight.age(deadline - lease_us) >= lease_us
 
     def ahead(self, deadline: int, lease_us: Micros) -> bool:
         """Whether a lease was taken at a version that the cluster has not reached: before a
         restore. Processes may differ by LAG_MAX.
         """
-        return self._witness is not None and deadline - lease_us > self.horizon + LAG_MAX
+        return self._sight is not None and deadline - lease_us > self.horizon + LAG_MAX
 
     def restored_deadline(self, until: Micros) -> int:
         """The deadline in the index of leases at which the wall clock ends such a lease."""
@@ -145,7 +159,7 @@ class Instant:
 
     def judged(self, until: Micros | None, deadline: int, lease_us: Micros) -> Micros:
         """An instant at which `lifecycle.refusal` finds this lease valid or expired, as it is."""
-        if self._witness is None or until is None:
+        if self._sight is None or until is None:
             return self.now
         return until if self.lapsed(until, deadline, lease_us) else min(self.now, until - 1)
 
