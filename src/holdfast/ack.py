@@ -2,9 +2,9 @@
 
 No other module changes a running job. The next batch gathers while one is being sent, or while
 every turn of the event loop brings more: there is no timer and no wait for a full batch, so a crash
-leaves few finished jobs unsettled. After a failed
-call an outcome is sent again until its lease has ended; then the expired lease makes the job
-claimable again. No outcome is applied twice, and every lost outcome is logged.
+leaves few finished jobs unsettled. After a failed call an outcome is sent again until its lease has
+ended; then the expired lease makes the job claimable again. No outcome is applied twice, and every
+lost outcome is logged.
 """
 
 from __future__ import annotations
