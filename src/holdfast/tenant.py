@@ -12,13 +12,13 @@ from holdfast.core.bounds import (
     INSTANT_MAX,
     PRIORITY_MAX,
     PRIORITY_MIN,
-    QUEUE_FULL_RETRY_S,
     WAIT_S_MAX,
 )
 from holdfast.core.check import check_seconds, check_whole
 from holdfast.core.clock import Micros, instant, micros
 from holdfast.core.codec import Codecs
 from holdfast.core.errors import (
+    QUEUE_FULL_RETRY_S,
     InvalidInput,
     JobCanceled,
     JobFailed,

@@ -116,10 +116,6 @@ SCOPES_MAX = 20_000
 REPAIR_MAX = 200
 REPAIR_PASSES_MAX = 10
 
-# A full tenant.
-QUEUE_FULL_RETRY_S = 1.0
-"""When the caller of a tenant whose cap is reached may try again."""
-
 # The worker.
 CONCURRENCY_MAX = 10_000
 PREFETCH_MAX = 1000

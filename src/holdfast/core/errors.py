@@ -136,6 +136,10 @@ class PlatformOnly(HoldfastError):
     text = "{field}: {why}"
 
 
+QUEUE_FULL_RETRY_S = 1.0
+"""When the caller of a tenant whose cap is reached may try again."""
+
+
 class QueueFull(HoldfastError):
     code = "QUEUE_FULL"
     text = (

@@ -8,8 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from holdfast.core import bounds
-from holdfast.core.bounds import QUEUE_FULL_RETRY_S
-from holdfast.core.errors import HoldfastError, QueueFull, TenantFull
+from holdfast.core.errors import QUEUE_FULL_RETRY_S, HoldfastError, QueueFull, TenantFull
 from holdfast.core.job import TERMINAL, NewJob
 from holdfast.core.scope import Scope, ScopeKind, scope_of, slot_scope_of
 from holdfast.store import Put, Take

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from holdfast.core import bounds
-from holdfast.core.bounds import QUEUE_FULL_RETRY_S
-from holdfast.core.errors import HoldfastError, QueueFull, TenantFull
+from holdfast.core.errors import QUEUE_FULL_RETRY_S, HoldfastError, QueueFull, TenantFull
 from holdfast.core.job import NewJob
 from holdfast.core.scope import Scope
 from holdfast.stores.memory.layout import Tables

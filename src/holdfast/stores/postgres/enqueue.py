@@ -7,9 +7,14 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.bounds import QUEUE_FULL_RETRY_S
 from holdfast.core.clock import Micros
-from holdfast.core.errors import HoldfastError, IdConflict, QueueFull, TenantFull
+from holdfast.core.errors import (
+    QUEUE_FULL_RETRY_S,
+    HoldfastError,
+    IdConflict,
+    QueueFull,
+    TenantFull,
+)
 from holdfast.core.job import NewJob
 from holdfast.store import Enqueued
 from holdfast.stores.notifier import Line

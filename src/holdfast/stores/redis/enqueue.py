@@ -8,9 +8,8 @@ from typing import Any
 import msgspec
 
 from holdfast.core import bounds
-from holdfast.core.bounds import QUEUE_FULL_RETRY_S
 from holdfast.core.clock import Micros
-from holdfast.core.errors import IdConflict, QueueFull, TenantFull
+from holdfast.core.errors import QUEUE_FULL_RETRY_S, IdConflict, QueueFull, TenantFull
 from holdfast.core.job import NewJob
 from holdfast.store import Enqueued
 from holdfast.stores.redis import item_check

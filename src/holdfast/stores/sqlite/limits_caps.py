@@ -7,8 +7,8 @@ adds its jobs to what the tenant can have at most, and only a sum near the bound
 from __future__ import annotations
 
 from holdfast.core import bounds
-from holdfast.core.bounds import PRUNE_MAX, QUEUE_FULL_RETRY_S
-from holdfast.core.errors import HoldfastError, QueueFull, TenantFull
+from holdfast.core.bounds import PRUNE_MAX
+from holdfast.core.errors import QUEUE_FULL_RETRY_S, HoldfastError, QueueFull, TenantFull
 from holdfast.core.job import NewJob
 from holdfast.core.scope import ScopeKind
 from holdfast.stores.sql_rows import size_of
