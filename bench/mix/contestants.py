@@ -67,8 +67,7 @@ PEERS = (
         adapter="pgqueuer",
         module="pgqueuer",
         stores=("postgres",),
-        settings="as pgqueuer with batch_size = half of the concurrency; no floor counts it, since "
-        "all others run with their defaults",
+        settings="as pgqueuer with batch_size = half of the concurrency, the most it accepts",
         env={"BENCH_PGQUEUER": "half"},
     ),
     _Peer(

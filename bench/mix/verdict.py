@@ -9,6 +9,8 @@ from bench.figures import Check, middle
 from bench.mix.figures import BESIDE, OURS, Cell, Mix, Row
 
 PGQUEUER_TIMES = 1.8
+PGQUEUERS = ("pgqueuer", "pgqueuer-tuned")
+"""Those that have as many jobs in progress as our worker."""
 NOISE = 0.95
 """Two runs of the same code differ by as much within one run of the mix."""
 
@@ -20,12 +22,13 @@ def mix_checks(mix: Mix) -> list[Check]:
 
 def _beside_pgqueuer(mix: Mix) -> Iterator[Check]:
     ours = mix.of(OURS)
-    for cell, theirs in mix.of("pgqueuer").items():
-        if cell not in ours:
-            continue
-        what = f"{cell.store}: mix, drain at concurrency {cell.concurrency}"
-        value = _ratio(middle(ours[cell].drain), middle(theirs.drain))
-        yield Check(what=what, value=value, target=PGQUEUER_TIMES, against="pgqueuer")
+    for name in PGQUEUERS:
+        for cell, theirs in mix.of(name).items():
+            if cell not in ours:
+                continue
+            what = f"{cell.store}: mix, drain at concurrency {cell.concurrency}"
+            value = _ratio(middle(ours[cell].drain), middle(theirs.drain))
+            yield Check(what=what, value=value, target=PGQUEUER_TIMES, against=name)
 
 
 def _beside_checkout(mix: Mix) -> Iterator[Check]:
