@@ -121,7 +121,7 @@ def beside(path: Path) -> Contestant:
         raise NoCheckout(f"{path} has no src/holdfast")
     python = path / ".venv" / "bin" / "python"
     return Contestant(
-        entry=Entry(name=BESIDE, version=_commit(path), settings=f"all defaults, code of {path}"),
+        entry=Entry(name=BESIDE, version=_commit(path), settings="all defaults, the code of another checkout"),
         python=str(python) if python.exists() else sys.executable,
         module="holdfast",
         stores=NAMES,

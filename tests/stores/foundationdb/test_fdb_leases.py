@@ -209,8 +209,8 @@ def test_a_process_that_sees_versions_go_back_begins_anew() -> None:
 
     assert witness.note(5 * SECOND).ticks == 5 * SECOND
     now = 4.0
-    sight = witness.note(8 * SECOND)
-    assert (sight.ticks, sight.age(0)) == (8 * SECOND, 3 * SECOND)
+    observed = witness.note(8 * SECOND)
+    assert (observed.ticks, observed.age(0)) == (8 * SECOND, 3 * SECOND)
 
 
 def test_an_instant_is_judged_by_what_was_seen_up_to_it() -> None:

@@ -20,7 +20,7 @@ the lease, it does not count: it waits until it has seen the length of the lease
 While the version stands still the monotonic clock goes on from it (ticks): the time since the
 version was first seen has surely passed too.
 
-Each instant is judged by what had been seen up to it (`Sight`). An answer from before a recovery
+Each instant is judged by what had been seen up to it (`Observed`). An answer from before a recovery
 that is noted after a later one looks like a restore: the process begins anew, and forgets its
 jumps. Instants after the recovery that are still in use need them, or they would find leases old.
 
@@ -60,7 +60,7 @@ class Jump(NamedTuple):
     by: int
 
 
-class Sight(NamedTuple):
+class Observed(NamedTuple):
     """What a process had seen of the cluster's version at one instant. Never changes."""
 
     ticks: int
@@ -87,7 +87,7 @@ class Witness:
         self._jumps: tuple[Jump, ...] = ()
         """In order."""
 
-    def note(self, version: int) -> Sight:
+    def note(self, version: int) -> Observed:
         """Records that a transaction read at this version now. The ticks are never less than the
         version.
         """
@@ -99,7 +99,7 @@ class Witness:
             elif version > self._version:
                 self._grow(version, now)
             passed = min(LAG_MAX, int((now - self._at) * SECOND))
-            return Sight(self._version + passed, self._born, self._jumps)
+            return Observed(self._version + passed, self._born, self._jumps)
 
     def _grow(self, version: int, now: float) -> None:
         passed = int((now - self._at) * SECOND)
@@ -117,16 +117,16 @@ class Witness:
 class Instant:
     """The instant of one transaction, by whichever clocks count."""
 
-    __slots__ = ("_grace", "_sight", "horizon", "now", "version")
+    __slots__ = ("_grace", "_observed", "horizon", "now", "version")
 
     def __init__(
         self, now: Micros, version: int, witness: Witness | None = None, grace: Micros = 0
     ) -> None:
         self.now = now
         self.version = version
-        self._sight = None if witness is None else witness.note(version)
+        self._observed = None if witness is None else witness.note(version)
         self._grace = grace
-        self.horizon = now if self._sight is None else self._sight.ticks
+        self.horizon = now if self._observed is None else self._observed.ticks
         """Now, by the clock of the index of leases: leases after it have not lapsed."""
 
     def deadline(self, lease_us: Micros) -> int:
@@ -137,7 +137,7 @@ class Instant:
         """Whether a lease is over: by its end on the wall clock, its deadline in the index, and its
         length.
         """
-        if self._sight is None:
+        if self._observed is None:
             return until <= self.now
         if self.ahead(deadline, lease_us):
             return until + self._grace <= self.now
@@ -145,13 +145,13 @@ class Instant:
             return False
         if until + self._grace <= self.now:
             return True
-        return self._sight.age(deadline - lease_us) >= lease_us
+        return self._observed.age(deadline - lease_us) >= lease_us
 
     def ahead(self, deadline: int, lease_us: Micros) -> bool:
         """Whether a lease was taken at a version that the cluster has not reached: before a
         restore. Processes may differ by LAG_MAX.
         """
-        return self._sight is not None and deadline - lease_us > self.horizon + LAG_MAX
+        return self._observed is not None and deadline - lease_us > self.horizon + LAG_MAX
 
     def restored_deadline(self, until: Micros) -> int:
         """The deadline in the index of leases at which the wall clock ends such a lease."""
@@ -159,7 +159,7 @@ class Instant:
 
     def judged(self, until: Micros | None, deadline: int, lease_us: Micros) -> Micros:
         """An instant at which `lifecycle.refusal` finds this lease valid or expired, as it is."""
-        if self._sight is None or until is None:
+        if self._observed is None or until is None:
             return self.now
         return until if self.lapsed(until, deadline, lease_us) else min(self.now, until - 1)
 
