@@ -17,6 +17,9 @@ from bench.peers import ROOT, Harness, Say, find_harness
 from bench.places import NAMES
 
 
+ELSEWHERE = "all defaults, the code of another checkout"
+
+
 class NoCheckout(Exception):
     """The path of --beside holds no code of Holdfast."""
 
@@ -121,7 +124,7 @@ def beside(path: Path) -> Contestant:
         raise NoCheckout(f"{path} has no src/holdfast")
     python = path / ".venv" / "bin" / "python"
     return Contestant(
-        entry=Entry(name=BESIDE, version=_commit(path), settings="all defaults, the code of another checkout"),
+        entry=Entry(name=BESIDE, version=_commit(path), settings=ELSEWHERE),
         python=str(python) if python.exists() else sys.executable,
         module="holdfast",
         stores=NAMES,
