@@ -16,7 +16,6 @@ from bench.mix.figures import BESIDE, OURS, Entry
 from bench.peers import ROOT, Harness, Say, find_harness
 from bench.places import NAMES
 
-
 ELSEWHERE = "all defaults, the code of another checkout"
 
 
