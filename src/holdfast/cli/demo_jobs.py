@@ -9,7 +9,7 @@ from holdfast import App, Backoff, Context, Fail, Jitter, Job, RetryPolicy, Snoo
 
 soon = RetryPolicy(kind=Backoff.FIXED, base_s=0.5, jitter=Jitter.NONE)
 
-# A placeholder: the command line chooses the store.
+# The command line replaces this store by the one of its URL.
 app = App("memory://", max_attempts=6, retry=soon)
 
 
