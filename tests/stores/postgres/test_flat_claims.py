@@ -25,10 +25,9 @@ FILL = (
     " SELECT nextval('seqs'), 't' || t, 'q' || q, 'q' || q, 'send', 'json', 1, '{}', '{}', 0, 0,"
     " 'enqueued', 0, 0, 3, 0, 2 FROM generate_series(1, $1::int) t, generate_series(1, $2::int) q"
 )
-STAND = (
-    "INSERT INTO ready SELECT seq, -priority, run_at, NULL, 0, tenant, queue, NULL FROM jobs",
+COUNT = (
     "INSERT INTO deltas (tenant, queue, enqueued, bytes, head_rank, head_seq)"
-    " SELECT tenant, queue, 1, 2, 0, seq FROM jobs ORDER BY seq",
+    " SELECT tenant, queue, 1, 2, 0, seq FROM jobs ORDER BY seq"
 )
 
 
@@ -63,11 +62,9 @@ async def test_a_claim_reads_no_more_where_more_wait(
     read = []
     for number in (FEW, MANY):
         connection = await connect()
-        await connection.execute("DELETE FROM jobs; DELETE FROM ready; DELETE FROM counts")
-        await connection.execute("DELETE FROM deltas")
+        await connection.execute("DELETE FROM jobs; DELETE FROM counts; DELETE FROM deltas")
         await connection.execute(FILL, *((number, 1) if shape == "tenants" else (1, number)))
-        for statement in STAND:
-            await connection.execute(statement)
+        await connection.execute(COUNT)
         await connection.execute("SELECT fold_deltas(1000000)")
         claims = [
             Claim(worker="w", nonce=uuid4().hex, limit=10, lease_us=LEASE, queues=queues)
@@ -85,8 +82,7 @@ async def test_filled_lines_are_lines(store: PostgresStore, connect: Connect) ->
     """What the tests above fill in is what a store claims."""
     connection = await connect()
     await connection.execute(FILL, 3, 2)
-    for statement in STAND:
-        await connection.execute(statement)
+    await connection.execute(COUNT)
 
     claim = Claim(worker="w", nonce=uuid4().hex, limit=3, lease_us=SECOND)
     leases = await store.claim(claim)

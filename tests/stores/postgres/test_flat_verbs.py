@@ -47,7 +47,7 @@ FILL = (
 READ = (
     "SELECT sum(coalesce(idx_tup_fetch, 0) + coalesce(seq_tup_read, 0))::int8"
     " FROM pg_stat_xact_user_tables"
-    " WHERE schemaname = current_schema() AND relname ~ '^(jobs|keys|ready|due|history.*)$'"
+    " WHERE schemaname = current_schema() AND relname ~ '^(jobs|keys|history.*)$'"
 )
 
 Act = Callable[["Step", list[Lease]], Awaitable[Any]]

@@ -1,4 +1,6 @@
-"""A database of the last schema with packs and pieces (format 16) becomes one like a new one."""
+"""A database of format 16, the last one with packs and pieces, becomes one like a new one. On the
+way it has format 17, with tables of ready and due jobs.
+"""
 
 from __future__ import annotations
 

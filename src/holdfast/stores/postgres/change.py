@@ -78,7 +78,6 @@ async def _delete(step: Step, rows: list[Row], done: dict[Ref, str]) -> None:
         step.record(EventKind.DELETED, row)
         done[Ref(row.tenant, row.id)] = row.id
     living = [row.seq for row in rows if row.lived]
-    await step.run(sql.UNINDEX, living)
     await step.run(sql.REMOVE, living)
     await step.run(sql.FORGET, [row.seq for row in rows if not row.lived])
     await step.release_keys(rows)
@@ -125,7 +124,6 @@ class _Replays:
         # The payload is copied inside the database and never travels.
         seq = await step.value(sql.REPLAY, row.seq, id, now, int(gated))
         if seq is not None:
-            await step.run(sql.INDEX_JOBS, [seq])
             at = (row.tenant, row.queue, row.group)
             step.count(at, None, BLOCKED if gated else "enqueued", size=row.size)
             step.enters_line(at, row.priority, seq)

@@ -6,16 +6,13 @@
                               what was enqueued; rules as JSON
       state                   as in lifecycle.py; a due job may still say scheduled or retrying
       late                    1: outlived its time to live while waiting; upkeep will fail it
-      gate                    1: enqueued, but its group has no room for it yet
+      gate                    0: in its line, or leased; 1: enqueued, but its group has no room for
+                              it yet; 2: scheduled or retrying, it waits for its instant
       run_at attempt fence lapses misses progress reason error
       token lease_until worker    of the last lease; kept after it lapsed, so that a late ack hears
                               that it expired
       max_attempts keep_us    copied from the rules, for the indexes and for completions
       size                    bytes of the payload, for the tenant's cap
-    ready     seq -> rank (-priority), queue, tenant, group_name, run_at, expires_at, gate
-                              the enqueued jobs; a claim deletes the row. gate: 0 in its line,
-                              1 as above, 2 late
-    due       seq -> run_at   the scheduled and retrying ones that are not late
     leases    until, spent, seqs    a row for each claim: the jobs that it leased, and until when;
                               spent: those on their last attempt. Not changed when a job ends: a row
                               whose time has come only names the jobs to check
@@ -92,16 +89,16 @@ corrected once per turn at most. Tenants that deltas name are computed (`line_ch
 Challenge: a new version of a row is a new entry in each index of its table, unless no index names a
 column that has changed; and the rows of jobs are wide.
 
-Pattern: **ready, due and leased jobs are listed in narrow tables.** The indexes of `jobs` name only
-what never changes (and `late`), so a claim writes the new version beside the old one, into the room
-that the fillfactor leaves in each page, and touches no index (7 us less for each job, of about 19).
-Rows of `ready` and `due` are inserted and deleted, not updated. Whoever changes them has locked the
-row of the job.
+Pattern: **no index of `jobs` names what a claim changes.** A leased job stays in the index of its
+line until it ends, is scheduled or retried; claims pass over it. So a claim writes the new version
+of the row beside the old one, into the room that the fillfactor leaves in each page, and touches no
+index. The room is more than half of a page, since a leased job has a token and a worker besides.
+What a claim passes over is what runs behind the floor of the line, or ran since the last fold.
 
-    ready_line  (queue, tenant, rank, seq)            gate = 0        claim: head of a line
-    ready_group (tenant, group, gate, queue, rank, seq)     of a group: its gate opens with room
-    ready_ages  (tenant, queue, run_at)                               how long the oldest waits
-    due_at      (run_at)                                              claim: made ready when due
+    jobs_line   (queue, tenant, rank, seq)            gate = 0        claim: head of a line
+    jobs_group  (tenant, group, gate, queue, rank, seq)     of a group: its gate opens with room
+    jobs_ages   (tenant, queue, run_at)               gate < 2        how long the oldest waits
+    jobs_due    (run_at)                              gate = 2        claim: made ready when due
     leases_until (spent, until)          attempts left: claim, made ready when lapsed; none left:
                                          expired, upkeep fails them
     jobs_order  (tenant, group, seq)     of a group                   head of an ordered group; none
@@ -146,7 +143,7 @@ Limits: numbers are 64 bits, times whole microseconds; a text cannot hold a zero
 
 from __future__ import annotations
 
-SCHEMA_VERSION = 17
+SCHEMA_VERSION = 18
 """The number of the newest file in `sql/schema/`; the highest row of `schema_version`."""
 
 SERVER_VERSION_MIN = 13

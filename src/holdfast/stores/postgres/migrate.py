@@ -128,18 +128,24 @@ async def _change_tables(connection: Connection, options: Options, version: int)
         table = "CREATE TABLE holdfast.schema_version (version integer PRIMARY KEY)"
         await connection.execute(named(table, options))
     elif version < first:
-        upgrade = schema.upgrade_file(version)
-        if upgrade is None:
-            feature = f"an upgrade from schema version {version}; the oldest one is {first - 1}"
-            raise StoreUnsupported(store=options.place, feature=feature)
-        await connection.execute(named(upgrade, options))
-        await connection.execute(named("DELETE FROM holdfast.schema_version", options))
-        await _note_version(connection, options, first)
-        version = first
+        version = await _upgrade(connection, options, version, first)
     for number, text in schema.schema_files():
         if number > version:
             await connection.execute(named(text, options))
             await _note_version(connection, options, number)
+
+
+async def _upgrade(connection: Connection, options: Options, version: int, first: int) -> int:
+    """Brings the tables of an older version to the first one that `sql/schema/` knows."""
+    files = [schema.upgrade_file(number) for number in range(version, first)]
+    for text in files:
+        if text is None:
+            feature = f"an upgrade from schema version {version}, which is too old"
+            raise StoreUnsupported(store=options.place, feature=feature)
+        await connection.execute(named(text, options))
+    await connection.execute(named("DELETE FROM holdfast.schema_version", options))
+    await _note_version(connection, options, first)
+    return first
 
 
 async def _note_version(connection: Connection, options: Options, version: int) -> None:

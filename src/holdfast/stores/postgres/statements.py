@@ -113,11 +113,6 @@ FINISH = (
     " keep_until) ON u.seq = g.seq"
 )
 REMOVE = "DELETE FROM holdfast.jobs WHERE seq = ANY ($1)"
-UNINDEX = (
-    "WITH unready AS (DELETE FROM holdfast.ready WHERE seq = ANY ($1))"
-    " DELETE FROM holdfast.due WHERE seq = ANY ($1)"
-)
-INDEX_JOBS = "SELECT holdfast.index_jobs($1)"
 FORGET = "DELETE FROM holdfast.history WHERE seq = ANY ($1)"
 # Each key is looked up by itself: a join could read those of all tenants.
 KEYS_RELEASE = (
@@ -294,26 +289,26 @@ ENDED = (
 WATCH_JOB = "SELECT holdfast.watch_job($1, $2, $3)"
 WORKER = "SELECT worker FROM holdfast.jobs WHERE seq = $1"
 OLDEST = (
-    "SELECT run_at FROM holdfast.ready WHERE tenant = $1 AND queue = $2 ORDER BY run_at LIMIT 1"
+    "SELECT run_at FROM holdfast.jobs WHERE gate < 2 AND tenant = $1 AND queue = $2"
+    " AND state = 'enqueued' ORDER BY run_at LIMIT 1"
 )
 # Due jobs are enqueued for who looks, moved yet or not. Claims leave few of them here.
 COUNT_DUE = (
-    "(SELECT tenant, {part}, state, count(*), min(run_at) FROM (SELECT seq AS named"
-    " FROM holdfast.due WHERE run_at <= $1) d CROSS JOIN LATERAL (SELECT * FROM holdfast.jobs j"
-    " WHERE j.seq = d.named AND j.state IN ('scheduled', 'retrying') LIMIT 1) job"
-    " GROUP BY 1, 2, 3) UNION ALL"
+    "(SELECT tenant, {part}, state, count(*), min(run_at) FROM holdfast.jobs"
+    " WHERE gate = 2 AND late = 0 AND run_at <= $1 GROUP BY 1, 2, 3) UNION ALL"
     " (SELECT tenant, {part}, state, count(*), min(run_at) FROM holdfast.jobs"
     " WHERE state IN ('scheduled', 'retrying') AND run_at <= $1 AND late = 1"
     " AND expires_at IS NOT NULL GROUP BY 1, 2, 3)"
 )
 # Jobs that a claim would make ready first count as ready.
 AHEAD = (
-    "SELECT count(*) FROM (SELECT FROM holdfast.ready WHERE gate = 0 AND queue = $1 AND tenant = $2"
-    " AND (rank, seq) < (-$3::bigint, $4::bigint) AND coalesce(expires_at > $6, true)"
-    " UNION ALL SELECT FROM (SELECT seq AS named FROM holdfast.due WHERE run_at <= $6 LIMIT $5) d"
-    " CROSS JOIN LATERAL (SELECT FROM holdfast.jobs j WHERE j.seq = d.named AND j.queue = $1"
-    " AND j.tenant = $2 AND (-j.priority, j.seq) < (-$3::bigint, $4::bigint)"
-    " AND coalesce(j.expires_at > $6, true) LIMIT 1) job LIMIT $5) a"
+    "SELECT count(*) FROM (SELECT FROM holdfast.jobs WHERE gate = 0 AND late = 0 AND queue = $1"
+    " AND tenant = $2 AND (-priority, seq) < (-$3::bigint, $4::bigint) AND state = 'enqueued'"
+    " AND coalesce(expires_at > $6, true)"
+    " UNION ALL SELECT FROM (SELECT * FROM holdfast.jobs WHERE gate = 2 AND late = 0"
+    " AND run_at <= $6 LIMIT $5) d WHERE d.queue = $1 AND d.tenant = $2"
+    " AND (-d.priority, d.seq) < (-$3::bigint, $4::bigint)"
+    " AND coalesce(d.expires_at > $6, true) LIMIT $5) a"
 )
 _LEASED = (
     " FROM (SELECT DISTINCT u.seq AS named FROM holdfast.leases l"

@@ -20,6 +20,8 @@ from holdfast.stores.postgres.rows import Row, asked, plain
 from holdfast.stores.sql_rows import BLOCKED, Columns
 
 STATEMENTS_MAX = 1024
+GATE_DUE = 2
+"""The gate of a job that waits for its instant; layout.py has the others."""
 
 Where = tuple[str, str, str | None]
 """(tenant, queue, group)"""
@@ -150,7 +152,7 @@ class Step:
         for row in rows:
             if row.state not in TERMINAL:
                 kept.append(row)
-                row.gate = int(self.gated(row.tenant, row.group) and row.state is State.ENQUEUED)
+                row.gate = self._gate(row)
                 self.move(row, row.place)
                 self.lines.add((row.tenant, row.queue))
                 continue
@@ -162,12 +164,8 @@ class Step:
             else:
                 gone.append(row.seq)
                 self.move(row, None)
-        placed = [row.seq for row in rows if row.was != State.PROCESSING.value]
-        if placed:
-            await self.run(sql.UNINDEX, placed)
         if kept:
             await self.run(sql.SAVE, *_saved(kept), self.now)
-            await self.run(sql.INDEX_JOBS, [row.seq for row in kept])
         if ended:
             await self.run(sql.FINISH, *_finished(ended), self.now)
         if gone:
@@ -186,6 +184,11 @@ class Step:
         if asked:
             found = {row[0] for row in await self.rows(sql.GROUPED, asked)}
             self._grouped.update({tenant: tenant in found for tenant in asked})
+
+    def _gate(self, row: Row) -> int:
+        if row.state in (State.SCHEDULED, State.RETRYING):
+            return GATE_DUE
+        return int(row.state is State.ENQUEUED and self.gated(row.tenant, row.group))
 
     def gated(self, tenant: str, group: str | None) -> bool:
         """A job of this group waits before its line until a claim lets it in."""

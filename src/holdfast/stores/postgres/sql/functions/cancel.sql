@@ -58,10 +58,6 @@ BEGIN
     ), gone AS (
         DELETE FROM holdfast.jobs j WHERE j.seq = ANY (ARRAY(SELECT held.seq FROM held))
         RETURNING j.*
-    ), unready AS (
-        DELETE FROM holdfast.ready r WHERE r.seq = ANY (ARRAY(SELECT g.seq FROM gone g))
-    ), not_due AS (
-        DELETE FROM holdfast.due d WHERE d.seq = ANY (ARRAY(SELECT g.seq FROM gone g))
     ), kept AS (
         INSERT INTO holdfast.history (
             seq, priority, run_at, created_at, updated_at, expires_at, finished_at, keep_until,

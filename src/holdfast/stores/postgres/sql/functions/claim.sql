@@ -59,8 +59,8 @@ BEGIN
         );
         EXIT WHEN planned.tenants IS NULL;
         RETURN QUERY SELECT * FROM holdfast.lease_jobs(
-            planned.seqs, planned.tids, visit, planned.tenants, planned.queues, planned.credits,
-            for_worker, nonce, lease_us, now, events
+            planned.tids, visit, planned.tenants, planned.queues, planned.credits, for_worker,
+            nonce, lease_us, now, events
         );
         leased := leased || planned.seqs;
         room := room - cardinality(planned.seqs);
@@ -268,11 +268,11 @@ BEGIN
 END
 $$;
 
--- Leases these jobs, whose rows are at `tids`, and counts and records it. Every line that was asked
+-- Leases the jobs whose rows are at `tids`, and counts and records it. Every line that was asked
 -- has had its turn. A credit of 0 ends the turn of the line's tenant; another one is what is left.
 CREATE OR REPLACE FUNCTION holdfast.lease_jobs(
-    seqs bigint[], tids tid[], visit integer, tenants text[], queues text[], credits bigint[],
-    for_worker text, nonce text, lease_us bigint, now bigint, events boolean
+    tids tid[], visit integer, tenants text[], queues text[], credits bigint[], for_worker text,
+    nonce text, lease_us bigint, now bigint, events boolean
 ) RETURNS SETOF holdfast.lease LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM holdfast.announce();
@@ -291,8 +291,6 @@ BEGIN
             j.priority, j.key, j.group_name, j.tags, j.origin, j.seq, j.attempt, j.fence, j.lapses,
             j.misses, j.created_at, j.updated_at, j.run_at, j.expires_at, j.lease_until, j.reason,
             j.error, j.attempt < j.max_attempts AS again
-    ), unready AS (
-        DELETE FROM holdfast.ready r WHERE r.seq = ANY (seqs)
     ), held AS (
         INSERT INTO holdfast.leases (until, spent, seqs)
         SELECT now + lease_us, NOT t.again, array_agg(t.seq) FROM taken t GROUP BY t.again

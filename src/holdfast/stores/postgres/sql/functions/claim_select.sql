@@ -46,16 +46,12 @@ BEGIN
     FROM unnest(tenants, queues, quotas, gave, low_ranks, low_seqs) WITH ORDINALITY
         AS line(tenant, queue, quota, gave, low_rank, low_seq, place)
     CROSS JOIN LATERAL (
-        SELECT r.seq, job.tid FROM holdfast.ready r CROSS JOIN LATERAL (
-            SELECT j.ctid AS tid FROM holdfast.jobs j
-            WHERE j.seq = r.seq AND j.state = 'enqueued' AND j.late = 0
-            LIMIT 1 FOR UPDATE SKIP LOCKED
-        ) job
-        WHERE r.gate = 0 AND r.queue = line.queue AND r.tenant = line.tenant
-            AND (r.expires_at IS NULL OR r.expires_at > now)
-            AND (r.group_name IS NULL OR NOT r.group_name = ANY (excluded))
-            AND (r.rank, r.seq) >= (line.low_rank, line.low_seq)
-        ORDER BY r.rank, r.seq LIMIT line.quota
+        SELECT j.seq, j.ctid AS tid FROM holdfast.jobs j
+        WHERE j.gate = 0 AND j.late = 0 AND j.queue = line.queue AND j.tenant = line.tenant
+            AND j.state = 'enqueued' AND (j.expires_at IS NULL OR j.expires_at > now)
+            AND (j.group_name IS NULL OR NOT j.group_name = ANY (excluded))
+            AND (-j.priority, j.seq) >= (line.low_rank, line.low_seq)
+        ORDER BY -j.priority, j.seq LIMIT line.quota FOR UPDATE SKIP LOCKED
     ) first
     WHERE line.quota > 0 AND line.gave IS NULL;
 END
@@ -124,16 +120,13 @@ BEGIN
     WHILE cardinality(picked) < allowed LOOP
         back := '{}';
         FOR job IN
-            SELECT r.seq, r.group_name, locked.tid FROM holdfast.ready r CROSS JOIN LATERAL (
-                SELECT j.ctid AS tid FROM holdfast.jobs j
-                WHERE j.seq = r.seq AND j.state = 'enqueued' AND j.late = 0
-                LIMIT 1 FOR UPDATE SKIP LOCKED
-            ) locked
-            WHERE r.gate = 0 AND r.queue = of_queue AND r.tenant = of_tenant
-                AND (r.expires_at IS NULL OR r.expires_at > now)
-                AND (r.group_name IS NULL OR NOT r.group_name = ANY (excluded))
-                AND NOT r.seq = ANY (before || picked) AND (r.rank, r.seq) >= (low_rank, low_seq)
-            ORDER BY r.rank, r.seq LIMIT allowed - cardinality(picked)
+            SELECT j.seq, j.group_name, j.ctid AS tid FROM holdfast.jobs j
+            WHERE j.gate = 0 AND j.late = 0 AND j.queue = of_queue AND j.tenant = of_tenant
+                AND j.state = 'enqueued' AND (j.expires_at IS NULL OR j.expires_at > now)
+                AND (j.group_name IS NULL OR NOT j.group_name = ANY (excluded))
+                AND NOT j.seq = ANY (before || picked)
+                AND (-j.priority, j.seq) >= (low_rank, low_seq)
+            ORDER BY -j.priority, j.seq LIMIT allowed - cardinality(picked) FOR UPDATE SKIP LOCKED
         LOOP
             IF NOT grouped OR job.group_name IS NULL THEN
                 picked := picked || job.seq;

@@ -87,8 +87,8 @@ BEGIN
             ORDER BY l.until LIMIT 1
         ), 9223372036854775807),
         due_floor = least(last, (
-            SELECT d.run_at FROM holdfast.due d WHERE d.run_at >= least(state.due_floor, new_due)
-            ORDER BY d.run_at LIMIT 1
+            SELECT j.run_at FROM holdfast.jobs j WHERE j.gate = 2 AND j.late = 0
+                AND j.run_at >= least(state.due_floor, new_due) ORDER BY j.run_at LIMIT 1
         ));
     RETURN number;
 END
@@ -117,10 +117,11 @@ BEGIN
             c.place IS NULL, c.floor_rank, c.floor_seq, s.head_rank, s.head_seq
         ) low
         LEFT JOIN LATERAL (
-            SELECT r.rank, r.seq FROM holdfast.ready r
-            WHERE s.kind = 'queue' AND r.gate = 0 AND r.queue = s.part AND r.tenant = s.tenant
-                AND (r.rank, r.seq) >= (low.place[1], low.place[2])
-            ORDER BY r.rank, r.seq LIMIT 1
+            SELECT -j.priority AS rank, j.seq FROM holdfast.jobs j
+            WHERE s.kind = 'queue' AND j.gate = 0 AND j.late = 0 AND j.queue = s.part
+                AND j.tenant = s.tenant AND j.state = 'enqueued'
+                AND (-j.priority, j.seq) >= (low.place[1], low.place[2])
+            ORDER BY -j.priority, j.seq LIMIT 1
         ) first ON true
     ), updated AS (
         UPDATE holdfast.counts c SET

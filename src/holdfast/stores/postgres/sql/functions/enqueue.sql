@@ -55,8 +55,8 @@ BEGIN
 END
 $$;
 
--- Inserts all jobs except the refused ones, with all that belongs to them: their entries in `ready`
--- or `due`, what counts must add, and their events. Returns the seqs of those that were inserted.
+-- Inserts all jobs except the refused ones, with what counts must add, and their events. Returns
+-- the seqs of those that were inserted.
 -- One statement, since most of the time of a small call goes into starting statements.
 CREATE OR REPLACE FUNCTION holdfast.insert_jobs(
     tenants text[], ids text[], queues text[], types text[], codecs text[], versions integer[],
@@ -79,8 +79,8 @@ BEGIN
             CASE WHEN u.run_at > now THEN 'scheduled' ELSE 'enqueued' END, now, now,
             now + u.ttl, u.key, u.group_name, string_to_array(u.tags, E'\x1f'), u.origin,
             u.attempts, u.keep_us, coalesce(octet_length(u.payload), 0),
-            CASE WHEN u.group_name IS NOT NULL AND u.run_at <= now AND u.tenant = ANY (grouped)
-                THEN 1 ELSE 0 END
+            CASE WHEN u.run_at > now THEN 2
+                WHEN u.group_name IS NOT NULL AND u.tenant = ANY (grouped) THEN 1 ELSE 0 END
         FROM (
             -- Sequences are drawn in the order of the call.
             SELECT nextval('holdfast.seqs') AS seq, x.*,
@@ -96,29 +96,21 @@ BEGIN
         -- In one order, so that two calls with the same ids never wait for each other.
         ORDER BY u.tenant COLLATE "C", u.id COLLATE "C", u.seq
         ON CONFLICT (tenant, id) DO NOTHING
-        RETURNING seq, priority, run_at, expires_at, gate, state, tenant, id, queue, type,
-            group_name, size
-    ), ready AS (
-        INSERT INTO holdfast.ready
-        SELECT n.seq, -n.priority, n.run_at, n.expires_at, n.gate, n.tenant, n.queue,
-            n.group_name FROM new n WHERE n.state = 'enqueued'
-    ), due AS (
-        INSERT INTO holdfast.due SELECT n.seq, n.run_at FROM new n WHERE n.state = 'scheduled'
+        RETURNING seq, priority, run_at, gate, tenant, id, queue, type, group_name, size
     ), counted AS (
         INSERT INTO holdfast.deltas (
             tenant, queue, group_name, scheduled, enqueued, blocked, bytes, head_rank, head_seq,
             due
         )
-        SELECT n.tenant, n.queue, n.group_name, count(*) FILTER (WHERE n.state = 'scheduled'),
-            count(*) FILTER (WHERE n.state = 'enqueued'), sum(n.gate), sum(n.size),
-            min(-n.priority) FILTER (WHERE n.state = 'enqueued'),
-            min(n.seq) FILTER (WHERE n.state = 'enqueued'),
-            min(n.run_at) FILTER (WHERE n.state = 'scheduled')
+        SELECT n.tenant, n.queue, n.group_name, count(*) FILTER (WHERE n.gate = 2),
+            count(*) FILTER (WHERE n.gate < 2), count(*) FILTER (WHERE n.gate = 1), sum(n.size),
+            min(-n.priority) FILTER (WHERE n.gate = 0), min(n.seq) FILTER (WHERE n.gate = 0),
+            min(n.run_at) FILTER (WHERE n.gate = 2)
         FROM new n GROUP BY n.tenant, n.queue, n.group_name ORDER BY min(n.seq)
     ), recorded AS (
         INSERT INTO holdfast.events
         SELECT nextval('holdfast.cursors'), now, 'enqueued', n.tenant, n.id, n.queue, n.type, 0,
-            0, CASE WHEN n.state = 'scheduled' THEN n.run_at END
+            0, CASE WHEN n.gate = 2 THEN n.run_at END
         FROM (SELECT * FROM new ORDER BY new.seq) n WHERE events
     )
     SELECT array_agg(new.seq) INTO made FROM new;
@@ -158,10 +150,6 @@ BEGIN
     END IF;
     WITH gone AS (
         DELETE FROM holdfast.jobs j WHERE j.seq = ANY (ended) RETURNING j.*
-    ), unready AS (
-        DELETE FROM holdfast.ready r WHERE r.seq = ANY (ended)
-    ), not_due AS (
-        DELETE FROM holdfast.due d WHERE d.seq = ANY (ended)
     ), unrecorded AS (
         -- The last event of such an id is ours: those of the ended job were recorded before.
         DELETE FROM holdfast.events e USING gone g
@@ -171,8 +159,8 @@ BEGIN
         )
     )
     INSERT INTO holdfast.deltas (tenant, queue, group_name, scheduled, enqueued, blocked, bytes)
-    SELECT g.tenant, g.queue, g.group_name, -count(*) FILTER (WHERE g.state = 'scheduled'),
-        -count(*) FILTER (WHERE g.state = 'enqueued'), -sum(g.gate), -sum(g.size)
+    SELECT g.tenant, g.queue, g.group_name, -count(*) FILTER (WHERE g.gate = 2),
+        -count(*) FILTER (WHERE g.gate < 2), -count(*) FILTER (WHERE g.gate = 1), -sum(g.size)
     FROM gone g GROUP BY g.tenant, g.queue, g.group_name;
     RETURN ended;
 END

@@ -43,17 +43,17 @@ DECLARE
     wakes boolean := false;
 BEGIN
     LOOP
-        SELECT r.queue INTO que FROM holdfast.ready r
-        WHERE r.group_name IS NOT NULL AND r.tenant = of_tenant AND r.group_name = of_group
-            AND r.gate = 1 AND r.queue > que
-        ORDER BY r.queue LIMIT 1;
+        SELECT j.queue INTO que FROM holdfast.jobs j
+        WHERE j.group_name IS NOT NULL AND j.late = 0 AND j.tenant = of_tenant
+            AND j.group_name = of_group AND j.gate = 1 AND j.queue > que
+        ORDER BY j.queue LIMIT 1;
         EXIT WHEN NOT FOUND;
         SELECT * INTO gate FROM holdfast.group_limits(of_tenant, of_group, que);
         IF gate.open THEN
             wanted := ARRAY(
-                SELECT r.seq FROM holdfast.ready r
-                WHERE r.group_name IS NOT NULL AND r.tenant = of_tenant
-                    AND r.group_name = of_group AND r.gate = 1 AND r.queue = que
+                SELECT j.seq FROM holdfast.jobs j
+                WHERE j.group_name IS NOT NULL AND j.late = 0 AND j.tenant = of_tenant
+                    AND j.group_name = of_group AND j.gate = 1 AND j.queue = que
             );
         ELSE
             SELECT * INTO has FROM holdfast.limit_room(
@@ -104,21 +104,25 @@ DECLARE
     last_seq bigint;
 BEGIN
     SELECT count(*) INTO granted FROM (
-        SELECT 1 FROM holdfast.ready r
-        WHERE r.group_name IS NOT NULL AND r.tenant = of_tenant AND r.group_name = of_group
-            AND r.gate = 0 AND r.queue = of_queue LIMIT room
+        SELECT 1 FROM holdfast.jobs j
+        WHERE j.group_name IS NOT NULL AND j.late = 0 AND j.tenant = of_tenant
+            AND j.group_name = of_group AND j.gate = 0 AND j.queue = of_queue
+            AND j.state = 'enqueued' LIMIT room
     ) g;
     IF granted > 0 THEN
-        SELECT r.rank, r.seq INTO last_rank, last_seq FROM holdfast.ready r
-        WHERE r.group_name IS NOT NULL AND r.tenant = of_tenant AND r.group_name = of_group
-            AND r.gate = 0 AND r.queue = of_queue ORDER BY r.rank DESC, r.seq DESC LIMIT 1;
+        SELECT -j.priority, j.seq INTO last_rank, last_seq FROM holdfast.jobs j
+        WHERE j.group_name IS NOT NULL AND j.late = 0 AND j.tenant = of_tenant
+            AND j.group_name = of_group AND j.gate = 0 AND j.queue = of_queue
+            AND j.state = 'enqueued' ORDER BY -j.priority DESC, j.seq DESC LIMIT 1;
     END IF;
     RETURN ARRAY(
         SELECT w.seq FROM (
-            SELECT r.rank, r.seq, row_number() OVER (ORDER BY r.rank, r.seq) AS place
-            FROM holdfast.ready r
-            WHERE r.group_name IS NOT NULL AND r.tenant = of_tenant AND r.group_name = of_group
-                AND r.gate = 1 AND r.queue = of_queue ORDER BY r.rank, r.seq LIMIT room
+            SELECT -j.priority AS rank, j.seq,
+                row_number() OVER (ORDER BY -j.priority, j.seq) AS place
+            FROM holdfast.jobs j
+            WHERE j.group_name IS NOT NULL AND j.late = 0 AND j.tenant = of_tenant
+                AND j.group_name = of_group AND j.gate = 1 AND j.queue = of_queue
+            ORDER BY -j.priority, j.seq LIMIT room
         ) w
         WHERE w.place <= room - granted OR (w.rank, w.seq) < (last_rank, last_seq)
     );
@@ -140,9 +144,6 @@ BEGIN
             SELECT f.ctid FROM holdfast.jobs f WHERE f.seq = ANY (seqs) FOR UPDATE SKIP LOCKED
         )) AND j.state = 'enqueued' AND j.late = 0 AND j.gate = 1 - value
         RETURNING j.tenant, j.queue, j.group_name, j.priority, j.seq
-    ), placed AS (
-        UPDATE holdfast.ready r SET gate = value
-        WHERE r.seq = ANY (ARRAY(SELECT moved.seq FROM moved))
     )
     INSERT INTO holdfast.deltas (tenant, queue, group_name, blocked, head_rank, head_seq)
     SELECT tenant, queue, group_name, count(*) * (2 * value - 1),
@@ -158,18 +159,18 @@ RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM holdfast.set_gate(ARRAY(
         SELECT j.seq FROM (
-            SELECT DISTINCT g.group_name, g.queue FROM holdfast.ready g
-            WHERE g.group_name IS NOT NULL AND g.tenant = of_tenant
+            SELECT DISTINCT g.group_name, g.queue FROM holdfast.jobs g
+            WHERE g.group_name IS NOT NULL AND g.late = 0 AND g.tenant = of_tenant
                 AND (of_group IS NULL OR g.group_name = of_group) AND g.gate = 0
         ) part
         CROSS JOIN LATERAL holdfast.group_limits(of_tenant, part.group_name, part.queue) rules
-        JOIN holdfast.ready j ON j.group_name IS NOT NULL AND j.tenant = of_tenant
+        JOIN holdfast.jobs j ON j.group_name IS NOT NULL AND j.late = 0 AND j.tenant = of_tenant
             AND j.group_name = part.group_name AND j.gate = 0 AND j.queue = part.queue
-        WHERE NOT rules.open
+        WHERE NOT rules.open AND j.state = 'enqueued'
     ), 1::smallint);
     INSERT INTO holdfast.deltas (tenant, group_name)
-    SELECT DISTINCT j.tenant, j.group_name FROM holdfast.ready j
-    WHERE j.group_name IS NOT NULL AND j.tenant = of_tenant
+    SELECT DISTINCT j.tenant, j.group_name FROM holdfast.jobs j
+    WHERE j.group_name IS NOT NULL AND j.late = 0 AND j.tenant = of_tenant
         AND (of_group IS NULL OR j.group_name = of_group);
 END
 $$;

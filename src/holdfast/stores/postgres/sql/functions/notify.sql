@@ -16,7 +16,10 @@ BEGIN
     END IF;
     SELECT * INTO low FROM holdfast.scan_floors();
     SELECT least(
-        (SELECT run_at FROM holdfast.due WHERE run_at >= low.due ORDER BY run_at LIMIT 1),
+        (
+            SELECT run_at FROM holdfast.jobs WHERE gate = 2 AND late = 0 AND run_at >= low.due
+            ORDER BY run_at LIMIT 1
+        ),
         (
             SELECT until FROM holdfast.leases WHERE NOT spent AND until >= low.held
             ORDER BY until LIMIT 1

@@ -16,7 +16,10 @@ DECLARE
 BEGIN
     FOR pass IN 1..passes LOOP
         moved := 0;
-        SELECT EXISTS (SELECT FROM holdfast.due WHERE run_at >= low_due AND run_at <= now), EXISTS (
+        SELECT EXISTS (
+            SELECT FROM holdfast.jobs
+            WHERE gate = 2 AND late = 0 AND run_at >= low_due AND run_at <= now
+        ), EXISTS (
             SELECT FROM holdfast.leases WHERE NOT spent AND until >= low_held AND until <= now
         ), EXISTS (SELECT FROM holdfast.reopen_times WHERE at <= now), EXISTS (
             SELECT FROM holdfast.jobs
@@ -50,24 +53,12 @@ DECLARE
     low record;
 BEGIN
     SELECT * INTO low FROM holdfast.scan_floors();
-    RETURN EXISTS (SELECT FROM holdfast.due WHERE run_at >= low.due AND run_at <= now)
-        OR EXISTS (
-            SELECT FROM holdfast.leases WHERE NOT spent AND until >= low.held AND until <= now
-        ) OR EXISTS (SELECT FROM holdfast.reopen_times WHERE at <= now);
-END
-$$;
-
--- Inserts jobs into `ready` or `due`, as their states say. The caller has locked them, and they are
--- in neither.
-CREATE OR REPLACE FUNCTION holdfast.index_jobs(of_seqs bigint[]) RETURNS void LANGUAGE plpgsql AS $$
-BEGIN
-    INSERT INTO holdfast.ready
-    SELECT j.seq, -j.priority, j.run_at, j.expires_at, CASE j.late WHEN 1 THEN 2 ELSE j.gate END,
-        j.tenant, j.queue, j.group_name
-    FROM holdfast.jobs j WHERE j.seq = ANY (of_seqs) AND j.state = 'enqueued';
-    INSERT INTO holdfast.due
-    SELECT j.seq, j.run_at FROM holdfast.jobs j
-    WHERE j.seq = ANY (of_seqs) AND j.state IN ('scheduled', 'retrying') AND j.late = 0;
+    RETURN EXISTS (
+        SELECT FROM holdfast.jobs
+        WHERE gate = 2 AND late = 0 AND run_at >= low.due AND run_at <= now
+    ) OR EXISTS (
+        SELECT FROM holdfast.leases WHERE NOT spent AND until >= low.held AND until <= now
+    ) OR EXISTS (SELECT FROM holdfast.reopen_times WHERE at <= now);
 END
 $$;
 
@@ -75,19 +66,13 @@ $$;
 CREATE OR REPLACE FUNCTION holdfast.promote_due(now bigint, low bigint, most integer) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
-    moved bigint[];
+    number bigint;
 BEGIN
     PERFORM holdfast.announce();
     WITH found AS MATERIALIZED (
-        SELECT job.ctid, job.seq, job.state
-        FROM (
-            SELECT d.seq FROM holdfast.due d WHERE d.run_at >= low AND d.run_at <= now
-            ORDER BY d.run_at LIMIT most
-        ) d CROSS JOIN LATERAL (
-            SELECT j.ctid, j.seq, j.state FROM holdfast.jobs j
-            WHERE j.seq = d.seq AND j.state IN ('scheduled', 'retrying') AND j.run_at <= now
-            LIMIT 1 FOR UPDATE SKIP LOCKED
-        ) job
+        SELECT j.ctid, j.seq, j.state FROM holdfast.jobs j
+        WHERE j.gate = 2 AND j.late = 0 AND j.run_at >= low AND j.run_at <= now
+        ORDER BY j.run_at LIMIT most FOR UPDATE SKIP LOCKED
     ), moved AS (
         UPDATE holdfast.jobs j SET state = 'enqueued', gate = CASE
             WHEN j.group_name IS NOT NULL
@@ -96,8 +81,6 @@ BEGIN
             THEN 1 ELSE 0 END
         WHERE j.ctid = ANY (ARRAY(SELECT found.ctid FROM found))
         RETURNING j.seq, j.tenant, j.queue, j.group_name, j.gate, j.priority
-    ), left_ AS (
-        DELETE FROM holdfast.due WHERE seq = ANY (ARRAY(SELECT m.seq FROM moved m))
     ), counted AS (
         INSERT INTO holdfast.deltas
             (tenant, queue, group_name, scheduled, retrying, enqueued, blocked, head_rank, head_seq)
@@ -108,9 +91,8 @@ BEGIN
         FROM moved m JOIN found ON found.seq = m.seq
         GROUP BY m.tenant, m.queue, m.group_name ORDER BY min(m.seq)
     )
-    SELECT array_agg(m.seq) INTO moved FROM moved m;
-    PERFORM holdfast.index_jobs(moved);
-    RETURN coalesce(cardinality(moved), 0);
+    SELECT count(*) INTO number FROM moved;
+    RETURN number;
 END
 $$;
 
@@ -124,7 +106,7 @@ DECLARE
         SELECT l.ctid FROM holdfast.leases l
         WHERE NOT l.spent AND l.until >= low AND l.until <= now ORDER BY l.until LIMIT 20
     );
-    moved bigint[];
+    number bigint;
 BEGIN
     PERFORM holdfast.announce();
     WITH found AS MATERIALIZED (
@@ -157,8 +139,7 @@ BEGIN
             m.attempt, m.fence
         FROM (SELECT * FROM moved ORDER BY lease_until, seq) m WHERE events
     )
-    SELECT array_agg(m.seq) INTO moved FROM moved m;
-    PERFORM holdfast.index_jobs(moved);
+    SELECT count(*) INTO number FROM moved;
     -- A row stays while somebody has a lock on one of its jobs, since that transaction may roll
     -- back.
     DELETE FROM holdfast.leases l WHERE l.ctid = ANY (lapsed) AND NOT EXISTS (
@@ -167,7 +148,7 @@ BEGIN
             AND j.lease_until <= now
     );
     -- There may be more where so many leases were looked at.
-    RETURN CASE WHEN cardinality(lapsed) >= 20 THEN most ELSE coalesce(cardinality(moved), 0) END;
+    RETURN CASE WHEN cardinality(lapsed) >= 20 THEN most ELSE number END;
 END
 $$;
 
@@ -187,12 +168,8 @@ BEGIN
     ), moved AS (
         UPDATE holdfast.jobs j SET late = 1
         WHERE j.ctid = ANY (ARRAY(SELECT past.ctid FROM past))
-        RETURNING j.seq, j.tenant, j.queue, j.group_name,
+        RETURNING j.tenant, j.queue, j.group_name,
             (j.state = 'enqueued' AND j.gate = 0) AS was_line
-    ), unready AS (
-        UPDATE holdfast.ready SET gate = 2 WHERE seq = ANY (ARRAY(SELECT m.seq FROM moved m))
-    ), not_due AS (
-        DELETE FROM holdfast.due WHERE seq = ANY (ARRAY(SELECT m.seq FROM moved m))
     ), counted AS (
         INSERT INTO holdfast.deltas (tenant, queue, group_name, blocked)
         SELECT tenant, queue, group_name, count(*) FROM moved WHERE was_line

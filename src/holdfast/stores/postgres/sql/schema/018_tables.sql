@@ -41,50 +41,28 @@ CREATE TABLE holdfast.jobs (
     progress     text,
     payload      bytea
 ) WITH (
-    fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
+    autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
     autovacuum_vacuum_cost_delay = 0, autovacuum_vacuum_insert_scale_factor = 0,
     autovacuum_vacuum_insert_threshold = 20000,
-    autovacuum_analyze_scale_factor = 0.2, autovacuum_analyze_threshold = 2000
+    autovacuum_analyze_scale_factor = 0.2, autovacuum_analyze_threshold = 2000,
+    fillfactor = 42
 );
 ALTER TABLE holdfast.jobs ALTER COLUMN payload SET STORAGE EXTERNAL;
 
 -- No index here names what a claim changes, so that it need not write to any of them; see
 -- layout.py.
 CREATE UNIQUE INDEX jobs_name ON holdfast.jobs (tenant, id);
+CREATE INDEX jobs_line ON holdfast.jobs (queue, tenant, (-priority), seq)
+    WHERE gate = 0 AND late = 0;
+CREATE INDEX jobs_group ON holdfast.jobs (tenant, group_name, gate, queue, (-priority), seq)
+    WHERE group_name IS NOT NULL AND late = 0;
+CREATE INDEX jobs_due ON holdfast.jobs (run_at) WHERE gate = 2 AND late = 0;
+CREATE INDEX jobs_ages ON holdfast.jobs (tenant, queue, run_at) WHERE gate < 2;
 CREATE INDEX jobs_order ON holdfast.jobs (tenant, group_name, seq) WHERE group_name IS NOT NULL;
 CREATE INDEX jobs_ttl ON holdfast.jobs (late, expires_at) WHERE expires_at IS NOT NULL;
 CREATE INDEX jobs_key ON holdfast.jobs (tenant, key) WHERE key IS NOT NULL;
 
--- An enqueued job is in `ready`, one with an instant in `due` unless it has expired; `leases` lists
--- what claims have leased. Whoever changes these has locked the row of the job.
-CREATE TABLE holdfast.ready (
-    seq        bigint   NOT NULL PRIMARY KEY,
-    rank       bigint   NOT NULL,
-    run_at     bigint   NOT NULL,
-    expires_at bigint,
-    gate       smallint NOT NULL,
-    tenant     text COLLATE "C" NOT NULL,
-    queue      text COLLATE "C" NOT NULL,
-    group_name text COLLATE "C"
-) WITH (
-    autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
-    autovacuum_vacuum_cost_delay = 0, autovacuum_vacuum_insert_scale_factor = 0,
-    autovacuum_vacuum_insert_threshold = 20000
-);
-CREATE INDEX ready_line ON holdfast.ready (queue, tenant, rank, seq) WHERE gate = 0;
-CREATE INDEX ready_group ON holdfast.ready (tenant, group_name, gate, queue, rank, seq)
-    WHERE group_name IS NOT NULL;
-CREATE INDEX ready_ages ON holdfast.ready (tenant, queue, run_at);
-
-CREATE TABLE holdfast.due (
-    seq    bigint NOT NULL PRIMARY KEY,
-    run_at bigint NOT NULL
-) WITH (
-    autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
-    autovacuum_vacuum_cost_delay = 0
-);
-CREATE INDEX due_at ON holdfast.due (run_at);
-
+-- What claims have leased.
 CREATE TABLE holdfast.leases (
     until bigint   NOT NULL,
     spent boolean  NOT NULL,
