@@ -11,7 +11,7 @@ from holdfast.audit import Audit
 from holdfast.core.clock import SECOND
 from holdfast.core.job import Completed, Event, EventKind
 from holdfast.core.lifecycle import decide
-from holdfast.core.scope import Scope, ScopeKind, ScopeSettings, encode
+from holdfast.core.scope import Scope, ScopeKind, ScopeSettings, encode, platform_scopes
 from holdfast.scopes import ScopeHandle
 from holdfast.store import Claim
 from holdfast.stores import open_store
@@ -20,6 +20,7 @@ from holdfast.testing.contract.builders import ACME, job
 
 TENANT = Scope("acme")
 QUEUE = Scope("acme", ScopeKind.QUEUE, "mail")
+OVER_ALL = platform_scopes("mail", "t")
 
 
 class Log:
@@ -34,10 +35,10 @@ class Log:
         note = encode(ScopeSettings(max_running=most)).decode() if most is not None else ""
         self._say(EventKind.CONFIGURED, scope.name, note=note)
 
-    def lease(self, *ids: str, lasts: int = 60 * SECOND) -> None:
+    def lease(self, *ids: str, lasts: int = 60 * SECOND, tenant: str = "acme") -> None:
         for id in ids:
             self._fences[id] = self._fences.get(id, 0) + 1
-            self._say(EventKind.LEASED, id, until=self._cursor + lasts)
+            self._say(EventKind.LEASED, id, until=self._cursor + lasts, tenant=tenant)
 
     def end(self, *ids: str) -> None:
         for id in ids:
@@ -47,12 +48,17 @@ class Log:
         self._say(EventKind.RELEASED, id)
 
     def _say(
-        self, kind: EventKind, id: str, until: int | None = None, note: str | None = None
+        self,
+        kind: EventKind,
+        id: str,
+        until: int | None = None,
+        note: str | None = None,
+        tenant: str = "acme",
     ) -> None:
         self._cursor += 1
         fence = self._fences.get(id, 0)
         event = Event(
-            self._cursor, self._cursor, kind, "acme", id, "mail", "t", 1, fence, until, note
+            self._cursor, self._cursor, kind, tenant, id, "mail", "t", 1, fence, until, note
         )
         self.audit.feed([event])
 
@@ -61,7 +67,7 @@ class Log:
         return [(breach.promise, breach.job_id) for breach in self.audit.breaches]
 
 
-@pytest.mark.parametrize("scope", [TENANT, QUEUE], ids=["tenant", "queue"])
+@pytest.mark.parametrize("scope", [TENANT, QUEUE, *OVER_ALL], ids=lambda scope: scope.words)
 def test_a_lease_above_the_limit_is_a_breach(scope: Scope) -> None:
     """Of the promise about limits, named with the job that broke it."""
     log = Log()
@@ -70,6 +76,18 @@ def test_a_lease_above_the_limit_is_a_breach(scope: Scope) -> None:
 
     assert log.broken == [("P13", "c")]
     assert "3 valid leases, its limit is 2" in log.audit.breaches[0].words
+
+
+@pytest.mark.parametrize("scope", OVER_ALL, ids=lambda scope: scope.words)
+def test_a_limit_of_the_platform_counts_the_jobs_of_all_tenants(scope: Scope) -> None:
+    """Also where two tenants have a job of the same id."""
+    log = Log()
+    log.limit(scope, 2)
+    log.lease("a", "b")
+    log.lease("a", tenant="globex")
+
+    assert log.broken == [("P13", "a")]
+    assert f"{scope.words} has 3 valid leases" in log.audit.breaches[0].words
 
 
 def test_a_place_is_free_when_its_lease_has_ended() -> None:

@@ -163,3 +163,26 @@ async def test_a_look_counts_so_many_queues_and_says_so(
     found = await operate.load(app.store)
 
     assert (found.waiting, found.whole) == (3, False)
+
+
+async def test_limits_of_all_tenants_bound_what_can_run(app: App) -> None:
+    """Workers beyond them would wait."""
+    if not app.store.capabilities.platform:
+        pytest.skip("this store keeps no limits of the platform yet")
+    for tenant in ("acme", "globex"):
+        await put(app, 5, tenant)
+        await put(app, 2, tenant, queue="mail")
+    whole = app.platform()
+    await whole.queue("sums").set(max_running=3)
+    assert (await operate.load(app.store)).runnable == 7
+    await whole.set(max_running=4)
+    assert (await operate.load(app.store)).runnable == 4
+    await claim(app, 1)
+    assert (await operate.load(app.store)).runnable == 3
+    await whole.queue("mail").pause("down", "ann")
+    assert (await operate.load(app.store)).runnable <= 3
+    await whole.pause("maintenance", "ann")
+    paused = await operate.load(app.store)
+
+    assert (paused.runnable, paused.oldest_at, paused.waiting) == (0, None, 13)
+    assert (await operate.load(app.store, tenants=["acme"])).runnable > 0

@@ -14,7 +14,8 @@ from holdfast import App, Context, InvalidInput, State
 from holdfast.core.clock import SECOND
 from holdfast.core.errors import QueueFull, StaleSetting, StoreUnsupported
 from holdfast.core.job import EventKind
-from holdfast.core.scope import NO_SETTINGS, GroupRules, Pause, Rate, Scope, ScopeKind
+from holdfast.core.rate import Rate
+from holdfast.core.scope import NO_SETTINGS, GroupRules, Pause, Scope, ScopeKind
 from holdfast.listings import configured
 from holdfast.scopes import STEP, handle, rate_text
 from holdfast.store import Claim, Put, Setting

@@ -29,6 +29,7 @@ from holdfast.dispatch import Dispatcher, dispatched, name_of
 from holdfast.enqueue import Enqueuer, Options, amend, checked
 from holdfast.events import Announcer, Subscriber
 from holdfast.middleware import Middleware, chain
+from holdfast.platform import PlatformHandle
 from holdfast.store import Store
 from holdfast.stores import open_store
 from holdfast.sync import SyncApp
@@ -247,6 +248,12 @@ class App:
         """A handle whose calls all act for this tenant."""
         check_name("tenant", name, TENANT_MAX)
         return Tenant(name, self.store, self.enqueuer, self.codecs)
+
+    def platform(self) -> PlatformHandle:
+        """A handle for the limits, rate and pause of all tenants together; it has one for each
+        queue and for each job type.
+        """
+        return PlatformHandle(self.store, self.registry)
 
     @cached_property
     def sync(self) -> SyncApp:

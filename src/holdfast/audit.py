@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.core.clock import Micros
 from holdfast.core.job import Event, EventKind
-from holdfast.core.scope import Scope, ScopeKind, decode, scope_of
+from holdfast.core.scope import Scope, ScopeKind, decode, platform_scopes, scope_of
 
 ENDS = frozenset({EventKind.COMPLETED, EventKind.FAILED, EventKind.CANCELED})
 GIVES_UP = frozenset({EventKind.RETRYING, EventKind.RELEASED})
@@ -54,7 +54,7 @@ class _Limits:
     def __init__(self, group_of: GroupOf) -> None:
         self._group_of = group_of
         self._most: dict[Scope, int] = {}
-        self._held: dict[Scope, dict[str, Micros]] = {}
+        self._held: dict[Scope, dict[tuple[str, str], Micros]] = {}
 
     def configured(self, event: Event) -> None:
         """Applies a changed setting from this event on."""
@@ -71,15 +71,20 @@ class _Limits:
     def held(self, event: Event) -> None:
         """Records that a lease was taken or renewed."""
         for scope in self._scopes(event):
-            self._held.setdefault(scope, {})[event.job_id] = event.until or event.at
+            name = (event.tenant, event.job_id)
+            self._held.setdefault(scope, {})[name] = event.until or event.at
 
     def free(self, event: Event) -> None:
         """Records that a lease has ended."""
         for scope in self._scopes(event):
-            self._held.get(scope, {}).pop(event.job_id, None)
+            self._held.get(scope, {}).pop((event.tenant, event.job_id), None)
 
     def _scopes(self, event: Event) -> list[Scope]:
-        scopes = [Scope(event.tenant), Scope(event.tenant, ScopeKind.QUEUE, event.queue)]
+        scopes = [
+            Scope(event.tenant),
+            Scope(event.tenant, ScopeKind.QUEUE, event.queue),
+            *platform_scopes(event.queue, event.type),
+        ]
         group = self._group_of(event.tenant, event.job_id)
         if group is not None:
             scopes.append(Scope(event.tenant, ScopeKind.GROUP, group))
@@ -93,8 +98,7 @@ class _Limits:
                 continue
             live = sum(until > event.at for until in self._held[scope].values())
             if live > most:
-                name = f"{scope.kind.value} {scope.part or scope.tenant}"
-                return f"{name} has {live} valid leases, its limit is {most}"
+                return f"{scope.words} has {live} valid leases, its limit is {most}"
         return None
 
 

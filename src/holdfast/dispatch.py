@@ -31,7 +31,8 @@ from holdfast.core.clock import Micros
 from holdfast.core.errors import StoreUnsupported
 from holdfast.core.job import By, Lease, NewJob
 from holdfast.core.lifecycle import Transition
-from holdfast.core.scope import Explanation, ScopeKind
+from holdfast.core.scope import Explanation, ScopeKind, decode, scope_of
+from holdfast.core.tiers import tier_of
 from holdfast.store import (
     Acked,
     Canceled,
@@ -58,6 +59,9 @@ from holdfast.store import (
 )
 
 T = TypeVar("T")
+
+OF_PLATFORM = (ScopeKind.PLATFORM, ScopeKind.TYPE)
+"""Kinds of scopes that no tenant has."""
 
 
 class StoreCall(msgspec.Struct, frozen=True, gc=False):
@@ -175,7 +179,10 @@ class Dispatcher:
         recount: bool = False,
     ) -> list[Tally]:
         within("limit", limit, PAGE_MAX)
-        check_tenant(tenant)
+        if tenant == "" or by in OF_PLATFORM:
+            self._needs_platform()
+        else:
+            check_tenant(tenant)
         for field, name in (("part", part), *(("after", one) for one in after or ())):
             if name:
                 check_name(field, name, PART_MAX)
@@ -210,7 +217,7 @@ class Dispatcher:
         within("puts", len(puts), BATCH_MAX)
         _check_page(under, after, limit)
         for put in puts:
-            put.checked()
+            self._check_put(put)
         _check_by(by)
         call = self.inner.settings(puts, under=under, after=after, limit=limit, by=by)
         return await self._call("settings", len(puts) or None, call)
@@ -238,6 +245,25 @@ class Dispatcher:
         await self._call("wait", 1, self.inner.wait(watch, timeout_s))
 
     # -- inside ----------------------------------------------------------------------------------
+
+    def _check_put(self, put: Put) -> None:
+        put.checked()
+        scope = scope_of(put.name)
+        if scope is None:
+            if tier_of(put.name) is not None:
+                self._needs_tiers()
+        elif scope.of_platform:
+            self._needs_platform()
+        elif put.value is not None and decode(put.name, put.value).tier is not None:
+            self._needs_tiers()
+
+    def _needs_tiers(self) -> None:
+        if not self.capabilities.tiers:
+            raise StoreUnsupported(store=name_of(self), feature="tiers and defaults")
+
+    def _needs_platform(self) -> None:
+        if not self.capabilities.platform:
+            raise StoreUnsupported(store=name_of(self), feature="limits of the platform")
 
     def _call(
         self, verb: str, items: int | None, call: Coroutine[Any, Any, T]

@@ -50,19 +50,31 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
         return not self.gates
 
 
-async def explain(store: Store, ref: Ref, *, own: bool = False) -> Explained:
-    """Explains why a job does not run. Raises JobNotFound, also for another tenant's job. With
-    `own` the answer counts no other tenants and none of their workers.
-    """
+class Reader(msgspec.Struct, frozen=True, kw_only=True):
+    """Who reads an explanation, and so what it may contain."""
+
+    own: bool = False
+    """A tenant: no number of other tenants, and none of their workers."""
+    platform: bool = True
+    """It acts for the platform, and may see who uses the limits that all tenants share."""
+    all_queues: bool = True
+    """Its token is not only for some queues."""
+
+
+EVERYTHING = Reader()
+
+
+async def explain(store: Store, ref: Ref, reader: Reader = EVERYTHING) -> Explained:
+    """Explains why a job does not run. Raises JobNotFound, also for another tenant's job."""
     supported(store)
     page = await store.find(Find(select=Selection(tenant=ref.tenant, ids=(ref.id,)), limit=1))
     if not page.jobs:
         raise JobNotFound(id=ref.id)
     job = page.jobs[0]
     found = await store.explain(ref)
-    blockers = found.gates
+    blockers = told(found.gates, reader)
     if not any(blocker.kind in (BlockerKind.ENDED, BlockerKind.RUNNING) for blocker in blockers):
-        nobody = nobody_for(job, await present_workers(store, ref.tenant, own=own))
+        nobody = nobody_for(job, await present_workers(store, ref.tenant, own=reader.own))
         if nobody is not None:
             blockers = (*blockers, Blocker(kind=BlockerKind.NO_WORKER, words=nobody))
     untils = [blocker.until for blocker in blockers if blocker.until is not None]
@@ -72,25 +84,43 @@ async def explain(store: Store, ref: Ref, *, own: bool = False) -> Explained:
         state=job.state,
         gates=blockers,
         ahead=found.ahead,
-        tenants=None if own else found.tenants,
+        tenants=None if reader.own else found.tenants,
         not_before=max(untils, default=None),
         estimate_s=await _estimate(store, job, blockers, found.ahead),
     )
 
 
-def unnamed(blockers: Iterable[Blocker]) -> tuple[Blocker, ...]:
-    """The blockers as shown to a caller that may see some queues only. The jobs that use up the
-    limit of a tenant or a group may be in other queues, so they are left out.
+_OF_PLATFORM = {
+    BlockerKind.PAUSE: "the platform's pause",
+    BlockerKind.LIMIT: "the platform's limit",
+    BlockerKind.RATE: "the platform's rate",
+}
+
+
+def told(blockers: Iterable[Blocker], reader: Reader) -> tuple[Blocker, ...]:
+    """The blockers as the reader may see them. Every answer with blockers is made here.
+
+    - Only the platform sees numbers, holders, reason and author of a blocker over all tenants, and
+      when it ends: all of that tells of other tenants (P7).
+    - A token for some queues is not told which jobs use up the limit of its tenant or of a group,
+      because these jobs may be in other queues.
     """
-    return tuple(map(_unnamed, blockers))
+    return tuple(_told(blocker, reader) for blocker in blockers)
 
 
-def _unnamed(blocker: Blocker) -> Blocker:
-    if blocker.scope is None or blocker.scope.kind is ScopeKind.QUEUE:
+def _told(blocker: Blocker, reader: Reader) -> Blocker:
+    scope = blocker.scope
+    if scope is None:
+        return blocker
+    whole = reader.all_queues or scope.kind is ScopeKind.QUEUE
+    if scope.of_platform and not (reader.platform and whole):
+        words = _OF_PLATFORM.get(blocker.kind, "the platform's limit")
+        return Blocker(kind=blocker.kind, words=words, scope=scope)
+    if whole:
         return blocker
     words = blocker.words
     if blocker.kind is BlockerKind.ORDER:
-        words = f"group {blocker.scope.part} is ordered, another job comes first"
+        words = f"group {scope.part} is ordered, another job comes first"
     return msgspec.structs.replace(blocker, words=words, holders=())
 
 

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from holdfast.core.bounds import PAGE_MAX, SCOPES_MAX
-from holdfast.core.scope import PREFIX, Scope, ScopeKind, decode, scope_of
+from holdfast.core.scope import PREFIX, TENANT_KINDS, Scope, ScopeKind, decode, scope_of
 from holdfast.scopes import ScopeState
 from holdfast.store import Store, Tally
 
+PLATFORM_KINDS = (ScopeKind.PLATFORM, ScopeKind.QUEUE, ScopeKind.TYPE)
+"""The kinds of scopes that the platform has."""
+
 
 async def configured(store: Store, tenant: str | None = None) -> dict[Scope, ScopeState]:
-    """Every scope with settings: those of a tenant, or the first SCOPES_MAX of all tenants."""
+    """Every scope with settings: those of a tenant, those of the platform (an empty tenant), or the
+    first SCOPES_MAX of both.
+    """
     found: dict[Scope, ScopeState] = {}
     async for state in each_configured(store, tenant):
         found[state.scope] = state
@@ -23,11 +28,14 @@ async def configured(store: Store, tenant: str | None = None) -> dict[Scope, Sco
 async def each_configured(
     store: Store, tenant: str | None = None, after: str = "", page_max: int = PAGE_MAX
 ) -> AsyncIterator[ScopeState]:
-    """The scopes with settings, in order of the setting names, from a given name; page by page."""
+    """The scopes with settings, in order of the setting names, from a given name; page by page. An
+    empty tenant names the platform.
+    """
+    kinds = PLATFORM_KINDS if tenant == "" else TENANT_KINDS
     prefixes = (
         [PREFIX]
         if tenant is None
-        else sorted(f"{PREFIX}{kind.value}/{len(tenant)}:{tenant}/" for kind in ScopeKind)
+        else sorted(f"{PREFIX}{kind.value}/{len(tenant)}:{tenant}/" for kind in kinds)
     )
     for prefix in prefixes:
         start, more = after, True

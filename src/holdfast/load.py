@@ -4,7 +4,8 @@
     wanted   = slots / slots of one worker, rounded up, between `at_least` and `at_most`
 
 `runnable` counts the ready jobs that limits and pauses allow to run: a million jobs behind a limit
-of two need no more workers than two jobs. Rates are not considered.
+of two need no more workers than two jobs. Rates and limits of job types are not considered. Limits
+of all tenants together are considered if the load of all tenants is asked for.
 """
 
 from __future__ import annotations
@@ -83,7 +84,8 @@ async def load(
     found = [tally for tally in counted if lines is None or tally.queue in lines]
     settings = await _settings(store, names)
     groups = await _all(store, names, ScopeKind.GROUP) if _grouped(settings) else []
-    runnable, oldest = _runnable(found, groups, settings)
+    over_all = _Platform(counted, settings)
+    runnable, oldest = _runnable(found, groups, settings, over_all)
     # A tenant must not learn about the workers of other tenants.
     alone = next(iter(names)) if names is not None and len(names) == 1 else None
     present = await present_workers(store, alone, own=own)
@@ -140,8 +142,39 @@ def _grouped(settings: dict[Scope, ScopeState]) -> bool:
     )
 
 
+class _Platform:
+    """The room that the limits and pauses over all tenants leave. The settings of some tenants
+    contain none of these, and leave all room.
+    """
+
+    def __init__(self, counted: list[Tally], settings: dict[Scope, ScopeState]) -> None:
+        self._rooms: dict[str, int] = {}
+        """By queue; the store's by an empty name."""
+        for scope, state in settings.items():
+            if scope.of_platform and scope.kind is not ScopeKind.TYPE:
+                mine = [one for one in counted if not scope.part or one.queue == scope.part]
+                running = {State.PROCESSING: sum(map(_running, mine))}
+                self._rooms[scope.part] = _room(Tally("", scope.part, running), state.settings)
+
+    @property
+    def room(self) -> int:
+        """The room of the whole store."""
+        return self._rooms.get("", UNLIMITED)
+
+    def of(self, queue: str) -> int:
+        """The room of a queue over all tenants."""
+        return min(self.room, self._rooms.get(queue, UNLIMITED))
+
+    def allows(self, ready: dict[str, int]) -> int:
+        """How many of the ready jobs, by queue, it allows to run."""
+        return min(self.room, sum(min(count, self.of(queue)) for queue, count in ready.items()))
+
+
 def _runnable(
-    lines: list[Tally], groups: list[Tally], settings: dict[Scope, ScopeState]
+    lines: list[Tally],
+    groups: list[Tally],
+    settings: dict[Scope, ScopeState],
+    over_all: _Platform,
 ) -> tuple[int, Micros | None]:
     """How many of the ready jobs may run, and since when the oldest of them waits."""
 
@@ -163,8 +196,15 @@ def _runnable(
         room = max((_group_room(group, own, queue) for queue in of_queues), default=UNLIMITED)
         stuck[group.tenant] = stuck.get(group.tenant, 0) + max(0, _ready(group) - room)
     total, ages = 0, []
+    by_queue: dict[str, int] = {}
     for tenant, mine in by_tenant.items():
-        rooms = [_room(line, of(Scope(tenant, ScopeKind.QUEUE, line.queue))) for line in mine]
+        queues = [of(Scope(tenant, ScopeKind.QUEUE, line.queue)) for line in mine]
+        rooms = [
+            min(_room(line, rules), over_all.of(line.queue))
+            for line, rules in zip(mine, queues, strict=True)
+        ]
+        for line, room in zip(mine, rooms, strict=True):
+            by_queue[line.queue] = by_queue.get(line.queue, 0) + min(_ready(line), room)
         may = sum(min(_ready(line), room) for line, room in zip(mine, rooms, strict=True))
         unstuck = sum(map(_ready, mine)) - stuck.get(tenant, 0)
         running = {State.PROCESSING: sum(map(_running, mine))}
@@ -173,7 +213,8 @@ def _runnable(
         total += part
         if part:
             ages += [line.oldest_at for line, room in zip(mine, rooms, strict=True) if room]
-    return total, min((age for age in ages if age is not None), default=None)
+    oldest = min((age for age in ages if age is not None), default=None)
+    return min(total, over_all.allows(by_queue)), oldest
 
 
 def _ready(tally: Tally) -> int:

@@ -30,9 +30,10 @@ from holdfast.core.plural import many
 from holdfast.core.scope import Scope, ScopeKind
 from holdfast.dispatch import inner_of
 from holdfast.enqueue import Options, plan_with
-from holdfast.explain import Explained
+from holdfast.explain import EVERYTHING, Explained, Reader
 from holdfast.explain import explain as explain_job
 from holdfast.listings import configured, tallies
+from holdfast.platform import PlatformHandle
 from holdfast.scopes import (
     GroupHandle,
     ScopeHandle,
@@ -43,6 +44,7 @@ from holdfast.scopes import (
 from holdfast.store import Act, Change, Find, Hold, Ref, Selection, Store, Tally
 from holdfast.stores import open_store
 from holdfast.tenant import change_one
+from holdfast.typed import Registry
 from holdfast.types import Types, foreign_type
 
 STEP = 200
@@ -104,13 +106,13 @@ async def one_job(store: Store, job_id: str, tenant: str | None = None) -> JobRe
 
 
 async def explain(
-    store: Store, job_id: str, tenant: str | None = None, *, own: bool = False
+    store: Store, job_id: str, tenant: str | None = None, *, reader: Reader = EVERYTHING
 ) -> Explained:
-    """Why the job does not run now. Without a tenant all tenants are searched. `own` leaves out
-    what the tenant may not see.
+    """Why the job does not run now. Without a tenant all tenants are searched. Leaves out what the
+    reader may not see.
     """
     job = await one_job(store, job_id, tenant)
-    return await explain_job(store, Ref(job.tenant, job.id), own=own)
+    return await explain_job(store, Ref(job.tenant, job.id), reader)
 
 
 def payload_of(job: JobRecord, codecs: Codecs) -> object:
@@ -224,7 +226,9 @@ async def queues(store: Store, tenant: str | None = None) -> list[Tally]:
 
 
 async def scopes(store: Store, tenant: str | None = None) -> dict[Scope, ScopeState]:
-    """Every scope with limits, a pause or other settings."""
+    """Every scope with limits, a pause or other settings: of a tenant, of the platform (an empty
+    tenant), or of both.
+    """
     return await configured(store, tenant)
 
 
@@ -238,6 +242,13 @@ def scope(
 ) -> ScopeHandle:
     """A handle for a tenant, or for one of its queues or groups: get, set, pause, resume, slots."""
     return handle(store, tenant, queue=queue, group=group, platform=platform)
+
+
+def platform(store: Store, registry: Registry | None = None) -> PlatformHandle:
+    """A handle for all tenants together, which has one for each queue and each job type. Types that
+    are in the registry need not be published in the store.
+    """
+    return PlatformHandle(store, registry)
 
 
 def group(store: Store, tenant: str, name: str) -> GroupHandle:

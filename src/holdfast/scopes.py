@@ -1,7 +1,8 @@
 """Handles for scopes: limits, rates, pauses, counts and slots.
 
-`acme.scope()`, `acme.queue("mail")` and `acme.group("crawl-7")` return one. A change names the
-fields that it changes and keeps the others. It uses compare-and-set and takes effect at once.
+`acme.scope()`, `acme.queue("mail")` and `acme.group("crawl-7")` return one, and `platform.py` has
+those over all tenants. A change names the fields that it changes and keeps the others. It uses
+compare-and-set and takes effect at once.
 """
 
 from __future__ import annotations
@@ -13,24 +14,18 @@ from typing import Unpack
 import msgspec
 
 from holdfast.core.amend import Limits, amended
-from holdfast.core.bounds import HOLD_S_MAX, ID_MAX, NOTE_MAX, PAGE_MAX, within
+from holdfast.core.bounds import HOLD_S_MAX, ID_MAX, NOTE_MAX, PAGE_MAX, TENANT_MAX, within
 from holdfast.core.ceiling import allowed
 from holdfast.core.check import check_name, check_seconds
 from holdfast.core.clock import Micros, micros
 from holdfast.core.errors import InvalidInput, StaleSetting, StoreUnsupported, did_you_mean
 from holdfast.core.job import TERMINAL, By, State
-from holdfast.core.scope import (
-    NO_SETTINGS,
-    Pause,
-    Rate,
-    Scope,
-    ScopeKind,
-    ScopeSettings,
-    decode,
-    encode,
-)
+from holdfast.core.rate import Rate
+from holdfast.core.scope import NO_SETTINGS, Pause, Scope, ScopeKind, ScopeSettings, decode, encode
+from holdfast.core.tiers import Effective
 from holdfast.dispatch import name_of
 from holdfast.store import Find, Page, Put, Ref, Selection, Store, Take, Tally
+from holdfast.tiers import effective
 
 logger = logging.getLogger("holdfast")
 
@@ -66,7 +61,7 @@ class Canceling(msgspec.Struct, frozen=True):
 
 
 class ScopeHandle:
-    """A handle for a tenant or a queue. Cheap to create; it keeps no resources."""
+    """A handle for a tenant, a queue or the platform. Cheap to create; it keeps no resources."""
 
     def __init__(self, store: Store, scope: Scope, *, platform: bool = True) -> None:
         """`platform`: the handle acts for the platform, as code in this process does, and not only
@@ -87,6 +82,10 @@ class ScopeHandle:
                 return ScopeState(self.scope, decode(name, setting.value), setting.version)
         return ScopeState(self.scope, NO_SETTINGS, 0)
 
+    async def effective(self) -> dict[str, Effective]:
+        """Each value that counts, with the layer that gave it; see `tiers.effective`."""
+        return await effective(self._store, self.scope)
+
     async def set(
         self, *, expect: int | None = None, by: By | None = None, **changes: Unpack[Limits]
     ) -> ScopeState:
@@ -102,7 +101,7 @@ class ScopeHandle:
     async def pause(self, reason: str, author: str) -> ScopeState:
         """Stops claims from the scope until `resume`. Running jobs continue."""
         pause = Pause(reason, author)
-        ScopeSettings(paused=pause).checked(self.scope.kind)
+        ScopeSettings(paused=pause).checked(self.scope)
         await self.exists()
         return await self._change(
             None,
@@ -112,7 +111,7 @@ class ScopeHandle:
 
     async def resume(self, author: str, reason: str = "") -> ScopeState:
         """Ends a pause. Does nothing if there is none."""
-        ScopeSettings(paused=Pause("resume", author)).checked(self.scope.kind)
+        ScopeSettings(paused=Pause("resume", author)).checked(self.scope)
         await self.exists()
         after = await self._change(
             None,
@@ -132,7 +131,7 @@ class ScopeHandle:
         name = self.scope.name
         for left in range(TRIES_MAX - 1, -1, -1):
             found = await self.get()
-            wanted = change(found.settings).checked(self.scope.kind)
+            wanted = change(found.settings).checked(self.scope)
             wanted = allowed(found.settings, wanted, platform=self._platform)
             if expect is not None and expect != found.version:
                 raise StaleSetting(
@@ -154,9 +153,13 @@ class ScopeHandle:
         raise AssertionError("the last try raises or returns")
 
     async def exists(self) -> None:
-        """Raises InvalidInput unless the scope has jobs, slots or settings."""
+        """Raises InvalidInput unless the scope has jobs, slots or settings. A scope of the platform
+        may be limited before its first job.
+        """
         supported(self._store)
         scope = self.scope
+        if scope.of_platform:
+            return
         if await self._tally() is not None or (await self.get()).version:
             return
         near = await self._store.count(scope.tenant, by=scope.kind)
@@ -272,6 +275,7 @@ def handle(
     """A handle for a tenant, or for one of its queues or groups."""
     if queue is not None and group is not None:
         raise InvalidInput(field="group", why="name a queue or a group, not both")
+    check_name("tenant", tenant, TENANT_MAX)  # Without one it would be a scope of the platform.
     if group is not None:
         return GroupHandle(store, Scope(tenant, ScopeKind.GROUP, group), platform=platform)
     if queue is not None:
@@ -288,6 +292,10 @@ async def recount(store: Store) -> int:
 
 def words(scope: Scope) -> str:
     """The scope as text for people."""
+    if scope.kind is ScopeKind.PLATFORM:
+        return "the platform"
+    if scope.of_platform:
+        return f"{scope.kind.value} {scope.part!r} of the platform"
     if scope.kind is ScopeKind.TENANT:
         return f"tenant {scope.tenant!r}"
     return f"{scope.kind.value} {scope.part!r} of tenant {scope.tenant!r}"

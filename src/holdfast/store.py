@@ -49,6 +49,10 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     cluster: bool
     scopes: bool
     """Limits, rates, pauses, order and caps of scopes are supported. False: they are refused."""
+    platform: bool
+    """Limits, rates and pauses over all tenants are supported."""
+    tiers: bool
+    """Tiers and defaults of the platform are supported."""
 
 
 class Enqueued(msgspec.Struct, Generic[Result_co], frozen=True, gc=False):
@@ -298,8 +302,8 @@ class Store(Protocol):
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         """Stores the jobs (P1). For a known id or a held key it returns the earlier job (P12).
 
-        A job that needs more than QUEUES_MAX queues or GROUPS_MAX groups is refused with
-        TenantFull; a store may count these only now and then.
+        TenantFull refuses a job that needs more than QUEUES_MAX queues or GROUPS_MAX groups, which
+        a store may count only now and then.
         """
 
     async def claim(self, claim: Claim) -> list[Lease]:
@@ -308,7 +312,6 @@ class Store(Protocol):
         Jobs that are due, and expired leases with attempts left, are eligible at that instant.
         Tenants take turns by weight, and the queues of each tenant within its turn (P19). Returns
         at once, also if there is no eligible job.
-
         A claim repeated with its nonce within CLAIM_REPEAT_S returns those of its leases that are
         still valid, and no other job (P15). A record that cannot be read fails alone, as DECODE.
         """
@@ -350,13 +353,13 @@ class Store(Protocol):
         recount: bool = False,
     ) -> list[Tally]:
         """The counts per queue, group or tenant with jobs or slots, from counters, without a scan.
-
         The order is (tenant, part), starting after `after`; `part` asks for one. `recount` counts
         the jobs themselves, corrects the counters and reports the difference.
+        Empty tenant: the running jobs of the platform's scopes that have settings.
         """
 
     async def explain(self, ref: Ref) -> Explanation:
-        """Every blocker of the job now, decided in one atomic step. Raises JobNotFound."""
+        """Every blocker of the job now, decided in one step. Raises JobNotFound."""
 
     async def events(
         self, tenant: str | None, after: int, limit: int, job_id: str | None = None
@@ -375,9 +378,8 @@ class Store(Protocol):
     ) -> list[Setting]:
         """Applies all puts, or none and raises StaleSetting. Returns them, or a page of the
         settings `under` a prefix, by name, starting after `after`.
-
-        Settings under `scope.PREFIX` are checked, take effect in this step, and are events. A
-        tenant may have SETTINGS_MAX of them, deleted ones included; TenantFull otherwise.
+        Settings of scopes and tiers are checked, take effect in this step, and are events. A tenant
+        may have SETTINGS_MAX of them, deleted ones included; TenantFull otherwise.
         """
 
     async def hold(

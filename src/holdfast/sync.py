@@ -11,7 +11,7 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import CancelledError, Future
 from datetime import datetime
 from types import TracebackType
@@ -20,15 +20,14 @@ from weakref import WeakSet
 
 import msgspec
 
-from holdfast.core.amend import Limits
 from holdfast.core.check import check_seconds
 from holdfast.core.errors import InvalidInput, StoreUnavailable, WaitTimeout
 from holdfast.core.job import By, JobRecord
-from holdfast.core.scope import Scope
 from holdfast.enqueue import EnqueuedMany, Options
 from holdfast.explain import Explained
-from holdfast.scopes import Canceling, GroupHandle, ScopeHandle, ScopeState, Slot
+from holdfast.platform import PlatformHandle
 from holdfast.store import Enqueued, Page, Tally
+from holdfast.sync_scopes import SyncGroup, SyncPlatform, SyncScope
 from holdfast.tenant import Tenant
 from holdfast.typed import AnyJob
 
@@ -44,6 +43,7 @@ class Bridged(Protocol):
     """The part of an App that the bridge uses."""
 
     def tenant(self, name: str) -> Tenant: ...
+    def platform(self) -> PlatformHandle: ...
     async def run_now(self, job: AnyJob[T], *, tenant: str = "now") -> T: ...
     async def open(self) -> None: ...
     async def close(self) -> None: ...
@@ -61,6 +61,9 @@ class SyncApp:
 
     def tenant(self, name: str) -> SyncTenant:
         return SyncTenant(self, self._app.tenant(name))
+
+    def platform(self) -> SyncPlatform:
+        return SyncPlatform(self, self._app.platform())
 
     def run_now(self, job: AnyJob[T], *, tenant: str = "now") -> T:
         return self.call(self._app.run_now(job, tenant=tenant))
@@ -293,62 +296,6 @@ class SyncTenant:
         return self._call(self._tenant.explain(job_id))
 
 
-class SyncScope:
-    """`holdfast.scopes.ScopeHandle` without await."""
-
-    def __init__(self, bridge: SyncApp, scope: ScopeHandle) -> None:
-        self._call = bridge.call
-        self._handle = scope
-        self.scope: Scope = scope.scope
-
-    def get(self) -> ScopeState:
-        return self._call(self._handle.get())
-
-    def set(
-        self, *, expect: int | None = None, by: By | None = None, **changes: Unpack[Limits]
-    ) -> ScopeState:
-        return self._call(self._handle.set(expect=expect, by=by, **changes))
-
-    def pause(self, reason: str, author: str) -> ScopeState:
-        return self._call(self._handle.pause(reason, author))
-
-    def resume(self, author: str, reason: str = "") -> ScopeState:
-        return self._call(self._handle.resume(author, reason))
-
-    def counts(self) -> Tally:
-        return self._call(self._handle.counts())
-
-    def push_slot(self, id: str, seconds: float, *, note: str = "") -> Slot:
-        return self._call(self._handle.push_slot(id, seconds, note=note))
-
-    def remove_slot(self, id: str) -> None:
-        self._call(self._handle.remove_slot(id))
-
-    def slots(self) -> list[Slot]:
-        return self._call(self._handle.slots())
-
-    def count_slots(self) -> int:
-        return self._call(self._handle.count_slots())
-
-
-class SyncGroup(SyncScope):
-    """`holdfast.scopes.GroupHandle` without await."""
-
-    _handle: GroupHandle
-
-    def __init__(self, bridge: SyncApp, group: GroupHandle) -> None:
-        super().__init__(bridge, group)
-
-    def jobs(self, **filters: Any) -> Page:
-        return self._call(self._handle.jobs(**filters))
-
-    def cancel(self, *, by: By | None = None) -> Iterator[Canceling]:
-        """Yields one step at a time, as the caller requests them."""
-        steps = self._handle.cancel(by=by)
-        while (step := self._call(_next(steps))) is not None:
-            yield step
-
-
 def _here(work: Coroutine[Any, Any, T]) -> T:
     """Runs a coroutine that awaits nothing, in this thread and without a loop."""
     try:
@@ -359,7 +306,3 @@ def _here(work: Coroutine[Any, Any, T]) -> T:
     finally:
         work.close()
     raise InvalidInput(field="using", why="is an async connection: call app.tenant() and await it")
-
-
-async def _next(steps: AsyncIterator[T]) -> T | None:
-    return await anext(steps, None)

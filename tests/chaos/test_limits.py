@@ -12,7 +12,7 @@ from tests.chaos.test_kill import until_ended
 
 from holdfast import Tenant
 from holdfast.core.job import EventKind, State
-from holdfast.core.scope import ScopeKind
+from holdfast.core.scope import TENANT_KINDS
 from holdfast.listings import tallies
 from holdfast.operate import audit
 
@@ -75,7 +75,7 @@ async def test_a_thousand_changes_under_kills_exceed_and_leak_nothing(tmp_path: 
         assert found.counts[EventKind.CONFIGURED] >= 1_000
         assert found.counts[EventKind.RESCUED] > 0
         assert len(found.ended(EventKind.COMPLETED)) == found.counts[EventKind.COMPLETED] == JOBS
-        for kind in ScopeKind:
+        for kind in TENANT_KINDS:
             async for tally in tallies(app.store, "acme", by=kind):
                 assert tally.counts == {State.COMPLETED: sum(tally.counts.values())}
         recounted = await app.store.count("acme", recount=True)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from holdfast import App
 from holdfast.core.ceiling import LIMITED, RESERVED, above, allowed
 from holdfast.core.errors import HoldfastError, InvalidInput, PlatformOnly
-from holdfast.core.scope import NO_SETTINGS, Ceiling, Pause, Rate, Scope, ScopeSettings, rate
+from holdfast.core.rate import Rate, rate
+from holdfast.core.scope import NO_SETTINGS, Ceiling, Pause, Scope, ScopeSettings
 from holdfast.scopes import ScopeHandle
 
 TEN = ScopeSettings(max_running=10, ceiling=Ceiling(max_running=10))
@@ -32,6 +33,7 @@ RESERVED_VALUES: dict[str, Any] = {
     "max_queued": 5,
     "max_bytes": 5,
     "ceiling": Ceiling(max_running=5),
+    "tier": "pro",
 }
 
 

@@ -1,4 +1,4 @@
-"""The pure rules of scopes: names, rates and their buckets, what may be set where, who wins."""
+"""The pure rules of scopes: names, what may be set where, whose settings win."""
 
 from __future__ import annotations
 
@@ -11,20 +11,19 @@ from hypothesis import strategies as st
 from holdfast.core.bounds import GROUP_MAX, NAME_MAX, RUNNING_CAP_MAX, WEIGHT_MAX
 from holdfast.core.clock import SECOND
 from holdfast.core.errors import InvalidInput
+from holdfast.core.rate import Rate, rate
 from holdfast.core.scope import (
     NO_SETTINGS,
+    PLATFORM,
     PREFIX,
-    Bucket,
     GroupRules,
     Pause,
-    Rate,
     Scope,
     ScopeKind,
     ScopeSettings,
     decode,
     encode,
     group_settings,
-    rate,
     rounds,
     scope_of,
     slot_scope_of,
@@ -42,12 +41,6 @@ scopes = st.one_of(
     st.builds(Scope, words),
     st.builds(Scope, words, st.just(ScopeKind.QUEUE), words),
     st.builds(Scope, words, st.just(ScopeKind.GROUP), words),
-)
-rates = st.builds(
-    lambda count, unit, burst: rate(f"{count}/{unit}", burst),
-    st.integers(1, 5000),
-    st.sampled_from("smhd"),
-    st.none() | st.integers(1, 50),
 )
 
 
@@ -123,118 +116,14 @@ def test_a_slot_of_no_scope_has_no_name(name: str) -> None:
         slot_scope_of(name)
 
 
-# -- rates -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("100/s", Rate(100, SECOND, 100)),
-        (" 60 / m ", Rate(60, MINUTE, 60)),
-        ("1000/h", Rate(1000, 60 * MINUTE, 1000)),
-        ("5/d", Rate(5, 24 * 60 * MINUTE, 5)),
-    ],
-)
-def test_a_rate_is_read_from_text(text: str, expected: Rate) -> None:
-    """P13: a number and a unit; the burst is the count."""
-    assert rate(text) == expected
-    assert rate(text, burst=7).burst == 7
-
-
-@pytest.mark.parametrize(
-    "text", ["100", 100, 1.5, None, "", "/s", "10/", "10/x", "10/sec", "1.5/s", "-1/s", "10 s", "٣"]
-)
-def test_a_rate_without_a_unit_is_refused(text: object) -> None:
-    """P15: the error names the field and shows what is right."""
-    with pytest.raises(InvalidInput, match="100/s") as caught:
-        rate(text)
-    assert caught.value.facts["field"] == "rate"
-
-
-@pytest.mark.parametrize(
-    ("text", "burst", "field"),
-    [
-        ("0/s", None, "rate"),
-        (f"{RUNNING_CAP_MAX + 1}/s", None, "rate"),
-        ("1/s", 0, "burst"),
-        ("1/s", -1, "burst"),
-        ("1/s", RUNNING_CAP_MAX + 1, "burst"),
-    ],
-)
-def test_a_rate_out_of_bounds_is_refused(text: str, burst: int | None, field: str) -> None:
-    """P15: nothing and too much alike."""
-    with pytest.raises(InvalidInput) as caught:
-        rate(text, burst)
-    assert caught.value.facts["field"] == field
-
-
-@given(rates, st.lists(st.tuples(st.integers(0, 3 * MINUTE), st.integers(1, 5)), max_size=60))
-def test_a_bucket_never_gives_more_than_its_rate(one: Rate, steps: list[tuple[int, int]]) -> None:
-    """P13: in no window, however long, more than the burst and what came in since."""
-    bucket, now = Bucket(), START
-    starts: list[int] = []
-    for passed, wanted in steps:
-        now += passed
-        tokens = bucket.tokens(one, now)
-        assert tokens <= one.burst
-        given_out = max(0, min(wanted, tokens))
-        if given_out:
-            bucket = bucket.take(one, given_out, now)
-        starts += [now] * given_out
-        for first in range(len(starts)):
-            window = starts[-1] - starts[first]
-            assert len(starts) - first <= one.burst + window * one.count // one.per_us
-
-
-@given(rates, st.integers(0, 10 * MINUTE))
-def test_a_full_bucket_gives_its_burst_one_by_one(one: Rate, later: int) -> None:
-    """P13: no token is lost to rounding, and the last one empties it."""
-    bucket, now = Bucket(), START + later
-    for left in range(one.burst, 0, -1):
-        assert bucket.tokens(one, now) == left
-        bucket = bucket.take(one, 1, now)
-    assert bucket.tokens(one, now) == 0
-
-
-@given(rates, st.integers(1, 60), st.integers(0, MINUTE))
-def test_the_next_token_comes_at_the_very_instant(one: Rate, takes: int, passed: int) -> None:
-    """P8: not a microsecond early, not one late; a bucket that has one has it now."""
-    bucket, now = Bucket(), START
-    for _ in range(min(takes, one.burst)):
-        bucket = bucket.take(one, 1, now)
-    now += passed
-    at = bucket.next_at(one, now)
-    assert bucket.tokens(one, at) > 0
-    assert at == now or bucket.tokens(one, at - 1) <= 0
-
-
-def test_a_rate_is_kept_over_a_year() -> None:
-    """P13: the price of a token is rounded up by less than a microsecond, and never adds up."""
-    one, bucket, now = rate("7/m", burst=1), Bucket(), START
-    count = 50_000
-    for _ in range(count):
-        now = bucket.next_at(one, now)
-        bucket = bucket.take(one, 1, now)
-    passed = now - START
-    assert count <= 1 + passed * one.count // one.per_us
-    assert passed - (count - 1) * one.per_us / one.count <= count
-
-
-@given(rates, rates, st.integers(1, 100))
-def test_a_new_rate_counts_from_now(old: Rate, new: Rate, takes: int) -> None:
-    """P13: a bucket is never emptier than empty, and never fuller for the change."""
-    bucket = Bucket()
-    for _ in range(min(takes, old.burst)):
-        bucket = bucket.take(old, 1, START)
-    bounded = bucket.bounded(new, START)
-    assert 0 <= bounded.tokens(new, START) <= new.burst
-    assert bounded.next_at(new, START) <= START + new.price_us
-    assert bounded.full_at <= bucket.full_at
-
-
 # -- settings --------------------------------------------------------------------------------------
 
-KIND = {"tenant": ScopeKind.TENANT, "queue": ScopeKind.QUEUE, "group": ScopeKind.GROUP}
+SCOPE = {
+    "tenant": Scope("acme"),
+    "queue": Scope("acme", ScopeKind.QUEUE, "mail"),
+    "group": Scope("acme", ScopeKind.GROUP, "crawl"),
+}
+OVER_ALL = (PLATFORM, Scope("", ScopeKind.QUEUE, "mail"), Scope("", ScopeKind.TYPE, "send"))
 
 
 @pytest.mark.parametrize(
@@ -251,23 +140,63 @@ KIND = {"tenant": ScopeKind.TENANT, "queue": ScopeKind.QUEUE, "group": ScopeKind
 def test_each_setting_has_its_kind_of_scope(field: str, value: Any, owner: str) -> None:
     """P15: elsewhere it is refused by name."""
     settings = ScopeSettings(**{field: value})
-    for name, kind in KIND.items():
+    for name, scope in SCOPE.items():
         if name == owner:
-            assert settings.checked(kind) is settings
+            assert settings.checked(scope) is settings
         else:
             with pytest.raises(InvalidInput, match=owner) as caught:
-                settings.checked(kind)
+                settings.checked(scope)
             assert caught.value.facts["field"] == field
+    for scope in OVER_ALL:
+        with pytest.raises(InvalidInput, match="platform") as caught:
+            settings.checked(scope)
+        assert caught.value.facts["field"] == field
 
 
-@pytest.mark.parametrize("kind", list(ScopeKind))
-def test_limit_rate_pause_and_slots_are_for_all(kind: ScopeKind) -> None:
-    """P13: one idea for three scopes."""
-    settings = ScopeSettings(
-        max_running=1, rate=rate("1/s"), paused=Pause("why", "ann"), slots_count=True
-    )
-    assert settings.checked(kind) is settings
-    assert NO_SETTINGS.checked(kind) is NO_SETTINGS
+@pytest.mark.parametrize("scope", [*SCOPE.values(), *OVER_ALL])
+def test_limit_rate_and_pause_are_for_all(scope: Scope) -> None:
+    """P13: one idea for the scopes of a tenant and those of the platform."""
+    settings = ScopeSettings(max_running=1, rate=rate("1/s"), paused=Pause("why", "ann"))
+    assert settings.checked(scope) is settings
+    assert NO_SETTINGS.checked(scope) is NO_SETTINGS
+
+
+def test_slots_count_only_in_scopes_of_tenants() -> None:
+    """P13: a slot belongs to a tenant."""
+    settings = ScopeSettings(max_running=1, slots_count=True)
+    assert settings.checked(Scope("acme")) is settings
+    with pytest.raises(InvalidInput, match="platform"):
+        settings.checked(PLATFORM)
+    with pytest.raises(InvalidInput, match="no slots"):
+        slot_scope_of(PLATFORM.slot("s1"))
+
+
+@pytest.mark.parametrize("scope", OVER_ALL)
+def test_a_scope_of_the_platform_has_a_name_of_its_own(scope: Scope) -> None:
+    """P7: the name leads back to it, and to no scope of a tenant."""
+    assert scope.checked() is scope
+    assert scope_of(scope.name) == scope
+    assert scope.of_platform
+
+
+@pytest.mark.parametrize(
+    "scope",
+    [
+        Scope(""),
+        Scope("", ScopeKind.GROUP, "crawl"),
+        Scope("acme", ScopeKind.PLATFORM),
+        Scope("acme", ScopeKind.TYPE, "send"),
+        Scope("", ScopeKind.PLATFORM, "mail"),
+        Scope("", ScopeKind.TYPE, ""),
+        Scope("", ScopeKind.QUEUE, ""),
+    ],
+)
+def test_a_scope_is_a_tenants_or_the_platforms(scope: Scope) -> None:
+    """P7: nothing in between."""
+    with pytest.raises(InvalidInput):
+        scope.checked()
+    with pytest.raises(InvalidInput):
+        scope_of(scope.name)
 
 
 @pytest.mark.parametrize(
@@ -291,7 +220,7 @@ def test_limit_rate_pause_and_slots_are_for_all(kind: ScopeKind) -> None:
 def test_a_setting_out_of_bounds_is_refused(field: str, settings: ScopeSettings) -> None:
     """P15: by name."""
     with pytest.raises(InvalidInput) as caught:
-        settings.checked(ScopeKind.TENANT)
+        settings.checked(Scope("acme"))
     assert caught.value.facts["field"] == field
 
 

@@ -13,7 +13,7 @@ from holdfast.core.clock import SECOND
 from holdfast.core.job import Envelope, NewJob, Rules, State
 from holdfast.core.lifecycle import Transition
 from holdfast.core.retry import Backoff, RetryPolicy
-from holdfast.core.scope import Scope, ScopeKind, ScopeSettings, encode
+from holdfast.core.scope import TENANT_KINDS, Scope, ScopeKind, ScopeSettings, encode
 from holdfast.service.firecrawl.routes import LINES
 from holdfast.service.routes import ROUTES
 from holdfast.store import Act, Change, Claim, Extension, Find, Put, Ref, Selection, Take, Watch
@@ -227,7 +227,7 @@ def _verbs(rng: random.Random, memory: Memory) -> dict[str, Any]:
         "cancel": [Ref(memory.tenant, _id(rng, memory))],
         "change": Change(select=select, act=rng.choice(list(Act)), limit=5),
         "find": Find(select=select, limit=10),
-        "count": wire.Counting(tenant=memory.tenant, by=rng.choice(list(ScopeKind)), limit=10),
+        "count": wire.Counting(tenant=memory.tenant, by=rng.choice(TENANT_KINDS), limit=10),
         "explain": Ref(memory.tenant, _id(rng, memory)),
         "events": wire.Reading(tenant=memory.tenant, after=0, limit=20),
         "settings": wire.Under(scope.name),

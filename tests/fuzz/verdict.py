@@ -8,7 +8,7 @@ from holdfast.core.bounds import PAGE_MAX
 from holdfast.core.errors import HoldfastError
 from holdfast.core.finding import Level
 from holdfast.core.job import EventKind, State
-from holdfast.core.scope import ScopeKind
+from holdfast.core.scope import TENANT_KINDS
 from holdfast.operate import audit, examine
 from holdfast.store import Find, Selection, Store
 from holdfast.stores import open_store
@@ -70,7 +70,7 @@ async def _doubled(store: Store, tenant: str) -> list[str]:
 async def _leaked(store: Store) -> list[str]:
     """P13: a count of the jobs themselves agrees with the counts that were kept."""
     found = []
-    for kind in ScopeKind:
+    for kind in TENANT_KINDS:
         after = None
         for _ in range(TURNS_MAX):
             page = await store.count(None, by=kind, after=after, recount=after is None)

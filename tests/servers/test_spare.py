@@ -15,7 +15,7 @@ from tests.servers.spare import KEPT_BYTES
 
 from holdfast.core.clock import SECOND
 from holdfast.core.job import Completed
-from holdfast.core.scope import Rate
+from holdfast.core.rate import Rate
 from holdfast.stores import open_store
 from holdfast.testing import ManualClock
 from holdfast.testing.contract.bench import Bench

@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.core.job import By, Envelope, NewJob, Rules, State
 from holdfast.core.lifecycle import Transition
-from holdfast.core.scope import Scope, ScopeKind, ScopeSettings
+from holdfast.core.scope import TENANT_KINDS, Scope, ScopeKind, ScopeSettings
 from holdfast.service.endpoint import Route
 from holdfast.service.firecrawl.endpoint import Line
 from holdfast.store import Act, Change, Claim, Extension, Find, Put, Ref, Selection, Take, Watch
@@ -105,6 +105,9 @@ def _slot(p: Pick) -> dict[str, Any]:
     return {"seconds": LEASE_S, "note": p.mark}
 
 
+OVER_ALL = ("platform", "platform_queue", "platform_type")
+"""Names in the routes of the platform's scopes."""
+
 JSON_BODIES: dict[str, Make] = {
     "reprioritise": lambda p: {"priority": 1},
     "reschedule": lambda p: {"delay": 1},
@@ -115,6 +118,10 @@ JSON_BODIES: dict[str, Make] = {
     "extend": lambda p: {"leases": [_extend(p), _extend(p)]},
     "change_tenant_scope": _limits,
     "change_part_scope": _limits,
+    **{f"change_{name}_scope": _limits for name in OVER_ALL},
+    **{f"pause_{name}": lambda p: {"reason": p.mark} for name in OVER_ALL},
+    "change_defaults": lambda p: {"max_running": 1000},
+    "change_tier": lambda p: {"weight": 2},
     "pause_tenant": lambda p: {"reason": p.mark},
     "pause_part": lambda p: {"reason": p.mark},
     "push_tenant_slot": _slot,
@@ -228,9 +235,7 @@ PACKED_BODIES: dict[str, Make] = {
     "store_expired": lambda p: wire.Limit(10),
     "store_prune": lambda p: wire.Pruning(10, LEASE_US),
     "store_find": lambda p: Find(select=_select(p), limit=1000),
-    "store_count": lambda p: wire.Counting(
-        tenant=p.of([p.tenant(), None]), by=p.of(list(ScopeKind))
-    ),
+    "store_count": lambda p: wire.Counting(tenant=p.of([p.tenant(), None]), by=p.of(TENANT_KINDS)),
     "store_recount": lambda p: wire.Counting(tenant=p.tenant()),
     "store_explain": lambda p: Ref(p.tenant(), p.id()),
     "store_events": lambda p: wire.Reading(tenant=p.of([p.tenant(), None]), after=0, limit=1000),
@@ -293,8 +298,11 @@ def made(route: Route | Line, p: Pick) -> Made:
     parts = {
         "id": p.id(),
         "kind": kind,
+        "queue": p.queue(),
+        "type": "mail",
         "name": p.queue() if kind == "queue" else p.group(),
         "slot": p.id(),
+        "tier": "pro",
         "team": p.tenant(),
         "crawl": p.group(),
     }

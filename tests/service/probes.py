@@ -2,257 +2,36 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from typing import Any
 
-import msgspec
 from tests.dashboard.visitor import Visitor
 from tests.service.asgi import Answer, Client
-
-from holdfast.core.clock import SECOND
-from holdfast.core.job import Envelope, NewJob, Reason, Rules, State
-from holdfast.core.lifecycle import Transition
-from holdfast.core.scope import Pause, Scope, ScopeKind, encode
-from holdfast.scopes import ScopeHandle
-from holdfast.service.app import application
-from holdfast.service.firecrawl.routes import mount as firecrawl
-from holdfast.service.pages import dashboard
-from holdfast.service.rights import Caller, Right, Unauthenticated, rights
-from holdfast.service.service import Service
-from holdfast.store import Act, Change, Claim, Find, Put, Ref, Selection, Take
-from holdfast.stores import open_store
-from holdfast.stores.remote import wire
-
-HOUR = 3600 * SECOND
-OWN, OTHER = "acme", "globex"
-
-
-def _of_one(*granted: Right, **more: Any) -> Caller:
-    return Caller(name="one", tenant=OWN, rights=rights(granted, OWN), **more)
-
-
-def _of_all(*granted: Right) -> Caller:
-    return Caller(name="all", tenant=None, rights=rights(granted))
-
-
-TOKENS: dict[str, Caller | None] = {
-    "none": None,
-    "`produce`": _of_one(Right.PRODUCE),
-    "`work`": _of_one(Right.WORK),
-    "`read`": _of_one(Right.READ),
-    "`operate`": _of_one(Right.OPERATE),
-    "`admin`": _of_one(Right.ADMIN),
-    "some queues": _of_one(*Right, queues=("mail",)),
-    "`read`, all": _of_all(Right.READ),
-    "`operate`, all": _of_all(Right.OPERATE),
-    "`platform`, all": _of_all(Right.PLATFORM),
-    "`admin`, all": _of_all(Right.ADMIN),
-}
-"""By the head of their column."""
-
-
-class Known:
-    """One token, `it`; None is known to nobody."""
-
-    def __init__(self, caller: Caller | None) -> None:
-        self._caller = caller
-
-    async def caller(self, request: Any) -> Caller:
-        if self._caller is None or not request.headers.get("authorization"):
-            raise Unauthenticated(why="there is no token")
-        return self._caller
-
-
-class Target(msgspec.Struct, frozen=True):
-    tenant: str
-    queue: str
-
-    @property
-    def id(self) -> str:
-        return f"{self.tenant}-{self.queue}"
-
-    @property
-    def line(self) -> Scope:
-        return Scope(self.tenant, ScopeKind.QUEUE, self.queue)
-
-    @property
-    def whole(self) -> Scope:
-        return Scope(self.tenant)
-
-
-MINE, BESIDE, THEIRS = Target(OWN, "mail"), Target(OWN, "bank"), Target(OTHER, "mail")
-
-
-class Place:
-    """A fresh service whose store has jobs of each target: waiting, and dead."""
-
-    def __init__(self, service: Service, caller: Caller | None) -> None:
-        self.service = service
-        self.store = service.store
-        self.app = application(service, mounts=[firecrawl, dashboard], owns_store=False)
-        self.token = None if caller is None else "it"
-
-    def unbound(self) -> Client:
-        headers = {} if self.token is None else {"authorization": f"Bearer {self.token}"}
-        return Client(self.app, headers)
-
-    def client(self, target: Target) -> Client:
-        return self.unbound().with_headers(holdfast_tenant=target.tenant)
-
-    async def packed(self, target: Target, verb: str, value: Any) -> Answer:
-        sent = wire.encode(value)
-        return await self.client(target).post(f"/v1/store/{verb}", sent, content_type=wire.MEDIA)
-
-
-@asynccontextmanager
-async def place(caller: Caller | None) -> AsyncIterator[Place]:
-    service = Service(open_store("memory://"), Known(caller))
-    await service.store.open()
-    for target in (MINE, BESIDE, THEIRS):
-        await service.store.enqueue([_new(target, f"dead-{target.id}")])
-        [lease] = await service.store.claim(
-            Claim(worker="w", nonce=f"n{target.id}", limit=1, lease_us=HOUR)
-        )
-        dead = Transition(
-            tenant=target.tenant, id=lease.job.id, token=lease.token, to=State.FAILED,
-            reason=Reason.PERMANENT, error="x",
-        )  # fmt: skip
-        await service.store.ack([dead])
-    await service.store.enqueue([_new(target, target.id) for target in (MINE, BESIDE, THEIRS)])
-    try:
-        yield Place(service, caller)
-    finally:
-        service.close()
-        await service.store.close()
-
-
-def _new(target: Target, id: str, codec: str = "json") -> NewJob:
-    return NewJob(
-        tenant=target.tenant, id=id, queue=target.queue, rules=Rules(),
-        envelope=Envelope("send", codec, 1, b"{}"),
-    )  # fmt: skip
-
-
-# -- probes: whether it was done -------------------------------------------------------------------
-
-Probe = Callable[[Place, Target], Awaitable[bool]]
-
-
-def done(answer: Answer) -> bool:
-    assert answer.status < 500, answer
-    assert answer.status in (200, 201, 303, 401, 403, 404), answer
-    if answer.status == 303:
-        return "login" not in answer.headers["location"]
-    return answer.status in (200, 201)
-
-
-def native(method: str, path: str, body: Any = None) -> Probe:
-    """A call of a route; the path and the body may name parts of the target."""
-
-    async def probe(at: Place, target: Target) -> bool:
-        where = path.format(queue=target.queue, id=target.id)
-        said = None if body is None else json.loads(json.dumps(body).replace("QUEUE", target.queue))
-        return done(await at.client(target).call(method, where, said))
-
-    return probe
-
-
-def verb(name: str, value: Callable[[Target], Any], *, bound: bool = True) -> Probe:
-    """A verb of the store; `bound` names the tenant by header, too."""
-
-    async def probe(at: Place, target: Target) -> bool:
-        client = at.client(target) if bound else at.unbound()
-        sent = wire.encode(value(target))
-        return done(await client.post(f"/v1/store/{name}", sent, content_type=wire.MEDIA))
-
-    return probe
-
-
-def team(method: str, path: str, body: Any = None) -> Probe:
-    """A call of the Firecrawl wire, for the target's tenant as a team."""
-
-    async def probe(at: Place, target: Target) -> bool:
-        where = path.format(tenant=target.tenant)
-        said = None if body is None else json.loads(json.dumps(body).replace("TEAM", target.tenant))
-        return done(await at.unbound().call(method, where, said))
-
-    return probe
-
-
-pushed = team(
-    "POST",
-    "/queue/push",
-    {"teamId": "TEAM", "job": {"id": "j", "data": 1, "priority": 0, "listenable": False}},
+from tests.service.probing import (
+    HOUR,
+    Place,
+    Probe,
+    Target,
+    done,
+    native,
+    new,
+    page,
+    paused,
+    pushed,
+    put,
+    seen_by_events,
+    seen_by_find,
+    seen_by_list,
+    team,
+    verb,
+    worked,
+    worked_packed,
 )
 
-
-def page(path: str, **fields: str) -> Probe:
-    """A form of the dashboard."""
-
-    async def probe(at: Place, target: Target) -> bool:
-        where = path.format(tenant=target.tenant, queue=target.queue, id=target.id)
-        return done(await Visitor(Client(at.app), at.token).send(where, **fields))
-
-    return probe
-
-
-async def seen_by_list(at: Place, target: Target) -> bool:
-    answer = await at.client(target).get("/v1/jobs")
-    return done(answer) and target.id.encode() in answer.body
-
-
-async def seen_by_find(at: Place, target: Target) -> bool:
-    find = Find(select=Selection(tenant=target.tenant))
-    answer = await at.packed(target, "find", find)
-    return done(answer) and target.id.encode() in answer.body
-
-
-async def seen_by_events(at: Place, target: Target) -> bool:
-    answer = await at.client(target).get("/v1/events?after=0&limit=1000")
-    return done(answer) and target.id.encode() in answer.body
-
-
-async def worked(at: Place, target: Target) -> bool:
-    client = at.client(target)
-    answer = await client.post("/v1/claim", {"queues": [target.queue]})
-    if not done(answer):
-        return False
-    [lease] = answer.json["leases"]
-    ack = {"id": lease["job"]["id"], "token": lease["token"], "outcome": "complete"}
-    return "error" not in (await client.post("/v1/ack", {"acks": [ack]})).json["acks"][0]
-
-
-async def worked_packed(at: Place, target: Target) -> bool:
-    wish = Claim(
-        worker="w", nonce="x" * 20, limit=1, lease_us=HOUR, tenants=(target.tenant,),
-        queues=(target.queue,),
-    )  # fmt: skip
-    return done(await at.packed(target, "claim", wish))
-
-
-def put(scope: Callable[[Target], Scope], **settings: Any) -> Probe:
-    """Over what is set, at its present version."""
-
-    async def probe(at: Place, target: Target) -> bool:
-        named = scope(target)
-        state = await ScopeHandle(at.store, named).get()
-        value = encode(msgspec.structs.replace(state.settings, **settings))
-        puts = wire.Puts([Put(named.name, value, state.version)], None)
-        return done(await at.packed(target, "put", puts))
-
-    return probe
-
-
-def paused(probe: Probe, scope: Callable[[Target], Scope]) -> Probe:
-    """The probe, after the platform has paused the scope."""
-
-    async def act(at: Place, target: Target) -> bool:
-        await ScopeHandle(at.store, scope(target)).pause("overdue", "billing")
-        return await probe(at, target)
-
-    return act
+from holdfast.core.scope import PLATFORM, Pause, Scope, ScopeKind
+from holdfast.scopes import ScopeHandle
+from holdfast.store import Act, Change, Put, Ref, Selection, Take
+from holdfast.stores.remote import wire
 
 
 def line(target: Target) -> Scope:
@@ -268,14 +47,94 @@ def _change(target: Target) -> Change:
     return Change(select=select, act=Act.DELETE)
 
 
+def over_all(target: Target) -> Scope:
+    return Scope("", ScopeKind.QUEUE, target.queue)
+
+
+def store_wide(target: Target) -> Scope:
+    return PLATFORM
+
+
+def of_type(target: Target) -> Scope:
+    return Scope("", ScopeKind.TYPE, "send")
+
+
+SECRET = "the provider is down"
+
+
+def told(probe: Callable[[Place, Target], Awaitable[Answer]]) -> Probe:
+    """Whether the answer has the reason of a pause of the platform."""
+
+    async def act(at: Place, target: Target) -> bool:
+        await ScopeHandle(at.store, over_all(target)).pause(SECRET, "ann")
+        answer = await probe(at, target)
+        return done(answer) and SECRET.encode() in answer.body
+
+    return act
+
+
+async def explained(at: Place, target: Target) -> Answer:
+    return await at.client(target).get(f"/v1/jobs/{target.id}/explain")
+
+
+async def explained_packed(at: Place, target: Target) -> Answer:
+    return await at.packed(target, "explain", Ref(target.tenant, target.id))
+
+
+async def seen_on_a_page(at: Place, target: Target) -> Answer:
+    path = f"/ui/jobs/{target.tenant}/{target.id}"
+    return await Visitor(Client(at.app), at.token).get(path)
+
+
+async def logged(at: Place, target: Target) -> Answer:
+    reading = wire.Reading(tenant=None, after=0, limit=1000)
+    sent = wire.encode(reading)
+    return await at.unbound().post("/v1/store/events", sent, content_type=wire.MEDIA)
+
+
+def everywhere(method: str, act: str = "", body: Any = None) -> tuple[Probe, ...]:
+    """A call for the store, for a queue and for a type over all tenants."""
+    paths = ("", "/queues/{queue}", "/types/send")
+    return tuple(native(method, f"/v1/platform{path}{act}", body) for path in paths)
+
+
+PLATFORM_ACTS: dict[str, tuple[Probe, ...]] = {
+    "read what limits all tenants together": (
+        native("GET", "/v1/platform/scopes"),
+        *everywhere("GET"),
+        *everywhere("GET", "/counts"),
+        *(
+            verb("settings", lambda t, of=of: wire.Under(of(t).name), bound=False)  # type: ignore[misc]
+            for of in (store_wide, over_all, of_type)
+        ),
+        verb("count", lambda t: wire.Counting(tenant="", part=t.queue), bound=False),
+        verb("count", lambda t: wire.Counting(tenant=None, by=ScopeKind.TYPE), bound=False),
+    ),
+    "set a limit of all tenants together, pause it, resume it": (
+        *everywhere("PATCH", "", {"max_running": 5}),
+        *everywhere("POST", "/pause", {"reason": "x"}),
+        *everywhere("POST", "/resume"),
+        put(store_wide, bound=False, max_running=5),
+        put(over_all, bound=False, max_running=5),
+        put(of_type, bound=False, paused=Pause("x", "me")),
+    ),
+    "learn who uses up a limit of all tenants together": (
+        told(explained),
+        told(explained_packed),
+        told(seen_on_a_page),
+    ),
+    "read the events of these limits": (told(logged),),
+}
+
+
 QUEUE_PATH = "/v1/scopes/queue/{queue}"
 ACTS: dict[str, tuple[Probe, ...]] = {
     "enqueue a job": (
         native("POST", "/v1/jobs", {"type": "send", "queue": "QUEUE"}),
         native("POST", "/v1/jobs/batch", {"jobs": [{"type": "send", "queue": "QUEUE"}]}),
-        verb("enqueue", lambda t: [_new(t, "new")]),
+        verb("enqueue", lambda t: [new(t, "new")]),
     ),
-    "enqueue a pickled job": (verb("enqueue", lambda t: [_new(t, "new", "pickle")]),),
+    "enqueue a pickled job": (verb("enqueue", lambda t: [new(t, "new", "pickle")]),),
     "cancel a job": (native("POST", "/v1/jobs/{id}/cancel"),),
     "claim and settle a job": (worked, worked_packed),
     "hold a slot of a queue": (
@@ -338,6 +197,7 @@ ACTS: dict[str, tuple[Probe, ...]] = {
         paused(put(whole, paused=None), whole),
         paused(page("/ui/queues/{tenant}/{queue}/resume"), line),
     ),
+    **PLATFORM_ACTS,
     "list tenants and workers": (native("GET", "/v1/tenants"), native("GET", "/v1/workers")),
     "read the metrics": (native("GET", "/metrics"),),
     "do the upkeep": (

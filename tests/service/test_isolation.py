@@ -21,7 +21,7 @@ from tests.service.asgi import Answer, Client
 from tests.service.calls import LEASE_S, Made, Pick, made
 from tests.service.minted import mint, tokens
 
-from holdfast.core.scope import ScopeKind
+from holdfast.core.scope import TENANT_KINDS
 from holdfast.listings import configured
 from holdfast.service.app import application
 from holdfast.service.auth.claims import ALL_TENANTS
@@ -164,7 +164,7 @@ class World:
         events = await self.store.events(tenant, 0, 1000)
         every = await self.store.hold(under="slot/")
         slots = [one for one in every if f"{len(tenant)}:{tenant}/" in one.name]
-        counts = [await self.store.count(tenant, by=kind) for kind in ScopeKind]
+        counts = [await self.store.count(tenant, by=kind) for kind in TENANT_KINDS]
         settings = await configured(self.store, tenant)
         return jobs.jobs, events.events, slots, counts, settings
 

@@ -15,7 +15,8 @@ from tests.dashboard.visitor import Visitor
 from tests.service.asgi import Answer, Client
 
 from holdfast.core.errors import ConfigError
-from holdfast.core.scope import Ceiling, Pause, Scope, ScopeSettings, decode, encode, rate
+from holdfast.core.rate import rate
+from holdfast.core.scope import Ceiling, Pause, Scope, ScopeSettings, decode, encode
 from holdfast.scopes import ScopeHandle
 from holdfast.service.app import application
 from holdfast.service.auth.keys import KeyEntry, hash_of, new_key, read_keys

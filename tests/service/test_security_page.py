@@ -10,7 +10,8 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.service.probes import ACTS, BESIDE, MINE, THEIRS, TOKENS, Probe, place
+from tests.service.probes import ACTS
+from tests.service.probing import BESIDE, MINE, THEIRS, TOKENS, Probe, place
 
 import holdfast.core.bounds
 from holdfast.core.scope import ScopeSettings

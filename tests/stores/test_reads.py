@@ -17,7 +17,15 @@ from holdfast.stores.foundationdb.options import Options
 from holdfast.stores.foundationdb.store import FoundationStore
 from holdfast.stores.memory.store import MemoryStore
 from holdfast.testing import ManualClock
-from holdfast.testing.contract.builders import ACME, LEASE, finding, group_of, job, queue_of
+from holdfast.testing.contract.builders import (
+    ACME,
+    LEASE,
+    finding,
+    group_of,
+    job,
+    queue_of,
+    type_of,
+)
 
 READS: dict[str, Callable[[Store], Awaitable[Any]]] = {
     "find": lambda store: store.find(finding()),
@@ -26,6 +34,8 @@ READS: dict[str, Callable[[Store], Awaitable[Any]]] = {
     "count by group": lambda store: store.count(ACME, by=ScopeKind.GROUP),
     "explain due": lambda store: store.explain(Ref(ACME, "due")),
     "explain lapsed": lambda store: store.explain(Ref(ACME, "held")),
+    "count of the platform": lambda store: store.count("", by=ScopeKind.TYPE),
+    "explain aside": lambda store: store.explain(Ref(ACME, "aside")),
     "explain waiting": lambda store: store.explain(Ref(ACME, "second")),
     "expired": lambda store: store.expired(PAGE_MAX),
     "events": lambda store: store.events(None, 0, PAGE_MAX),
@@ -37,12 +47,18 @@ READS: dict[str, Callable[[Store], Awaitable[Any]]] = {
 
 
 async def fill(store: Store, clock: ManualClock) -> None:
-    """Leaves work for a claim: due jobs, lapsed leases, an expired job, slots that have ended."""
+    """Leaves work for a claim: due jobs, lapsed leases, an expired job, slots that have ended, and
+    one job at a limit of the platform.
+    """
     await store.settings([Put(group_of("g").name, encode(ScopeSettings(max_running=1)), 0)])
     await store.settings([Put(queue_of().name, encode(ScopeSettings(max_running=9)), 0)])
     await store.hold([Take(queue_of().slot("s"), "w", SECOND), Take("leader", "w", SECOND)])
     await store.enqueue([job("held", key="k"), job("first", group="g"), job("second", group="g")])
     await store.claim(Claim(worker="w", nonce="n", limit=2, lease_us=LEASE))
+    await store.settings([Put(type_of("read").name, encode(ScopeSettings(max_running=1)), 0)])
+    await store.enqueue([job(id, type="read", queue="audio") for id in ("runs", "aside")])
+    audio = Claim(worker="w", nonce="n2", limit=2, lease_us=LEASE, queues=("audio",))
+    assert len(await store.claim(audio)) == 1
     await store.enqueue([job("due", delay_us=SECOND), job("late", ttl_us=SECOND), job("ready")])
     clock.advance(LEASE / SECOND + 1)
 
@@ -88,8 +104,11 @@ def seen(store: MemoryStore) -> dict[str, Any]:
     """A copy of all that the tables hold."""
     tables = store._tables
     rows = {name: (row.state, row.stamp, row.updated_at) for name, row in tables.rows.items()}
-    names = ("due", "leases", "spent", "ttl", "finished", "ages", "reopen", "counts", "events")
+    names = ("due", "leases", "spent", "ttl", "finished", "reopen", "counts", "events", "rechecks")
     found = {name: copy.deepcopy(getattr(tables, name)) for name in names}
+    found["ages"] = copy.deepcopy(tables.ages._ages)
+    found["aside"] = {line: list(tables.platform.aside(line)) for line in tables.counts}
+    found["over all"] = dict(tables.platform.running)
     lines = {line: list(tables.lines.jobs(line)) for line in tables.counts}
     turns = (list(tables.lines.turns.items()), copy.deepcopy(tables.lines._rings))
     holds = (dict(store._holds._holds), copy.deepcopy(tables.limits.slots))

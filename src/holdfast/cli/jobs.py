@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import click
 import msgspec
 
@@ -11,8 +13,9 @@ from holdfast.cli.filters import dated, filters
 from holdfast.cli.scoping import pause_data, pause_words, scope_data
 from holdfast.cli.show import ago, clean, job_data, print_json, print_table, short, width
 from holdfast.core.bounds import PAGE_MAX
+from holdfast.core.errors import StoreError
 from holdfast.core.job import TERMINAL, JobRecord, State
-from holdfast.core.scope import Pause, Scope, ScopeKind
+from holdfast.core.scope import Pause, Scope, ScopeKind, platform_scopes
 from holdfast.store import Find, Page, Selection
 
 Pauses = dict[Scope, Pause]
@@ -70,6 +73,9 @@ async def _page(settings: Settings, find: Find) -> tuple[Page, Pauses]:
         select = await dated(store, find.select)
         page = await store.find(msgspec.structs.replace(find, select=select))
         states = await operate.scopes(store, find.select.tenant)
+        if find.select.tenant is not None:
+            with suppress(StoreError):  # A token may be refused what limits all tenants together.
+                states |= await operate.scopes(store, "")
     paused = {scope: one.settings.paused for scope, one in states.items()}
     held = {scope for job in page.jobs if _waits(job) for scope in _scopes(job)}
     return page, {
@@ -82,7 +88,8 @@ def _waits(job: JobRecord) -> bool:
 
 
 def _scopes(job: JobRecord) -> list[Scope]:
-    found = [Scope(job.tenant), Scope(job.tenant, ScopeKind.QUEUE, job.queue)]
+    found = [*platform_scopes(job.queue, job.type)]
+    found += [Scope(job.tenant), Scope(job.tenant, ScopeKind.QUEUE, job.queue)]
     if job.group is not None:
         found.append(Scope(job.tenant, ScopeKind.GROUP, job.group))
     return found

@@ -26,6 +26,7 @@ from holdfast.cli import (
     queues,
     serve,
     tenants,
+    tier,
     worker,
     workers,
 )
@@ -60,6 +61,7 @@ COMMANDS: tuple[click.Command, ...] = (
     queues.command,
     serve.command,
     tenants.command,
+    tier.command,
     worker.command,
     workers.command,
 )

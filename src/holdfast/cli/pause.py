@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import click
 
-from holdfast import operate
 from holdfast.cli.common import Settings, common_options, json_option, opened, work
-from holdfast.cli.scoping import one_of, pause_words, scope_options, state_data
+from holdfast.cli.scoping import Where, pause_words, scope_options, state_data
 from holdfast.cli.show import print_json
 from holdfast.cli.signing import signed, user
 from holdfast.core.job import By
@@ -24,20 +23,19 @@ def pause(
     settings: Settings,
     /,
     *,
-    tenant: str,
-    queue: str | None,
-    group: str | None,
+    where: Where,
     reason: str,
     author: str | None,
     as_json: bool,
 ) -> None:
-    """Stop claims from a tenant, a queue or a group. Running jobs continue."""
-    one_of(queue, group)
+    """Stop claims from a tenant, a queue or a group, or from all tenants. Running jobs continue.
+
+    --platform pauses all tenants together: the whole store, a queue or a job type.
+    """
 
     async def act() -> ScopeState:
         async with opened(settings) as store:
-            handle = operate.scope(store, tenant, queue=queue, group=group)
-            return await handle.pause(reason, author or user())
+            return await where.handle(settings, store).pause(reason, author or user())
 
     _told(work(act()), as_json)
 
@@ -52,19 +50,15 @@ def resume(
     settings: Settings,
     /,
     *,
-    tenant: str,
-    queue: str | None,
-    group: str | None,
+    where: Where,
     by: By,
     as_json: bool,
 ) -> None:
-    """End a pause of a tenant, a queue or a group."""
-    one_of(queue, group)
+    """End a pause of a tenant, a queue or a group, or of all tenants together (--platform)."""
 
     async def act() -> ScopeState:
         async with opened(settings) as store:
-            handle = operate.scope(store, tenant, queue=queue, group=group)
-            return await handle.resume(by.author, by.reason)
+            return await where.handle(settings, store).resume(by.author, by.reason)
 
     _told(work(act()), as_json)
 

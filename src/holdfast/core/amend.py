@@ -8,15 +8,9 @@ import msgspec
 
 from holdfast.core.ceiling import NO_CEILING
 from holdfast.core.errors import InvalidInput, did_you_mean
-from holdfast.core.scope import (
-    NO_RULES,
-    NO_SETTINGS,
-    Ceiling,
-    GroupRules,
-    Rate,
-    ScopeSettings,
-    rate,
-)
+from holdfast.core.rate import Rate, rate
+from holdfast.core.scope import NO_RULES, NO_SETTINGS, Ceiling, GroupRules, ScopeSettings
+from holdfast.core.tiers import Defaults, LimitRules
 
 
 class GroupLimits(TypedDict, total=False):
@@ -36,6 +30,31 @@ class CeilingLimits(TypedDict, total=False):
     burst: int
 
 
+class EachLimits(TypedDict, total=False):
+    """The limits that a tier sets for each queue, or each group, of a tenant. None removes one."""
+
+    max_running: int | None
+    rate: str | Rate | None
+    burst: int
+
+
+class DefaultLimits(TypedDict, total=False):
+    """What `set` of a tier can change. None removes a value; others stay unchanged."""
+
+    max_running: int | None
+    rate: str | Rate | None
+    burst: int
+    weight: int | None
+    max_queued: int | None
+    max_bytes: int | None
+    ceiling: CeilingLimits | Ceiling | None
+    """How high the tenants of the tier may set `max_running` and `rate`."""
+    queue: EachLimits | LimitRules | None
+    """For each queue of a tenant."""
+    group: EachLimits | LimitRules | None
+    """For each group of a tenant."""
+
+
 class Limits(TypedDict, total=False):
     """What `set` can change. None removes a limit; fields that are not named stay unchanged."""
 
@@ -47,7 +66,7 @@ class Limits(TypedDict, total=False):
     """How many jobs may start at once within the rate. Default: the number of the rate."""
     slots_count: bool
     """Count held slots against `max_running`."""
-    weight: int
+    weight: int | None
     """Tenants only: its share when tenants take turns."""
     max_queued: int | None
     """Tenants only: maximum jobs that have not ended."""
@@ -59,6 +78,8 @@ class Limits(TypedDict, total=False):
     """Queues only: defaults for the groups of the queue."""
     ceiling: CeilingLimits | Ceiling | None
     """Set by the platform: how high the tenant may set `max_running` and `rate`."""
+    tier: str | None
+    """Set by the platform, for tenants only: the tier that fills in what these leave open."""
 
 
 def amended(before: ScopeSettings, changes: dict[str, Any]) -> ScopeSettings:
@@ -74,16 +95,29 @@ def amended(before: ScopeSettings, changes: dict[str, Any]) -> ScopeSettings:
         value = changes.get(field)
         if value is not None and not isinstance(value, kind):
             raise InvalidInput(field=field, why=f"must be true or false, not {value!r}")
-    for field in ("slots_count", "weight"):
-        if field in changes and changes[field] is None:
-            changes[field] = getattr(NO_SETTINGS, field)
+    if "slots_count" in changes and changes["slots_count"] is None:
+        changes["slots_count"] = NO_SETTINGS.slots_count
     return msgspec.structs.replace(before, **changes)
 
 
-P = TypeVar("P", GroupRules, Ceiling)
+def amended_defaults(before: Defaults, changes: dict[str, Any]) -> Defaults:
+    """The defaults with the named fields changed. Raises InvalidInput for a wrong name or value."""
+    _known("", changes, DefaultLimits)
+    changes = dict(changes)
+    for part, nothing in (("ceiling", NO_CEILING), ("queue", NO_LIMITS), ("group", NO_LIMITS)):
+        if part in changes:
+            changes[part] = _part(part, getattr(before, part) or nothing, changes[part])
+    _rated("", before.rate, changes)
+    return msgspec.structs.replace(before, **changes).checked()
+
+
+P = TypeVar("P", GroupRules, Ceiling, LimitRules)
+NO_LIMITS = LimitRules()
 _PARTS: dict[str, tuple[type, Any]] = {
     "groups": (GroupLimits, NO_RULES),
     "ceiling": (CeilingLimits, NO_CEILING),
+    "queue": (EachLimits, NO_LIMITS),
+    "group": (EachLimits, NO_LIMITS),
 }
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
 import msgspec
 
+from holdfast.core.bounds import HOLDERS_MAX
 from holdfast.core.clock import Micros
 from holdfast.core.job import State
 from holdfast.core.plural import many
@@ -72,7 +74,7 @@ def scope_blockers(
     scope: Scope, rules: ScopeSettings | GroupSettings, usage: Usage
 ) -> Iterator[Blocker]:
     """The blockers of a scope: its pause, its limit and its rate."""
-    name = f"{scope.kind.value} {scope.part or scope.tenant}"
+    name = scope.words
     if rules.paused is not None:
         words = f"{name} is paused by {rules.paused.author}: {rules.paused.reason}"
         yield Blocker(kind=BlockerKind.PAUSE, words=words, scope=scope)
@@ -84,6 +86,12 @@ def scope_blockers(
     if usage.token_at is not None:
         words = f"{name} has started as many as its rate allows"
         yield Blocker(kind=BlockerKind.RATE, words=words, scope=scope, until=usage.token_at)
+
+
+def by_tenant(running: Counter[str]) -> list[str]:
+    """The tenants that hold the places of a scope of the platform, those with the most first."""
+    most = sorted(running.items(), key=lambda each: (-each[1], each[0]))
+    return [f"{tenant}: {number}" for tenant, number in most[:HOLDERS_MAX]]
 
 
 def order_blocker(scope: Scope, first: str) -> Blocker:

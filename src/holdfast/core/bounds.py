@@ -79,6 +79,8 @@ SETTINGS_MAX = 10_000
 """Scopes that have settings, or ever had them."""
 SLOTS_MAX = 100_000
 """Held slots."""
+TIERS_MAX = 1000
+"""Tiers of the platform, its defaults included."""
 PRESENCES_MAX = 1000
 """Workers that are present with a token of the tenant."""
 
@@ -90,6 +92,8 @@ TYPES_MAX = 1000
 BATCH_MAX = 1000
 """Items of one call of enqueue, extend, ack, cancel, settings or hold."""
 CLAIM_MAX = 1000
+ASIDE_MAX = 1000
+"""Jobs, or lines, that one claim sets aside because a limit of the platform leaves no room."""
 PAGE_MAX = 1000
 CHANGE_MAX = 1000
 EXPIRED_MAX = 1000

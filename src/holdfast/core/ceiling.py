@@ -16,10 +16,11 @@ from typing import Any
 import msgspec
 
 from holdfast.core.errors import InvalidInput, PlatformOnly
-from holdfast.core.scope import Ceiling, Pause, Rate, ScopeSettings
+from holdfast.core.rate import Rate
+from holdfast.core.scope import Ceiling, Pause, ScopeSettings
 
 NO_CEILING = Ceiling()
-RESERVED = ("weight", "max_queued", "max_bytes", "ceiling")
+RESERVED = ("weight", "max_queued", "max_bytes", "ceiling", "tier")
 """Settings of a scope that only the platform may change."""
 LIMITED = ("max_running", "rate")
 """Settings that a ceiling bounds."""

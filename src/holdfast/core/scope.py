@@ -1,4 +1,8 @@
-"""Limits, rates and pauses of the three scopes (tenant, queue, group): stored data, pure rules.
+"""Limits, rates and pauses of scopes: stored data, pure rules.
+
+A tenant has three kinds of scopes: itself, its queues and its groups. The platform has three as
+well: the whole store, a queue over all tenants and a job type over all tenants; their tenant is
+empty. All scopes of a job apply together.
 
 The settings of a scope are one stored setting (`Scope.name`), changed by compare-and-set like every
 setting. Stores read them inside the step that claims. A group's own settings override the defaults
@@ -14,16 +18,19 @@ import msgspec
 
 from holdfast.core.bounds import (
     GROUP_MAX,
+    NAME_MAX,
     QUEUE_MAX,
     QUEUED_CAP_MAX,
     REASON_MAX,
     RUNNING_CAP_MAX,
     TENANT_MAX,
+    TYPE_MAX,
     WEIGHT_MAX,
 )
 from holdfast.core.check import check_name, check_whole
-from holdfast.core.clock import SECOND, Micros
+from holdfast.core.clock import Micros
 from holdfast.core.errors import InvalidInput, did_you_mean
+from holdfast.core.rate import Rate
 
 PREFIX = "scope/"
 """Prefix of the settings of scopes."""
@@ -39,20 +46,42 @@ class ScopeKind(StrEnum):
     TENANT = "tenant"
     QUEUE = "queue"
     GROUP = "group"
+    PLATFORM = "platform"
+    """The whole store."""
+    TYPE = "type"
+    """A job type over all tenants."""
+
+
+TENANT_KINDS = (ScopeKind.TENANT, ScopeKind.QUEUE, ScopeKind.GROUP)
+"""The kinds of scopes that a tenant has."""
 
 
 class Scope(msgspec.Struct, frozen=True, order=True):
-    """A tenant, or a queue or a group of it."""
+    """A tenant, a queue or a group of it, or a scope of the platform."""
 
     tenant: str
+    """Empty for the scopes of the platform."""
     kind: ScopeKind = ScopeKind.TENANT
     part: str = ""
-    """The name of the queue or the group."""
+    """The name of the queue, the group or the type."""
+
+    @property
+    def of_platform(self) -> bool:
+        """Whether it spans all tenants."""
+        return not self.tenant
 
     @property
     def name(self) -> str:
         """The name of its settings. Lengths in it keep names with slashes distinct."""
         return f"{PREFIX}{self.kind.value}/{len(self.tenant)}:{self.tenant}/{self.part}"
+
+    @property
+    def words(self) -> str:
+        """The scope as text: "tenant acme", "queue mail of the platform"."""
+        if self.kind is ScopeKind.PLATFORM:
+            return "the platform"
+        over_all = " of the platform" if self.of_platform else ""
+        return f"{self.kind.value} {self.part or self.tenant}{over_all}"
 
     def slot(self, id: str) -> str:
         """The name of the hold for one of its slots."""
@@ -65,17 +94,36 @@ class Scope(msgspec.Struct, frozen=True, order=True):
         return f"{SLOTS}{self.kind.value}/{len(self.tenant)}:{self.tenant}/{part}"
 
     def checked(self) -> Scope:
-        check_name("tenant", self.tenant, TENANT_MAX)
-        if self.kind is ScopeKind.TENANT and self.part:
-            raise InvalidInput(field="scope", why=f"a tenant has no part, got {self.part!r}")
-        if self.kind is ScopeKind.QUEUE:
-            check_name("queue", self.part, QUEUE_MAX)
-        elif self.kind is ScopeKind.GROUP:
-            check_name("group", self.part, GROUP_MAX)
+        """Returns itself. Raises InvalidInput, which names the wrong field."""
+        of_platform = self.kind in (ScopeKind.PLATFORM, ScopeKind.TYPE)
+        if of_platform and self.tenant:
+            why = f"a {self.kind.value} has no tenant, got {self.tenant!r}"
+            raise InvalidInput(field="scope", why=why)
+        if not of_platform and not (self.of_platform and self.kind is ScopeKind.QUEUE):
+            check_name("tenant", self.tenant, TENANT_MAX)
+        if self.kind in _PART_MAX:
+            check_name(self.kind.value, self.part, _PART_MAX[self.kind])
+        elif self.part:
+            why = f"a {self.kind.value} has no part, got {self.part!r}"
+            raise InvalidInput(field="scope", why=why)
         return self
 
 
-_NAMED = re.compile(r"(tenant|queue|group)/([0-9]+):")
+_PART_MAX = {
+    ScopeKind.QUEUE: QUEUE_MAX,
+    ScopeKind.GROUP: GROUP_MAX,
+    ScopeKind.TYPE: TYPE_MAX,
+}
+PLATFORM = Scope("", ScopeKind.PLATFORM)
+"""The whole store."""
+
+
+def platform_scopes(queue: str, type: str) -> tuple[Scope, Scope, Scope]:
+    """The scopes of the platform that a job is in, the widest first."""
+    return PLATFORM, Scope("", ScopeKind.QUEUE, queue), Scope("", ScopeKind.TYPE, type)
+
+
+_NAMED = re.compile(r"(tenant|queue|group|platform|type)/([0-9]+):")
 
 
 def scope_of(name: str) -> Scope | None:
@@ -97,6 +145,8 @@ def slot_scope_of(name: str) -> Scope | None:
     scope = msgspec.structs.replace(found, part=rest[: int(length)])
     if not name.startswith(scope.slots):
         raise _no_scope(name)
+    if scope.of_platform:
+        raise InvalidInput(field="slot", why="a scope of the platform has no slots")
     if name == scope.slots:
         raise InvalidInput(field="slot", why="must not be empty")
     return scope.checked()
@@ -113,77 +163,8 @@ def _parse(name: str, prefix: str) -> Scope | None:
 
 
 def _no_scope(name: str) -> InvalidInput:
-    return InvalidInput(field="scope", why=f"there is no scope {name!r}: tenant, queue or group")
-
-
-class Rate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How many jobs may start in a time, and how many of them at once (`burst`)."""
-
-    count: int
-    per_us: Micros
-    burst: int
-
-    @property
-    def price_us(self) -> Micros:
-        """The time between two tokens, rounded up, so that a start is never early."""
-        return -(-self.per_us // self.count)
-
-    @property
-    def words(self) -> str:
-        """The rate as text, `100/s`, with the burst if that differs."""
-        unit = next((unit for unit, per_us in _UNITS.items() if per_us == self.per_us), "?")
-        burst = "" if self.burst == self.count else f" burst {self.burst}"
-        return f"{self.count}/{unit}{burst}"
-
-    def checked(self, field: str = "rate") -> Rate:
-        """Returns itself. Raises InvalidInput, which names the field, if it is out of bounds."""
-        check_whole(field, self.count, 1, RUNNING_CAP_MAX)
-        check_whole(f"{field}.burst", self.burst, 1, RUNNING_CAP_MAX)
-        if self.per_us not in _UNITS.values():
-            raise InvalidInput(field=field, why=f"is per {self.per_us} us, must be per s, m, h, d")
-        return self
-
-
-_RATE = re.compile(r"\s*([0-9]{1,18})\s*/\s*([a-z]+)\s*")
-SHOWN_MAX = 50
-"""How many characters of an invalid value an error shows."""
-_UNITS = {"s": SECOND, "m": 60 * SECOND, "h": 3600 * SECOND, "d": 24 * 3600 * SECOND}
-
-
-def rate(text: object, burst: int | None = None) -> Rate:
-    """`100/s`, `60/m`, `1000/h`, `5/d`; the burst is the count unless given."""
-    found = _RATE.fullmatch(text) if isinstance(text, str) else None
-    if found is None or found[2] not in _UNITS:
-        why = f"is {repr(text)[:SHOWN_MAX]}, must be a number and a unit: 100/s, 60/m"
-        raise InvalidInput(field="rate", why=why)
-    count = check_whole("rate", int(found[1]), 1, RUNNING_CAP_MAX)
-    whole = check_whole("burst", count if burst is None else burst, 1, RUNNING_CAP_MAX)
-    return Rate(count, _UNITS[found[2]], whole)
-
-
-class Bucket(msgspec.Struct, frozen=True):
-    """A token bucket, stored as the instant at which it is full again: no drift, no fractions."""
-
-    full_at: Micros = 0
-
-    def tokens(self, rate: Rate, now: Micros) -> int:
-        """How many jobs may start now."""
-        missing = max(0, self.full_at - now)
-        return rate.burst - -(-missing // rate.price_us)
-
-    def take(self, rate: Rate, number: int, now: Micros) -> Bucket:
-        """The bucket after taking tokens."""
-        return Bucket(max(self.full_at, now) + number * rate.price_us)
-
-    def bounded(self, rate: Rate, now: Micros) -> Bucket:
-        """The bucket under a new rate; at most empty, so that a raised rate applies from now."""
-        return Bucket(min(self.full_at, now + rate.burst * rate.price_us))
-
-    def next_at(self, rate: Rate, now: Micros) -> Micros:
-        """When the next token is available; never early."""
-        if self.tokens(rate, now) > 0:
-            return now
-        return self.full_at - (rate.burst - 1) * rate.price_us
+    kinds = ", ".join(ScopeKind)
+    return InvalidInput(field="scope", why=f"there is no scope {name!r}; the kinds are {kinds}")
 
 
 def rounds(room: int, weights: list[int]) -> int:
@@ -239,8 +220,8 @@ class ScopeSettings(
     paused: Pause | None = None
     slots_count: bool = False
     """Count held slots against `max_running`."""
-    weight: int = 1
-    """Tenants only: its share when tenants take turns."""
+    weight: int | None = None
+    """Tenants only: its share when tenants take turns. None: 1, or what its tier says."""
     max_queued: int | None = None
     """Tenants only: maximum jobs that have not ended."""
     max_bytes: int | None = None
@@ -251,8 +232,15 @@ class ScopeSettings(
     """Queues only: defaults for the groups of the queue."""
     ceiling: Ceiling | None = None
     """Set by the platform: the highest values of the other limits."""
+    tier: str | None = None
+    """Tenants only, set by the platform: the tier whose values count where these say nothing."""
 
-    def checked(self, kind: ScopeKind) -> ScopeSettings:
+    @property
+    def share(self) -> int:
+        """The weight, 1 if none is set."""
+        return self.weight or 1
+
+    def checked(self, scope: Scope) -> ScopeSettings:
         """Returns itself. Raises InvalidInput, which names the wrong field."""
         for field, most in _CAPS:
             value = getattr(self, field)
@@ -268,10 +256,17 @@ class ScopeSettings(
         if self.paused is not None:
             check_name("reason", self.paused.reason, REASON_MAX)
             check_name("author", self.paused.author, REASON_MAX)
-        for field, owner in _OWNERS.items():
-            if getattr(self, field) != getattr(NO_SETTINGS, field) and kind is not owner:
+        if self.tier is not None:
+            check_name("tier", self.tier, NAME_MAX)
+        for field in self.__struct_fields__:
+            if field in _EVERYWHERE or getattr(self, field) == getattr(NO_SETTINGS, field):
+                continue
+            if scope.of_platform:
+                raise InvalidInput(field=field, why="is not a setting of the platform's scopes")
+            owner = _OWNERS.get(field, scope.kind)
+            if scope.kind is not owner:
                 raise InvalidInput(
-                    field=field, why=f"is a setting of a {owner.value}, not a {kind.value}"
+                    field=field, why=f"is a setting of a {owner.value}, not a {scope.kind.value}"
                 )
         return self
 
@@ -282,12 +277,15 @@ _CAPS = (
     ("max_queued", QUEUED_CAP_MAX),
     ("max_bytes", QUEUED_CAP_MAX),
 )
+_EVERYWHERE = ("max_running", "rate", "paused")
+"""Settings of every kind of scope."""
 _OWNERS = {
     "weight": ScopeKind.TENANT,
     "max_queued": ScopeKind.TENANT,
     "max_bytes": ScopeKind.TENANT,
     "ordered": ScopeKind.GROUP,
     "groups": ScopeKind.QUEUE,
+    "tier": ScopeKind.TENANT,
 }
 NO_SETTINGS = ScopeSettings()
 NO_RULES = GroupRules()
@@ -313,7 +311,7 @@ def decode(name: str, value: bytes) -> ScopeSettings:
         unknown = _UNKNOWN.search(str(error))
         hint = did_you_mean(unknown[1], ScopeSettings.__struct_fields__) if unknown else ""
         raise InvalidInput(field=name, why=f"{error}{hint}") from None
-    return settings.checked(scope.kind)
+    return settings.checked(scope)
 
 
 class GroupSettings(msgspec.Struct, frozen=True):

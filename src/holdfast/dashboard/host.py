@@ -8,8 +8,13 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 import msgspec
 from starlette.requests import Request
 
+from holdfast.core.bounds import TENANT_MAX
+from holdfast.core.check import check_name
 from holdfast.core.codec import Codecs
 from holdfast.core.errors import HoldfastError
+from holdfast.core.scope import PLATFORM as PLATFORM_SCOPE
+from holdfast.core.scope import Scope, ScopeKind
+from holdfast.explain import Reader
 from holdfast.store import Store
 from holdfast.store_clock import StoreClock
 
@@ -53,6 +58,25 @@ class Viewer(msgspec.Struct, frozen=True, kw_only=True):
     def cancels(self) -> bool:
         return self.operates or PRODUCE in self.rights
 
+    def may_over_all(self, scope: Scope) -> bool:
+        """Whether it may see this scope of the platform."""
+        mine = self.queues is None or (scope.kind is ScopeKind.QUEUE and self.may_queue(scope.part))
+        return self.platform and mine
+
+    @property
+    def whole_platform(self) -> bool:
+        """Whether it may see what limits all tenants in all queues."""
+        return self.may_over_all(PLATFORM_SCOPE)
+
+    @property
+    def reader(self) -> Reader:
+        """What it may see of an explanation."""
+        return Reader(
+            own=self.tenant is not None,
+            platform=self.platform,
+            all_queues=self.queues is None,
+        )
+
     def may_queue(self, queue: str) -> bool:
         return self.queues is None or queue in self.queues
 
@@ -61,7 +85,10 @@ class Viewer(msgspec.Struct, frozen=True, kw_only=True):
             raise NotAllowed(why=f"this token has no right to {deed}")
 
     def check_tenant(self, tenant: str) -> str:
-        """The tenant. Raises NotAllowed if the viewer may not see it."""
+        """The tenant. Raises NotAllowed if the viewer may not see it, and InvalidInput if it is no
+        name: an empty one would be the platform's.
+        """
+        check_name("tenant", tenant, TENANT_MAX)
         if self.tenant is not None and tenant != self.tenant:
             raise NotAllowed(why="this token is for another tenant")
         return tenant

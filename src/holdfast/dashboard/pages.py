@@ -1,4 +1,6 @@
-"""The pages: overview, queues, jobs, one job, dead letters, workers; the login; the live stream."""
+"""The pages: overview, queues, jobs, one job, dead letters, workers, platform; the login; the live
+stream.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from starlette.routing import BaseRoute, Route
 from holdfast import operate
 from holdfast.core.errors import HoldfastError, InvalidInput
 from holdfast.core.job import State
-from holdfast.dashboard import acts, feed, filters, html, session, views
+from holdfast.dashboard import acts, feed, filters, html, platform_views, session, views
 from holdfast.dashboard.host import Host, Viewer
 from holdfast.dashboard.site import Ask, Site, moved, page
 from holdfast.dashboard.words import BASE, link
@@ -73,6 +75,13 @@ async def workers(ask: Ask) -> Response:
     found = await feed.workers(ask.host.store, viewer.tenant, viewer.queues)
     leader = None if viewer.tenant else await operate.upkeep_leader(ask.host.store)
     return ask.page("workers.html", workers=found, leader=leader)
+
+
+async def platform(ask: Ask) -> Response:
+    """Limits over all tenants and who gates whom; for the platform only."""
+    ask.viewer.check(ask.viewer.whole_platform, "platform")
+    view = await platform_views.platform(ask.host.store)
+    return ask.page("platform.html", view=view)
 
 
 async def live(ask: Ask) -> Response:
@@ -175,6 +184,7 @@ GETS = {
     f"{BASE}/jobs/{{tenant}}/{{id}}": job,
     f"{BASE}/dead": dead,
     f"{BASE}/workers": workers,
+    f"{BASE}/platform": platform,
     f"{BASE}/live": live,
 }
 POSTS = {

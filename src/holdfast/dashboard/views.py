@@ -16,11 +16,18 @@ from holdfast.core.clock import Micros
 from holdfast.core.codec import OBJECT, Codecs
 from holdfast.core.errors import InvalidInput, JobNotFound
 from holdfast.core.job import TERMINAL, Event, EventKind, JobRecord, State
-from holdfast.core.scope import NO_SETTINGS, Pause, Scope, ScopeKind, ScopeSettings
+from holdfast.core.scope import (
+    NO_SETTINGS,
+    Pause,
+    Scope,
+    ScopeKind,
+    ScopeSettings,
+    platform_scopes,
+)
 from holdfast.dashboard import words
 from holdfast.dashboard.feed import Snapshot
 from holdfast.dashboard.host import Viewer
-from holdfast.explain import Explained, unnamed
+from holdfast.explain import Explained
 from holdfast.scopes import ScopeState
 from holdfast.store import Find, Ref, Selection, Store, Tally
 
@@ -50,6 +57,8 @@ class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
     pause: Pause | None
     tenant_pause: Pause | None
     """Set if the whole tenant is paused."""
+    platform_pause: Pause | None = None
+    """Set if the queue of all tenants, or the whole store, is paused, and the viewer may know."""
 
     @property
     def href(self) -> str:
@@ -63,15 +72,28 @@ class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
         return sum(self.tally.counts.get(State(state), 0) for state in states)
 
 
-async def settings(store: Store, tenant: str | None) -> Settings:
-    """The settings of every scope, if the store supports them."""
-    return await operate.scopes(store, tenant) if store.capabilities.scopes else {}
+async def settings(store: Store, viewer: Viewer, tenant: str | None) -> Settings:
+    """The settings of every scope of a tenant or of all tenants, if the store supports them; those
+    of the platform only if the viewer acts for it.
+    """
+    if not store.capabilities.scopes:
+        return {}
+    found = await operate.scopes(store, tenant)
+    if viewer.platform and tenant is not None:
+        found |= await operate.scopes(store, "")
+    return {
+        scope: one
+        for scope, one in found.items()
+        if not scope.of_platform or viewer.may_over_all(scope)
+    }
 
 
 def queue_row(tally: Tally, known: Settings) -> QueueRow:
     own = _of(known, Scope(tally.tenant, ScopeKind.QUEUE, tally.queue))
     whole = _of(known, Scope(tally.tenant))
+    over_all = [_of(known, scope) for scope in platform_scopes(tally.queue, "")[:2]]
     limits = words.limits(own) + [f"tenant: {each}" for each in words.limits(whole)]
+    limits += [f"all tenants: {each}" for one in over_all for each in words.limits(one)]
     return QueueRow(
         tenant=tally.tenant,
         name=tally.queue,
@@ -79,6 +101,7 @@ def queue_row(tally: Tally, known: Settings) -> QueueRow:
         limits=limits,
         pause=own.paused,
         tenant_pause=whole.paused,
+        platform_pause=next((one.paused for one in over_all if one.paused), None),
     )
 
 
@@ -90,10 +113,10 @@ def _of(known: Settings, scope: Scope) -> ScopeSettings:
 async def queues(store: Store, viewer: Viewer, tenant: str = "") -> list[QueueRow]:
     """Every queue with jobs, slots or settings, the most loaded first."""
     whose = viewer.check_tenant(tenant) if tenant else viewer.tenant
-    known = await settings(store, whose)
+    known = await settings(store, viewer, whose)
     tallies = {(one.tenant, one.queue): one for one in await operate.queues(store, whose)}
     for scope in known:
-        if scope.kind is ScopeKind.QUEUE:
+        if scope.kind is ScopeKind.QUEUE and not scope.of_platform:
             empty = Tally(scope.tenant, scope.part, {})
             tallies.setdefault((scope.tenant, scope.part), empty)
     rows = [queue_row(one, known) for one in tallies.values() if viewer.may_queue(one.queue)]
@@ -106,7 +129,7 @@ async def queue(store: Store, viewer: Viewer, tenant: str, name: str) -> QueueRo
     viewer.check_queue(name)
     handle = operate.scope(store, tenant, queue=name)
     tally = await handle.counts()
-    known = await settings(store, tenant)
+    known = await settings(store, viewer, tenant)
     if not tally.counts and not tally.slots and handle.scope not in known:
         why = f"there is no queue {name!r} of tenant {tenant!r}: it has no jobs and no settings"
         raise InvalidInput(field="queue", why=why)
@@ -228,10 +251,7 @@ async def job(store: Store, codecs: Codecs, viewer: Viewer, ref: Ref) -> JobView
     entries = timeline(found.events)
     explained = None
     if found.job.state not in TERMINAL and store.capabilities.scopes:
-        own = viewer.tenant is not None
-        explained = await operate.explain(store, record.id, record.tenant, own=own)
-        if viewer.queues is not None:
-            explained = msgspec.structs.replace(explained, gates=unnamed(explained.gates))
+        explained = await operate.explain(store, record.id, record.tenant, reader=viewer.reader)
     payload, result = await _bodies(found.job, codecs)
     return JobView(
         job=found.job,

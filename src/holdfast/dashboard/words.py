@@ -124,8 +124,10 @@ def limits(settings: ScopeSettings) -> list[str]:
         words = [f"{number(top.max_running)} running"] if top.max_running else []
         words += [rate_text(top.rate)] if top.rate else []
         found.append(f"ceiling {' and '.join(words)}")
-    if settings.weight != 1:
+    if settings.weight is not None:
         found.append(f"weight {settings.weight}")
+    if settings.tier is not None:
+        found.append(f"tier {settings.tier}")
     return found
 
 

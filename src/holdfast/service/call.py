@@ -14,7 +14,8 @@ from holdfast.core.bounds import GROUP_MAX, ID_MAX, QUEUE_MAX, TENANT_MAX
 from holdfast.core.check import check_name
 from holdfast.core.errors import InvalidInput, did_you_mean
 from holdfast.core.job import By
-from holdfast.core.scope import Scope, ScopeKind
+from holdfast.core.scope import TENANT_KINDS, Scope, ScopeKind
+from holdfast.explain import Reader
 from holdfast.operate import author
 from holdfast.service.problems import BodyTooLarge, NotFound, NotJson
 from holdfast.service.rights import Caller, Forbidden
@@ -80,10 +81,22 @@ class Call:
             raise NotFound(what=f"scope {self.part('kind')!r}") from None
         if kind is ScopeKind.TENANT:
             raise NotFound(what="a part of a tenant's scope")
+        if kind not in TENANT_KINDS:
+            raise NotFound(what=f"{kind.value} of a tenant; see /v1/platform")
         name = check_name("name", self.part("name"), max(QUEUE_MAX, GROUP_MAX))
         if kind is ScopeKind.QUEUE:
             self.caller.check_queue(name)
         return Scope(self.tenant, kind, name).checked()
+
+    @property
+    def reader(self) -> Reader:
+        """What the caller may see of an explanation."""
+        caller = self.caller
+        return Reader(
+            own=caller.tenant is not None,
+            platform=caller.platform,
+            all_queues=caller.queues is None,
+        )
 
     @property
     def by(self) -> By:

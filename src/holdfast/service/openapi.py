@@ -131,7 +131,8 @@ def _headers(route: Route) -> list[dict[str, Any]]:
     found = []
     if route.tenant and route.right is not None:
         found.append("Holdfast-Tenant")
-    if route.method != "GET" and (route.right is Right.OPERATE or route.name == "cancel"):
+    signed = route.right in (Right.OPERATE, Right.PLATFORM) or route.name == "cancel"
+    if route.method != "GET" and signed:
         found.append("Holdfast-Reason")
     if route.name.startswith("enqueue"):
         found.append("Idempotency-Key")

@@ -14,6 +14,7 @@ from holdfast.core.clock import Micros, moment
 from holdfast.core.codec import BYTES, JSON, OBJECT, Codecs, json_fault
 from holdfast.core.errors import InvalidInput
 from holdfast.core.job import Event, JobRecord, Lease, effect_key
+from holdfast.core.scope import Scope, ScopeKind
 from holdfast.service.wire import EventOut, JobOut, LeaseOut, ResultOut
 
 _codecs = Codecs()
@@ -101,6 +102,13 @@ def event_out(event: Event) -> EventOut:
         note=event.note,
         by=event.by,
     )
+
+
+def scope_text(scope: Scope) -> str:
+    """A scope in one word: `tenant/`, `queue/mail`; over all tenants `platform/queue/mail`."""
+    if scope.of_platform and scope.kind is not ScopeKind.PLATFORM:
+        return f"{ScopeKind.PLATFORM}/{scope.kind}/{scope.part}"
+    return f"{scope.kind}/{scope.part}"
 
 
 def _shown(codec: str, body: Any) -> tuple[Raw | None, str | None]:

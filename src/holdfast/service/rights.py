@@ -87,28 +87,45 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
         """Whether it may act on a scope: change it, hold its slots, count it.
 
         A token for some queues may act only on the scopes of these queues, because a tenant and a
-        group include other queues.
+        group include other queues. The scopes of the platform need the right platform.
         """
+        if scope.of_platform and not self.may_over_all(scope):
+            return False
         if self.tenant is not None and scope.tenant != self.tenant:
             return False
         return self.queues is None or (scope.kind is ScopeKind.QUEUE and self.may_queue(scope.part))
 
+    def may_over_all(self, scope: Scope) -> bool:
+        """Whether its right and its types include this scope of the platform."""
+        return self.platform and (scope.kind is not ScopeKind.TYPE or self.may_type(scope.part))
+
     def may_look(self, scope: Scope) -> bool:
         """Whether it may read the limits and the pause of a scope. It may read those of its tenant
-        and of groups, because they limit its own jobs.
+        and of groups, because they limit its own jobs, but not those of the platform.
         """
-        return self.may_scope(scope) or (
-            self.tenant in (None, scope.tenant) and scope.kind is not ScopeKind.QUEUE
-        )
+        if self.may_scope(scope):
+            return True
+        if scope.of_platform or scope.kind is ScopeKind.QUEUE:
+            return False
+        return self.tenant in (None, scope.tenant)
 
     def check_scope(self, scope: Scope) -> None:
         """Raises Forbidden unless it may act on the scope. All routes use this rule."""
         if self.tenant is not None and scope.tenant != self.tenant:
             raise Forbidden(why="this token is for another tenant")
+        if scope.of_platform:
+            self.check_platform()
+            if scope.kind is ScopeKind.TYPE:
+                self.check_type(scope.part)
         if scope.kind is ScopeKind.QUEUE:
             self.check_queue(scope.part)
         elif not self.may_scope(scope):
             raise Forbidden(why="this token is for some queues and may act only on those")
+
+    def check_platform(self) -> None:
+        """Raises Forbidden unless it acts for the platform."""
+        if not self.platform:
+            raise Forbidden(why="only a token for every tenant with the right platform may do this")
 
     def check_type(self, type: str) -> None:
         if not self.may_type(type):

@@ -7,23 +7,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from holdfast.service import scope_wire, wire
+from holdfast.service import scope_wire, tier_wire, wire
 from holdfast.service.api import (
     dead,
     events,
     holds,
     jobs,
+    platform,
     scopes,
     settings,
     storage,
     system,
+    tiers,
     work,
 )
 from holdfast.service.endpoint import Handler, Route
 from holdfast.service.rights import Right
 
 PRODUCE, WORK, READ = Right.PRODUCE, Right.WORK, Right.READ
-OPERATE, ADMIN = Right.OPERATE, Right.ADMIN
+OPERATE, PLATFORM, ADMIN = Right.OPERATE, Right.PLATFORM, Right.ADMIN
 
 
 def _route(
@@ -121,6 +123,10 @@ def _scopes() -> Iterator[Route]:
             f"{name}_counts", f"GET {path}/counts", READ, scopes.counts, answer=scope_wire.TallyOut
         )
         yield line(
+            f"{name}_effective", f"GET {path}/effective", READ, scopes.effective,
+            answer=tier_wire.EffectivesOut,
+        )  # fmt: skip
+        yield line(
             f"pause_{name}", f"POST {path}/pause", OPERATE, scopes.pause,
             body=scope_wire.PauseIn, answer=scope_wire.ScopeOut,
         )  # fmt: skip
@@ -151,6 +157,48 @@ def _scopes() -> Iterator[Route]:
         "cancel_group", "POST /v1/scopes/{kind}/{name}/cancel", OPERATE, scopes.cancel_group,
         query=scopes.Step, answer=wire.DoneOut,
     )  # fmt: skip
+
+
+def _platform() -> Iterator[Route]:
+    """About all tenants, so for no token of one."""
+
+    def line(name: str, where: str, handler: Handler, **more: Any) -> Route:
+        return _route("platform", name, where, PLATFORM, handler, tenant=False, **more)
+
+    yield line(
+        "platform_scopes", "GET /v1/platform/scopes", platform.every,
+        query=scopes.Listing, answer=scope_wire.ScopesOut,
+    )  # fmt: skip
+    yield line("tiers", "GET /v1/platform/tiers", tiers.every, answer=tier_wire.TiersOut)
+    for name, path in (
+        ("defaults", "/v1/platform/defaults"),
+        ("tier", "/v1/platform/tiers/{tier}"),
+    ):
+        yield line(name, f"GET {path}", tiers.get, answer=tier_wire.TierOut)
+        yield line(
+            f"change_{name}", f"PATCH {path}", tiers.change,
+            body=tier_wire.TierIn, answer=tier_wire.TierOut,
+        )  # fmt: skip
+    yield line("delete_tier", "DELETE /v1/platform/tiers/{tier}", tiers.delete, answer=wire.DoneOut)
+    for name, path in (
+        ("platform", "/v1/platform"),
+        ("platform_queue", "/v1/platform/queues/{queue}"),
+        ("platform_type", "/v1/platform/types/{type}"),
+    ):
+        told = scope_wire.PlatformOut
+        yield line(f"{name}_scope", f"GET {path}", platform.get, answer=told)
+        yield line(
+            f"change_{name}_scope", f"PATCH {path}", platform.change,
+            body=scope_wire.PlatformIn, answer=told,
+        )  # fmt: skip
+        yield line(
+            f"{name}_counts", f"GET {path}/counts", platform.counts, answer=scope_wire.TallyOut
+        )
+        yield line(
+            f"pause_{name}", f"POST {path}/pause", platform.pause,
+            body=scope_wire.PauseIn, answer=told,
+        )  # fmt: skip
+        yield line(f"resume_{name}", f"POST {path}/resume", platform.resume, answer=told)
 
 
 def _dead() -> Iterator[Route]:
@@ -226,6 +274,7 @@ ROUTES: tuple[Route, ...] = (
     *_jobs(),
     *_work(),
     *_scopes(),
+    *_platform(),
     *_dead(),
     *_events(),
     *_system(),

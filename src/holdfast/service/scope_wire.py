@@ -42,6 +42,13 @@ class ScopesOut(Out):
     """Pass it as `after` to get the next page; missing on the last page."""
 
 
+class PlatformOut(ScopeOut):
+    """Limit, rate and pause over all tenants, and the jobs that run under them."""
+
+    counts: Mapping[State, int]
+    """The running jobs of all tenants; empty if nothing is set."""
+
+
 class GroupRulesIn(Strict):
     max_running: Annotated[int, Meta(ge=1)] | UnsetType | None = UNSET
     rate: str | UnsetType | None = UNSET
@@ -66,12 +73,23 @@ class ScopeIn(Strict):
     rate: str | UnsetType | None = UNSET
     burst: Annotated[int, Meta(ge=1)] | UnsetType = UNSET
     slots_count: bool | UnsetType = UNSET
-    weight: Annotated[int, Meta(ge=1)] | UnsetType = UNSET
+    weight: Annotated[int, Meta(ge=1)] | UnsetType | None = UNSET
     max_queued: Annotated[int, Meta(ge=1)] | UnsetType | None = UNSET
     max_bytes: Annotated[int, Meta(ge=1)] | UnsetType | None = UNSET
     ordered: bool | UnsetType | None = UNSET
     groups: GroupRulesIn | UnsetType | None = UNSET
     ceiling: CeilingIn | UnsetType | None = UNSET
+    tier: str | UnsetType | None = UNSET
+
+
+class PlatformIn(Strict):
+    """The changes. null removes a limit; fields that are not named stay unchanged."""
+
+    expect: Annotated[int, Meta(ge=0)] | UnsetType = UNSET
+    """Fails unless this is the current version."""
+    max_running: Annotated[int, Meta(ge=1)] | UnsetType | None = UNSET
+    rate: str | UnsetType | None = UNSET
+    burst: Annotated[int, Meta(ge=1)] | UnsetType = UNSET
 
 
 class PauseIn(Strict):

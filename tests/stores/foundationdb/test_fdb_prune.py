@@ -7,7 +7,8 @@ from tests.foundationdb_engine import Engine
 
 from holdfast.core.clock import SECOND
 from holdfast.core.job import Completed
-from holdfast.core.scope import GroupRules, Rate
+from holdfast.core.rate import Rate
+from holdfast.core.scope import GroupRules
 from holdfast.stores.foundationdb import maintenance_sweep
 from holdfast.stores.foundationdb.layout import Keys, Space, after
 from holdfast.testing.contract.bench import Bench

@@ -6,13 +6,14 @@ import asyncio
 import random
 from collections import Counter
 from contextlib import suppress
+from typing import Any
 
 import pytest
 from tests.foundationdb_engine import Engine, Faults
 
 from holdfast.core.job import Completed, Event, EventKind, Failed, Outcome, Released, State
 from holdfast.core.lifecycle import decide
-from holdfast.core.scope import ScopeKind, ScopeSettings, encode
+from holdfast.core.scope import PLATFORM, TENANT_KINDS, Scope, ScopeSettings, encode
 from holdfast.operate import audit
 from holdfast.store import Claim, Put
 from holdfast.stores.foundationdb.options import Options
@@ -20,13 +21,16 @@ from holdfast.stores.foundationdb.store import FoundationStore
 from holdfast.testing.contract.builders import (
     ACME,
     AUDIO,
+    GLOBEX,
     LEASE,
     MAIL,
     group_of,
     job,
+    over_all,
     queue_of,
     rules,
     tenant_of,
+    type_of,
 )
 
 STORES = 3
@@ -46,10 +50,19 @@ SETTINGS = {
     group_of(LIMITED): ScopeSettings(max_running=2),
     group_of(ORDERED): ScopeSettings(ordered=True),
 }
+OVER_ALL = {
+    PLATFORM: ScopeSettings(max_running=6),
+    over_all(MAIL): ScopeSettings(max_running=3),
+    type_of("send"): ScopeSettings(max_running=2),
+}
 ENDS: list[Outcome] = [*[Completed()] * 4, Released(), Failed("boom", after_us=0)]
 SEEDS = [
     *range(100),
     *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(100, 3_000)),
+]
+PLATFORM_SEEDS = [
+    *range(40),
+    *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(40, 1_000)),
 ]
 PATIENT = rules(max_attempts=1_000)
 
@@ -75,8 +88,10 @@ def _group_of(tenant: str, id: str) -> str | None:
 async def _produce(store: FoundationStore, number: int) -> None:
     for call in range(CALLS):
         names = [(MAIL, LIMITED), (AUDIO, LIMITED), (MAIL, ""), (AUDIO, "")]
+        tenant, type = (ACME, GLOBEX)[number % 2], ("send", "read")[call % 2]
+        options: dict[str, Any] = {"tenant": tenant, "type": type, "rules": PATIENT}
         jobs = [
-            job(f"{queue}.{group}.{number}-{call}", queue=queue, group=group or None, rules=PATIENT)
+            job(f"{queue}.{group}.{number}-{call}", queue=queue, group=group or None, **options)
             for queue, group in names
         ]
         assert all(one.created for one in await store.enqueue(jobs))
@@ -141,9 +156,8 @@ def _check_order(events: list[Event]) -> None:
     assert finished == LINE
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-async def test_limits_and_order_hold_through_faults_and_recoveries(seed: int) -> None:
-    """Nothing is lost, none accepted twice; no limit is exceeded, no place leaks, order is kept."""
+async def _weather(seed: int, settings: dict[Scope, ScopeSettings]) -> None:
+    """Runs all jobs through a storm under these settings, and checks what the events tell."""
     engine = Engine(faults=_storm(seed))
     stores = [
         FoundationStore(Options(prefix="c", retry_s=600), None, engine.database())
@@ -151,7 +165,7 @@ async def test_limits_and_order_hold_through_faults_and_recoveries(seed: int) ->
     ]
     for store in stores:
         await store.open()
-    await stores[0].settings([Put(scope.name, encode(rule), 0) for scope, rule in SETTINGS.items()])
+    await stores[0].settings([Put(scope.name, encode(rule), 0) for scope, rule in settings.items()])
     crew = _Crew(engine, seed)
 
     await asyncio.gather(
@@ -167,8 +181,22 @@ async def test_limits_and_order_hold_through_faults_and_recoveries(seed: int) ->
     assert (found.breaches, found.unended) == ([], set())
     page = await stores[0].events(ACME, 0, 1000)
     _check_order([event for event in page.events if f".{ORDERED}." in event.job_id])
-    for kind in ScopeKind:
-        for tally in await stores[0].count(ACME, by=kind, recount=True):
-            assert (tally.correction, tally.counts.get(State.PROCESSING, 0)) == (0, 0)
+    over_all_kinds = [("", scope.kind) for scope in OVER_ALL]
+    for tenant, kind in [*((None, kind) for kind in TENANT_KINDS), *over_all_kinds]:
+        for recount in (False, True):
+            for tally in await stores[0].count(tenant, by=kind, recount=recount):
+                assert (tally.correction, tally.counts.get(State.PROCESSING, 0)) == (0, 0)
     for store in stores:
         await store.close()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_limits_and_order_hold_through_faults_and_recoveries(seed: int) -> None:
+    """Nothing is lost, none accepted twice; no limit is exceeded, no place leaks, order is kept."""
+    await _weather(seed, SETTINGS)
+
+
+@pytest.mark.parametrize("seed", PLATFORM_SEEDS)
+async def test_limits_of_the_platform_hold_through_faults_and_recoveries(seed: int) -> None:
+    """P13: those over all tenants, with those of a tenant; what waits aside is found again."""
+    await _weather(seed, SETTINGS | OVER_ALL)

@@ -8,7 +8,7 @@ from uuid import uuid4
 from holdfast.core.clock import SECOND
 from holdfast.core.job import Completed, Lease, NewJob
 from holdfast.core.lifecycle import Transition, decide
-from holdfast.core.scope import ScopeKind
+from holdfast.core.scope import TENANT_KINDS
 from holdfast.store import Acked, Claim, Extension
 from holdfast.stores.postgres import statements as sql
 from holdfast.stores.postgres.step import Step
@@ -74,7 +74,7 @@ def step(store: PostgresStore, connection: Any, again: bool = False) -> Step:
 async def counts(store: PostgresStore) -> list[Any]:
     """All of them, and the bytes of the tenant."""
     size = await store._call(lambda step: step.row(sql.TALLY, "tenant", ACME, ""))
-    return [size, *[await store.count(None, by=kind) for kind in ScopeKind]]
+    return [size, *[await store.count(None, by=kind) for kind in TENANT_KINDS]]
 
 
 async def exact(store: PostgresStore) -> None:

@@ -8,7 +8,7 @@ from uuid import uuid4
 from holdfast.core.errors import IdConflict, QueueFull
 from holdfast.core.job import Completed, NewJob
 from holdfast.core.lifecycle import decide
-from holdfast.core.scope import Scope, ScopeKind
+from holdfast.core.scope import TENANT_KINDS, Scope
 from holdfast.scopes import ScopeHandle
 from holdfast.store import Claim, Enqueued, Find, Selection
 from holdfast.testing.contract.builders import ACME, AUDIO, HOUR, LEASE, job, rules
@@ -30,9 +30,9 @@ async def complete(store: PostgresStore, number: int) -> None:
 
 async def exact(store: PostgresStore) -> None:
     """The counts are those that counting the jobs gives."""
-    kept = [await store.count(None, by=kind) for kind in ScopeKind]
+    kept = [await store.count(None, by=kind) for kind in TENANT_KINDS]
     await store.count(None, recount=True)
-    assert [await store.count(None, by=kind) for kind in ScopeKind] == kept
+    assert [await store.count(None, by=kind) for kind in TENANT_KINDS] == kept
 
 
 async def test_jobs_stand_in_the_order_of_the_call(store: PostgresStore) -> None:

@@ -8,15 +8,18 @@ from uuid import uuid4
 import pytest
 
 from holdfast.core.clock import SECOND
-from holdfast.store import Claim
+from holdfast.core.scope import Pause, Scope, ScopeSettings, encode
+from holdfast.store import Claim, Put
 from holdfast.stores.postgres.store import PostgresStore
-from holdfast.testing.contract.builders import LEASE, job
+from holdfast.testing import ManualClock
+from holdfast.testing.contract.builders import LEASE, job, over_all, type_of
 
 if TYPE_CHECKING:
     from tests.stores.postgres.conftest import Connect
 
 MANY = 20_000
 FEW = 100
+ASIDE = 2000
 
 # What enqueues would leave behind: `$1` tenants with `$2` queues each, a job in every one.
 FILL = (
@@ -31,24 +34,27 @@ COUNT = (
 )
 
 
-async def rows_read(connect: Connect, claim: Claim) -> float:
-    """Rows of the counts that a claim reads, as the server counts them; and takes jobs."""
+async def rows_read(connect: Connect, claim: Claim, tables: str = "counts", now: int = 0) -> float:
+    """Rows of these tables that a claim reads, as the server counts them; and takes jobs."""
     connection = await connect()
     schema = await connection.fetchval("SELECT current_schema()")
     async with connection.transaction():
         await connection.fetch(
-            "SELECT * FROM claim($1, $2, $3, $4, NULL, $5, '{}', 0, false, false, NULL, 200, 2, 8,"
+            "SELECT * FROM claim($1, $2, $3, $4, NULL, $5, '{}', $6, false, false, NULL, 200, 2, 8,"
             " 60000000)",
             claim.worker,
             claim.nonce,
             claim.limit,
             claim.lease_us,
             claim.queues,
+            now,
         )
         found = await connection.fetchval(
-            "SELECT (idx_tup_fetch + seq_tup_read)::float8"
-            " FROM pg_stat_xact_user_tables WHERE schemaname = $1 AND relname = 'counts'",
+            "SELECT sum(coalesce(idx_tup_fetch, 0) + seq_tup_read)::float8"
+            " FROM pg_stat_xact_user_tables"
+            " WHERE schemaname = $1 AND relname = ANY (string_to_array($2, ' '))",
             schema,
+            tables,
         )
         return float(found)
 
@@ -76,6 +82,42 @@ async def test_a_claim_reads_no_more_where_more_wait(
     few, many = read
     assert few > 0
     assert many <= few + 50
+
+
+@pytest.mark.parametrize("shape", ["tenants", "jobs"])
+@pytest.mark.parametrize("scope", [over_all("q1"), type_of("send")], ids=["queue", "type"])
+async def test_a_claim_reads_no_more_where_more_is_set_aside(
+    store: PostgresStore, connect: Connect, scope: Scope, shape: str
+) -> None:
+    """P9, P19: what a limit of the platform holds costs later claims nothing, and hides nothing."""
+    paused = encode(ScopeSettings(paused=Pause("why", "ann")))
+    await store.settings([Put(scope.name, paused, 0)])
+    read = []
+    for number in (FEW, ASIDE):
+        connection = await connect()
+        await connection.execute("DELETE FROM jobs; DELETE FROM counts; DELETE FROM deltas")
+        await connection.execute("DELETE FROM aside")
+        await connection.execute(FILL, *((number, 1) if shape == "tenants" else (1, number)))
+        await connection.execute("UPDATE jobs SET queue = 'q1'")
+        await connection.execute(COUNT)
+        await connection.execute("SELECT fold_deltas(1000000)")
+        for _ in range(number // 1000 + 1):
+            assert await store.claim(a_claim(1)) == []
+        await connection.execute("SELECT fold_deltas(1000000)")
+        assert await connection.fetchval("SELECT count(*) FROM counts WHERE lines > 0") == 0
+        await store.enqueue([job(f"other{number}", tenant="t1", queue="q2", type="read")])
+        now = ManualClock().now()
+        read.append(await rows_read(connect, a_claim(10), "counts jobs aside deltas scopes", now))
+        left = await connection.fetchval("SELECT count(*) FROM jobs WHERE state = 'enqueued'")
+        assert left == number
+
+    few, many = read
+    assert few > 0
+    assert many <= few + 50
+
+
+def a_claim(limit: int) -> Claim:
+    return Claim(worker="w", nonce=uuid4().hex, limit=limit, lease_us=LEASE)
 
 
 async def test_filled_lines_are_lines(store: PostgresStore, connect: Connect) -> None:

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from holdfast.core.job import Completed, EventKind, State
 from holdfast.core.lifecycle import decide
-from holdfast.core.scope import ScopeKind, ScopeSettings, encode
+from holdfast.core.scope import TENANT_KINDS, ScopeKind, ScopeSettings, encode
 from holdfast.store import Claim, Put, Ref
 from holdfast.stores.postgres.enqueue import enqueue_jobs
 from holdfast.stores.postgres.step import Step
@@ -156,7 +156,7 @@ async def test_counts_are_exact_whenever_they_are_added_up(
         await store.enqueue([job(f"{turn}-{n}", group=CRAWL) for n in range(5)])
         assert len(await claim(store, 2)) == 2
         await connection.execute("SELECT fold_deltas(7)")
-        for kind in ScopeKind:
+        for kind in TENANT_KINDS:
             [tally] = await store.count(ACME, by=kind)
             assert tally.counts == {
                 State.ENQUEUED: 3 * (turn + 1), State.PROCESSING: 2 * (turn + 1),

@@ -10,7 +10,7 @@ from tests.servers.redis_node import RedisNode
 
 from holdfast.core.clock import SECOND
 from holdfast.core.job import Completed
-from holdfast.core.scope import ScopeKind
+from holdfast.core.scope import TENANT_KINDS
 from holdfast.store import Claim
 from holdfast.stores.redis.options import parse
 from holdfast.stores.redis.store import RedisStore
@@ -54,7 +54,7 @@ async def live(bench: Bench, kind: dict[str, Any], claims: dict[str, Any]) -> li
     seen += [msgspec.structs.replace(each, seq=0) for each in jobs]
     events = (await store.events(ACME, 0, 100)).events
     seen += [msgspec.structs.replace(each, cursor=0) for each in events]
-    for by in ScopeKind:
+    for by in TENANT_KINDS:
         seen += await store.count(ACME, by=by)
         seen += await store.count(ACME, by=by, recount=True)
     return seen

@@ -9,7 +9,7 @@ from tests.servers.redis_node import RedisNode
 
 from holdfast.core.clock import SECOND
 from holdfast.core.job import Completed, Failed
-from holdfast.core.scope import Rate
+from holdfast.core.rate import Rate
 from holdfast.store import Act, Take
 from holdfast.stores.redis.options import parse
 from holdfast.stores.redis.scripts import VERBS, script

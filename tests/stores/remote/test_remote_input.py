@@ -132,7 +132,7 @@ BAD: list[tuple[str, Any, str]] = [
     ("find", finding(after=2**64 - 1), "after"),
     ("find", finding(tags=("t" * 99,)), "tags"),
     ("find", finding(created_from=2**64 - 1), "created_from"),
-    ("count", wire.Counting(tenant="", limit=1), "tenant"),
+    ("count", wire.Counting(tenant=" ", limit=1), "tenant"),
     ("count", wire.Counting(tenant=None, part="\x00"), "part"),
     ("count", wire.Counting(tenant=None, limit=-1), "limit"),
     ("events", wire.Reading(tenant=None, after=-2, limit=1), "after"),

@@ -14,7 +14,15 @@ from holdfast.core.clock import SECOND
 from holdfast.core.errors import HoldfastError, StoreError
 from holdfast.core.job import Completed, Failed, Lease, Outcome, Released
 from holdfast.core.lifecycle import decide
-from holdfast.core.scope import Scope, ScopeKind, ScopeSettings, encode, scope_of, slot_scope_of
+from holdfast.core.scope import (
+    TENANT_KINDS,
+    Scope,
+    ScopeKind,
+    ScopeSettings,
+    encode,
+    scope_of,
+    slot_scope_of,
+)
 from holdfast.service.rights import Caller, Right
 from holdfast.store import Act, Claim, Extension, Put, Ref, Take
 from holdfast.stores.remote.store import RemoteStore
@@ -44,7 +52,7 @@ class Chance:
         return None if self.pick.random() < 0.5 else self.tenant(own)
 
     def scope(self, own: str) -> Scope:
-        kind = self.pick.choice(list(ScopeKind))
+        kind = self.pick.choice(TENANT_KINDS)
         part = "" if kind is ScopeKind.TENANT else self.pick.choice(PARTS[:2])
         return Scope(self.tenant(own), kind, part)
 
@@ -94,7 +102,7 @@ class Chance:
         return store.find(finding(self.perhaps(own)))
 
     def count(self, store: RemoteStore, own: str) -> Awaitable[Any]:
-        return store.count(self.perhaps(own), by=self.pick.choice(list(ScopeKind)))
+        return store.count(self.perhaps(own), by=self.pick.choice(TENANT_KINDS))
 
     def explain(self, store: RemoteStore, own: str) -> Awaitable[Any]:
         return store.explain(Ref(self.tenant(own), self.pick.choice(IDS)))

@@ -8,10 +8,14 @@ import signal
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from tests.stores.sqlite.cost import Cost
 
+from holdfast.stores.sqlite.connection import open_writer
+from holdfast.stores.sqlite.options import Options
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.testing import ManualClock
 
@@ -64,3 +68,18 @@ async def start(path: Path) -> AsyncIterator[Start]:
         if child.returncode is None:
             os.kill(child.pid, signal.SIGKILL)
         await child.communicate()
+
+
+@pytest.fixture
+def cost(tmp_path: Path) -> Iterator[Callable[[], Cost]]:
+    opened: list[Cost] = []
+
+    def make() -> Cost:
+        path = tmp_path / f"{len(opened)}.db"
+        opened.append(Cost(open_writer(Options(path=str(path), synchronous="normal"))))
+        return opened[-1]
+
+    yield make
+    for each in opened:
+        with closing(each.connection):
+            pass

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import stat
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -71,6 +72,19 @@ async def test_a_file_that_others_may_open_is_told_and_not_changed(readable: Pat
 
     assert mode(path) == 0o644
     assert [each.level for each in found if each.what == "access"] == [Level.WARNING]
+
+
+async def test_a_store_closes_after_its_socket_was_removed(path: Path) -> None:
+    """P15: the thread that reads it ends all the same."""
+    store = SqliteStore.from_url(f"sqlite:///{path}")
+    await store.open()
+    assert store._processes.listen()
+    [bound] = path.with_name("jobs.db-wake").iterdir()
+    bound.unlink()
+
+    await store.close()
+
+    assert not any(each.name == "holdfast-wake" for each in threading.enumerate())
 
 
 @pytest.fixture

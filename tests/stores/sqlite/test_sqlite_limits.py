@@ -18,12 +18,14 @@ from holdfast.core.scope import Scope, ScopeKind, ScopeSettings, encode
 from holdfast.store import Claim, Put, Tally
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.testing import ManualClock
-from holdfast.testing.contract.builders import ACME, LEASE, MAIL, job
+from holdfast.testing.contract.builders import ACME, LEASE, MAIL, PLATFORM_SCOPES, job
 
 TENANT = Scope(ACME)
 QUEUE = Scope(ACME, ScopeKind.QUEUE, MAIL)
 GROUP = Scope(ACME, ScopeKind.GROUP, "crawl")
-each_scope = pytest.mark.parametrize("scope", [TENANT, QUEUE, GROUP], ids=lambda each: each.kind)
+each_scope = pytest.mark.parametrize(
+    "scope", [TENANT, QUEUE, GROUP, *PLATFORM_SCOPES], ids=lambda each: each.words
+)
 
 
 async def limit(store: SqliteStore, scope: Scope, most: int | None) -> None:
@@ -53,7 +55,7 @@ async def test_another_process_sees_a_changed_limit_at_once(path: Path, scope: S
     for most, running in ((3, 3), (5, 5), (2, 5), (6, 6)):
         await limit(one, scope, most)
         await two.claim(claim(9, f"b{most}"))
-        (tally,) = await one.count(ACME, by=scope.kind)
+        (tally,) = await one.count(scope.tenant, by=scope.kind)
         assert tally.counts[State.PROCESSING] == running
 
     await limit(one, scope, None)

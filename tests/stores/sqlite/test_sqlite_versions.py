@@ -121,13 +121,17 @@ async def test_a_file_of_an_earlier_version_is_refused_and_left_as_it_is(
     assert [lease.job.id for lease in await store.claim(claim())] == ["a"]
 
 
-async def test_a_file_of_version_3_is_upgraded(tmp_path: Path, store: SqliteStore) -> None:
+@pytest.mark.parametrize("version", [3, 4])
+async def test_a_file_of_a_later_version_is_upgraded(
+    tmp_path: Path, store: SqliteStore, version: int
+) -> None:
     """P1, P13: its jobs, leases and limits stay, and its tables are those of a new file."""
     path = tmp_path / "old.db"
+    script = Path(__file__).parent / f"version_{version}.sql"
     with closing(sqlite3.connect(path)) as connection:
-        connection.executescript((Path(__file__).parent / "version_3.sql").read_text("utf-8"))
+        connection.executescript(script.read_text("utf-8"))
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    set_version(path, 3)
+    set_version(path, version)
     old = SqliteStore.from_url(f"sqlite:///{path}", ManualClock())
     await old.open()
     try:

@@ -22,12 +22,19 @@ from holdfast.core.errors import InvalidInput, JobNotFound, PayloadTooLarge
 from holdfast.core.job import TERMINAL, Envelope, JobRecord, NewJob, Reason, State
 from holdfast.enqueue import plan_with
 from holdfast.explain import explain as explain_job
-from holdfast.explain import unnamed
 from holdfast.service.aside import aside, size_of
 from holdfast.service.call import Call
 from holdfast.service.endpoint import Status
 from holdfast.service.problems import problem
-from holdfast.service.render import event_out, given, job_out, result_out, unbase64, when
+from holdfast.service.render import (
+    event_out,
+    given,
+    job_out,
+    result_out,
+    scope_text,
+    unbase64,
+    when,
+)
 from holdfast.service.wire import (
     BlockerOut,
     CanceledOut,
@@ -269,8 +276,7 @@ async def explain(call: Call) -> ExplainedOut:
     """Why a job does not run now: every blocker, with a text."""
     ref = call.job()
     await seen(call, ref)
-    own = call.caller.tenant is not None
-    found = await explain_job(call.service.store, ref, own=own)
+    found = await explain_job(call.service.store, ref, call.reader)
     return ExplainedOut(
         id=found.id,
         state=found.state,
@@ -278,11 +284,11 @@ async def explain(call: Call) -> ExplainedOut:
             BlockerOut(
                 kind=one.kind,
                 words=one.words,
-                scope=None if one.scope is None else f"{one.scope.kind}/{one.scope.part}",
+                scope=None if one.scope is None else scope_text(one.scope),
                 until=when(one.until),
                 holders=one.holders,
             )
-            for one in (found.gates if call.caller.queues is None else unnamed(found.gates))
+            for one in found.gates
         ],
         ahead=found.ahead,
         tenants=found.tenants,

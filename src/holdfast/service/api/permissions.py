@@ -17,13 +17,29 @@ from holdfast.core.codec import JSON, OBJECT, json_fault
 from holdfast.core.errors import InvalidInput, PayloadTooLarge
 from holdfast.core.job import By, NewJob, again
 from holdfast.core.lifecycle import Transition, clip
-from holdfast.core.scope import PREFIX, SLOTS, Scope, ScopeKind, scope_of, slot_scope_of
+from holdfast.core.scope import (
+    PLATFORM,
+    PREFIX,
+    SLOTS,
+    TENANT_KINDS,
+    Scope,
+    ScopeKind,
+    scope_of,
+    slot_scope_of,
+)
+from holdfast.core.tiers import PREFIX as TIERS
+from holdfast.core.tiers import tier_of
+from holdfast.dispatch import OF_PLATFORM
 from holdfast.service.call import Call
 from holdfast.service.rights import Forbidden, Right
 from holdfast.store import Claim, Extension, Find, Put, Ref, Selection
+from holdfast.types import PREFIX as TYPES
 
 TRUSTED_CODECS = frozenset({"pickle"})
 """Codecs whose decoding runs code: accepted only from an admin of every tenant."""
+
+_OVER_ALL = (*(f"{PREFIX}{kind.value}/0:" for kind in ScopeKind), TIERS)
+"""Prefixes of the settings of the platform: its scopes, whose tenant is empty, and its tiers."""
 
 
 def need(call: Call, right: Right) -> None:
@@ -65,16 +81,35 @@ def _scoped(call: Call, scope: Scope) -> None:
     call.caller.check_scope(scope)
 
 
-def counted(call: Call, by: ScopeKind) -> None:
-    """Refuses counts of tenants and groups, which span queues, to a token for some queues."""
+def counted(call: Call, by: ScopeKind, tenant: str | None = None) -> None:
+    """Refuses counts of tenants and groups, which span queues, to a token for some queues, and
+    counts of the platform to all but the platform.
+    """
+    caller = call.caller
+    if tenant == "" or by in OF_PLATFORM:
+        caller.check_platform()
+    if by is ScopeKind.TYPE and caller.types is not None:
+        raise Forbidden(why="this token is for some types and may not count them all")
     if by is not ScopeKind.QUEUE and call.caller.queues is not None:
         raise Forbidden(why="this token is for some queues and may count only those")
+
+
+def sees_all(call: Call, under: str) -> bool:
+    """Whether the caller may see every setting under a prefix that it may list."""
+    caller = call.caller
+    if caller.queues is not None:
+        return False
+    if caller.platform and caller.types is None:
+        return True
+    return not any(one.startswith(under) or under.startswith(one) for one in _OVER_ALL)
 
 
 def seen_setting(call: Call, name: str) -> bool:
     """Whether the caller may see this setting in a list."""
     scope = scope_of(name)
-    return scope is None or call.caller.may_look(scope)
+    if scope is None:
+        return tier_of(name) is None or call.caller.may_scope(PLATFORM)
+    return call.caller.may_look(scope)
 
 
 def seen_hold(call: Call, name: str) -> bool:
@@ -90,6 +125,8 @@ def put(call: Call, one: Put) -> Put:
         _scoped(call, scope)
     elif call.tenant_name is not None:
         raise Forbidden(why="this token may change only settings of its own tenant")
+    elif tier_of(one.name) is not None:
+        call.caller.check_scope(PLATFORM)
     else:
         need(call, Right.ADMIN)
     return one
@@ -99,6 +136,10 @@ def settings_under(call: Call, under: str) -> str:
     """The prefix. Raises Forbidden if the caller may not list it."""
     if call.tenant_name is not None:
         _inside(under, PREFIX, call.tenant_name)
+    elif under.startswith(_OVER_ALL):
+        call.caller.check_platform()
+    elif under.startswith(TYPES) and call.caller.platform:
+        pass  # It limits types, and so it must know which there are.
     elif not under.startswith(PREFIX):
         need(call, Right.ADMIN)
     return under
@@ -129,7 +170,7 @@ def slots_under(under: str, tenant: str) -> str:
 def _inside(under: str, prefix: str, tenant: str) -> str:
     """Includes the length of the tenant's name, so that `acme` is not a prefix of `acme2`."""
     if not any(
-        under.startswith(f"{prefix}{kind.value}/{len(tenant)}:{tenant}/") for kind in ScopeKind
+        under.startswith(f"{prefix}{kind.value}/{len(tenant)}:{tenant}/") for kind in TENANT_KINDS
     ):
         raise Forbidden(why="this token may read only its own tenant")
     return under

@@ -18,6 +18,7 @@ from holdfast.service.api.permissions import counted
 from holdfast.service.call import Call
 from holdfast.service.problems import NotFound
 from holdfast.service.render import given, when
+from holdfast.service.rights import Forbidden
 from holdfast.service.scope_wire import (
     CeilingIn,
     GroupRulesIn,
@@ -31,6 +32,7 @@ from holdfast.service.scope_wire import (
     TalliesOut,
     TallyOut,
 )
+from holdfast.service.tier_wire import EffectiveOut, EffectivesOut
 from holdfast.service.wire import DoneOut, Out, Strict
 from holdfast.store import Find, Ref, Selection, Tally
 
@@ -44,7 +46,7 @@ CANCEL_STEP = 500
 async def queues(call: Call) -> TalliesOut:
     """The number of jobs of each queue in each state."""
     found = await call.view.counts()
-    return TalliesOut(scopes=[_tally(one) for one in found if call.caller.may_queue(one.queue)])
+    return TalliesOut(scopes=[tally_out(one) for one in found if call.caller.may_queue(one.queue)])
 
 
 class Paging(Strict):
@@ -62,15 +64,15 @@ async def groups(call: Call) -> TalliesOut:
         check_name("after", query.after, GROUP_MAX)
     found = await call.view.groups(after=query.after, limit=query.limit)
     more = found[-1].queue if len(found) == query.limit else None
-    return TalliesOut(scopes=[_tally(one) for one in found], cursor=more)
+    return TalliesOut(scopes=[tally_out(one) for one in found], cursor=more)
 
 
 async def counts(call: Call) -> TallyOut:
     """The number of jobs of a scope in each state."""
-    return _tally(await _own(call).counts())
+    return tally_out(await _own(call).counts())
 
 
-def _tally(tally: Tally) -> TallyOut:
+def tally_out(tally: Tally) -> TallyOut:
     return TallyOut(
         name=tally.queue,
         counts=tally.counts,
@@ -94,20 +96,38 @@ class Listing(Strict):
 
 async def every(call: Call) -> ScopesOut:
     """The scopes of the tenant with settings."""
+    return await listed(call, call.tenant)
+
+
+async def listed(call: Call, tenant: str) -> ScopesOut:
+    """A page of the scopes of a tenant, or of the platform if it is empty."""
     query: Listing = call.query
     found: list[ScopeState] = []
-    async for state in each_configured(call.service.store, call.tenant, query.start()):
+    async for state in each_configured(call.service.store, tenant, query.start()):
         if not call.caller.may_look(state.scope):
             continue
         if len(found) == query.limit:
-            return ScopesOut(scopes=[*map(_state, found)], cursor=found[-1].scope.name)
+            return ScopesOut(scopes=[*map(state_out, found)], cursor=found[-1].scope.name)
         found.append(state)
-    return ScopesOut(scopes=[*map(_state, found)])
+    return ScopesOut(scopes=[*map(state_out, found)])
 
 
 async def get(call: Call) -> ScopeOut:
     """Limits, rate, weight and pause of a scope, and their version."""
-    return _state(await _handle(call).get())
+    return state_out(await _handle(call).get())
+
+
+async def effective(call: Call) -> EffectivesOut:
+    """Each value that counts for a scope, and the layer that gave it."""
+    handle = _handle(call)
+    if not call.caller.may_look(handle.scope):
+        raise Forbidden(why="this token may not read the limits of this scope")
+    found = await handle.effective()
+    return EffectivesOut(
+        effective={
+            field: EffectiveOut(value=each.value, layer=each.layer) for field, each in found.items()
+        }
+    )
 
 
 async def change(call: Call) -> ScopeOut:
@@ -121,21 +141,21 @@ async def change(call: Call) -> ScopeOut:
     if not changes:
         raise InvalidInput(field="body", why="name at least one field to change")
     expect = None if body.expect is UNSET else body.expect
-    return _state(await handle.set(expect=expect, by=call.by, **changes))
+    return state_out(await handle.set(expect=expect, by=call.by, **changes))
 
 
 async def pause(call: Call) -> ScopeOut:
     """Stops claims from the scope until it is resumed. Running jobs continue."""
     body: PauseIn = call.body
-    return _state(await _own(call).pause(body.reason, call.caller.name))
+    return state_out(await _own(call).pause(body.reason, call.caller.name))
 
 
 async def resume(call: Call) -> ScopeOut:
     """Ends a pause. Does nothing if there is none."""
-    return _state(await _own(call).resume(call.by.author, call.by.reason))
+    return state_out(await _own(call).resume(call.by.author, call.by.reason))
 
 
-def _state(state: ScopeState) -> ScopeOut:
+def state_out(state: ScopeState) -> ScopeOut:
     scope = state.scope
     return ScopeOut(
         kind=scope.kind, name=scope.part, settings=state.settings, version=state.version

@@ -22,10 +22,12 @@ async def settings(call: Call, asked: wire.Under) -> list[Setting]:
 
 
 async def _listed(call: Call, asked: wire.Under) -> list[Setting]:
-    """A page of settings. Without those of scopes that a token for some queues may not see."""
+    """A page of settings. Without those of scopes that the caller may not see: of the platform, and
+    of queues that its token is not for.
+    """
     under, after = permissions.settings_under(call, asked.under), asked.after
     store = call.service.store
-    if call.caller.queues is None:
+    if permissions.sees_all(call, under):
         return await store.settings(under=under, after=after, limit=asked.limit)
     found: list[Setting] = []
     for _ in range(SCOPES_MAX // PAGE_MAX):

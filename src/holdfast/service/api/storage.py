@@ -12,7 +12,9 @@ its FORMAT; `permissions.py` says what a caller may name. The rules are:
   admin.
 - Workers hold `worker/<name>` while they run. The names of one tenant's workers contain the tenant,
   and their notes say that they serve only this tenant.
-- What the platform set for a tenant can be changed only with the right platform (`ceiling.py`).
+- What the platform set for a tenant can be changed only with the right platform (`ceiling.py`). The
+  scopes of the platform, which have no tenant, can be read and changed only with that right. Their
+  events are read by tokens for every tenant.
 - The hold `upkeep` elects the process that does the upkeep of all tenants. A caller without the
   right is told who leads, and never leads itself.
 - All other names are for admins of every tenant.
@@ -33,7 +35,7 @@ from holdfast.core.errors import InvalidInput, JobNotFound, PayloadTooLarge
 from holdfast.core.job import Lease, NewJob, Released
 from holdfast.core.lifecycle import Transition, decide
 from holdfast.core.scope import Explanation, ScopeKind
-from holdfast.explain import unnamed
+from holdfast.explain import told
 from holdfast.service.api import permissions
 from holdfast.service.api.hiding import hidden, seen
 from holdfast.service.api.verbs import encoded, encoded_lease, verb
@@ -251,7 +253,7 @@ async def find(call: Call, asked: Find) -> Page:
 @verb(wire.COUNT)
 async def count(call: Call, asked: wire.Counting) -> list[Tally]:
     """Counts per queue, group or tenant; a token for some queues sees only those."""
-    permissions.counted(call, asked.by)
+    permissions.counted(call, asked.by, asked.tenant)
     queues = call.caller.queues
     if asked.by is not ScopeKind.QUEUE or queues is None:
         return await _count(call, asked, recount=False)
@@ -290,7 +292,7 @@ async def explain(call: Call, asked: Ref) -> Explanation:
     found = await call.service.store.explain(ref)
     return msgspec.structs.replace(
         found,
-        gates=found.gates if call.caller.queues is None else unnamed(found.gates),
+        gates=told(found.gates, call.reader),
         tenants=found.tenants if call.caller.tenant is None else None,
     )
 

@@ -63,7 +63,7 @@ def requeue(step: Step, row: Row) -> None:
 async def finish(step: Step, row: Row) -> None:
     """Ends a job: its key is free, its record stays for its keeping, or goes at once."""
     row.finished_at = step.now
-    row.gate, row.granted, row.late = 0, False, False
+    row.gate, row.granted, row.late, row.aside = 0, False, False, False
     await release_key(step, row)
     step.ended.append(Ref(row.tenant, row.id))
     if row.keep_until() <= step.now:

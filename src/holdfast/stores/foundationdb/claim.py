@@ -13,10 +13,16 @@ from holdfast.core.errors import StoreError
 from holdfast.core.job import Lease
 from holdfast.store import Claim
 from holdfast.stores.foundationdb import claim_repair, claim_repeat
-from holdfast.stores.foundationdb.claim_select import Attempt, Mode, NotAnnounced, ask
-from holdfast.stores.foundationdb.claim_sharing import PATIENCE_S, Claimers, announce
+from holdfast.stores.foundationdb.claim_select import Attempt
+from holdfast.stores.foundationdb.claim_sharing import (
+    PATIENCE_S,
+    Claimers,
+    Mode,
+    NotAnnounced,
+    announce,
+)
 from holdfast.stores.foundationdb.fairness import Turns
-from holdfast.stores.foundationdb.fairness_lines import drop_empty
+from holdfast.stores.foundationdb.fairness_lines import Lines, drop_empty
 from holdfast.stores.foundationdb.limits_groups import rest_line
 from holdfast.stores.foundationdb.runner import Ahead, Work
 from holdfast.stores.foundationdb.step import Step
@@ -51,6 +57,9 @@ class ClaimRun:
         for line in self._claimers.often_full(attempt.full, attempt.visited):
             with suppress(StoreError):
                 await self._write(partial(rest_line, line=line))
+        if attempt.platform.untidy:
+            with suppress(StoreError):
+                await self._write(attempt.platform.tidy)
         return attempt.leases
 
     async def _first(self) -> Attempt:
@@ -97,7 +106,8 @@ class ClaimRun:
             if may_repair:
                 claim_repair.ask_overdue(step)
             claim_repeat.ask(step, self._claim)
-            ask(step, self._claim, self._turns)
+            step.settings.ask()
+            Lines(step, self._turns, (self._claim.tenants, self._claim.queues)).ask()
 
         async def select(step: Step) -> Attempt:
             repeated = await claim_repeat.repeated(step, self._claim)

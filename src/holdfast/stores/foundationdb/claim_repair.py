@@ -11,6 +11,7 @@ from holdfast.core.lifecycle import clip, why
 from holdfast.stores.foundationdb.ack import finish, requeue
 from holdfast.stores.foundationdb.layout import Space, whole
 from holdfast.stores.foundationdb.limits_groups import reopen_due, reopen_freed
+from holdfast.stores.foundationdb.limits_platform import count_uncounted, uncounted
 from holdfast.stores.foundationdb.overlay import Pair
 from holdfast.stores.foundationdb.rows import Row, lease_of, plain
 from holdfast.stores.foundationdb.step import Step
@@ -21,6 +22,7 @@ REPAIRED = (Space.DUE, Space.HELD, Space.REOPEN, Space.TTL)
 
 def ask_overdue(step: Step) -> None:
     """Requests what `overdue` reads."""
+    step.settings.ask()
     for space in REPAIRED:
         step.ask_under(step.keys.all(space), 1)
 
@@ -32,11 +34,13 @@ async def overdue(step: Step) -> bool:
         for key, _ in await step.under(step.keys.all(space), 1, snapshot=True):
             if step.keys.instant_of(space, key) <= horizon:
                 return True
-    return False
+    await step.settings.load()
+    return bool(uncounted(step))
 
 
 async def repair(step: Step) -> int:
     """Repairs REPAIR_MAX of each; returns how many it moved."""
+    await count_uncounted(step)
     moved = await _promote(step)
     moved += await _rescue(step)
     moved += await reopen_due(step, REPAIR_MAX)
@@ -103,7 +107,7 @@ async def _retire(step: Step) -> int:
 
 def retire(step: Step, row: Row) -> None:
     """Takes a job out of its line that is past its time to live: upkeep will fail it."""
-    row.late, row.gate, row.granted = True, 0, False
+    row.late, row.gate, row.granted, row.aside = True, 0, False, False
     step.save(row)
 
 

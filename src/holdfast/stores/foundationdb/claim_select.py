@@ -5,58 +5,41 @@ leases the jobs that are assigned to this claimer.
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import Enum, auto
 from functools import partial
 from heapq import nsmallest
 
 from holdfast.core.job import EventKind, Lease, State
-from holdfast.core.scope import Scope, ScopeKind, rounds
+from holdfast.core.scope import PLATFORM, Scope, ScopeKind, rounds
 from holdfast.store import Claim
 from holdfast.stores.foundationdb import limits, limits_groups
+from holdfast.stores.foundationdb.claim_lines import WINDOW_MIN, LineReader, window_of
+from holdfast.stores.foundationdb.claim_platform import PlatformRound, PlatformTurn
 from holdfast.stores.foundationdb.claim_repair import fail_unreadable, retire
 from holdfast.stores.foundationdb.claim_sharing import (
+    MANY,
     Claimers,
+    Mode,
+    NotAnnounced,
+    any_left,
     ask_claimers,
     assign,
     join,
     present,
-    ring,
+    spare,
 )
 from holdfast.stores.foundationdb.fairness import Rank, Turns
 from holdfast.stores.foundationdb.fairness_lines import Lines
-from holdfast.stores.foundationdb.layout import INLINE_MAX, STEP_BYTES_MAX, after
+from holdfast.stores.foundationdb.layout import INLINE_MAX, STEP_BYTES_MAX
 from holdfast.stores.foundationdb.rows import Candidate, Row, candidate
 from holdfast.stores.foundationdb.step import Step
 from holdfast.stores.notifier import Line
 
-WINDOW_MIN = 32
-WINDOW_MAX = 2000
-"""Entries of a line that are read at a time: enough that each of its claimers finds its own."""
+TYPED_MIN = 32
+"""Jobs that are read at a time at least where limits of types may set them aside."""
 LINES_AHEAD = 32
 """Lines whose heads a claim requests together."""
 LOOKS_MAX = 8
 """How often a claim that has nothing yet reads further lines."""
-MANY = 8
-"""Jobs of another claimer that are enough for two claimers."""
-
-
-class Mode(Enum):
-    """How an attempt shares a line with other claimers."""
-
-    ANNOUNCE = auto()
-    """Takes its own jobs, but of a long line only after the store's name is known there."""
-    OWN = auto()
-    """Takes the jobs that are assigned to it, and some of claimers that have many."""
-    ANY = auto()
-    """Takes also jobs that are assigned to others."""
-
-
-class NotAnnounced(Exception):
-    """The store is about to claim from a long line at which its name was never written."""
-
-    def __init__(self, line: Line) -> None:
-        super().__init__(line)
-        self.line = line
 
 
 class Attempt:
@@ -94,21 +77,25 @@ class Attempt:
         self.lines = Lines(step, turns, (claim.tenants, claim.queues))
         self.ranks: dict[Line | str, Rank] = {}
         self.credits: dict[str, int] = {}
+        self.platform = PlatformRound(step, claim, turns)
+        self._turn = PlatformTurn(self.platform, 1)
 
     @property
     def room(self) -> int:
         if self.bytes >= STEP_BYTES_MAX or self.step.bytes >= STEP_BYTES_MAX:
             return 0
-        return self.claim.limit - len(self.leases)
+        return min(self.claim.limit - len(self.leases), self.platform.room(PLATFORM))
 
     async def run(self) -> None:
         """Leases from the lines the claim names: tenants take turns by weight, and so do the lines
         of each.
         """
-        for _ in range(LOOKS_MAX):
+        await self.platform.load()
+        for _ in range(LOOKS_MAX if self.room else 0):
             await self.lines.read_next()
+            await self.platform.add_lines(self.lines)
             await self._serve()
-            if self.leases or not self.lines.stopped:
+            if self.leases or not (self.lines.stopped or self.platform.stopped):
                 break  # Else there are more tenants than it read, and one of them may have jobs.
         await limits_groups.reopen_freed(self.step)
 
@@ -116,13 +103,17 @@ class Attempt:
         """Gives turns to the tenants that were read until the claim is full or nothing is left."""
         joined = self.lines.tenants
         while self.room > 0:
-            waiting = [tenant for tenant in joined if tenant not in self.dry]
+            waiting = [tenant for tenant in joined if self._may_serve(tenant)]
             if not waiting:
                 break
             # More tenants than jobs wanted cannot be served anyway.
             await self._round(
                 nsmallest(self.room, waiting, key=lambda one: self._rank(one, joined[one]))
             )
+
+    def _may_serve(self, tenant: str) -> bool:
+        lines = self.lines.open.get(tenant)
+        return tenant not in self.dry and self.platform.may_serve(tenant, lines)
 
     def _rank(self, one: Line | str, joined: int) -> Rank:
         return self.ranks.get(one) or self.turns.rank(one, joined)
@@ -133,8 +124,9 @@ class Attempt:
         self.step.settings.ask(tenants)
         await self._prepare(tenants[:LINES_AHEAD], share)
         await self.step.settings.load(tenants)
-        weights = [self.step.settings.tenant(tenant).weight for tenant in tenants]
+        weights = [self.step.settings.tenant(tenant).share for tenant in tenants]
         times = rounds(self.room, weights)
+        self.platform.begin(weights)
         for place, (tenant, weight) in enumerate(zip(tenants, weights, strict=True)):
             room = self.room
             if room <= 0:
@@ -145,10 +137,14 @@ class Attempt:
             if tenant not in self.ranks:  # Else its turn is a new one.
                 allowed = self.turns.allowance(tenant, allowed)
             wanted = min(allowed, room)
+            self._turn = turn = self.platform.turn(weight)
             taken = await self._take_tenant(tenant, wanted)
-            if taken < wanted:
+            if taken < wanted and not turn.has_more:
                 self.dry.add(tenant)
-            if taken == room and taken < allowed:
+            owed = min(allowed, weight) - taken
+            if owed > 0 and taken < room and turn.stopped:
+                self.credits[tenant] = owed  # Its turn goes on when there is room.
+            elif taken == room and taken < allowed:
                 self.credits[tenant] = allowed - taken
             else:
                 self.credits.pop(tenant, None)
@@ -172,7 +168,8 @@ class Attempt:
     def _next(self, tenant: str, most: int) -> list[Line]:
         """The tenant's lines whose turn is next."""
         joined = self.lines.open.get(tenant, {})
-        waiting = [line for queue in joined if (line := (tenant, queue)) not in self.dry]
+        lines = self._turn.open([(tenant, queue) for queue in joined])
+        waiting = [line for line in lines if line not in self.dry]
         return nsmallest(most, waiting, key=lambda line: self._rank(line, joined[line[1]]))
 
     async def _take_tenant(self, tenant: str, wanted: int) -> int:
@@ -196,7 +193,7 @@ class Attempt:
                     await self._ask_jobs(dict.fromkeys(ahead, share))
                 got = await self._visit(line, most)
                 taken += got
-                if got < most:
+                if got < most and line not in self._turn.held:
                     self.dry.add(line)
                 self.ranks[line] = self.turns.next_rank(self.step.at.version)
         return taken
@@ -207,7 +204,7 @@ class Attempt:
         for line, share in shares.items():
             ask_claimers(step, line)
             if line not in self._windows:
-                self._windows[line] = _window(share, self.claimers.count(line))
+                self._windows[line] = window_of(share, self.claimers.count(line))
                 step.ask_under(step.keys.ready(*line), self._windows[line])
 
     async def _ask_jobs(self, shares: dict[Line, int]) -> None:
@@ -231,13 +228,22 @@ class Attempt:
         if wanted == 0:
             self.full.add(line)
             return 0
-        return await self._take_line(line, wanted, rooms)
+        wanted = min(wanted, await self._turn.line_room(line, self._since(line)))
+        return await self._take_line(line, wanted, rooms) if wanted else 0
+
+    @property
+    def _halts(self) -> bool:
+        """Whether the line is left, or has to be walked again from its head."""
+        return self._turn.stops or self.platform.regrouped
+
+    def _since(self, line: Line) -> int:
+        return self.lines.tenants.get(line[0], self.step.at.version)
 
     async def _take_line(self, line: Line, wanted: int, rooms: list[limits.Room]) -> int:
-        step, prefix = self.step, self.step.keys.ready(*line)
+        step = self.step
         there = await join(step, self.claimers, line)
         share = there.index(self.claimers.name), len(there)
-        self._start = partial(_start, rooms, share)
+        self._start = partial(limits.start, rooms, share)
         if len(there) > 1 and rooms and not self._takes_any:
             wanted = min(wanted, *(room.left_for(share) for room in rooms))
             if wanted == 0:
@@ -246,26 +252,34 @@ class Attempt:
                 self.left += min(room.left() for room in rooms)
         if self.claimers.should_announce(line, step.at.version):
             self.joined.append(line)
-        window = max(self._windows.get(line, 0), _window(wanted, len(there)))
-        begin, end, taken = prefix, after(prefix), 0
+        window = max(self._windows.get(line, 0), window_of(wanted, len(there)))
+        taken, again = 0, True
+        while again and taken < wanted and not self._turn.stops:
+            self.platform.regrouped = False
+            taken += await self._walk(line, wanted - taken, window, there)
+            if again := self.platform.regrouped:
+                await limits_groups.grant(step)
+        return taken
+
+    async def _walk(self, line: Line, wanted: int, window: int, there: list[str]) -> int:
+        """Takes up to so many jobs of a line, from its head."""
+        reader, taken = LineReader(self.step, line, window, self.platform.types), 0
         others: dict[str, list[Candidate]] = {}
-        while taken < wanted and begin < end:
-            pairs = await step.range(begin, end, window, snapshot=True)
-            if not pairs and begin == prefix:
-                self.empty.append(line)
-            if self._announces and len(pairs) >= WINDOW_MIN and self.claimers.is_new_at(line):
+        while taken < wanted and not (reader.over or self._halts):
+            found = await reader.read()
+            if self._announces and len(found) >= WINDOW_MIN and self.claimers.is_new_at(line):
                 raise NotAnnounced(line)  # Else all that begin here at once would take its head.
-            found = [candidate(*pair) for pair in pairs]
             found = [each for each in found if each.group not in self.claim.exclude_groups]
             own, theirs = assign(found, self.claimers.name, there)
             others = others or theirs
             taken += await self._take_some(line, own, wanted - taken)
             if not taken and self.claimers.any_reserved(own):
                 self.others_left = True
-            if len(pairs) < window:
-                break
-            begin = pairs[-1][0] + b"\0"
-        if others and not taken:
+        if reader.empty:
+            self.empty.append(line)
+        for type in reader.empty_types:
+            self.platform.nothing_aside(line, type)
+        if others and not (taken or self._halts):
             taken = await self._take_some(line, self._of_others(others, there), wanted)
         return taken
 
@@ -273,33 +287,39 @@ class Attempt:
         """The jobs of other claimers that this one may take: of those who have many the last ones,
         where it is the second choice; and with Mode.ANY any that are left.
         """
-        me, second = self.claimers.name, ring(tuple(there)).second
-        enough = max(MANY, 3 * self.claim.limit)
-        many = [jobs[len(jobs) // 2 :] for jobs in others.values() if len(jobs) >= enough]
-        part = [each for jobs in many for each in jobs if second(each.stamp) == me]
+        part = spare(others, self.claimers.name, there, max(MANY, 3 * self.claim.limit))
         self.others_left = not part
         self.left += sum(map(len, others.values()))
-        if self._takes_any and not part:
-            left = [each for name in sorted(others) for each in others[name]]
-            mine = [each for each in left if second(each.stamp) == me]
-            part = mine or [left[there.index(me) % len(left)]]
-        return part
+        return part or (any_left(others, self.claimers.name, there) if self._takes_any else [])
 
     async def _take_some(self, line: Line, some: list[Candidate], wanted: int) -> int:
         taken = 0
         while taken < wanted and some and self.room > 0:
-            chosen = self.claimers.reserve(some, wanted - taken, self.step.at.version)
+            most = wanted - taken
+            if self.platform.any_type:
+                most = max(most, TYPED_MIN)
+            chosen = self.claimers.reserve(some, most, self.step.at.version)
             if not chosen:
                 break
             self.reserved.update(each.stamp for each in chosen)
             rows = await self.step.rows([(line[0], each.id) for each in chosen])
             self._ask_more(rows)
-            for row in rows:
-                if row is not None and await self._may_start(row):
+            for each, row in zip(chosen, rows, strict=True):
+                tries = taken < wanted and not self._turn.stops
+                if row is not None and tries and await self._may_start(row):
                     await self._lease(row)
                     taken += 1
+                elif self.platform.any_type:
+                    self._give_back(each)
+            if self._halts:
+                break
             some = some[some.index(chosen[-1]) + 1 :]
         return taken
+
+    def _give_back(self, one: Candidate) -> None:
+        """Lets other claims of the store have one that this claim did not take."""
+        self.claimers.release([one.stamp])
+        self.reserved.discard(one.stamp)
 
     def _ask_more(self, rows: list[Row | None]) -> None:
         """Requests payloads that are not in their rows, and the room of groups."""
@@ -323,6 +343,9 @@ class Attempt:
         if row.fault is not None:
             await fail_unreadable(step, row, row.fault)
             return False
+        allowed = await self._turn.allows(row, self._since((row.tenant, row.queue)))
+        if not allowed or self.platform.regrouped:
+            return False
         if row.group is None or not step.settings.limits_group(row.tenant, row.group, row.queue):
             return True
         room = await limits_groups.room_for(step, row)
@@ -345,8 +368,9 @@ class Attempt:
         row.worker = claim.worker
         row.updated_at = now
         row.progress = None
-        row.gate, row.granted = 0, False
+        row.gate, row.granted, row.aside = 0, False, False
         row.places = self._start()
+        self._turn.start(row)
         step.save(row)
         step.note(EventKind.LEASED, row, row.lease_until, claim.worker)
         body = await step.body(row)
@@ -366,6 +390,7 @@ class Attempt:
             self.claimers.announced(line, self.step.at.version)
         self.turns.served(self.ranks, self.credits)
         self.lines.committed()
+        self.platform.committed()
         self.claimers.release(self.reserved, self.step.committed)
         self.reserved.clear()
 
@@ -373,19 +398,3 @@ class Attempt:
         """Lets other claims of the store have what this one did not take."""
         self.claimers.release(self.reserved)
         self.reserved.clear()
-
-
-def ask(step: Step, claim: Claim, turns: Turns) -> None:
-    """Requests what an attempt reads first."""
-    Lines(step, turns, (claim.tenants, claim.queues)).ask()
-
-
-def _start(rooms: list[limits.Room], share: limits.Share) -> tuple[int, ...]:
-    """Takes the places of one job, in this claimer's parts if it can; returns the parts."""
-    parts = tuple(room.start(share) for room in rooms)
-    return parts if max(parts, default=-1) >= 0 else ()
-
-
-def _window(wanted: int, claimers: int) -> int:
-    """How many entries of a line to read, so that each of its claimers finds its own."""
-    return min(WINDOW_MAX, max(WINDOW_MIN, 2 * wanted * claimers))

@@ -16,6 +16,7 @@ import uuid
 import zlib
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from enum import Enum, auto
 from functools import lru_cache
 
 from holdfast.core.clock import SECOND
@@ -47,7 +48,29 @@ PATIENCE_S = 1.0
 FULL_MAX = 20
 """How often in a row a store finds a line without room before it lets the line rest."""
 
+MANY = 8
+"""Jobs of another claimer that are enough for two claimers."""
+
 _GOLDEN = 0x9E3779B97F4A7C15
+
+
+class Mode(Enum):
+    """How an attempt shares a line with other claimers."""
+
+    ANNOUNCE = auto()
+    """Takes its own jobs, but of a long line only after the store's name is known there."""
+    OWN = auto()
+    """Takes the jobs that are assigned to it, and some of claimers that have many."""
+    ANY = auto()
+    """Takes also jobs that are assigned to others."""
+
+
+class NotAnnounced(Exception):
+    """The store is about to claim from a long line at which its name was never written."""
+
+    def __init__(self, line: Line) -> None:
+        super().__init__(line)
+        self.line = line
 
 
 class Claimers:
@@ -194,6 +217,23 @@ def assign(
     for each in candidates:
         others.setdefault(owner(each.stamp), []).append(each)
     return others.pop(me, []), others
+
+
+def spare(
+    others: dict[str, list[Candidate]], me: str, claimers: list[str], enough: int
+) -> list[Candidate]:
+    """Of those who have enough for two the last ones, where this claimer is the second choice."""
+    second = ring(tuple(claimers)).second
+    many = [jobs[len(jobs) // 2 :] for jobs in others.values() if len(jobs) >= enough]
+    return [each for jobs in many for each in jobs if second(each.stamp) == me]
+
+
+def any_left(others: dict[str, list[Candidate]], me: str, claimers: list[str]) -> list[Candidate]:
+    """Those of others where this claimer is the second choice, or else one of them."""
+    second = ring(tuple(claimers)).second
+    left = [each for name in sorted(others) for each in others[name]]
+    mine = [each for each in left if second(each.stamp) == me]
+    return mine or [left[claimers.index(me) % len(left)]]
 
 
 # -- what is stored --------------------------------------------------------------------------------

@@ -12,8 +12,10 @@ from holdfast.core.job import State
 from holdfast.core.scope import Scope, ScopeKind, slot_scope_of
 from holdfast.store import Tally
 from holdfast.stores.foundationdb.layout import KINDS, Space, after, number, text, whole
+from holdfast.stores.foundationdb.limits import running_key
 from holdfast.stores.foundationdb.overlay import count_of
 from holdfast.stores.foundationdb.rows import Row, hold_of
+from holdfast.stores.foundationdb.scope_cache import PLATFORM
 from holdfast.stores.foundationdb.step import STATE_OF, Step
 
 KEYS_MAX = 20_000
@@ -44,6 +46,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def count_jobs(step: Step, asked: Asked, correction: int) -> list[Tally]:
+    if asked.tenant == PLATFORM or asked.by not in KINDS:
+        return await _platform(step, asked, correction)
     counts, oldest = await _counts(step, asked), dict[Scope, Micros]()
     for row in await _due(step, asked.tenant):
         for scope in step.scopes_of(row):
@@ -63,6 +67,25 @@ async def count_jobs(step: Step, asked: Asked, correction: int) -> list[Tally]:
             correction,
         )
         for scope in found[: asked.limit]
+    ]
+
+
+async def _platform(step: Step, asked: Asked, correction: int) -> list[Tally]:
+    """The running jobs of the platform's scopes that have settings."""
+    await step.settings.load()
+    named = (each for each in step.settings.platform if each.kind is asked.by and asked.names(each))
+    found = sorted(named)[: asked.limit]
+    step.ask(running_key(step, scope) for scope in found)
+    return [
+        Tally(
+            scope.tenant,
+            scope.part,
+            {State.PROCESSING: await step.counted(running_key(step, scope))},
+            None,
+            0,
+            correction,
+        )
+        for scope in found
     ]
 
 

@@ -17,11 +17,19 @@ from holdfast.core.clock import Micros
 from holdfast.core.job import Event
 from holdfast.store import EventPage
 from holdfast.stores.foundationdb.layout import SEQ, Space, after, seq_bytes, seq_number
-from holdfast.stores.foundationdb.step import EventBatch, Step
+from holdfast.stores.foundationdb.step import Step
 from holdfast.stores.sql_rows import KINDS
 
 BATCHES_MAX = 1000
 """Batches that are read at a time."""
+
+
+class EventBatch(msgspec.Struct, array_like=True):
+    """Consecutive events of one tenant, as stored."""
+
+    tenant: str
+    events: list[Any]
+
 
 _decode = msgspec.msgpack.Decoder(EventBatch).decode
 

@@ -6,8 +6,11 @@ first is no blocker.
 
 from __future__ import annotations
 
+from collections import Counter
+
 from holdfast.core import blockers
 from holdfast.core.bounds import AHEAD_MAX, HOLDERS_MAX
+from holdfast.core.clock import Micros
 from holdfast.core.errors import JobNotFound
 from holdfast.core.job import TERMINAL, State
 from holdfast.core.scope import (
@@ -17,6 +20,7 @@ from holdfast.core.scope import (
     Scope,
     ScopeKind,
     ScopeSettings,
+    platform_scopes,
 )
 from holdfast.store import Ref
 from holdfast.stores.foundationdb import limits
@@ -44,7 +48,8 @@ async def explain_job(step: Step, ref: Ref) -> Explanation:
     if row.state is State.PROCESSING and row.attempt < row.max_attempts:
         row.state = State.ENQUEUED
     found = list(blockers.own_blockers(row, step.now))
-    for scope in step.scopes(row.tenant, row.queue, None):
+    over_all = platform_scopes(row.queue, row.type) if step.settings.platform else ()
+    for scope in (*over_all, *step.scopes(row.tenant, row.queue, None)):
         found += await _scope_blockers(step, scope, step.settings.of(scope), lapsed)
     if row.group is not None:
         group = Scope(row.tenant, ScopeKind.GROUP, row.group)
@@ -72,7 +77,7 @@ async def _scope_blockers(
     slots = await limits.live_slots(step, scope) if settings.slots_count else []
     holders: tuple[str, ...] = ()
     running = await limits.running(step, scope)
-    running -= sum(scope in step.scopes_of(row) for row in lapsed)
+    running -= sum(_is_inside(step, row, scope) for row in lapsed)
     if settings.max_running is not None and running + len(slots) >= settings.max_running:
         ids = await _holders(step, scope, {row.name for row in lapsed})
         holders = (*ids, *(id for id, _ in slots))[:HOLDERS_MAX]
@@ -82,17 +87,25 @@ async def _scope_blockers(
     return list(blockers.scope_blockers(scope, settings, usage))
 
 
+def _is_inside(step: Step, row: Row, scope: Scope) -> bool:
+    if scope.of_platform:
+        return scope in platform_scopes(row.queue, row.type)
+    return scope in step.scopes_of(row)
+
+
 async def _holders(step: Step, scope: Scope, lapsed: set[tuple[str, str]]) -> list[str]:
-    """The ids of jobs that take a scope's places."""
-    found: list[str] = []
+    """The ids of jobs that take a scope's places; over all tenants, how many each has."""
+    found: list[Row] = []
     for space in (Space.HELD, Space.SPENT):
         pairs = await step.under(step.keys.all(space), HELD_MAX, snapshot=True)
         names = [step.keys.name_of(space, key) for key, _ in pairs]
-        mine = [name for name in names if name[0] == scope.tenant and name not in lapsed]
+        mine = [name for name in names if scope.tenant in ("", name[0]) and name not in lapsed]
         for row in await step.peek(mine):
-            if row is not None and scope in step.scopes_of(row):
-                found.append(row.id)
-    return found[:HOLDERS_MAX]
+            if row is not None and _is_inside(step, row, scope):
+                found.append(row)
+    if scope.of_platform:
+        return blockers.by_tenant(Counter(row.tenant for row in found))
+    return [row.id for row in found[:HOLDERS_MAX]]
 
 
 async def _order_blockers(step: Step, row: Row, scope: Scope) -> list[Blocker]:
@@ -110,6 +123,8 @@ async def _ahead(step: Step, row: Row, unready: list[Row]) -> int:
     end = prefix + whole(-row.priority) + row.stamp
     pairs = await step.range(prefix, end, AHEAD_MAX, snapshot=True)
     ends = [candidate(*pair).expires_at for pair in pairs]
+    if step.settings.marked:
+        ends += await _aside(step, row)
     ready = sum(at is None or at > step.now for at in ends)
     ready += sum(
         (each.tenant, each.queue) == (row.tenant, row.queue)
@@ -117,6 +132,14 @@ async def _ahead(step: Step, row: Row, unready: list[Row]) -> int:
         for each in unready
     )
     return min(ready, AHEAD_MAX)
+
+
+async def _aside(step: Step, row: Row) -> list[Micros | None]:
+    """Until when those live that rank before it, and wait at the limits of their types."""
+    prefix = step.keys.own(row.tenant, Space.ASIDE_JOBS, text(row.queue))
+    pairs = await step.under(prefix, AHEAD_MAX, snapshot=True)
+    rank = whole(-row.priority) + row.stamp
+    return [candidate(*pair).expires_at for pair in pairs if pair[0][-len(rank) :] < rank]
 
 
 async def _tenants(step: Step, queue: str) -> set[str]:

@@ -55,6 +55,8 @@ class Lines:
         """The lines of tenants, as far as they were read, and the version of each."""
         self._own: dict[str, bytes | None] = {}
         """Of tenants that have more lines than were read: the last one read."""
+        self._added: dict[str, dict[str, int]] = {}
+        """Lines beside those of the pointers, of tenants whose lines are read later."""
         self.stopped: bytes | None = None
         """Where the next claim goes on; None where this one has read all."""
 
@@ -82,7 +84,7 @@ class Lines:
     async def read_next(self) -> None:
         """Reads on, from where the last read stopped."""
         tenants, queues = self._selection
-        self.tenants, self.open, self.stopped = {}, {}, None
+        self.tenants, self.open, self._added, self.stopped = {}, {}, {}, None
         if tenants is not None and queues is not None:
             await self._by_name()
         elif queues is not None:
@@ -178,6 +180,20 @@ class Lines:
         self.open.setdefault(tenant, {})[queue] = since
         self.tenants[tenant] = min(since, self.tenants.get(tenant, since))
 
+    def add(self, line: Line, since: int) -> bool:
+        """Adds a line that is in no pointer; False if it is one that was read."""
+        tenant, queue = line
+        lines = self.open.get(tenant)
+        if lines is not None and queue in lines:
+            return False
+        if lines is None and self.open.keys() < self.tenants.keys():
+            # The lines of tenants are read when they are served, and these then go with them.
+            self._added.setdefault(tenant, {})[queue] = since
+            self.tenants[tenant] = min(since, self.tenants.get(tenant, since))
+        else:
+            self._add(line, since)
+        return True
+
     # -- lines of a tenant -----------------------------------------------------------------------
 
     async def read_lines(self, tenants: Iterable[str]) -> None:
@@ -208,6 +224,7 @@ class Lines:
         prefix = self._step.keys.all(Space.LINES, text(tenant))
         self._own[tenant] = found[-1][0] if len(found) == OWN_MAX else None
         lines = self.open.setdefault(tenant, {})
+        lines.update(self._added.pop(tenant, {}))
         for key, value in found:
             lines[texts(key[len(prefix) :], 1)[0]] = number(value)
 
@@ -267,8 +284,10 @@ async def wake_lines(step: Step, scope: Scope) -> None:
 
 async def drop_empty(step: Step, lines: list[Line]) -> None:
     """Deletes the pointers of lines that have no ready jobs, unless one has come."""
+    step.settings.ask()
     for line in lines:
         step.ask_under(step.keys.ready(*line), 1)
+    await step.settings.load()
     gone = [line for line in lines if not await step.under(step.keys.ready(*line), 1)]
     await drop_pointers(step, gone)
 
@@ -280,6 +299,10 @@ async def drop_pointers(step: Step, lines: list[Line]) -> None:
     for line in lines:
         for key in step.keys.line(*line):
             step.drop(key)
+        over_all = Scope("", ScopeKind.QUEUE, line[1])
+        if over_all in step.settings.marked:
+            for key in step.keys.aside(over_all, *line):
+                step.drop(key)
     for tenant in {tenant for tenant, _ in lines}:
         if not await step.under(step.keys.all(Space.LINES, text(tenant)), 1):
             step.drop(_tenant_key(step, tenant))

@@ -42,6 +42,11 @@ place), which fix their order. Readers count on from HEAD; writers move them to 
          OPENS    kind tenant part -> at    the same, by scope
          REGROUPS tenant group -> place     groups (or all of a tenant) whose settings have changed
          SCOPE_STAMPS tenant -> stamp       of the last change to settings of its scopes
+         PLATFORM kind tenant part -> ''    scopes of the platform that have settings, or had some
+                                            while jobs waited; 'u': its running jobs are not counted
+         ASIDE    kind tenant part -> ''    those at which something waits (`limits_platform.py`)
+         ASIDE_LINES kind tenant part 0 queue tenant -> since    the lines that wait there, or
+                                            whose jobs do; and by 1 tenant queue
          SETTINGS name -> value, version    HOLDS name -> owner, until, note    HOLD_ENDS until name
          WAKEUPS  topic -> int64            watched by sleepers of other processes
          MARKS    version nonce -> try      which calls have been done: see below
@@ -50,6 +55,8 @@ place), which fix their order. Readers count on from HEAD; writers move them to 
          BODIES   id part -> bytes          a payload above INLINE_MAX, in parts of PART_MAX
          KEYS     queue type key -> id, until    idempotency
          READY    queue -priority seq -> id, group, expires_at     the line
+         ASIDE_JOBS queue type -priority seq -> id, group, expires_at    of a line, where its type
+                                            had no room over all tenants: not in READY
          GROUP_WAITING group queue rank seq -> id    enqueued, but its group has no room yet
          GROUP_READY   group queue -priority seq -> id    of a limited group, in the line
          GROUP_ORDER   group seq -> id      not ended: the head of an ordered group
@@ -93,6 +100,10 @@ does not write the key: a claim that read too little room has only been careful.
 keys. Groups have one key, and grants write it, so that none is lost between two jobs that end at
 once: many that claim and ack jobs of one limited group at once conflict (measured: with 16 of them
 half of the tries fail). Buckets are read with conflict ranges.
+Scopes of the platform have one key each, so claims that take places under one of them run one after
+the other. Their running jobs are counted only while they have settings: each step that starts or
+ends a job reads SCOPE_STAMPS of the tenant '', which is the platform, and a step of its own counts
+the jobs that run already, before the first claim under the new limit (`limits_platform.py`).
 P14: events are numbered in the order of their commits, all of a version at once: none comes late.
 P15: a claim reads CLAIMED of its nonce with a conflict range, and writes it with its leases: of two
 claims of one nonce one fails, and finds the leases of the other.
@@ -171,6 +182,9 @@ class Space(IntEnum):
     REGROUPS = 28
     TENANTS = 29
     CLAIMED = 30
+    PLATFORM = 31
+    ASIDE = 32
+    ASIDE_LINES = 33
 
     ROWS = 64
     BODIES = 65
@@ -185,8 +199,11 @@ class Space(IntEnum):
     DEAD = 74
     GROUP_JOBS = 75
     KEY_JOBS = 76
+    ASIDE_JOBS = 77
 
 
+BY_QUEUE, BY_TENANT = b"\0", b"\1"
+"""The two orders of ASIDE_LINES."""
 STAMP = 10
 """Bytes of a versionstamp."""
 SEQ = 8
@@ -198,7 +215,9 @@ PENDING = b"\xff" * STAMP
 _OFFSET = 1 << 63
 _SIZE = 8
 KINDS = {ScopeKind.TENANT: 0, ScopeKind.QUEUE: 1, ScopeKind.GROUP: 2}
-KIND_OF = {number: kind for kind, number in KINDS.items()}
+PLATFORM_KINDS = {ScopeKind.PLATFORM: 3, ScopeKind.TYPE: 4, ScopeKind.QUEUE: 5}
+"""Numbers of their own, so that what is read of all tenants finds none of the platform's."""
+KIND_OF = {number: kind for kinds in (KINDS, PLATFORM_KINDS) for kind, number in kinds.items()}
 
 
 @lru_cache(8192)
@@ -287,7 +306,8 @@ class Keys:
         return *self.line(tenant, queue), self.all(Space.TENANTS, text(tenant))
 
     def scope(self, space: Space, scope: Scope) -> bytes:
-        kind = bytes([KINDS[scope.kind]])
+        kinds = PLATFORM_KINDS if scope.of_platform else KINDS
+        kind = bytes([kinds[scope.kind]])
         return self.all(space, kind, text(scope.tenant), text(scope.part))
 
     def scope_of(self, space: Space, key: bytes, skip: int = 0) -> tuple[Scope, bytes]:
@@ -296,3 +316,11 @@ class Keys:
         tenant, part = texts(rest[1:], 2)
         length = 1 + len(text(tenant)) + len(text(part))
         return Scope(tenant, KIND_OF[rest[0]], part), rest[length:]
+
+    def aside(self, scope: Scope, tenant: str, queue: str) -> tuple[bytes, bytes]:
+        """Both pointers of a line at which something waits for room in a scope of the platform."""
+        prefix, named, listed = self.scope(Space.ASIDE_LINES, scope), text(tenant), text(queue)
+        return prefix + BY_QUEUE + listed + named, prefix + BY_TENANT + named + listed
+
+    def aside_jobs(self, tenant: str, queue: str, type: str) -> bytes:
+        return self.own(tenant, Space.ASIDE_JOBS, text(queue), text(type))

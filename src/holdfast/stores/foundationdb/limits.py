@@ -20,7 +20,8 @@ from collections.abc import AsyncIterator
 
 from holdfast.core.clock import Micros
 from holdfast.core.job import State
-from holdfast.core.scope import Bucket, GroupSettings, Rate, Scope, ScopeKind, ScopeSettings
+from holdfast.core.rate import Bucket, Rate
+from holdfast.core.scope import GroupSettings, Scope, ScopeKind, ScopeSettings
 from holdfast.stores.foundationdb.layout import Space, number, text, whole
 from holdfast.stores.foundationdb.rows import hold_of
 from holdfast.stores.foundationdb.step import SHARDS, SHARDS_MAX, STATES, Step
@@ -45,6 +46,8 @@ class Room:
         self.slots: list[Micros] = []
         """The deadlines of slots that count."""
         self.bucket = Bucket()
+        self.closed = False
+        """Whether nothing may start until the running jobs are counted."""
         self._free: list[int] = []
         """Places left in each part; empty where the limit is not split."""
         self._even = True
@@ -84,7 +87,7 @@ class Room:
 
     def left(self) -> int:
         settings, left = self.settings, UNLIMITED
-        if settings.paused is not None:
+        if settings.paused is not None or self.closed:
             return 0
         if settings.max_running is not None:
             left = settings.max_running - self.running - len(self.slots)
@@ -139,13 +142,19 @@ class Room:
         return min((at for at in instants if at is not None), default=None)
 
 
+def start(rooms: list[Room], share: Share) -> tuple[int, ...]:
+    """Takes the places of one job, in this claimer's parts if it can; returns the parts."""
+    parts = tuple(room.start(share) for room in rooms)
+    return parts if max(parts, default=-1) >= 0 else ()
+
+
 # -- places ----------------------------------------------------------------------------------------
 
 
 def parts_of(scope: Scope, settings: ScopeSettings | GroupSettings) -> int:
-    """Into how many parts the limit of a scope is split; a group's is not."""
+    """Into how many parts the limit of a scope is split; a group's and the platform's are not."""
     most: int | None = settings.max_running
-    if scope.kind is ScopeKind.GROUP or most is None:
+    if scope.kind is ScopeKind.GROUP or scope.of_platform or most is None:
         return 0
     return min(SHARDS_MAX, most)
 
@@ -167,10 +176,10 @@ def contend_all(step: Step, scope: Scope) -> None:
 
 async def running(step: Step, scope: Scope, *, snapshot: bool = True) -> int:
     """How many jobs of a scope are held."""
-    return await step.counted(_running_key(step, scope), snapshot=snapshot)
+    return await step.counted(running_key(step, scope), snapshot=snapshot)
 
 
-def _running_key(step: Step, scope: Scope) -> bytes:
+def running_key(step: Step, scope: Scope) -> bytes:
     return step.keys.scope(Space.COUNTS, scope) + STATES[State.PROCESSING]
 
 
@@ -215,9 +224,14 @@ def ask_rooms(step: Step, tenant: str, *parts: tuple[ScopeKind, str]) -> None:
     if not step.settings.has_any(tenant):
         return
     for scope in (Scope(tenant), *(Scope(tenant, kind, part) for kind, part in parts)):
-        step.ask((_running_key(step, scope), step.keys.scope(Space.BUCKETS, scope)))
+        ask_room(step, scope)
         count = parts_of(scope, step.settings.of(scope))
         step.ask(step.shard_key(scope, part) for part in range(count))
+
+
+def ask_room(step: Step, scope: Scope) -> None:
+    """Requests the running jobs and the bucket of a scope."""
+    step.ask((running_key(step, scope), step.keys.scope(Space.BUCKETS, scope)))
 
 
 async def line_rooms(

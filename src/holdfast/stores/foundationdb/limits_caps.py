@@ -14,7 +14,7 @@ from holdfast.core.scope import Scope, ScopeKind, scope_of, slot_scope_of
 from holdfast.store import Put, Take
 from holdfast.stores.foundationdb.layout import Space, after
 from holdfast.stores.foundationdb.rows import Row, hold_key, setting_key
-from holdfast.stores.foundationdb.scope_cache import settings_prefix
+from holdfast.stores.foundationdb.scope_cache import kinds_of, settings_prefix
 from holdfast.stores.foundationdb.step import BYTES, STATES, Step
 
 SLOTS, QUEUES, GROUPS = b"\x41", b"\x42", b"\x43"
@@ -144,7 +144,7 @@ async def scopes_over(step: Step, puts: Sequence[Put]) -> TenantFull | None:
             new.setdefault(scope.tenant, set()).add(one.name)
     for tenant, names in new.items():
         has = 0
-        for kind in ScopeKind:
+        for kind in kinds_of(tenant):
             prefix = settings_prefix(step.keys, tenant, kind)
             has += len(await step.under(prefix, bounds.SETTINGS_MAX))
         if has + len(names) > bounds.SETTINGS_MAX:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from holdfast.core.clock import Micros
 from holdfast.core.job import State
 from holdfast.core.scope import Scope, ScopeKind
+from holdfast.stores.foundationdb import limits_platform
 from holdfast.stores.foundationdb.fairness_lines import drop_pointers
 from holdfast.stores.foundationdb.layout import (
     STEP_BYTES_MAX,
@@ -38,8 +39,7 @@ async def reopen_freed(step: Step) -> None:
     for tenant in step.tenants:
         step.ask_under(step.keys.all(Space.RESTING, text(tenant)), 0)
     step.ask(_resting(step, *line) for line in step.pointed if step.settings.has_any(line[0]))
-    while step.groups:
-        await _grant(step, *step.groups.pop())
+    await grant(step)
     while step.tenants:
         await _reopen_lines(step, step.tenants.pop())
     lines = [line for line in step.pointed if step.settings.has_any(line[0])]
@@ -47,6 +47,8 @@ async def reopen_freed(step: Step) -> None:
     for line, resting in zip(lines, found, strict=True):
         if resting is not None:
             step.pointed.discard(line)  # It has work, but no room: it keeps resting.
+    if step.settings.platform:
+        await limits_platform.follow(step)
 
 
 # -- lines -----------------------------------------------------------------------------------------
@@ -92,11 +94,17 @@ def hold_back(step: Step, row: Row) -> None:
     limited = row.state is State.ENQUEUED and step.settings.limits_group(
         row.tenant, row.group, row.queue
     )
-    row.gate, row.granted = 0, False
+    row.gate, row.granted, row.aside = 0, False, False
     if limited:
         assert row.group is not None
         ordered = step.settings.group(row.tenant, row.group, row.queue).ordered
         row.gate = BY_SEQ if ordered else BY_RANK
+
+
+async def grant(step: Step) -> None:
+    """Uses the room that this step has made in groups."""
+    while step.groups:
+        await _grant(step, *step.groups.pop())
 
 
 async def _grant(step: Step, tenant: str, group: str) -> None:

@@ -87,7 +87,7 @@ async def _drop_counters(step: Step, pairs: list[Pair]) -> bool:
     scopes: dict[Scope, bytes] = {}
     for key, value in zero:
         scope, _ = step.keys.scope_of(Space.COUNTS, key)
-        if scope.kind is ScopeKind.TENANT:
+        if scope.kind is ScopeKind.TENANT or scope.of_platform:
             step.drop_if(key, value)
         elif len(scopes) < SCOPES_MAX:
             scopes[scope] = step.keys.scope(Space.COUNTS, scope)

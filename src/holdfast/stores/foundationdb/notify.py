@@ -24,10 +24,12 @@ from holdfast.stores.foundationdb.errors import code_of
 from holdfast.stores.foundationdb.fairness_lines import open_lines
 from holdfast.stores.foundationdb.layout import Keys, Space, text
 from holdfast.stores.foundationdb.limits import survey
+from holdfast.stores.foundationdb.limits_platform import PlatformRooms, anything_aside
 from holdfast.stores.foundationdb.step import (
     TOPIC_ENDS,
     TOPIC_LINES,
     TOPIC_NEWS,
+    TOPIC_PLATFORM,
     Step,
     topic_of,
 )
@@ -67,8 +69,15 @@ class Watches:
         """Makes sure that the topics of a watch are watched; returns the seconds after which a
         sleeper should look for itself.
         """
+        return await self._listen(topics_of(watch))
+
+    async def listen_to_platform(self) -> float:
+        """The same for room at the limits of the platform."""
+        return await self._listen([TOPIC_PLATFORM])
+
+    async def _listen(self, topics: list[str]) -> float:
         watched = True
-        for name in topics_of(watch):
+        for name in topics:
             if name not in self._watches:
                 watched = await self._watch(name) and watched
             elif self._watches.get(name) is None:
@@ -151,24 +160,33 @@ def _failed(future: Any) -> bool:
 # -- what a sleeper waits for ----------------------------------------------------------------------
 
 
-async def soonest(step: Step, watch: Watch) -> float:
-    """Seconds until something known will be worth a look; 0 when it already is."""
+async def soonest(step: Step, watch: Watch) -> tuple[float, bool]:
+    """Seconds until something known will be worth a look, 0 when it already is; and whether there
+    are limits of the platform.
+    """
     if watch.news:
-        return WAIT_S_MAX
+        return WAIT_S_MAX, False
     if watch.job is not None:
         row = await step.row(watch.job.tenant, watch.job.id)
-        return WAIT_S_MAX if row is not None and row.alive else 0.0
-    instants = []
+        return (WAIT_S_MAX if row is not None and row.alive else 0.0), False
+    step.settings.ask()
     lines = await open_lines(step, (watch.tenants, watch.queues))
-    async for _, rooms, ready in survey(step, lines):
-        if all(room.left() > 0 for room in rooms):
+    await step.settings.load()
+    limited = bool(step.settings.marked)
+    platform = PlatformRooms(step)
+    instants = list[Micros]()
+    async for (_, queue), rooms, ready in survey(step, lines):
+        over_all = await platform.of_queue(queue) if limited else []
+        if all(room.left() > 0 for room in (*rooms, *over_all)):
             if ready:
-                return 0.0
+                return 0.0, limited
         else:
             opens = [room.opens_at() for room in rooms]
             instants += [at for at in opens if at is not None]
-    instants += [at async for at in _next_repairs(step)]
-    return max(0.0, seconds(min(instants, default=step.now + 3600 * SECOND) - step.now))
+    if limited and await anything_aside(step, (watch.tenants, watch.queues), platform):
+        return 0.0, True
+    instants += [*platform.opens_at(), *[at async for at in _next_repairs(step)]]
+    return max(0.0, seconds(min(instants, default=step.now + 3600 * SECOND) - step.now)), limited
 
 
 async def _next_repairs(step: Step) -> AsyncIterator[Micros]:

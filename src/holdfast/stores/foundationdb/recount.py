@@ -22,6 +22,7 @@ from holdfast.stores.foundationdb.layout import KINDS, Space, after, text, texts
 from holdfast.stores.foundationdb.overlay import count_of
 from holdfast.stores.foundationdb.rows import Row, decode
 from holdfast.stores.foundationdb.runner import Work
+from holdfast.stores.foundationdb.scope_cache import PLATFORM
 from holdfast.stores.foundationdb.step import BYTES, SHARDS, STATES, Step
 
 STEP_S = 1.0
@@ -94,10 +95,13 @@ async def _recount_held(step: Step, tenants: tuple[str, ...]) -> Counted:
 
 
 async def _next(step: Step, place: bytes) -> bytes | None:
-    """The first tenant after a place that has jobs or counters, as it is written in keys."""
+    """The first tenant after a place that has jobs or counters, as it is written in keys.
+
+    The platform, whose name is empty, has events only.
+    """
     found = []
     for prefix in (step.keys.owners, *_counters(step)):
-        begin = after(prefix + place) if place else prefix
+        begin = after(prefix + (place or text(PLATFORM)))
         for key, _ in await step.range(begin, after(prefix), 1, snapshot=True):
             found.append(text(texts(key[len(prefix) :], 1)[0]))
     return min(found, default=None)

@@ -95,6 +95,8 @@ class Row(Redacted, msgspec.Struct, array_like=True, gc=False):
     places: tuple[int, ...] = ()
     """Of a held job: the part of its tenant's limit in which it has its place, then that of its
     queue's limit; -1 where the limit is not split."""
+    aside: bool = False
+    """Whether it is enqueued, but waits for room of its type over all tenants."""
 
     @property
     def stamp(self) -> bytes:
@@ -276,6 +278,9 @@ def _line_entries(keys: Keys, row: Row) -> Iterator[tuple[bytes, bytes]]:
         yield keys.own(tenant, Space.GROUP_WAITING, part, place, row.stamp), row.id.encode()
         return
     value = _encoder.encode((row.id, row.group, row.expires_at))
+    if row.aside:
+        yield keys.aside_jobs(tenant, row.queue, row.type) + rank + row.stamp, value
+        return
     yield keys.ready(tenant, row.queue) + rank + row.stamp, value
     if row.granted and row.group is not None:
         part = text(row.group) + text(row.queue)

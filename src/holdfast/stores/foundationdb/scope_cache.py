@@ -3,31 +3,50 @@
 SCOPE_STAMPS of a tenant changes with every change of its scopes' settings. A step reads that key
 with a conflict range, so that it never commits by outdated settings; the settings themselves are
 read only when the stamp is not the cached one.
+
+The platform is the tenant "" here. Its stamp is loaded with any other, so that each step that
+starts or ends a job knows which scopes over all tenants count it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from holdfast.core.scope import (
     NO_SETTINGS,
     PREFIX,
+    TENANT_KINDS,
     GroupSettings,
     Scope,
     ScopeKind,
     ScopeSettings,
     decode,
     group_settings,
+    platform_scopes,
     scope_of,
 )
-from holdfast.stores.foundationdb.layout import Keys, Space, text
+from holdfast.stores.foundationdb.layout import PLATFORM_KINDS, Keys, Space, text
 from holdfast.stores.foundationdb.overlay import Overlay
 from holdfast.stores.foundationdb.rows import setting_of
 
 TENANTS_MAX = 10_000
 """Tenants whose settings are cached."""
+PLATFORM = ""
+"""The tenant of the platform's scopes."""
+COUNTED, UNCOUNTED = b"", b"u"
+"""The values in PLATFORM: whether the jobs that run in the scope are counted already."""
 
-Settings = dict[Scope, ScopeSettings]
+
+class Settings(NamedTuple):
+    """What a tenant has set, or the platform."""
+
+    scopes: dict[Scope, ScopeSettings]
+    marked: dict[Scope, bytes]
+    """The scopes of the platform in PLATFORM."""
+
+
+NOTHING = Settings({}, {})
 
 
 class ScopeCache:
@@ -57,15 +76,17 @@ class StepSettings:
 
     # -- loading ---------------------------------------------------------------------------------
 
-    def ask(self, tenants: Iterable[str]) -> None:
-        """Requests the stamps of these tenants, for `load`."""
-        self._step.ask(self._stamp_key(each) for each in dict.fromkeys(tenants))
+    def ask(self, tenants: Iterable[str] = ()) -> None:
+        """Requests the stamps of these tenants and of the platform, for `load`."""
+        self._step.ask(self._stamp_key(each) for each in dict.fromkeys((PLATFORM, *tenants)))
 
-    async def load(self, tenants: Iterable[str]) -> None:
-        asked = [each for each in dict.fromkeys(tenants) if each not in self._tenants]
+    async def load(self, tenants: Iterable[str] = ()) -> None:
+        """Loads the settings of these tenants and of the platform."""
+        named = dict.fromkeys((PLATFORM, *tenants))
+        asked = [each for each in named if each not in self._tenants]
         stamps = await self._step.get_many([self._stamp_key(each) for each in asked])
         for tenant, stamp in zip(asked, stamps, strict=True):
-            settings = {} if stamp is None else self._cache.get(tenant, stamp)
+            settings = NOTHING if stamp is None else self._cache.get(tenant, stamp)
             if settings is None:
                 assert stamp is not None
                 settings = await self._read(tenant)
@@ -81,23 +102,26 @@ class StepSettings:
         return self._keys.all(Space.SCOPE_STAMPS, text(tenant))
 
     async def _read(self, tenant: str) -> Settings:
-        found: Settings = {}
-        for kind in ScopeKind:
+        found = Settings({}, {})
+        for kind in kinds_of(tenant):
             for key, value in await self._step.under(settings_prefix(self._keys, tenant, kind)):
                 stored = setting_of(self._keys, key, value)
                 scope = scope_of(stored.name) if stored.value is not None else None
                 if scope is not None and stored.value is not None:
-                    found[scope] = decode(stored.name, stored.value)
+                    found.scopes[scope] = decode(stored.name, stored.value)
+        if tenant == PLATFORM:
+            for key, value in await self._step.under(self._keys.all(Space.PLATFORM)):
+                found.marked[self._keys.scope_of(Space.PLATFORM, key)[0]] = value
         return found
 
     # -- asking ----------------------------------------------------------------------------------
 
     def has_any(self, tenant: str) -> bool:
         """Whether anything is set for the tenant: otherwise no count needs to be read."""
-        return bool(self._tenants.get(tenant))
+        return bool(self._tenants.get(tenant, NOTHING).scopes)
 
     def of(self, scope: Scope) -> ScopeSettings:
-        return self._tenants.get(scope.tenant, {}).get(scope, NO_SETTINGS)
+        return self._tenants.get(scope.tenant, NOTHING).scopes.get(scope, NO_SETTINGS)
 
     def tenant(self, tenant: str) -> ScopeSettings:
         return self.of(Scope(tenant))
@@ -112,6 +136,27 @@ class StepSettings:
         if group is None or not self.has_any(tenant):
             return False
         return not self.group(tenant, group, queue).open
+
+    @property
+    def platform(self) -> dict[Scope, ScopeSettings]:
+        """The settings of the platform's scopes."""
+        return self._tenants.get(PLATFORM, NOTHING).scopes
+
+    @property
+    def marked(self) -> dict[Scope, bytes]:
+        """The scopes of the platform that have settings, or had some while jobs waited there."""
+        return self._tenants.get(PLATFORM, NOTHING).marked
+
+    def counting(self, queue: str, type: str) -> list[Scope]:
+        """The scopes of the platform that count a running job of this queue and type."""
+        if not self.platform:
+            return []
+        return [scope for scope in platform_scopes(queue, type) if scope in self.platform]
+
+
+def kinds_of(tenant: str) -> tuple[ScopeKind, ...]:
+    """The kinds of scopes that a tenant has, or the platform."""
+    return tuple(PLATFORM_KINDS) if tenant == PLATFORM else TENANT_KINDS
 
 
 def settings_prefix(keys: Keys, tenant: str, kind: ScopeKind) -> bytes:

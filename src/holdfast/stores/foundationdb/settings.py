@@ -10,7 +10,7 @@ from holdfast.core.errors import StaleSetting
 from holdfast.core.job import EventKind
 from holdfast.core.scope import Scope, ScopeKind, decode, scope_of
 from holdfast.store import Put, Setting
-from holdfast.stores.foundationdb import limits_caps, limits_groups
+from holdfast.stores.foundationdb import limits_caps, limits_groups, limits_platform
 from holdfast.stores.foundationdb.fairness_lines import wake_lines
 from holdfast.stores.foundationdb.layout import Space
 from holdfast.stores.foundationdb.limits import bound_bucket
@@ -62,12 +62,14 @@ async def _put(step: Step, put: Put, version: int) -> None:
         return
     await step.settings.load([scope.tenant])
     groups = step.settings.of(scope).groups
+    if scope.of_platform:
+        await limits_platform.mark(step, scope, has_settings=put.value is not None)
     step.put(key, value)
     await step.settings.change(scope.tenant)
     await bound_bucket(step, scope, step.settings.of(scope).rate)
     if scope.kind is ScopeKind.GROUP:
         limits_groups.mark_regroup(step, scope.tenant, scope.part)
-    elif groups != step.settings.of(scope).groups:
+    elif not scope.of_platform and groups != step.settings.of(scope).groups:
         limits_groups.mark_regroup(step, scope.tenant, None)
     await scope_changed(step, scope)
     words = (put.value or b"").decode()
@@ -76,8 +78,11 @@ async def _put(step: Step, put: Put, version: int) -> None:
 
 async def scope_changed(step: Step, scope: Scope) -> None:
     """Lets the lines of a scope go on or rest by its new room, and wakes their sleepers."""
-    step.tenants.add(scope.tenant)
-    await wake_lines(step, scope)
+    if scope.of_platform or step.settings.marked:
+        step.wakes_all = True  # Its lines may wait where `wake_lines` does not look.
+    if not scope.of_platform:
+        step.tenants.add(scope.tenant)
+        await wake_lines(step, scope)
 
 
 async def list_settings(runner: Runner, under: str, after: str, limit: int) -> list[Setting]:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
-
-import msgspec
 
 from holdfast.core.clock import Micros
 from holdfast.core.job import EventKind, State
@@ -43,6 +42,7 @@ ENDS = frozenset({EventKind.COMPLETED, EventKind.FAILED, EventKind.CANCELED, Eve
 TOPIC_LINES = "lines"
 TOPIC_ENDS = "ends"
 TOPIC_NEWS = "news"
+TOPIC_PLATFORM = "platform"
 WITNESSES = 16
 """Jobs of a group that are read to see that it has not drained."""
 SPREAD = 64
@@ -91,6 +91,12 @@ class Step(Overlay):
         """Of groups in which a job ended: the place after its event, and the event of draining."""
         self.pointed: set[Line] = set()
         """Lines whose pointers this step will set."""
+        self.least: dict[bytes, bytes] = {}
+        """Keys of which the least value stays."""
+        self.freed: Counter[Scope] = Counter()
+        """Scopes of the platform, and how many places came free in each."""
+        self.wakes_all = False
+        """Whether there may be work for any sleeper."""
         self._seq = self._seq_end = 0
 
     def begin(self, at: Instant) -> None:
@@ -208,13 +214,21 @@ class Step(Overlay):
         if counted is not state:
             for scope in self.scopes_of(row):
                 self.move(scope, counted, state)
-        if state is State.ENQUEUED and not row.gate and not row.late:
+            self._count_over_all(row, (state is State.PROCESSING) - (counted is State.PROCESSING))
+        if state is State.ENQUEUED and not (row.gate or row.late or row.aside):
             self.point(row.tenant, row.queue)
         elif state in (State.SCHEDULED, State.RETRYING):
             # It may be due before what a sleeper waits for.
             self.lines.add((row.tenant, row.queue))
         if row.group is not None and self.settings.limits_group(row.tenant, row.group, row.queue):
             self.groups.add((row.tenant, row.group))
+
+    def _count_over_all(self, row: Row, number: int) -> None:
+        """Counts a job that starts or ends in the scopes of the platform."""
+        for scope in self.settings.counting(row.queue, row.type) if number else ():
+            self.add(self.keys.scope(Space.COUNTS, scope) + STATES[State.PROCESSING], number)
+            if number < 0:
+                self.freed[scope] += 1
 
     def scopes_of(self, row: Row) -> list[Scope]:
         return self.scopes(row.tenant, row.queue, row.group)
@@ -334,6 +348,8 @@ class Step(Overlay):
             for key in self.keys.pointers(*line):
                 # The earliest version stays: no two steps conflict, and none is lost.
                 self.tr.byte_min(key, since)
+        for key, value in self.least.items():
+            self.tr.byte_min(key, value)
 
     def _write_events(self) -> None:
         """Writes the events in batches of one tenant, each under the place of its last event."""
@@ -354,6 +370,8 @@ class Step(Overlay):
         names = {topic_of(queue) for _, queue in self.lines}
         if names:
             names.add(TOPIC_LINES)
+        if self.wakes_all:
+            names.add(TOPIC_PLATFORM)
         if self.ended:
             names.add(TOPIC_ENDS)
         if self._events:
@@ -373,10 +391,3 @@ class Step(Overlay):
 
 def mark_key(keys: Keys, version: int, nonce: bytes) -> bytes:
     return keys.all(Space.MARKS, whole(version), nonce)
-
-
-class EventBatch(msgspec.Struct, array_like=True):
-    """Consecutive events of one tenant, as stored."""
-
-    tenant: str
-    events: list[Any]

@@ -17,7 +17,7 @@ from holdfast.core.clock import Clock, Micros, micros
 from holdfast.core.errors import NOT_OPEN, InvalidInput, StoreError, StoreUnavailable, TenantFull
 from holdfast.core.job import By, Lease, NewJob
 from holdfast.core.lifecycle import Transition
-from holdfast.core.scope import Explanation, ScopeKind, slot_scope_of
+from holdfast.core.scope import Explanation, ScopeKind, scope_of, slot_scope_of
 from holdfast.store import (
     Acked,
     Canceled,
@@ -41,7 +41,7 @@ from holdfast.store import (
     Tally,
     Watch,
 )
-from holdfast.stores.foundationdb import maintenance, migrate
+from holdfast.stores.foundationdb import limits_platform, maintenance, migrate
 from holdfast.stores.foundationdb.ack import ack_jobs, ask_jobs
 from holdfast.stores.foundationdb.binding import open_database, require
 from holdfast.stores.foundationdb.cancel import cancel_jobs
@@ -91,6 +91,11 @@ def signed(by: By | None, work: Work[T]) -> Work[T]:
     return signs
 
 
+def _is_of_platform(put: Put) -> bool:
+    scope = scope_of(put.name)
+    return scope is not None and scope.of_platform
+
+
 class FoundationStore:
     """Any thread that runs an event loop may call; a verb returns after its commit.
 
@@ -121,6 +126,8 @@ class FoundationStore:
             time_precision_us=1,
             cluster=True,
             scopes=True,
+            platform=True,
+            tiers=False,
         )
 
     @classmethod
@@ -231,6 +238,7 @@ class FoundationStore:
         while await self._write(number_events) >= BATCHES_MAX:
             continue
         await self._regroup()
+        await self._write(limits_platform.count_uncounted)
         for _ in range(SWEEPS_MAX):
             if not await self._write(self._sweep.run):
                 break
@@ -261,6 +269,8 @@ class FoundationStore:
         recount: bool = False,
     ) -> list[Tally]:
         correction = await correct_counts(self._write) if recount else 0
+        if recount:
+            await self._write(limits_platform.recount)
         asked = Asked(tenant=tenant, by=by, part=part, after=after, limit=limit)
         return await self._open().read(partial(count_jobs, asked=asked, correction=correction))
 
@@ -287,6 +297,8 @@ class FoundationStore:
         if puts:
             answer = await self._write(signed(by, partial(put_settings, puts=puts)))
             await self._regroup()
+            if any(_is_of_platform(put) for put in puts):
+                await self._write(limits_platform.count_uncounted)
         return answer if under is None else await list_settings(runner, under, after, limit)
 
     async def _regroup(self) -> None:
@@ -329,7 +341,11 @@ class FoundationStore:
         assert watches is not None
         with self._notifier.listen(watch) as listener:
             most = await watches.listen(watch)
-            delay = await runner.read(partial(soonest, watch=watch))
+            delay, limited = await runner.read(partial(soonest, watch=watch))
+            if limited and delay > 0:
+                # Room at limits of the platform has a topic, watched only where there are some.
+                most = min(most, await watches.listen_to_platform())
+                delay, _ = await runner.read(partial(soonest, watch=watch))
             await listener.sleep(min(timeout_s, most, delay))
 
     # -- inside ----------------------------------------------------------------------------------
@@ -353,5 +369,7 @@ class FoundationStore:
     def _committed(self, step: Step) -> None:
         """Wakes the sleepers of this process after a commit."""
         self._unnumbered += step.batches
-        if step.lines or step.ended:
+        if step.wakes_all:
+            self._notifier.notify_all()
+        elif step.lines or step.ended:
             self._notifier.notify(step.lines, step.ended)

@@ -8,6 +8,12 @@ from holdfast.core.bounds import REPAIR_MAX, REPAIR_PASSES_MAX
 from holdfast.core.job import EventKind, Lease, State
 from holdfast.core.scope import Scope, rounds
 from holdfast.store import Claim
+from holdfast.stores.memory.claim_platform import (
+    PlatformRound,
+    PlatformTurn,
+    let_first_in,
+    set_job_aside,
+)
 from holdfast.stores.memory.layout import Tables
 from holdfast.stores.memory.rows import Row
 from holdfast.stores.notifier import Line
@@ -52,6 +58,9 @@ def _repair(tables: Tables) -> int:
     Returns how many it moved.
     """
     moved = _promote(tables) + _rescue(tables)
+    while tables.rechecks and moved < 2 * REPAIR_MAX:
+        tables.recheck_next()
+        moved += 1
     while tables.reopen and tables.reopen[0][0] <= tables.now and moved < 2 * REPAIR_MAX:
         tables.reopen_next()
         moved += 1
@@ -100,38 +109,50 @@ def _select(tables: Tables, claim: Claim) -> list[Lease]:
     leases: list[Lease] = []
     dry: set[str] = set()
     """Tenants that have nothing more for this claim."""
-    while len(leases) < claim.limit:
+    platform = PlatformRound(tables, claim)
+    while (room := platform.room(claim.limit - len(leases))) > 0:
+        let_in = platform.let_in(room)
+        dry -= let_in
         # More tenants than jobs wanted cannot be served anyway.
-        most = claim.limit - len(leases) + len(dry)
-        found = tables.lines.tenants(claim.tenants, claim.queues, most)
+        found = tables.lines.tenants(claim.tenants, claim.queues, room + len(dry))
         tenants = [tenant for tenant in found if tenant not in dry]
-        if not tenants:
+        if tenants:
+            leases += _round(platform, tenants, room, dry)
+        elif not let_in:
             break
-        _round(tables, claim, tenants, leases, dry)
     return leases
 
 
-def _round(
-    tables: Tables, claim: Claim, tenants: list[str], leases: list[Lease], dry: set[str]
-) -> None:
-    """Gives each of the tenants its turn, until the claim is full."""
-    weights = [tables.limits.of(Scope(tenant)).weight for tenant in tenants]
-    times = rounds(claim.limit - len(leases), weights)
+def _round(platform: PlatformRound, tenants: list[str], room: int, dry: set[str]) -> list[Lease]:
+    """Gives each of the tenants its turn, until there is no more room."""
+    tables, claim = platform.tables, platform.claim
+    leases: list[Lease] = []
+    weights = [tables.limits.of(Scope(tenant)).share for tenant in tenants]
+    times = rounds(room, weights)
+    platform.begin(weights)
     for tenant, weight in zip(tenants, weights, strict=True):
-        room = claim.limit - len(leases)
-        if room == 0:
-            return
+        left = room - len(leases)
+        if left == 0:
+            break
+        turn = platform.turn(weight)
         allowed = tables.lines.allowance(tenant, weight * times)
-        wanted = min(allowed, room)
-        taken = _take_tenant(tables, tenant, claim, wanted)
+        wanted = min(allowed, left)
+        taken = _take_tenant(tables, tenant, claim, turn, wanted)
         leases += taken
-        if len(taken) < wanted:
+        if len(taken) < wanted and not turn.has_more:
             dry.add(tenant)
-        full = len(taken) == room and len(taken) < allowed
+        owed = min(allowed, weight) - len(taken)
+        if owed > 0 and len(taken) < left and turn.stopped:
+            tables.lines.done(tenant, owed)  # Its turn goes on when there is room.
+            continue
+        full = len(taken) == left and len(taken) < allowed
         tables.lines.done(tenant, allowed - len(taken) if full else 0)
+    return leases
 
 
-def _take_tenant(tables: Tables, tenant: str, claim: Claim, wanted: int) -> list[Lease]:
+def _take_tenant(
+    tables: Tables, tenant: str, claim: Claim, turn: PlatformTurn, wanted: int
+) -> list[Lease]:
     """Up to so many jobs of a tenant, from its lines in turn."""
     leases: list[Lease] = []
     dry: set[str] = set()
@@ -147,22 +168,28 @@ def _take_tenant(tables: Tables, tenant: str, claim: Claim, wanted: int) -> list
                 break
             most = min(share, wanted - len(leases))
             line = (tenant, queue)
-            asked = min(most, tables.limits.line_room(*line, tables.now))
-            taken = _take_line(tables, line, claim, asked) if asked else []
+            asked = min(most, tables.limits.line_room(*line, tables.now), turn.line_room(line))
+            taken = _take_line(tables, line, claim, turn, asked) if asked else []
             leases += taken
             if len(taken) < most:
                 dry.add(queue)
-            tables.lines.visited(line)
+            tables.lines.visited(line, keep=tables.platform.waits(line))
             tables.refresh(line)
     return leases
 
 
-def _take_line(tables: Tables, line: Line, claim: Claim, room: int) -> list[Lease]:
+def _take_line(
+    tables: Tables, line: Line, claim: Claim, turn: PlatformTurn, room: int
+) -> list[Lease]:
     """Up to so many jobs of a line, in their order."""
     jobs = tables.lines.jobs(line)
     leases: list[Lease] = []
     aside = []
-    while jobs and len(leases) < room:
+    while len(leases) < room:
+        if tables.platform:
+            let_first_in(tables, line)
+        if not jobs:
+            break
         entry = jobs.pop()
         row = tables.current(entry)
         if row is None:
@@ -170,13 +197,20 @@ def _take_line(tables: Tables, line: Line, claim: Claim, room: int) -> list[Leas
         if row.expires_at is not None and row.is_late(tables.now):
             tables.retire(row)
             continue
-        if row.group is not None:
-            if row.new.group in claim.exclude_groups:
-                aside.append(entry)
+        if row.group is not None and row.new.group in claim.exclude_groups:
+            aside.append(entry)
+            continue
+        if turn.limited and not turn.allows(row, entry):
+            if turn.sets_aside(row, entry):
+                set_job_aside(tables, row, entry)
                 continue
-            if tables.limits.group_room(row.group, line[1], tables.now) <= 0:
-                tables.wait_again(row, row.group)
-                continue
+            aside.append(entry)
+            break
+        if row.group is not None and not tables.limits.group_room(row.group, line[1], tables.now):
+            tables.wait_again(row, row.group)
+            continue
+        if turn.limited:
+            turn.start(row)
         leases.append(_lease(tables, row, claim))
     for entry in aside:
         jobs.push(entry)
@@ -193,8 +227,8 @@ def _lease(tables: Tables, row: Row, claim: Claim) -> Lease:
     row.worker = claim.worker
     row.updated_at = now
     row.progress = None
-    if tables.limits.settings:
-        tables.limits.start(row.line, row.group, now)
+    if tables.limits.any:
+        tables.limits.start(row.line, row.group, row.new.envelope.type, now)
     tables.place(row)
     if row.group is not None:
         tables.grant(row.group, row.new.queue)

@@ -13,7 +13,9 @@ from holdfast.stores.memory.limits import queue_scope
 
 
 def scopes_of(tables: Tables, tenant: str | None, by: ScopeKind) -> list[Scope]:
-    """The scopes of a kind that have jobs or slots, in order."""
+    """The scopes of a kind that have jobs or slots, in order; of the platform: settings."""
+    if tenant == "" or by in (ScopeKind.PLATFORM, ScopeKind.TYPE):
+        return sorted(scope for scope in tables.limits.platform if scope.kind is by)
     if by is ScopeKind.QUEUE:
         found = {queue_scope(*line) for line, counts in tables.counts.items() if +counts}
     elif by is ScopeKind.GROUP:
@@ -41,7 +43,7 @@ def count_jobs(tables: Tables, scopes: list[Scope], correction: int) -> list[Tal
         Tally(
             scope.tenant,
             scope.part,
-            dict(tables.counted(scope) + moved[scope]),
+            _counts(tables, scope, moved[scope]),
             _oldest(tables, scope, due.get(scope)),
             len(tables.limits.live_slots(scope, tables.now)),
             correction,
@@ -50,11 +52,17 @@ def count_jobs(tables: Tables, scopes: list[Scope], correction: int) -> list[Tal
     ]
 
 
+def _counts(tables: Tables, scope: Scope, moved: Counter[State]) -> dict[State, int]:
+    if scope.of_platform:
+        return {State.PROCESSING: tables.running(scope)}
+    return dict(tables.counted(scope) + moved)
+
+
 def _oldest(tables: Tables, scope: Scope, due: Micros | None) -> Micros | None:
     """Since when the longest-waiting job of a queue could have run; `due` is that of due jobs."""
-    if scope.kind is not ScopeKind.QUEUE:
+    if scope.kind is not ScopeKind.QUEUE or scope.of_platform:
         return None
-    ready = tables.oldest((scope.tenant, scope.part))
+    ready = tables.ages.oldest((scope.tenant, scope.part))
     return min((at for at in (ready, due) if at is not None), default=None)
 
 
@@ -67,5 +75,6 @@ def recount(tables: Tables) -> int:
     for row in tables.rows.values():
         for counter in row.counters:
             counter[row.state] += 1
+    tables.count_running(tables.limits.platform)
     after = {line: counts[State.PROCESSING] for line, counts in tables.counts.items()}
     return sum(abs(after.get(line, 0) - held.get(line, 0)) for line in held | after)

@@ -6,6 +6,7 @@ first is no blocker.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from itertools import islice
 
@@ -14,7 +15,14 @@ import msgspec
 from holdfast.core import blockers
 from holdfast.core.bounds import AHEAD_MAX, HOLDERS_MAX, REPAIR_MAX
 from holdfast.core.job import TERMINAL, State
-from holdfast.core.scope import Blocker, Explanation, GroupSettings, Scope, ScopeSettings
+from holdfast.core.scope import (
+    Blocker,
+    Explanation,
+    GroupSettings,
+    Scope,
+    ScopeSettings,
+    platform_scopes,
+)
 from holdfast.stores.memory.layout import Tables
 from holdfast.stores.memory.limits import queue_scope
 from holdfast.stores.memory.rows import Row
@@ -30,7 +38,8 @@ def explain_job(tables: Tables, row: Row) -> Explanation:
     if row.state is State.PROCESSING and row.may_retry:
         row = msgspec.structs.replace(row, state=State.ENQUEUED)
     found = list(blockers.own_blockers(row, now))
-    for scope in (Scope(row.new.tenant), queue_scope(*row.line)):
+    over_all = platform_scopes(row.new.queue, row.new.envelope.type)
+    for scope in (*over_all, Scope(row.new.tenant), queue_scope(*row.line)):
         found += _scope_blockers(tables, scope, tables.limits.of(scope), lapsed)
     if row.group is not None:
         settings = tables.limits.group(row.group, row.new.queue)
@@ -46,7 +55,7 @@ def _scope_blockers(
     tables: Tables, scope: Scope, settings: ScopeSettings | GroupSettings, lapsed: list[Row]
 ) -> Iterable[Blocker]:
     slots = tables.limits.live_slots(scope, tables.now) if settings.slots_count else {}
-    inside = {row.seq for row in lapsed if scope in row.scopes}
+    inside = {row.seq for row in lapsed if row.inside(scope)}
     usage = blockers.Usage(
         running=tables.running(scope) - len(inside),
         slots=len(slots),
@@ -57,10 +66,12 @@ def _scope_blockers(
 
 
 def _holders(tables: Tables, scope: Scope, lapsed: set[int]) -> list[str]:
-    """The ids of jobs that take a scope's places."""
+    """The ids of the jobs that take a scope's places; over all tenants, how many each has."""
     rows = (tables.current(entry) for entry in (*tables.leases, *tables.spent))
-    found = (row for row in rows if row is not None and row.seq not in lapsed)
-    return [row.new.id for row in islice((r for r in found if scope in r.scopes), HOLDERS_MAX)]
+    held = (row for row in rows if row is not None and row.seq not in lapsed and row.inside(scope))
+    if scope.of_platform:
+        return blockers.by_tenant(Counter(row.new.tenant for row in held))
+    return [row.new.id for row in islice(held, HOLDERS_MAX)]
 
 
 def _order_blockers(tables: Tables, row: Row, scope: Scope) -> Iterable[Blocker]:
@@ -71,7 +82,8 @@ def _order_blockers(tables: Tables, row: Row, scope: Scope) -> Iterable[Blocker]
 
 def _ahead(tables: Tables, row: Row, unready: list[Row]) -> int:
     """Ready jobs of its line that rank before it."""
-    current = map(tables.current, tables.lines.jobs(row.line))
+    entries = (*tables.lines.jobs(row.line), *tables.platform.aside(row.line))
+    current = map(tables.current, entries)
     ready = [each for each in current if each is not None and not each.is_late(tables.now)]
     before = (
         each

@@ -7,6 +7,8 @@
                                             is not the tenant's any more when it meets it
     resting   line -> jobs                  lines whose tenant or queue is paused or at its limit
     credit    tenant -> jobs                what a tenant may still take before its turn is over
+    kept      tenant -> number              the turns of tenants that only limits of the platform
+                                            keep from being in `turns`
 
 Weighted deficit round robin over tenants: in its turn a tenant takes as many jobs as its weight, or
 a multiple of it (`scope.rounds`), from its lines in turn, and goes to the end. So many queues give
@@ -71,6 +73,7 @@ class Lines:
         self._waiting: Counter[str] = Counter()
         self._resting_of: dict[str, set[str]] = {}
         self._credit: dict[str, int] = {}
+        self._kept: dict[str, int] = {}
         self._turn = 0
 
     def push(self, line: Line, entry: Entry) -> None:
@@ -87,7 +90,7 @@ class Lines:
         """Adds a line to the turns, after the others of its tenant, and a new tenant at the end."""
         tenant, queue = line
         if tenant not in self.turns:
-            self.turns[tenant] = self._tick()
+            self._join_turns(tenant)
             self._open[tenant] = OrderedDict()
         jobs.turn = self._tick()
         self._open[tenant][queue] = jobs
@@ -96,6 +99,23 @@ class Lines:
         if tenant not in ringing:
             ringing.add(tenant)
             heapq.heappush(self._rings.setdefault(queue, []), (self.turns[tenant], tenant))
+
+    def _join_turns(self, tenant: str) -> None:
+        """Adds a tenant at the end of the turns; at the front if it kept a turn before all others.
+
+        Between others it would have to be searched for, so it goes to the end then.
+        """
+        kept = self._kept.pop(tenant, None)
+        first = next(iter(self.turns.values()), None)
+        if kept is None or (first is not None and first < kept):
+            self.turns[tenant] = self._tick()
+        else:
+            self.turns[tenant] = kept
+            self.turns.move_to_end(tenant, last=False)
+
+    def turn_of(self, tenant: str) -> int:
+        """The number of the tenant's turn; it only grows while the tenant has jobs."""
+        return self.turns.get(tenant) or self._kept.get(tenant, 0)
 
     def _tick(self) -> int:
         self._turn += 1
@@ -168,33 +188,38 @@ class Lines:
         """How many jobs the tenant may take in this turn."""
         return self._credit.pop(tenant, quota)
 
-    def visited(self, line: Line) -> None:
-        """Ends the line's turn among those of its tenant."""
+    def visited(self, line: Line, *, keep: bool = False) -> None:
+        """Ends the line's turn among those of its tenant. With `keep` the tenant keeps its own turn
+        even if no line is left.
+        """
         tenant, queue = line
         jobs = self._open_jobs(line)
         if jobs is None:
             return
         if not jobs:
-            self._drop(line)
+            self._drop(line, keep=keep)
             return
         jobs.turn = self._tick()
         self._open[tenant].move_to_end(queue)
 
     def done(self, tenant: str, left: int) -> None:
         """Ends the tenant's turn, or keeps what is left of it for the next claim."""
-        if tenant not in self.turns:
+        known = tenant in self.turns
+        if not known and tenant not in self._kept:
             return
         if left > 0:
             self._credit[tenant] = left
-        else:
+        elif known:
             self.turns[tenant] = self._tick()
             self.turns.move_to_end(tenant)
+        else:
+            self._kept[tenant] = self._tick()
 
     def waiting(self, queue: str) -> int:
         """How many tenants take turns in a queue."""
         return self._waiting[queue]
 
-    def _drop(self, line: Line) -> None:
+    def _drop(self, line: Line, *, keep: bool = False) -> None:
         tenant, queue = line
         del self._open[tenant][queue]
         self._waiting[queue] -= 1
@@ -202,17 +227,19 @@ class Lines:
             del self._waiting[queue]
         if not self._open[tenant]:
             del self._open[tenant]
-            del self.turns[tenant]
+            turn = self.turns.pop(tenant)
             self._credit.pop(tenant, None)
+            if keep:
+                self._kept[tenant] = turn
 
     # -- limits ----------------------------------------------------------------------------------
 
-    def rest(self, line: Line) -> None:
-        """Takes a line out of the turns until `resume`."""
+    def rest(self, line: Line, *, keep: bool = False) -> None:
+        """Takes a line out of the turns until `resume`. With `keep` its tenant keeps its turn."""
         tenant, queue = line
         jobs = self._open_jobs(line)
         if jobs is not None:
-            self._drop(line)
+            self._drop(line, keep=keep)
             self.resting[line] = jobs
             self._resting_of.setdefault(tenant, set()).add(queue)
 

@@ -7,6 +7,7 @@
     claims    nonce -> jobs                           of the last minute; see claim_repeat.py
     groups    Scope -> Group                          see limits_groups.py
     limits    settings, rates, slots                  see limits.py
+    platform  what waits at limits of the platform    see limits_platform.py
     counts    (tenant, queue) -> jobs by state        also `tenants` and `Group.counts`
     reopen    heap(instant, Scope)                    when a rate or a slot gives a scope room again
     due       heap(run_at)                            scheduled and retrying jobs
@@ -14,7 +15,7 @@
     spent     heap(lease_until)                       lapsed, with no attempts left
     ttl       heap(expires_at)                        jobs with a time to live
     finished  heap(keep_until)                        terminal jobs until pruned
-    ages      (tenant, queue) -> heap(run_at)         enqueued jobs: how long the oldest waits
+    ages      (tenant, queue) -> heap(run_at)         see count_ages.py
     keys      (tenant, queue, type, key) -> KeyHold   see idempotency.py
     events    deque(Event)                            the newest EVENTS_MAX; see events.py
 
@@ -27,26 +28,27 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, bisect_right
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
 from itertools import takewhile
 
 from holdfast.core.clock import Micros
 from holdfast.core.job import TERMINAL, NewJob, State
-from holdfast.core.scope import Rate, Scope, ScopeKind
+from holdfast.core.rate import Rate
+from holdfast.core.scope import Scope, ScopeKind, platform_scopes
 from holdfast.stores.memory.claim_repeat import ClaimHistory
+from holdfast.stores.memory.count_ages import Ages
 from holdfast.stores.memory.events import EventLog
 from holdfast.stores.memory.fairness import Entry, Lines
 from holdfast.stores.memory.idempotency import Keys
 from holdfast.stores.memory.limits import Limits, queue_scope
 from holdfast.stores.memory.limits_groups import Group
+from holdfast.stores.memory.limits_platform import PlatformLimits
 from holdfast.stores.memory.rows import Row, ordered
 from holdfast.stores.notifier import Line
 
 ALIVE = frozenset(State) - TERMINAL
 NONE: Counter[State] = Counter()
-STALE_AGES = 1024
-"""Stale entries of a line's ages that are kept at least."""
 
 
 class Tables(Keys, EventLog):
@@ -61,6 +63,11 @@ class Tables(Keys, EventLog):
         self.claims = ClaimHistory()
         self.groups: dict[Scope, Group] = {}
         self.limits = Limits(self.running)
+        self.platform = PlatformLimits(self.limits)
+        self.rechecks: deque[Line | Scope] = deque()
+        """Lines and groups that a changed tier may have opened."""
+        self.wakes_all = False
+        """Whether this step made room for more lines than `lines.woken` names."""
         self.counts: dict[Line, Counter[State]] = {}
         self.tenants: dict[str, Counter[State]] = {}
         self.queues: Counter[str] = Counter()
@@ -73,7 +80,7 @@ class Tables(Keys, EventLog):
         self.spent: list[Entry] = []
         self.ttl: list[Entry] = []
         self.finished: list[Entry] = []
-        self.ages: dict[Line, list[Entry]] = {}
+        self.ages = Ages(self._waits)
         self._seq = 0
 
     # -- rows ------------------------------------------------------------------------------------
@@ -97,7 +104,7 @@ class Tables(Keys, EventLog):
         del self.by_seq[row.seq]
         row.stamp += 1
         if row.group is not None:
-            self._ungrant(row, row.group)
+            self.ungrant(row, row.group)
         self._count(row, None)
         self.release_key(row, now)
         if len(self.order) > 64 + 2 * len(self.by_seq):
@@ -108,16 +115,17 @@ class Tables(Keys, EventLog):
         row.stamp += 1
         state, group = row.state, row.group
         if group is not None:
-            self._ungrant(row, group)
+            self.ungrant(row, group)
         if state is State.PROCESSING:
             assert row.lease_until is not None
             heapq.heappush(self.leases, (row.lease_until, row.seq, row.stamp))
         elif state is State.ENQUEUED:
-            self._age(row)
+            entry = row.run_at, row.seq, row.stamp
+            self.ages.add(row.line, entry, self.counts[row.line][State.ENQUEUED])
             if group is None:
                 self.lines.push(row.line, row.rank)
             else:
-                self._wait(row, group)
+                self.wait_for_group(row, group)
                 self.grant(group, row.new.queue)
         elif state in TERMINAL:
             heapq.heappush(self.finished, (row.keep_until, row.seq, row.stamp))
@@ -127,9 +135,9 @@ class Tables(Keys, EventLog):
         self._count(row, state)
 
     def retire(self, row: Row) -> None:
-        """Takes a job out of its line that is past its time to live: upkeep will fail it."""
+        """Takes a job out of its line that is past its time to live."""
         if row.group is not None:
-            self._ungrant(row, row.group)
+            self.ungrant(row, row.group)
             self.grant(row.group, row.new.queue)
 
     def current(self, entry: Entry) -> Row | None:
@@ -169,6 +177,9 @@ class Tables(Keys, EventLog):
             if state is not None:
                 counter[state] += 1
         lives, lived = state in ALIVE, before in ALIVE
+        if self.limits.platform and State.PROCESSING in (before, state):
+            scopes = platform_scopes(row.new.queue, row.new.envelope.type)
+            self.wakes_all |= self.platform.count(scopes, 1 if state is State.PROCESSING else -1)
         if lives is not lived:
             self.bytes[row.new.tenant] += row.size if lives else -row.size
         if before is State.PROCESSING and self.lines.resting:
@@ -201,6 +212,8 @@ class Tables(Keys, EventLog):
         return NONE if group is None else group.counts
 
     def running(self, scope: Scope) -> int:
+        if scope.of_platform:
+            return self.platform.running[scope]
         return self.counted(scope)[State.PROCESSING]
 
     def forget_empty(self) -> None:
@@ -208,33 +221,20 @@ class Tables(Keys, EventLog):
         self.counts = {line: counts for line, counts in self.counts.items() if +counts}
         self.tenants = {name: counts for name, counts in self.tenants.items() if +counts}
         self.groups = {scope: group for scope, group in self.groups.items() if +group.counts}
-        self.ages = {line: ages for line, ages in self.ages.items() if line in self.counts}
+        self.ages.keep(self.counts)
         self.queues = Counter(tenant for tenant, _ in self.counts)
         self.groups_of = Counter(scope.tenant for scope in self.groups)
-
-    def _age(self, row: Row) -> None:
-        """Remembers since when the row could run."""
-        ages = self.ages.get(row.line)
-        if ages is None:
-            ages = self.ages[row.line] = []
-        elif len(ages) > STALE_AGES and len(ages) > 4 * self.counts[row.line][State.ENQUEUED]:
-            ages[:] = [entry for entry in ages if self._waits(entry)]
-            heapq.heapify(ages)
-        heapq.heappush(ages, (row.run_at, row.seq, row.stamp))
 
     def _waits(self, entry: Entry) -> bool:
         row = self.by_seq.get(entry[1])
         return row is not None and row.state is State.ENQUEUED and row.run_at == entry[0]
 
-    def oldest(self, line: Line) -> Micros | None:
-        """Since when the longest-waiting enqueued job of a line could have run."""
-        ages = ordered(self.ages.get(line, []))
-        return next((entry[0] for entry in ages if self._waits(entry)), None)
-
     # -- room of tenants and queues --------------------------------------------------------------
 
     def refresh(self, line: Line) -> None:
         """Lets a line rest or go on, by the room of its tenant and its queue now."""
+        if self.platform.holds(line):
+            return
         tenant, queue = line
         if self.limits.line_room(tenant, queue, self.now) > 0:
             self.lines.resume(line)
@@ -266,7 +266,9 @@ class Tables(Keys, EventLog):
 
     def refresh_scope(self, scope: Scope) -> None:
         """Lets the lines or the jobs of a scope go on or rest, by its room now."""
-        if scope.kind is ScopeKind.GROUP:
+        if scope.of_platform:
+            self.wakes_all = True
+        elif scope.kind is ScopeKind.GROUP:
             self.grant_all(scope)
         elif scope.kind is ScopeKind.QUEUE:
             self.refresh((scope.tenant, scope.part))
@@ -277,7 +279,11 @@ class Tables(Keys, EventLog):
     def settings_changed(self, scope: Scope) -> None:
         """Applies new settings of a scope to all that waits in it."""
         self.limits.bound_bucket(scope, self.limits.of(scope).rate, self.now)
-        if scope.kind is ScopeKind.GROUP:
+        if scope.of_platform:
+            self.count_running((scope,))
+        elif scope.kind is ScopeKind.TENANT and self.limits.tiers:
+            self.rechecks += [each for each in self.groups if each.tenant == scope.tenant]
+        elif scope.kind is ScopeKind.GROUP:
             self._regroup(scope)
         elif scope.kind is ScopeKind.QUEUE:
             for group, found in self.groups.items():
@@ -286,6 +292,32 @@ class Tables(Keys, EventLog):
                     self.limits.bound_bucket(group, rate, self.now)
                     self._regroup(group)
         self.refresh_scope(scope)
+
+    def tiers_changed(self) -> None:
+        """Has claims look again, bit by bit, at what has no room."""
+        self.rechecks = deque([*self.lines.resting, *self.groups])
+        self.wakes_all = True
+
+    def recheck_next(self) -> None:
+        """Checks whether a line or a group has room under the tiers as they are now."""
+        each = self.rechecks.popleft()
+        self.grant_all(each) if isinstance(each, Scope) else self.refresh(each)
+
+    # -- room of the platform's scopes -----------------------------------------------------------
+
+    def platform_room(self, scope: Scope) -> int:
+        """How many jobs of a scope of the platform may start now."""
+        room = self.limits.platform_room(scope, self.now)
+        if room == 0:
+            self._reopen_later(scope, self.limits.of(scope).rate)
+        return room
+
+    def count_running(self, scopes: Iterable[Scope]) -> None:
+        """Counts the running jobs of scopes of the platform anew; of those with settings."""
+        for scope in scopes:
+            held = map(self.current, (*self.leases, *self.spent))
+            inside = sum(row is not None and row.inside(scope) for row in held)
+            self.platform.running[scope] = inside if scope in self.limits.platform else 0
 
     # -- room of groups --------------------------------------------------------------------------
 
@@ -300,16 +332,17 @@ class Tables(Keys, EventLog):
     def wait_again(self, row: Row, scope: Scope) -> None:
         """Puts a granted job back before its line: its group has no room for it after all."""
         row.stamp += 1
-        self._ungrant(row, scope)
-        self._wait(row, scope)
+        self.ungrant(row, scope)
+        self.wait_for_group(row, scope)
         self._reopen_later(scope, self.limits.group(scope, row.new.queue).rate)
 
-    def _wait(self, row: Row, scope: Scope) -> None:
+    def wait_for_group(self, row: Row, scope: Scope) -> None:
+        """Puts a job before its line, until its group has room for it."""
         ordered_group = self.limits.group(scope, row.new.queue).ordered
         rank = (0, row.seq, row.stamp) if ordered_group else row.rank
         heapq.heappush(self.groups[scope].part(row.new.queue).waiting, rank)
 
-    def _ungrant(self, row: Row, scope: Scope) -> None:
+    def ungrant(self, row: Row, scope: Scope) -> None:
         part = self.groups[scope].part(row.new.queue)
         part.granted.discard(row.seq)
         if not part.granted:
@@ -362,5 +395,5 @@ class Tables(Keys, EventLog):
             part.granted, part.worst, part.waiting = set(), None, []
             for row in rows:
                 row.stamp += 1
-                self._wait(row, scope)
+                self.wait_for_group(row, scope)
         self.grant_all(scope)

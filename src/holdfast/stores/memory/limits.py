@@ -5,25 +5,31 @@ have at most.
     running   how many jobs of a scope are held, asked of `Tables`
     buckets   Scope -> Bucket             tokens left of a rate
     slots     Scope -> {id: until}        places that outsiders hold
+    platform  Scope -> ScopeSettings      those of `settings` that are the platform's
+    tiers     name -> Defaults            "": the platform's defaults
+    counting  Scope -> ScopeSettings      what counts with the tiers, filled in as it is asked for
 
 A room of UNLIMITED means that nothing limits the scope.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 from holdfast.core.clock import Micros
+from holdfast.core.rate import Bucket, Rate
 from holdfast.core.scope import (
     NO_SETTINGS,
-    Bucket,
     GroupSettings,
-    Rate,
     Scope,
     ScopeKind,
     ScopeSettings,
     group_settings,
+    platform_scopes,
 )
+from holdfast.core.scope import PLATFORM as WHOLE
+from holdfast.core.tiers import PLATFORM, Defaults, Layer, effective
 from holdfast.stores.notifier import Line
 
 UNLIMITED = 1 << 60
@@ -45,10 +51,37 @@ class Limits:
         self.running = running
         self.settings: dict[Scope, ScopeSettings] = {}
         self.slots: dict[Scope, dict[str, Micros]] = {}
-        self._buckets: dict[Scope, Bucket] = {}
+        self.platform: dict[Scope, ScopeSettings] = {}
+        self.tiers: dict[str, Defaults] = {}
+        self.tier_users: Counter[str] = Counter()
+        """How many tenants are in each tier."""
+        self._counting: dict[Scope, ScopeSettings] = {}
+        self._tiers_changed: tuple[int, Micros] = (0, 0)
+        """How often a tier has changed, and when it did last."""
+        self._buckets: dict[Scope, tuple[Bucket, int]] = {}
+        """With how often a tier had changed when the last token was taken."""
 
     def of(self, scope: Scope) -> ScopeSettings:
-        return self.settings.get(scope, NO_SETTINGS)
+        """The settings that count for a scope: its own, and what its tenant's tier fills in."""
+        own = self.settings.get(scope, NO_SETTINGS)
+        if not self.tiers or scope.of_platform:
+            return own
+        found = self._counting.get(scope)
+        if found is None:
+            found = effective(own, scope.kind, self.layers(scope.tenant))
+            self._counting[scope] = found
+        return found
+
+    def layers(self, tenant: str) -> list[Layer]:
+        """The tier of a tenant and the platform's defaults, as far as they exist."""
+        tier = self.settings.get(Scope(tenant), NO_SETTINGS).tier
+        names = ((f"tier {tier}", tier), (PLATFORM, ""))
+        return [Layer(name, self.tiers[key]) for name, key in names if key in self.tiers]
+
+    @property
+    def any(self) -> bool:
+        """Whether any tenant may have a limit."""
+        return bool(self.settings or self.tiers)
 
     def group(self, scope: Scope, queue: str) -> GroupSettings:
         """What holds for the jobs of a group that are in a queue."""
@@ -56,7 +89,7 @@ class Limits:
 
     def line_room(self, tenant: str, queue: str, now: Micros) -> int:
         """How many jobs of a line may start, as far as its tenant and its queue go."""
-        if not self.settings:
+        if not self.any:
             return UNLIMITED
         return min(
             self._room(scope, self.of(scope), now)
@@ -65,9 +98,20 @@ class Limits:
 
     def group_room(self, scope: Scope, queue: str, now: Micros) -> int:
         """How many jobs of a group may start, as far as the group goes."""
-        if not self.settings:
+        if not self.any:
             return UNLIMITED
         return self._room(scope, self.group(scope, queue), now)
+
+    def platform_room(self, scope: Scope, now: Micros) -> int:
+        """How many jobs of a scope of the platform may start."""
+        settings = self.platform.get(scope)
+        return UNLIMITED if settings is None else self._room(scope, settings, now)
+
+    def platform_is_full(self, now: Micros) -> bool:
+        """Whether the store as a whole has no room, and time alone does not make any."""
+        if self.platform_room(WHOLE, now) > 0:
+            return False
+        return self.next_token(WHOLE, self.of(WHOLE).rate, now) is None
 
     def _room(self, scope: Scope, settings: ScopeSettings | GroupSettings, now: Micros) -> int:
         if settings.paused is not None:
@@ -79,7 +123,7 @@ class Limits:
                 taken += len(self.live_slots(scope, now))
             room = settings.max_running - taken
         if settings.rate is not None:
-            room = min(room, self._bucket(scope).tokens(settings.rate, now))
+            room = min(room, self._bucket(scope, settings.rate).tokens(settings.rate, now))
         return max(0, room)
 
     def live_slots(self, scope: Scope, now: Micros) -> dict[str, Micros]:
@@ -89,11 +133,44 @@ class Limits:
 
     # -- rates -----------------------------------------------------------------------------------
 
-    def _bucket(self, scope: Scope) -> Bucket:
-        return self._buckets.get(scope, FULL)
+    def _bucket(self, scope: Scope, rate: Rate) -> Bucket:
+        bucket, changes = self._buckets.get(scope, (FULL, 0))
+        if changes < self._tiers_changed[0]:
+            return bucket.bounded(rate, self._tiers_changed[1])
+        return bucket
 
-    def start(self, line: Line, group: Scope | None, now: Micros) -> None:
+    def set(self, scope: Scope, settings: ScopeSettings | None) -> None:
+        """The settings of a scope from now on; None: it has none."""
+        self._counting.clear()
+        if scope.kind is ScopeKind.TENANT:
+            self._change_tier(self.settings.get(scope), -1)
+            self._change_tier(settings, 1)
+        for stored in (self.settings, self.platform) if scope.of_platform else (self.settings,):
+            if settings is None:
+                stored.pop(scope, None)
+            else:
+                stored[scope] = settings
+
+    def set_tier(self, tier: str, defaults: Defaults | None, now: Micros) -> None:
+        """What a tier, or the platform for "", sets from now on; None: it is gone. Buckets are
+        brought to a new rate when they are used.
+        """
+        self._counting.clear()
+        self._tiers_changed = self._tiers_changed[0] + 1, now
+        if defaults is None:
+            self.tiers.pop(tier, None)
+        else:
+            self.tiers[tier] = defaults
+
+    def _change_tier(self, settings: ScopeSettings | None, number: int) -> None:
+        if settings is not None and settings.tier is not None:
+            self.tier_users[settings.tier] += number
+
+    def start(self, line: Line, group: Scope | None, type: str, now: Micros) -> None:
         """Takes the tokens of a job that starts."""
+        if self.platform:
+            for scope in platform_scopes(line[1], type):
+                self._take_token(scope, self.of(scope).rate, now)
         for scope in (Scope(line[0]), queue_scope(*line)):
             self._take_token(scope, self.of(scope).rate, now)
         if group is not None:
@@ -101,15 +178,18 @@ class Limits:
 
     def _take_token(self, scope: Scope, rate: Rate | None, now: Micros) -> None:
         if rate is not None:
-            self._buckets[scope] = self._bucket(scope).take(rate, 1, now)
+            self._keep(scope, self._bucket(scope, rate).take(rate, 1, now))
 
     def bound_bucket(self, scope: Scope, rate: Rate | None, now: Micros) -> None:
         """Applies a new rate from now on: a bucket is never emptier than empty."""
         if rate is not None and scope in self._buckets:
-            self._buckets[scope] = self._buckets[scope].bounded(rate, now)
+            self._keep(scope, self._bucket(scope, rate).bounded(rate, now))
+
+    def _keep(self, scope: Scope, bucket: Bucket) -> None:
+        self._buckets[scope] = bucket, self._tiers_changed[0]
 
     def next_token(self, scope: Scope, rate: Rate | None, now: Micros) -> Micros | None:
         """When an empty bucket has its next token; None when the bucket is not empty."""
-        if rate is None or self._bucket(scope).tokens(rate, now) > 0:
+        if rate is None or self._bucket(scope, rate).tokens(rate, now) > 0:
             return None
-        return self._bucket(scope).next_at(rate, now)
+        return self._bucket(scope, rate).next_at(rate, now)

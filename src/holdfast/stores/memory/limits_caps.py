@@ -14,9 +14,7 @@ from holdfast.stores.memory.rows import alive
 
 def over(tables: Tables, job: NewJob) -> HoldfastError | None:
     """Why the tenant may not have this job waiting too; None when it may."""
-    return _too_many_names(tables, job) or (
-        _capped(tables, job) if tables.limits.settings else None
-    )
+    return _too_many_names(tables, job) or (_capped(tables, job) if tables.limits.any else None)
 
 
 def _too_many_names(tables: Tables, job: NewJob) -> TenantFull | None:

@@ -13,7 +13,7 @@ from holdfast.core.clock import Micros
 from holdfast.core.job import TERMINAL, JobRecord, NewJob, Reason, State
 from holdfast.core.lifecycle import seen
 from holdfast.core.redact import Redacted
-from holdfast.core.scope import Scope
+from holdfast.core.scope import Scope, platform_scopes
 from holdfast.stores.memory.fairness import Entry
 from holdfast.stores.memory.limits import group_scope, queue_scope
 from holdfast.stores.memory.payloads import fixed, own, size_of
@@ -105,6 +105,11 @@ class Row(Redacted, msgspec.Struct, gc=False):
         tenant, queue = self.line
         own = (Scope(tenant), queue_scope(tenant, queue))
         return own if self.group is None else (*own, self.group)
+
+    def inside(self, scope: Scope) -> bool:
+        """Whether the job is in the scope, which may be one of the platform."""
+        own = platform_scopes(self.line[1], self.new.envelope.type)
+        return scope in (own if scope.of_platform else self.scopes)
 
     @property
     def may_retry(self) -> bool:

@@ -6,9 +6,10 @@ import heapq
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from holdfast.core import bounds
-from holdfast.core.errors import StaleSetting, TenantFull
+from holdfast.core import bounds, tiers
+from holdfast.core.errors import InvalidInput, StaleSetting, TenantFull
 from holdfast.core.scope import PREFIX, decode, scope_of
+from holdfast.core.tiers import tier_of
 from holdfast.store import Put, Setting
 from holdfast.stores.memory.layout import Tables
 
@@ -36,7 +37,8 @@ class Settings:
             if scope is not None and put.name not in self._versions:
                 new[scope.tenant] += 1
             if put.value is not None and put.name.startswith(PREFIX):
-                decode(put.name, put.value)
+                self._check_tier(decode(put.name, put.value).tier, puts)
+            self._check_change_of_tier(put)
         for tenant, more in new.items():
             if self._scopes[tenant] + more > bounds.SETTINGS_MAX:
                 raise TenantFull(tenant=tenant, what="scopes", max=bounds.SETTINGS_MAX)
@@ -45,20 +47,44 @@ class Settings:
             self._put(put)
         return [self._settings[put.name] for put in puts if put.name in self._settings]
 
+    def _check_tier(self, tier: str | None, puts: Sequence[Put]) -> None:
+        """Raises InvalidInput if there is no such tier, and these puts do not make it."""
+        known = self._tables.limits.tiers
+        made = {put.name for put in puts if put.value is not None}
+        if tier is not None and tier not in known and tiers.name_of(tier) not in made:
+            raise tiers.unknown_tier(tier, filter(None, known))
+
+    def _check_change_of_tier(self, put: Put) -> None:
+        """Raises InvalidInput for bad defaults, and for the deletion of a tier that is in use."""
+        tier, limits = tier_of(put.name), self._tables.limits
+        if tier is None:
+            return
+        if put.value is None:
+            if limits.tier_users[tier]:
+                raise tiers.tier_in_use(tier, limits.tier_users[tier])
+            return
+        tiers.decode(put.name, put.value)
+        if tier not in limits.tiers and len(limits.tiers) >= bounds.TIERS_MAX:
+            raise InvalidInput(
+                field="tier", why=f"there are {bounds.TIERS_MAX}, and no more may be"
+            )
+
     def _put(self, put: Put) -> None:
         version = self._versions[put.name] = self._versions.get(put.name, 0) + 1
         if put.value is None:
             self._settings.pop(put.name, None)
         else:
             self._settings[put.name] = Setting(put.name, put.value, version)
-        scope = scope_of(put.name)
+        scope, tier = scope_of(put.name), tier_of(put.name)
+        tables = self._tables
+        if tier is not None:
+            defaults = None if put.value is None else tiers.decode(put.name, put.value)
+            tables.limits.set_tier(tier, defaults, tables.now)
+            tables.tiers_changed()
+            tables.note_setting("", put.name, (put.value or b"").decode())
         if scope is None:
             return
-        tables = self._tables
-        if put.value is None:
-            tables.limits.settings.pop(scope, None)
-        else:
-            tables.limits.settings[scope] = decode(put.name, put.value)
+        tables.limits.set(scope, None if put.value is None else decode(put.name, put.value))
         tables.settings_changed(scope)
         words = (put.value or b"").decode()
         tables.note_setting(scope.tenant, put.name, words)

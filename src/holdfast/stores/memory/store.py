@@ -67,6 +67,8 @@ class MemoryStore:
         time_precision_us=1,
         cluster=False,
         scopes=True,
+        platform=True,
+        tiers=True,
     )
 
     def __init__(self, clock: Clock | None = None) -> None:
@@ -230,5 +232,10 @@ class MemoryStore:
             tables.by = None if by is None else by.words
             yield tables
             woken, tables.lines.woken = tables.lines.woken, set()
-        if woken:
+            wakes_all, tables.wakes_all = tables.wakes_all, False
+            if (woken or wakes_all) and tables.limits.platform_is_full(tables.now):
+                return  # Nobody can claim until a job ends or a setting changes.
+        if wakes_all:
+            self._notifier.notify_all()
+        elif woken:
             self._notifier.notify(woken)

@@ -55,7 +55,7 @@ async def complete_jobs(step: Step, changes: Sequence[Transition]) -> set[int]:
     done = set(range(len(changes))) if places is None else {place - 1 for place in places}
     step.ended += [Ref(changes[place].tenant, changes[place].id) for place in done]
     if tenants is not None:
-        step.lines |= set(zip(tenants, queues, strict=True))
+        step.came_up(zip(tenants, queues, strict=True))
     return done
 
 

@@ -39,7 +39,7 @@ async def _cancel(step: Step, refs: dict[int, Ref]) -> dict[int, Canceled]:
     answers: dict[int, Canceled] = {}
     for ord, state, tenant, queue in found:
         if ord is None:
-            step.lines.add((tenant, queue))
+            step.came_up([(tenant, queue)])
             continue
         id = refs[places[ord - 1]].id
         error = JobNotFound(id=id) if state is None else None

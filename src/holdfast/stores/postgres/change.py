@@ -124,7 +124,7 @@ class _Replays:
         # The payload is copied inside the database and never travels.
         seq = await step.value(sql.REPLAY, row.seq, id, now, int(gated))
         if seq is not None:
-            at = (row.tenant, row.queue, row.group)
+            at = (row.tenant, row.queue, row.group, None)
             step.count(at, None, BLOCKED if gated else "enqueued", size=row.size)
             step.enters_line(at, row.priority, seq)
             step.add_event(EventKind.ENQUEUED, (row.tenant, id, row.queue, row.type))

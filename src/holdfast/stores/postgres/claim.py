@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.core.bounds import CLAIM_REPEAT_S, REPAIR_MAX, REPAIR_PASSES_MAX
+from holdfast.core.bounds import ASIDE_MAX, CLAIM_REPEAT_S, REPAIR_MAX, REPAIR_PASSES_MAX
 from holdfast.core.clock import micros
 from holdfast.core.job import Lease
 from holdfast.core.lifecycle import Transition
@@ -12,7 +12,12 @@ from holdfast.stores.postgres import statements as sql
 from holdfast.stores.postgres.rows import read_leases
 from holdfast.stores.postgres.step import Step
 
-_PRIORITY, _SEQ = 9, 14  # Their places in the type `lease`; the visit is the first.
+_TENANT, _QUEUE, _PRIORITY, _SEQ = (
+    1,
+    3,
+    9,
+    14,
+)  # Their places in the type `lease`; the visit is the first.
 
 
 async def claim_jobs(
@@ -39,7 +44,13 @@ async def claim_jobs(
         REPAIR_PASSES_MAX,
         LINES_PER_CLAIM,
         micros(CLAIM_REPEAT_S),
+        ASIDE_MAX,
     )
     taken = [row for row in rows if row[_SEQ] is not None]
-    taken.sort(key=lambda row: (row[0], -row[_PRIORITY], row[_SEQ]))
+    # Under limits of the platform a claim may visit a line more than once.
+    visits: dict[tuple[str, str], int] = {}
+    for row in taken:
+        line = row[_TENANT], row[_QUEUE]
+        visits[line] = min(row[0], visits.get(line, row[0]))
+    taken.sort(key=lambda row: (visits[row[_TENANT], row[_QUEUE]], -row[_PRIORITY], row[_SEQ]))
     return *read_leases(taken, claim), len(taken) < len(rows)

@@ -9,7 +9,7 @@ import msgspec
 from holdfast.core import bounds
 from holdfast.core.clock import Micros
 from holdfast.core.job import State
-from holdfast.core.scope import ScopeKind
+from holdfast.core.scope import TENANT_KINDS, ScopeKind
 from holdfast.store import Tally
 from holdfast.stores.postgres import statements as sql
 from holdfast.stores.postgres.maintenance import FOLD_MAX
@@ -37,6 +37,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 async def count_scopes(step: Step, asked: Asked, correction: int) -> list[Tally]:
     await step.begin()
+    if asked.tenant == "" or asked.by not in TENANT_KINDS:
+        return await _count_platform(step, asked, correction)
     due = _Due(asked.by)
     await due.read(step)
     query, values = _query(asked, step.now)
@@ -48,6 +50,15 @@ async def count_scopes(step: Step, asked: Asked, correction: int) -> list[Tally]
             oldest = due.oldest((tenant, part), await step.value(sql.OLDEST, tenant, part))
         tallies.append(Tally(tenant, part, counts, oldest, slots, correction))
     return tallies
+
+
+async def _count_platform(step: Step, asked: Asked, correction: int) -> list[Tally]:
+    """The running jobs of the platform's scopes that have settings."""
+    after = None if asked.after is None else asked.after[1]
+    found = await step.rows(sql.PLATFORM_COUNTS, asked.by.value, asked.part, after, asked.limit)
+    return [
+        Tally("", part, {State.PROCESSING: number}, None, 0, correction) for part, number in found
+    ]
 
 
 def _query(asked: Asked, now: Micros) -> tuple[str, list[Any]]:
@@ -112,6 +123,7 @@ async def recount(step: Step) -> int:
     await step.announce()
     await step.run(sql.FOLD, FOLD_MAX)
     correction = int(await step.value(sql.RECOUNT))
+    await step.run(sql.RECOUNT_PLATFORM)
     await step.run(sql.RECOUNT_LINES)
     await step.run(sql.FIND_FULL_TENANTS, bounds.QUEUES_MAX, bounds.GROUPS_MAX)
     return correction

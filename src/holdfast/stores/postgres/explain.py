@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from holdfast.core import blockers
 from holdfast.core.bounds import AHEAD_MAX, HOLDERS_MAX
 from holdfast.core.errors import JobNotFound
 from holdfast.core.job import TERMINAL, State
+from holdfast.core.rate import Bucket
 from holdfast.core.scope import (
     NO_SETTINGS,
     Blocker,
-    Bucket,
     Explanation,
     GroupSettings,
     Scope,
@@ -17,6 +19,7 @@ from holdfast.core.scope import (
     ScopeSettings,
     decode,
     group_settings,
+    platform_scopes,
 )
 from holdfast.store import Ref
 from holdfast.stores.postgres import statements as sql
@@ -25,8 +28,10 @@ from holdfast.stores.postgres.step import Step
 
 _INSIDE = {
     ScopeKind.TENANT: "tenant = $1 AND $2 = ''",
-    ScopeKind.QUEUE: "tenant = $1 AND queue = $2",
+    ScopeKind.QUEUE: "($1 = '' OR tenant = $1) AND queue = $2",
     ScopeKind.GROUP: "tenant = $1 AND group_name = $2",
+    ScopeKind.PLATFORM: "$1 = $2",
+    ScopeKind.TYPE: "$1 = '' AND type = $2",
 }
 
 
@@ -55,7 +60,9 @@ async def _all_scope_gates(step: Step, row: Row) -> list[Blocker]:
     tenant = Scope(row.tenant)
     queue = Scope(row.tenant, ScopeKind.QUEUE, row.queue)
     of_queue = await _settings(step, queue)
-    gates = await _scope_gates(step, tenant, await _settings(step, tenant))
+    gates: list[Blocker] = []
+    for scope in (*platform_scopes(row.queue, row.type), tenant):
+        gates += await _scope_gates(step, scope, await _settings(step, scope))
     gates += await _scope_gates(step, queue, of_queue)
     if row.group is not None:
         group = Scope(row.tenant, ScopeKind.GROUP, row.group)
@@ -76,12 +83,13 @@ async def _settings(step: Step, scope: Scope) -> ScopeSettings:
 async def _scope_gates(
     step: Step, scope: Scope, rules: ScopeSettings | GroupSettings
 ) -> list[Blocker]:
+    if rules == NO_SETTINGS and scope.of_platform:
+        return []
     key = (scope.kind.value, scope.tenant, scope.part)
-    counts = await step.row(sql.TALLY, *key)
-    assert counts is not None, "sums have a row"
     inside = _INSIDE[scope.kind]
     lapsed = sql.LAPSED_IN.replace("{inside}", inside)
-    running = counts[0] - await step.value(lapsed, scope.tenant, scope.part, step.now)
+    running = await _running(step, scope)
+    running -= await step.value(lapsed, scope.tenant, scope.part, step.now)
     slots = await step.value(sql.SLOTS, *key, step.now) if rules.slots_count else 0
     full = rules.max_running is not None and running + slots >= rules.max_running
     holders = await _holders(step, scope, slots > 0) if full else ()
@@ -94,8 +102,25 @@ async def _scope_gates(
     return list(blockers.scope_blockers(scope, rules, usage))
 
 
+async def _running(step: Step, scope: Scope) -> int:
+    if scope.of_platform:
+        found = await step.row(sql.PLATFORM_COUNTS, scope.kind.value, scope.part, None, 1)
+        return 0 if found is None else int(found[1])
+    counts = await step.row(sql.TALLY, scope.kind.value, scope.tenant, scope.part)
+    assert counts is not None, "sums have a row"
+    return int(counts[0])
+
+
 async def _holders(step: Step, scope: Scope, slots: bool) -> tuple[str, ...]:
-    """The ids of the jobs and slots that take a scope's places."""
+    """The ids of the jobs and slots that take a scope's places; over all tenants, how many each
+    has.
+    """
+    if scope.of_platform:
+        query = sql.HOLDING_TENANTS.replace("{inside}", _INSIDE[scope.kind])
+        running = Counter[str]()
+        for tenant, number in await step.rows(query, scope.tenant, scope.part, step.now):
+            running[tenant] = number
+        return tuple(blockers.by_tenant(running))
     query = sql.HOLDERS.replace("{inside}", _INSIDE[scope.kind])
     values: tuple[object, ...] = (scope.tenant, scope.part, step.now, HOLDERS_MAX)
     ids = [row[0] for row in await step.rows(query, *values)]

@@ -7,7 +7,8 @@
       state                   as in lifecycle.py; a due job may still say scheduled or retrying
       late                    1: outlived its time to live while waiting; upkeep will fail it
       gate                    0: in its line, or leased; 1: enqueued, but its group has no room for
-                              it yet; 2: scheduled or retrying, it waits for its instant
+                              it yet; 2: scheduled or retrying, it waits for its instant; 3:
+                              enqueued, set aside where the platform leaves its type no room
       run_at attempt fence lapses misses progress reason error
       token lease_until worker    of the last lease; kept after it lapsed, so that a late ack hears
                               that it expired
@@ -21,18 +22,21 @@
       history_rest            jobs kept for less or for longer
     counts    (kind, tenant, part) -> jobs in each state; a row for each tenant, queue and group
       bytes                   of a tenant: the payloads of its jobs that have not ended
-      blocked                 of a queue: enqueued jobs that are in no line, gated or late
+      blocked                 of a queue: enqueued jobs that are in no line: gated, aside or late
       open turn               of a tenant, or of a queue, which with its tenant is a line: whether
-                              its own settings let it run; its place among the tenants, or among the
-                              lines of its tenant
+                              its own settings let it run, and it is not aside; its place among the
+                              tenants, or among the lines of its tenant
       lines queues groups     of a tenant: its open lines with jobs; its queues and groups
       credit                  of a tenant: what is left of a turn that a full claim cut short
       tenant_turn parked      of a line: a copy of its tenant's turn, never too large; its tenant
                               was closed when a claim met it
+      kept                    of a tenant of which something is aside: it keeps its turn, whichever
+                              lines it has left
       floor_rank floor_seq    of a line: no ready job comes before it, except what deltas name
     deltas    what has changed since the counts were added up, by (tenant, queue, group)
       id                      from `cursors`: also the turn of a line that comes up or was served
       txid                    of the transaction that wrote it
+      type                    of jobs that start or end to run
       served turned credit    a claim visited the line; ended its tenant's turn, or left some of it
       head_rank head_seq due  the first of the jobs that came into the line (rank is -priority), and
                               when the first of the others is due
@@ -41,11 +45,16 @@
     store_state   one row: deltas_floor (no unfolded delta is below), last_refresh, folded_at,
               events_floor, leases_floor and due_floor (no living lease, nothing due is below,
               except what deltas name), claims_floor (no living claim ends before), functions (the
-              hash of the functions that were applied), fold_at (deltas that make a claim fold them)
+              hash of the functions that were applied), fold_at (deltas that make a claim fold
+              them), platform (limits of the platform concern claims)
     claims    nonce -> until, seqs     of the last minute, so that a repeated claim is recognised
     full_tenants    tenants that have as many queues or groups as they may; found by upkeep
     waiters   (tenant, id) -> until    jobs whose end somebody waits for, and is notified of
     scopes    the settings of scopes in columns, for the functions; `settings` holds what was put
+      running                 of a scope of the platform: its running jobs, but for the deltas
+    aside     (kind, part, queue, tenant) -> turn    what waits where a queue or a type has no room
+                              over all tenants: the tenant's line, or jobs of it in a queue; a copy
+                              of its tenant's turn, never too large
     tenants_with_settings    tenants that ever had a setting: no other tenant costs a look-up
     buckets   (kind, tenant, part) -> full_at     tokens of a rate; no row: full
     reopen_times    (kind, tenant, part) -> at    when time alone may make room in a scope
@@ -86,6 +95,19 @@ on until all it reads is right: these are the first, since no copy is too large.
 corrected once per turn at most. Tenants that deltas name are computed (`line_changes`,
 `changed_tenants`).
 
+Challenge: a limit of the platform spans all tenants. What it holds must cost no later claim
+anything, and come in the order of turns when there is room.
+
+Pattern: **a claim sets aside what it meets without room.** A line is closed, a job gets gate 3;
+`aside` names the tenant. A tenant keeps its turn meanwhile. Claims read the places of `aside`,
+which are few, let in as much as they can take, by the copies of the turns, and plan such rounds
+tenant by tenant (`plan_by_platform`). They do so while `store_state.platform` says so, which they
+read anyway. What runs is counted as everything else: a base in `scopes`, plus deltas. All deltas of
+jobs that start or end have the type, limit or not, so acks need not know whether there is one. The
+base is set with the settings, under the lock of claims, by one statement: the leased jobs of its
+snapshot less the deltas of its snapshot. A transaction that was open then adds its own deltas
+later, so no start and no end is missed or counted twice.
+
 Challenge: a new version of a row is a new entry in each index of its table, unless no index names a
 column that has changed; and the rows of jobs are wide.
 
@@ -97,7 +119,8 @@ What a claim passes over is what runs behind the floor of the line, or ran since
 
     jobs_line   (queue, tenant, rank, seq)            gate = 0        claim: head of a line
     jobs_group  (tenant, group, gate, queue, rank, seq)     of a group: its gate opens with room
-    jobs_ages   (tenant, queue, run_at)               gate < 2        how long the oldest waits
+    jobs_ages   (tenant, queue, run_at)               gate <> 2       how long the oldest waits
+    jobs_aside  (type, queue, tenant, rank, seq)      gate = 3        claim: let in with room
     jobs_due    (run_at)                              gate = 2        claim: made ready when due
     leases_until (spent, until)          attempts left: claim, made ready when lapsed; none left:
                                          expired, upkeep fails them
@@ -111,6 +134,7 @@ What a claim passes over is what runs behind the floor of the line, or ran since
     lines_turn  (tenant, turn)           open, with jobs              claim: the lines of a tenant
     lines_tenant_turn (queue, tenant_turn)    the same, not parked    claim: the tenants of a queue
     lines_closed (tenant), lines_parked (tenant)                      opened with their settings
+    aside_turn (kind, part, queue, turn), aside_tenant (tenant)       claim: who is let in first
     deltas_id   (id)                     from the floor on: dead entries below it are not read
 
 Challenge: to delete a million ended jobs one by one costs as much as it did to write them, and
@@ -143,7 +167,7 @@ Limits: numbers are 64 bits, times whole microseconds; a text cannot hold a zero
 
 from __future__ import annotations
 
-SCHEMA_VERSION = 18
+SCHEMA_VERSION = 19
 """The number of the newest file in `sql/schema/`; the highest row of `schema_version`."""
 
 SERVER_VERSION_MIN = 13

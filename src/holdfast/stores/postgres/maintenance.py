@@ -122,7 +122,7 @@ async def _prune_place(step: Step, limit: int, place: str) -> int:
     pruned = await step.rows(sql.PRUNE_JOBS[place], step.now, limit)
     keys = []
     for tenant, queue, type, key, id, state, group in pruned:
-        step.count((tenant, queue, group), state, None)
+        step.count((tenant, queue, group, None), state, None)
         if key is not None:
             keys.append((tenant, queue, type, key, id))
     if keys:

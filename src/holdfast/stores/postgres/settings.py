@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from holdfast.core import bounds
 from holdfast.core.errors import StaleSetting, TenantFull
 from holdfast.core.job import EventKind
+from holdfast.core.rate import Rate
 from holdfast.core.scope import (
     NO_RULES,
     NO_SETTINGS,
-    Rate,
     Scope,
     ScopeKind,
     ScopeSettings,
@@ -66,17 +66,25 @@ async def _configure(step: Step, scope: Scope, put: Put, was: bytes | None) -> N
     await step.run(sql.SCOPE_DROP, *key)
     if put.value is not None:
         await step.run(sql.SCOPE_PUT, *key, *_columns(now))
+    await step.run(sql.CAP_BUCKET, *key, step.now)
+    if scope.of_platform:
+        await step.run(sql.PLATFORM_CHANGED, scope.kind.value, scope.part, step.now)
+    else:
+        await _apply(step, scope, before, now)
+    await step.touch(scope)
+    text = (put.value or b"").decode()
+    step.add_event(EventKind.CONFIGURED, (scope.tenant, put.name, "", ""), text=text)
+
+
+async def _apply(step: Step, scope: Scope, before: ScopeSettings, now: ScopeSettings) -> None:
+    """Sorts what waits in a scope of a tenant anew."""
     grouped = scope.kind is ScopeKind.GROUP or now.groups is not None
     await step.run(sql.HAS_SETTINGS, scope.tenant, grouped)
-    await step.run(sql.CAP_BUCKET, *key, step.now)
     if scope.kind is ScopeKind.GROUP:
         await step.run(sql.RESET_GROUP_GATES, scope.tenant, scope.part)
     elif before.groups != now.groups:
         await step.run(sql.CAP_GROUP_BUCKETS, scope.tenant, scope.part, step.now)
         await step.run(sql.RESET_GROUP_GATES, scope.tenant, None)
-    await step.touch(scope)
-    text = (put.value or b"").decode()
-    step.add_event(EventKind.CONFIGURED, (scope.tenant, put.name, "", ""), text=text)
 
 
 def _columns(settings: ScopeSettings) -> tuple[object, ...]:
@@ -87,7 +95,7 @@ def _columns(settings: ScopeSettings) -> tuple[object, ...]:
         *_rate(settings.rate),
         settings.paused is not None,
         settings.slots_count,
-        settings.weight,
+        settings.share,
         settings.max_queued,
         settings.max_bytes,
         settings.ordered,

@@ -67,7 +67,7 @@ def _busy(call: str, number: int, instant: int) -> str:
 
 
 ENQUEUE = _busy("SELECT ord, why, id, queue, type, has, most FROM holdfast.enqueue", 25, 20)
-CLAIM = _busy("SELECT * FROM holdfast.claim", 15, 8)
+CLAIM = _busy("SELECT * FROM holdfast.claim", 16, 8)
 COMPLETE = _busy(
     "SELECT places, tenants, queues, holdfast.notify_ended_jobs($3, $4, $8, $9)"
     " FROM holdfast.complete_jobs",
@@ -124,11 +124,11 @@ KEYS_RELEASE = (
     ") found))"
 )
 DELTAS = (
-    "INSERT INTO holdfast.deltas (tenant, queue, group_name, waiting, scheduled, enqueued,"
+    "INSERT INTO holdfast.deltas (tenant, queue, group_name, type, waiting, scheduled, enqueued,"
     " processing, retrying, completed, failed, canceled, blocked, bytes, head_rank, head_seq, due)"
-    " SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::integer[], $5::integer[],"
+    " SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::integer[],"
     " $6::integer[], $7::integer[], $8::integer[], $9::integer[], $10::integer[], $11::integer[],"
-    " $12::integer[], $13::bigint[], $14::bigint[], $15::bigint[], $16::bigint[])"
+    " $12::integer[], $13::integer[], $14::bigint[], $15::bigint[], $16::bigint[], $17::bigint[])"
 )
 ANNOUNCE = "SELECT holdfast.announce()"
 EVENTS_INSERT = (
@@ -279,6 +279,7 @@ PRUNE_BUCKETS = (
     " (SELECT kind, tenant, part FROM holdfast.buckets WHERE full_at <= $1 LIMIT $2)"
 )
 RECOUNT = "SELECT holdfast.recount()"
+RECOUNT_PLATFORM = "SELECT holdfast.count_platform_running()"
 
 # -- reads -----------------------------------------------------------------------------------------
 
@@ -289,7 +290,7 @@ ENDED = (
 WATCH_JOB = "SELECT holdfast.watch_job($1, $2, $3)"
 WORKER = "SELECT worker FROM holdfast.jobs WHERE seq = $1"
 OLDEST = (
-    "SELECT run_at FROM holdfast.jobs WHERE gate < 2 AND tenant = $1 AND queue = $2"
+    "SELECT run_at FROM holdfast.jobs WHERE gate <> 2 AND tenant = $1 AND queue = $2"
     " AND state = 'enqueued' ORDER BY run_at LIMIT 1"
 )
 # Due jobs are enqueued for who looks, moved yet or not. Claims leave few of them here.
@@ -305,6 +306,10 @@ AHEAD = (
     "SELECT count(*) FROM (SELECT FROM holdfast.jobs WHERE gate = 0 AND late = 0 AND queue = $1"
     " AND tenant = $2 AND (-priority, seq) < (-$3::bigint, $4::bigint) AND state = 'enqueued'"
     " AND coalesce(expires_at > $6, true)"
+    " UNION ALL SELECT FROM holdfast.aside a CROSS JOIN LATERAL (SELECT FROM holdfast.jobs j"
+    " WHERE j.gate = 3 AND j.late = 0 AND j.type = a.part AND j.queue = $1 AND j.tenant = $2"
+    " AND (-j.priority, j.seq) < (-$3::bigint, $4::bigint) AND coalesce(j.expires_at > $6, true)) j"
+    " WHERE a.tenant = $2 AND a.kind = 'type' AND a.queue = $1"
     " UNION ALL SELECT FROM (SELECT * FROM holdfast.jobs WHERE gate = 2 AND late = 0"
     " AND run_at <= $6 LIMIT $5) d WHERE d.queue = $1 AND d.tenant = $2"
     " AND (-d.priority, d.seq) < (-$3::bigint, $4::bigint)"
@@ -322,6 +327,15 @@ LAPSED_IN = f"SELECT count(*){_LEASED} WHERE NOT {_HOLDS}".replace(
     "{given}", "NOT l.spent AND l.until <= $3"
 )
 HOLDERS = f"SELECT id{_LEASED} WHERE {_HOLDS} LIMIT $4".replace("{given}", "true")
+HOLDING_TENANTS = f"SELECT tenant, count(*){_LEASED} WHERE {_HOLDS} GROUP BY tenant".replace(
+    "{given}", "true"
+)
+PLATFORM_COUNTS = (
+    "SELECT s.part, s.running + coalesce((c.n ->> holdfast.scope_key($1, '', s.part))::bigint, 0)"
+    " FROM holdfast.scopes s CROSS JOIN (SELECT holdfast.platform_changes() AS n OFFSET 0) c"
+    " WHERE s.kind = $1 AND s.tenant = '' AND ($2::text IS NULL OR s.part = $2)"
+    " AND ($3::text IS NULL OR s.part > $3) ORDER BY s.part LIMIT $4"
+)
 HEAD = (
     "SELECT seq, id FROM holdfast.jobs WHERE group_name IS NOT NULL AND tenant = $1"
     " AND group_name = $2 ORDER BY seq LIMIT 1"
@@ -370,6 +384,11 @@ HAS_SETTINGS = (
     " AND tenant = $1 AND part = '')) ON CONFLICT (tenant) DO UPDATE SET"
     " grouped = r.grouped OR excluded.grouped, max_queued = excluded.max_queued,"
     " max_bytes = excluded.max_bytes"
+)
+# Has claims keep the limits of the platform from now on, and count what runs already.
+PLATFORM_CHANGED = (
+    "SELECT holdfast.count_platform_running(), holdfast.note_platform(),"
+    " holdfast.schedule_platform($1, $2, $3)"
 )
 CAP_BUCKET = "SELECT holdfast.cap_bucket($1, $2, $3, $4)"
 CAP_GROUP_BUCKETS = "SELECT holdfast.cap_group_buckets($1, $2, $3)"

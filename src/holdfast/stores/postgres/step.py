@@ -23,8 +23,11 @@ STATEMENTS_MAX = 1024
 GATE_DUE = 2
 """The gate of a job that waits for its instant; layout.py has the others."""
 
-Where = tuple[str, str, str | None]
-"""(tenant, queue, group)"""
+ANY_LINE: Line = ("", "")
+"""What the server names where work may have come up anywhere."""
+
+Where = tuple[str, str, str | None, str | None]
+"""(tenant, queue, group, the type of jobs that start or end to run)"""
 
 EventRow = tuple[str, str, str, str, str, int, int, Micros | None, str | None]
 
@@ -89,6 +92,8 @@ class Step:
         """Who wanted it, and why, for its events."""
         self.lines: set[Line] = set()
         """Where work may have come up."""
+        self.wakes_all = False
+        """Work may have come up anywhere: under a limit of the platform there is room."""
         self.ended: list[Ref] = []
         self._events: list[EventRow] = []
         self._ended_rows: list[Row] = []
@@ -199,7 +204,8 @@ class Step:
     def move(self, row: Row, after: str | None) -> None:
         """Counts a job that went from where it was to another place; None is nowhere."""
         size = row.size if row.lived and (after is None or row.state in TERMINAL) else 0
-        at = (row.tenant, row.queue, row.group)
+        type = row.type if "processing" in (row.was, after) else None
+        at = (row.tenant, row.queue, row.group, type)
         self.count(at, row.was, after, size=-size)
         if after in ("scheduled", "retrying"):
             self._first(at).comes_due(row.run_at)
@@ -264,19 +270,29 @@ class Step:
             await self.run(sql.DRAINED, *columns(ends), self.now)
         tenants = sorted({row.tenant for row in self._ended_rows} | {at[0] for at in self._moves})
         if tenants:
-            self.lines |= set(await self._lines_of(tenants))
+            await self._lines_of(tenants)
+
+    def came_up(self, lines: Iterable[Line]) -> None:
+        """Notes lines that the server named; one without names stands for all."""
+        self.lines |= set(lines)
+        if ANY_LINE in self.lines:
+            self.lines.discard(ANY_LINE)
+            self.wakes_all = True
 
     async def touch(self, scope: Scope) -> None:
         """Has the next claim refresh a scope whose room may have changed by other than jobs."""
+        if scope.of_platform:
+            self.wakes_all = True
+            return
         await self.announce()
         group = scope.part if scope.kind is ScopeKind.GROUP else None
         await self.run(sql.TOUCH, scope.tenant, group)
-        self.lines |= set(await self._lines_of([scope.tenant]))
+        await self._lines_of([scope.tenant])
 
-    async def _lines_of(self, tenants: list[str]) -> list[Line]:
-        """The lines of those tenants that have settings: ended jobs may have made room in them."""
+    async def _lines_of(self, tenants: list[str]) -> None:
+        """Notes the lines of those tenants that have settings: ended jobs may have made room."""
         found = await self.rows(sql.LINES_WITH_SETTINGS, tenants)
-        return [(tenant, queue) for tenant, queue in found]
+        self.came_up((tenant, queue) for tenant, queue in found)
 
 
 def _saved(rows: list[Row]) -> list[list[Any]]:

@@ -103,6 +103,8 @@ class PostgresStore:
             time_precision_us=1,
             cluster=False,
             scopes=True,
+            platform=True,
+            tiers=False,
         )
 
     @classmethod
@@ -333,7 +335,9 @@ class PostgresStore:
         return await self._call(whole, by)
 
     async def _notify(self, step: Step) -> None:
-        if step.channel is not None and step.lines:
+        if step.channel is not None and step.wakes_all:
+            await step.value(sql.NOTIFY, step.channel, "*")
+        elif step.channel is not None and step.lines:
             await step.value(sql.NOTIFY, step.channel, hint(step.sender, step.lines))
         if step.channel is not None and step.ended:
             tenants, ids = [ref.tenant for ref in step.ended], [ref.id for ref in step.ended]
@@ -366,7 +370,9 @@ class PostgresStore:
             step.by = by
             step.channel, step.sender = self._notifications.channel, self._notifications.sender
             answer = await act(step)
-        if step.lines or step.ended:
+        if step.wakes_all:
+            self._notifier.notify_all()
+        elif step.lines or step.ended:
             self._notifier.notify(step.lines, step.ended)
         return answer
 

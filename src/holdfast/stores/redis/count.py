@@ -12,7 +12,13 @@ from holdfast.store import Tally
 from holdfast.stores.redis.rows import STATES
 from holdfast.stores.redis.shards import Shards, together
 
-KIND_CODES = {ScopeKind.TENANT: "t", ScopeKind.QUEUE: "q", ScopeKind.GROUP: "g"}
+KIND_CODES = {
+    ScopeKind.TENANT: "t",
+    ScopeKind.QUEUE: "q",
+    ScopeKind.GROUP: "g",
+    ScopeKind.PLATFORM: "p",
+    ScopeKind.TYPE: "y",
+}
 DUE_CALLS_MAX = 500
 """Calls that read due jobs which no claim has moved yet; each reads 2000."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,6 +23,7 @@ from holdfast.core.scope import (
     ScopeSettings,
     decode,
     group_settings,
+    platform_scopes,
 )
 from holdfast.store import Ref
 from holdfast.stores.redis.rows import record, rows_of
@@ -50,6 +52,12 @@ async def explain_job(shards: Shards, ref: Ref, now: Micros | None) -> Explanati
 
 
 def _scope_blockers(job: JobRecord, answer: list[Any], head: str) -> Iterator[Blocker]:
+    over_all: tuple[Scope, ...] = platform_scopes(job.queue, job.envelope.type)
+    if len(answer) < len(over_all) + 2:
+        over_all = ()  # The platform has no settings.
+    of_platform, answer = answer[: len(over_all)], answer[len(over_all) :]
+    for scope, of_scope in zip(over_all, of_platform, strict=True):
+        yield from _blockers(scope, _settings(scope, of_scope[0]), of_scope)
     tenant = Scope(job.tenant)
     queue = Scope(job.tenant, ScopeKind.QUEUE, job.queue)
     of_queue = _settings(queue, answer[1][0])
@@ -71,7 +79,11 @@ def _blockers(
     scope: Scope, rules: ScopeSettings | GroupSettings, answer: list[Any]
 ) -> Iterator[Blocker]:
     _, running, slots, token_at, holders, ids = answer
-    names = tuple(each.decode() for each in (*holders, *ids))[:HOLDERS_MAX]
+    if scope.of_platform:
+        pairs = zip(holders[::2], holders[1::2], strict=True)
+        names = tuple(blockers.by_tenant(Counter({name.decode(): n for name, n in pairs})))
+    else:
+        names = tuple(each.decode() for each in (*holders, *ids))[:HOLDERS_MAX]
     usage = blockers.Usage(
         running=running,
         slots=slots,

@@ -6,9 +6,11 @@ parts of a name are separated by a zero byte, which no name contains.
 
     meta           hash    shard 0 only: format, shards; written once
     heads          hash    seq, cursor, turn, visit: the last numbers given out; floor: the last
-                           pruned cursor; rules: the number of scopes with settings; now: the latest
-                           instant of a clock other than the server's; format: checked by each
-                           script; sweep:*: how far prune has read the counts
+                           pruned cursor; rules, platform: the number of scopes with settings,
+                           of tenants and of the platform; aside: 1 if anything may wait at limits
+                           of the platform; now: the latest instant of a clock other than the
+                           server's; format: checked by each script; sweep:*: how far prune has
+                           read the counts
 
 A job is a row, a body and a name:
 
@@ -28,6 +30,7 @@ By its state a job has exactly one of these entries. The step that changes the s
 
     line:<tenant, queue>    zset   enqueued: by -priority, then seq (equal scores sort by member)
     wait:<tenant, group, queue>    zset   enqueued, but its group has no room for it yet
+    typed:<type, tenant, queue>    zset   enqueued, but its type has no room: as a line
     due            zset    scheduled, retrying: by run_at
     held, spent    zset    processing, with attempts left or without: by the deadline of the lease
     done           zset    ended: by the end of its keeping
@@ -52,13 +55,25 @@ Tenants take turns, and the lines of a tenant take turns within its own (`lib_li
     away:<tenant>  set     its open lines that were removed from their ring while it had no room
     credit         hash    tenant -> what is left of a turn that a full claim cut short
 
+What has no room at a limit of the platform waits beside the turns, in no key that claims walk. Of a
+queue whole lines wait, of a type single jobs (`lib_aside.lua`, `lib_resume.lua`):
+
+    aside:<scope>  zset    tenants that wait at a scope of the platform, by a copy of their turn
+    aside:<scope, q, queue>, aside:<scope, t, tenant>
+                   zset    of a type: the tenants that wait in a queue, by turn; the queues in
+                           which a tenant waits, by their last visit
+    aside_of:<tenant>  zset   the scopes at which it waits
+    ready          zset    scopes at which there may be room by now: claims let in what waits there
+    kept           hash    tenant -> its turn, if all that it has waits
+
 A claim that gave leases is stored for a minute, so that it leases nothing more when it is repeated:
 
     claim:<nonce>  string  until when, then the sequences of its jobs
     claim:<nonce>\0  string   in the shard that the nonce chooses: a claim over several shards was
                            begun (`claim.py`)
 
-Scopes are named by kind (t, q, g), tenant and part:
+Scopes are named by kind (t, q, g), tenant and part; those of the platform (p: the store, q, y: a
+type) have an empty tenant:
 
     counts         hash    scope -> number of jobs in each state, bytes of live payloads
     scopes:<kind>  zset    scopes that have counts, by name: pages of tallies
@@ -67,6 +82,7 @@ Scopes are named by kind (t, q, g), tenant and part:
     rules          hash    scope -> its settings
     ruled          hash    tenant -> number of its scopes with settings; tenant\0 -> number of those
                            that concern groups; tenant\0\0 -> number that ever had settings: bounded
+    running        hash    scope of the platform with settings -> its running jobs
     buckets        hash    scope -> when the bucket of its rate is full again
     slots:<scope>  zset    slots that outsiders hold, by their end
     slots_of:<tenant>  zset   the names of all slots of a tenant, by their end: bounded

@@ -17,7 +17,7 @@ from importlib import resources
 
 import msgspec
 
-from holdfast.core.bounds import CLAIM_REPEAT_S, REPAIR_MAX, REPAIR_PASSES_MAX
+from holdfast.core.bounds import ASIDE_MAX, CLAIM_REPEAT_S, REPAIR_MAX, REPAIR_PASSES_MAX
 from holdfast.core.clock import micros
 from holdfast.core.job import Reason, State
 from holdfast.core.scope import LINES_PER_CLAIM
@@ -78,6 +78,10 @@ LIBRARIES = (
     "leasing",
     "selection",
     "admission",
+    "platform",
+    "aside",
+    "resume",
+    "shares",
 )
 
 _CONSTANTS: dict[str, str] = {
@@ -106,6 +110,9 @@ _CONSTANTS: dict[str, str] = {
     "EVENT_SIZE": str(EVENT_SIZE),
     "UNLIMITED": str(1 << 52),
     "LINES_PER_CLAIM": str(LINES_PER_CLAIM),
+    "ASIDE_MAX": str(ASIDE_MAX),
+    # The name of the scope that is the whole store.
+    "WHOLE_STORE": "'p\\0\\0'",
     "REPAIR_MAX": str(REPAIR_MAX),
     "REPAIR_PASSES_MAX": str(REPAIR_PASSES_MAX),
     "CLAIM_REPEAT_US": str(micros(CLAIM_REPEAT_S)),

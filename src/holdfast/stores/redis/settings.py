@@ -18,7 +18,7 @@ from holdfast.stores.redis.count import KIND_CODES
 from holdfast.stores.redis.rows import exact, raw, words
 from holdfast.stores.redis.shards import Shards
 
-_OF_TENANT = re.compile(rf"(?:{PREFIX}|{SLOTS})(?:tenant|queue|group)/([0-9]+):")
+_OF_TENANT = re.compile(rf"(?:{PREFIX}|{SLOTS})(?:tenant|queue|group|platform|type)/([0-9]+):")
 
 STALE, FULL = 0, 2
 

@@ -83,6 +83,8 @@ class RedisStore:
             time_precision_us=1,
             cluster=options.cluster,
             scopes=True,
+            platform=not options.cluster and options.shards in (None, 1),
+            tiers=False,
         )
 
     @classmethod
@@ -104,7 +106,12 @@ class RedisStore:
             await links.close()
             raise
         durable = all(server.durable for server in servers)
-        self.capabilities = msgspec.structs.replace(self.capabilities, durable=durable)
+        self.capabilities = msgspec.structs.replace(
+            self.capabilities,
+            durable=durable,
+            # No script sees the jobs of several shards.
+            platform=not self.options.cluster and number == 1,
+        )
         self._owner = os.getpid()
         self._links = links
         self._shards = Shards(links, self._clock, number, self.options.events)

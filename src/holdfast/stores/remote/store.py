@@ -98,6 +98,8 @@ class RemoteStore:
             time_precision_us=1,
             cluster=False,
             scopes=True,
+            platform=False,
+            tiers=False,
         )
 
     @classmethod

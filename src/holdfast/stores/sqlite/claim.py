@@ -19,6 +19,7 @@ from holdfast.stores.notifier import Line
 from holdfast.stores.repeats import asked_for
 from holdfast.stores.sqlite import statements as sql
 from holdfast.stores.sqlite.bulk import listed
+from holdfast.stores.sqlite.claim_platform import PlatformRound, PlatformTurn
 from holdfast.stores.sqlite.claim_repair import overdue, repair
 from holdfast.stores.sqlite.fairness import (
     TurnCredits,
@@ -27,7 +28,8 @@ from holdfast.stores.sqlite.fairness import (
     next_lines,
     next_tenants,
 )
-from holdfast.stores.sqlite.limits_groups import gate_jobs
+from holdfast.stores.sqlite.limits_groups import gate_jobs, grant
+from holdfast.stores.sqlite.limits_platform import Rank, any_to_let_in, set_jobs_aside
 from holdfast.stores.sqlite.limits_room import Room, group_room, line_rooms
 from holdfast.stores.sqlite.rows import DEFAULT_RULES, SEQ, claimed, record, storable_text
 from holdfast.stores.sqlite.transaction import Transaction
@@ -35,12 +37,18 @@ from holdfast.stores.sqlite.transaction import Transaction
 FORGOTTEN_MAX = 8
 """Claims whose time is over that a new one deletes."""
 
+TYPED_PAGE = 64
+"""Jobs of a line that a claim looks at together, where types have limits."""
+
 _encode = msgspec.json.Encoder().encode
 
 
 def nothing_to_claim(connection: sqlite3.Connection, claim: Claim, now: Micros) -> bool:
     """True when a claim would neither find nor repair anything."""
-    if any_open(connection, claim.tenants, claim.queues) or overdue(connection, now):
+    lines = claim.tenants, claim.queues
+    if any_open(connection, *lines) or overdue(connection, now):
+        return False
+    if any_to_let_in(connection, *lines, now):
         return False
     return connection.execute(sql.CLAIM_OF, (claim.nonce, now)).fetchone() is None
 
@@ -108,34 +116,57 @@ def _claim_in_turns(transaction: Transaction, claim: Claim, credits: TurnCredits
     """Leases jobs of the tenants and queues that the claim names: tenants take turns by weight."""
     taken = _Taken(transaction, claim)
     turns = Turns(transaction, credits)
+    platform = PlatformRound(transaction, claim)
     dry: set[str] = set()
     """Tenants without more jobs for this claim."""
-    while (room := taken.room) > 0:
+    while platform.goes_on and (room := platform.room(taken.room)) > 0:
+        before = len(taken.leases), len(dry)
+        let_in = platform.let_in(room)
+        dry -= let_in
         # More tenants than jobs cannot be served.
         most = room + len(dry)
         found = next_tenants(transaction, claim.tenants, claim.queues, most)
         tenants = [tenant for tenant in found if tenant not in dry]
-        if not tenants:
+        if tenants:
+            dry |= _claim_round(taken, turns, platform, tenants)
+            taken.write()
+            turns.write()
+        if not let_in and before == (len(taken.leases), len(dry)):
             break
-        weights = [transaction.scope_cache.weight(tenant) for tenant in tenants]
-        times = rounds(room, weights)
-        for tenant, weight in zip(tenants, weights, strict=True):
-            room = taken.room
-            if room == 0:
-                break
-            allowed = credits.allowance(tenant, weight * times)
-            wanted = min(allowed, room)
-            number = _claim_tenant(taken, turns, tenant, wanted)
-            if number < wanted:
-                dry.add(tenant)
-            full = number == room and number < allowed
-            turns.end_tenant(tenant, allowed - number if full else 0)
-        taken.write()
-        turns.write()
+    platform.save()
     return taken.leases
 
 
-def _claim_tenant(taken: _Taken, turns: Turns, tenant: str, wanted: int) -> int:
+def _claim_round(
+    taken: _Taken, turns: Turns, platform: PlatformRound, tenants: list[str]
+) -> set[str]:
+    """Gives each of the tenants its turn, until there is no more room; returns those that have
+    nothing more.
+    """
+    dry: set[str] = set()
+    weights = [taken.transaction.scope_cache.weight(tenant) for tenant in tenants]
+    times = rounds(platform.room(taken.room), weights)
+    platform.begin(weights)
+    for tenant, weight in zip(tenants, weights, strict=True):
+        room = platform.room(taken.room)
+        if room == 0:
+            break
+        turn = platform.turn(weight)
+        allowed = turns.allowance(tenant, weight * times)
+        wanted = min(allowed, room)
+        number = _claim_tenant(taken, turns, tenant, turn, wanted)
+        if number < wanted and not turn.has_more:
+            dry.add(tenant)
+        owed = min(allowed, weight) - number
+        if owed > 0 and number < room and turn.stopped:
+            turns.end_tenant(tenant, owed)  # It goes on when there is room.
+        else:
+            full = number == room and number < allowed
+            turns.end_tenant(tenant, allowed - number if full else 0)
+    return dry
+
+
+def _claim_tenant(taken: _Taken, turns: Turns, tenant: str, turn: PlatformTurn, wanted: int) -> int:
     """Leases up to `wanted` jobs of a tenant, whose lines take turns; returns how many."""
     connection, queues = taken.transaction.connection, taken.claim.queues
     left = wanted
@@ -151,7 +182,7 @@ def _claim_tenant(taken: _Taken, turns: Turns, tenant: str, wanted: int) -> int:
             asked = min(share, left)
             if asked == 0:
                 break
-            number = _claim_line(taken, (tenant, queue), asked)
+            number = _claim_line(taken, (tenant, queue), turn, asked)
             left -= number
             if number < asked:
                 dry.add(queue)
@@ -164,73 +195,128 @@ def _claim_tenant(taken: _Taken, turns: Turns, tenant: str, wanted: int) -> int:
     return wanted - left
 
 
-def _claim_line(taken: _Taken, line: Line, wanted: int) -> int:
+def _claim_line(taken: _Taken, line: Line, turn: PlatformTurn, wanted: int) -> int:
     """Leases up to `wanted` jobs of a line, within the limits of its tenant and its queue."""
     transaction = taken.transaction
     tenant, queue = line
-    if tenant not in transaction.scope_cache.tenants:
-        return _lease_first(taken, line, wanted)
-    # Lines share the limits of their tenant, so the counts must have the visits before this one.
-    transaction.write_counts(tenant)
-    rooms = line_rooms(transaction, tenant, queue)
-    wanted = min(wanted, *(room.left() for room in rooms))
+    rooms: list[Room] = []
+    if tenant in transaction.scope_cache.tenants:
+        # Lines share the limits of their tenant, so the counts must have the visits before this
+        # one.
+        transaction.write_counts(tenant)
+        rooms = line_rooms(transaction, tenant, queue)
+    wanted = min(wanted, turn.line_room(line), *(room.left() for room in rooms))
     if wanted == 0:
         return 0
-    number = _lease_first(taken, line, wanted)
+    number = _lease_first(taken, line, turn, wanted)
+    turn.start_line(queue, number)
     for room in rooms:
         room.start(number)
         room.save()
     return number
 
 
-def _lease_first(taken: _Taken, line: Line, wanted: int) -> int:
-    """Leases the first jobs of a line; where groups have limits, those whose groups have room."""
+def _lease_first(taken: _Taken, line: Line, turn: PlatformTurn, wanted: int) -> int:
+    """Leases the first jobs of a line; where groups or types have limits, those that have room."""
     transaction = taken.transaction
     tenant, queue = line
-    if taken.claim.exclude_groups or tenant in transaction.scope_cache.grouping:
-        return _lease_by_group(taken, line, wanted)
+    if turn.typed or taken.claim.exclude_groups or tenant in transaction.scope_cache.grouping:
+        return _lease_one_by_one(taken, line, turn, wanted)
     return _lease(taken, line, sql.TAKE, (queue, tenant, transaction.now, wanted))
 
 
-def _lease_by_group(taken: _Taken, line: Line, wanted: int) -> int:
-    """Leases the first jobs of a line that are not excluded and whose groups have room."""
+def _lease_one_by_one(taken: _Taken, line: Line, turn: PlatformTurn, wanted: int) -> int:
+    """Leases the first jobs of a line that are not excluded and whose type and group have room."""
     transaction = taken.transaction
     tenant, queue = line
     excluded = _encode(taken.claim.exclude_groups).decode()
-    rooms: dict[str, Room] = {}
-    seqs: list[int] = []
-    while len(seqs) < wanted:
-        values = (queue, tenant, transaction.now, excluded, wanted)
-        found = transaction.execute(sql.STARTABLE, values).fetchall()
-        fresh = [(seq, group) for seq, group in found if seq not in seqs]
-        back: list[int] = []
-        for seq, group in fresh[: wanted - len(seqs)]:
-            if _may_start(transaction, line, group, rooms):
-                seqs.append(seq)
+    page = max(wanted, TYPED_PAGE) if turn.typed else wanted
+    look = _Look(transaction, line, turn)
+    while look.goes_on and len(look.seqs) < wanted:
+        values = (queue, tenant, transaction.now, excluded, page)
+        look.read(transaction.execute(sql.STARTABLE, values).fetchall(), wanted)
+        gate_jobs(transaction, tenant, queue, look.back)
+        set_jobs_aside(transaction, line, look.aside)
+        if look.freed is not None:
+            # The group counts its jobs by their rows and by the counts: these must agree.
+            taken.write()
+            transaction.write_counts()
+            grant(transaction, tenant, look.freed)
+    look.save()
+    return _lease(taken, line, sql.TAKE_THESE, (listed(list(look.seqs)),))
+
+
+class _Look:
+    """One visit of a claim to a line that looks at each job."""
+
+    def __init__(self, transaction: Transaction, line: Line, turn: PlatformTurn) -> None:
+        self._transaction = transaction
+        self._line = line
+        self._turn = turn
+        self._rooms: dict[str, Room] = {}
+        self.seqs: dict[int, None] = {}
+        """The jobs to lease."""
+        self.goes_on = True
+        self.back: list[int] = []
+        """Jobs of the last page whose groups have no room."""
+        self.aside: list[tuple[int, str]] = []
+        """Jobs of the last page that go aside, with their types."""
+        self.freed: str | None = None
+        """A group of which a job went aside, so that others of it may come before what follows."""
+
+    def read(self, page: list[tuple[int, str | None, str, int]], wanted: int) -> None:
+        """Looks at the first jobs of the line, until it has as many as wanted."""
+        tenant, queue = self._line
+        self.back, self.aside, self.freed = [], [], None
+        for seq, group, type, priority in page:
+            if seq in self.seqs:
+                continue
+            if len(self.seqs) == wanted or self.freed is not None:
+                break
+            if self._turn.typed and not self._has_type_room(seq, type, priority):
+                if not self.goes_on:
+                    break
+                if self._transaction.scope_cache.gated(tenant, group, queue):
+                    self.freed = group
+            elif group is not None and not self._has_group_room(group):
+                self.back.append(seq)
+                self._transaction.groups_to_check.add((tenant, group))
             else:
-                back.append(seq)
-                transaction.groups_to_check.add((tenant, group))
-        gate_jobs(transaction, tenant, queue, back)
-        if not back:
-            break
-    for room in rooms.values():
-        room.save()
-    return _lease(taken, line, sql.TAKE_THESE, (listed(seqs),))
+                self.seqs[seq] = None
+                if self._turn.typed:
+                    self._turn.start(type)
+        self.goes_on = self.goes_on and bool(self.back or self.aside)
 
-
-def _may_start(
-    transaction: Transaction, line: Line, group: str | None, rooms: dict[str, Room]
-) -> bool:
-    tenant, queue = line
-    if group is None or not transaction.scope_cache.gated(tenant, group, queue):
-        return True
-    room = rooms.get(group)
-    if room is None:
-        room = rooms[group] = group_room(transaction, tenant, group, queue)
-    if room.left() == 0:
+    def _has_type_room(self, seq: int, type: str, priority: int) -> bool:
+        """Without room the job goes aside, or the visit ends with it."""
+        rank: Rank = (-priority, seq)
+        if self._turn.waits(self._line, rank):
+            self.goes_on = False
+            return False
+        if self._turn.allows(self._line, type, rank):
+            return True
+        if self._turn.sets_aside(self._line, type, rank):
+            self.aside.append((seq, type))
+        else:
+            self.goes_on = False
         return False
-    room.start()
-    return True
+
+    def _has_group_room(self, group: str) -> bool:
+        tenant, queue = self._line
+        if not self._transaction.scope_cache.gated(tenant, group, queue):
+            return True
+        room = self._rooms.get(group)
+        if room is None:
+            room = self._rooms[group] = group_room(self._transaction, tenant, group, queue)
+        if room.left() == 0:
+            return False
+        room.start()
+        return True
+
+    def save(self) -> None:
+        """Stores the tokens of groups that are left."""
+        for room in self._rooms.values():
+            room.save()
 
 
 def _lease(taken: _Taken, line: Line, statement: str, values: tuple[Any, ...]) -> int:
@@ -239,7 +325,7 @@ def _lease(taken: _Taken, line: Line, statement: str, values: tuple[Any, ...]) -
     now = transaction.now
     until = now + taken.claim.lease_us
     tenant, queue = line
-    groups: dict[str | None, int] = {}
+    kinds: dict[tuple[str | None, str], int] = {}
     for row in transaction.execute(statement, values).fetchall():
         try:
             job = claimed(row, line, worker, now, until)
@@ -247,14 +333,16 @@ def _lease(taken: _Taken, line: Line, statement: str, values: tuple[Any, ...]) -
             fail_unreadable(transaction, row[SEQ], error)
             continue
         taken.add(job, until)
-        groups[job.group] = groups.get(job.group, 0) + 1
+        kind = (job.group, job.envelope.type)
+        kinds[kind] = kinds.get(kind, 0) + 1
         name = (tenant, job.id, queue, job.envelope.type)
         transaction.record_event(
             EventKind.LEASED, name, job.attempt, job.fence, until=until, text=worker
         )
-    for group, number in groups.items():
-        transaction.count_move((tenant, queue, group), "enqueued", "processing", number)
-    return sum(groups.values())
+    for (group, type), number in kinds.items():
+        where = (tenant, queue, group)
+        transaction.count_move(where, "enqueued", "processing", number, type=type)
+    return sum(kinds.values())
 
 
 def fail_unreadable(transaction: Transaction, seq: int, error: Exception) -> None:

@@ -19,10 +19,8 @@ from holdfast.stores.sql_rows import BLOCKED
 from holdfast.stores.sqlite import scope_statements as scope_sql
 from holdfast.stores.sqlite import statements as sql
 from holdfast.stores.sqlite.bulk import listed
-from holdfast.stores.sqlite.fairness import (
-    any_open,
-)
 from holdfast.stores.sqlite.limits import apply_limits, reopen_past
+from holdfast.stores.sqlite.limits_platform import claimable
 from holdfast.stores.sqlite.transaction import Transaction
 
 ENDED = frozenset(state.value for state in TERMINAL)
@@ -77,9 +75,8 @@ def _rescue_lapsed(transaction: Transaction) -> int:
         waits = transaction.scope_cache.gated(tenant, group, queue)
         if waits:
             gated.append(seq)
-        transaction.count_move(
-            (tenant, queue, group), "processing", BLOCKED if waits else "enqueued"
-        )
+        place = BLOCKED if waits else "enqueued"
+        transaction.count_move((tenant, queue, group), "processing", place, type=type)
         transaction.record_event(EventKind.RESCUED, (tenant, id, queue, type), attempt, fence)
     if gated:
         transaction.execute(scope_sql.GATE, (listed(gated),))
@@ -103,7 +100,7 @@ def seconds_until_work(connection: sqlite3.Connection, watch: Watch, now: Micros
     if watch.job is not None:
         found = connection.execute(sql.STATE_OF, (watch.job.tenant, watch.job.id)).fetchone()
         return 0.0 if found is None or found[0] in ENDED else WAIT_S_MAX
-    if any_open(connection, watch.tenants, watch.queues):
+    if claimable(connection, watch.tenants, watch.queues, now):
         return 0.0
     *opening, _ = _next_instants(connection)
     instants = [at for at in opening if at is not None]

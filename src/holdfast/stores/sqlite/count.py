@@ -9,12 +9,15 @@ import msgspec
 
 from holdfast.core.clock import Micros
 from holdfast.core.job import TERMINAL, State
-from holdfast.core.scope import Scope, ScopeKind, slot_scope_of
+from holdfast.core.scope import NO_SETTINGS, TENANT_KINDS, Scope, ScopeKind, scope_of, slot_scope_of
 from holdfast.store import Tally
 from holdfast.stores.sql_rows import STATES
 from holdfast.stores.sqlite import scope_statements as scope_sql
 from holdfast.stores.sqlite import statements as sql
-from holdfast.stores.sqlite.limits_room import key_of, live
+from holdfast.stores.sqlite.limits_platform import count_running, platform_changed
+from holdfast.stores.sqlite.limits_room import key_of, live, taken
+from holdfast.stores.sqlite.scope_cache import read_settings
+from holdfast.stores.sqlite.settings import settings_page
 from holdfast.stores.sqlite.transaction import Transaction
 
 Part = tuple[str, str]
@@ -36,6 +39,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 def count_jobs(
     connection: sqlite3.Connection, asked: Asked, now: Micros, correction: int = 0
 ) -> list[Tally]:
+    if asked.tenant == "" or asked.by not in TENANT_KINDS:
+        return _platform_tallies(connection, asked, now, correction)
     due = _Due(connection, asked.by, now)
     tallies: list[Tally] = []
     after = asked.after
@@ -53,6 +58,26 @@ def count_jobs(
             break
         after = (rows[-1][0], rows[-1][1])
     return tallies[: asked.limit]
+
+
+def _platform_tallies(
+    connection: sqlite3.Connection, asked: Asked, now: Micros, correction: int
+) -> list[Tally]:
+    """The running jobs of those of the platform's scopes that have settings."""
+    under = Scope("", asked.by).name
+    after = "" if asked.after is None else Scope(asked.after[0], asked.by, asked.after[1]).name
+    found = (scope_of(one.name) for one in settings_page(connection, (under, after, asked.limit)))
+    scopes = [scope for scope in found if scope is not None]
+    if asked.part is not None:
+        one = Scope("", asked.by, asked.part)
+        has_settings = one.name > after and read_settings(connection, one) != NO_SETTINGS
+        scopes = [one] if has_settings else []
+    tallies: list[Tally] = []
+    for scope in scopes:
+        running, _ = taken(connection, scope, False, now)
+        counts = {State.PROCESSING: running}
+        tallies.append(Tally("", scope.part, counts, None, 0, correction))
+    return tallies
 
 
 def _page(asked: Asked, after: Part | None) -> tuple[str, list[Any]]:
@@ -123,6 +148,13 @@ def recount(transaction: Transaction) -> int:
         scope = slot_scope_of(name)
         assert scope is not None, "only slots have a scope"
         execute(scope_sql.SLOT_ADD, (*key_of(scope), 1))
+    for scope in transaction.scope_cache.platform:
+        count_running(transaction, scope)
+        platform_changed(transaction, scope)
+    if transaction.scope_cache.over_all:
+        execute(scope_sql.ASIDE_CLEAR)  # No line is aside any more.
+        for statement in scope_sql.ASIDE_RECOUNT:
+            execute(statement)
     transaction.tenants_to_check |= transaction.scope_cache.tenants
     transaction.lines_to_check |= transaction.scope_cache.queues
     after = dict(execute(scope_sql.RUNNING).fetchall())

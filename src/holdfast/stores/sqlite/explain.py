@@ -7,6 +7,7 @@ what a claim would make ready.
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from collections.abc import Iterator
 
 from holdfast.core import blockers
@@ -15,7 +16,6 @@ from holdfast.core.clock import Micros
 from holdfast.core.errors import JobNotFound
 from holdfast.core.job import TERMINAL, State
 from holdfast.core.scope import (
-    NO_SETTINGS,
     Blocker,
     Explanation,
     GroupSettings,
@@ -23,19 +23,14 @@ from holdfast.core.scope import (
     ScopeKind,
     ScopeSettings,
     group_settings,
+    platform_scopes,
 )
 from holdfast.store import Ref
 from holdfast.stores.sqlite import scope_statements as scope_sql
 from holdfast.stores.sqlite import statements as sql
 from holdfast.stores.sqlite.limits_room import Room, taken
 from holdfast.stores.sqlite.rows import Row
-from holdfast.stores.sqlite.scope_cache import decode_settings
-
-_INSIDE = {
-    ScopeKind.TENANT: "tenant = ?1 AND ?2 = ''",
-    ScopeKind.QUEUE: "tenant = ?1 AND queue = ?2",
-    ScopeKind.GROUP: "tenant = ?1 AND group_name = ?2",
-}
+from holdfast.stores.sqlite.scope_cache import read_settings
 
 
 def explain_job(connection: sqlite3.Connection, ref: Ref, now: Micros) -> Explanation:
@@ -60,24 +55,17 @@ def explain_job(connection: sqlite3.Connection, ref: Ref, now: Micros) -> Explan
 
 
 def _all_scope_gates(connection: sqlite3.Connection, row: Row, now: Micros) -> Iterator[Blocker]:
-    tenant = Scope(row.tenant)
     queue = Scope(row.tenant, ScopeKind.QUEUE, row.queue)
-    of_queue = _settings(connection, queue)
-    yield from _scope_gates(connection, tenant, _settings(connection, tenant), now)
+    of_queue = read_settings(connection, queue)
+    for scope in (*platform_scopes(row.queue, row.type), Scope(row.tenant)):
+        yield from _scope_gates(connection, scope, read_settings(connection, scope), now)
     yield from _scope_gates(connection, queue, of_queue, now)
     if row.group is not None:
         group = Scope(row.tenant, ScopeKind.GROUP, row.group)
-        rules = group_settings(_settings(connection, group), of_queue)
+        rules = group_settings(read_settings(connection, group), of_queue)
         if rules.ordered:
             yield from _order_gates(connection, row, group)
         yield from _scope_gates(connection, group, rules, now)
-
-
-def _settings(connection: sqlite3.Connection, scope: Scope) -> ScopeSettings:
-    found = connection.execute(scope_sql.SETTING, (scope.name,)).fetchone()
-    if found is None or found[1] is None:
-        return NO_SETTINGS
-    return decode_settings(scope.name, found[1])
 
 
 def _scope_gates(
@@ -97,7 +85,7 @@ def _scope_gates(
 
 def _lapsed(connection: sqlite3.Connection, scope: Scope, now: Micros) -> int:
     """How many jobs of a scope have a lapsed lease and attempts left: they take no place."""
-    query = sql.COUNT_LAPSED.format(inside=_INSIDE[scope.kind])
+    query = sql.COUNT_LAPSED.format(inside=sql.INSIDE[scope.kind.value, scope.of_platform])
     (number,) = connection.execute(query, (scope.tenant, scope.part, now)).fetchone()
     return int(number)
 
@@ -105,8 +93,15 @@ def _lapsed(connection: sqlite3.Connection, scope: Scope, now: Micros) -> int:
 def _holders(
     connection: sqlite3.Connection, scope: Scope, slots: bool, now: Micros
 ) -> tuple[str, ...]:
-    """The ids of the jobs and slots that count against the limit of a scope."""
-    query = sql.HOLDERS.format(inside=_INSIDE[scope.kind])
+    """The ids of the jobs and slots that count against the limit of a scope; over all tenants, how
+    many jobs each has.
+    """
+    inside = sql.INSIDE[scope.kind.value, scope.of_platform]
+    if scope.of_platform:
+        query = sql.HOLDING_TENANTS.format(inside=inside)
+        held = connection.execute(query, (scope.tenant, scope.part, now)).fetchall()
+        return tuple(blockers.by_tenant(Counter(dict(held))))
+    query = sql.HOLDERS.format(inside=inside)
     found = connection.execute(query, (scope.tenant, scope.part, now, HOLDERS_MAX)).fetchall()
     ids = [id for (id,) in found]
     if slots and len(ids) < HOLDERS_MAX:

@@ -67,6 +67,10 @@ class Turns:
         self._lines: list[tuple[int, str, str]] = []
         self._tenants: dict[str, int] = {}
 
+    def allowance(self, tenant: str, quota: int) -> int:
+        """How many jobs the tenant may take in this turn."""
+        return self._credits.allowance(tenant, quota)
+
     def end_line(self, tenant: str, queue: str) -> None:
         """Ends the line's turn among those of its tenant."""
         self._lines.append((self._number(), tenant, queue))

@@ -62,7 +62,8 @@ class Jobs:
             transaction.groups_to_check.add((row.tenant, row.group))  # Its order may have changed.
         self._changed.add(row.seq)
         self._saved[row.seq] = row.saved(transaction.now)
-        transaction.count_move((row.tenant, row.queue, row.group), row.was, row.place)
+        where = (row.tenant, row.queue, row.group)
+        transaction.count_move(where, row.was, row.place, type=row.type)
 
     def finish(self, row: Row) -> None:
         """Ends a job: frees its key, and keeps its record for its retention, or deletes it."""
@@ -76,7 +77,7 @@ class Jobs:
         self._changed.add(row.seq)
         self._finished[row.seq] = row.finished(now, keep_until)
         where = (row.tenant, row.queue, row.group)
-        self._transaction.count_move(where, row.was, row.place, 1, -row.size)
+        self._transaction.count_move(where, row.was, row.place, 1, -row.size, type=row.type)
 
     def remove(self, row: Row) -> None:
         """Deletes a job and what belongs to it."""
@@ -87,7 +88,7 @@ class Jobs:
             self._removed_bodies.append(row.seq)
         size = 0 if row.was in ENDED else -row.size
         where = (row.tenant, row.queue, row.group)
-        self._transaction.count_move(where, row.was, None, 1, size)
+        self._transaction.count_move(where, row.was, None, 1, size, type=row.type)
 
     def _release_key(self, row: Row) -> None:
         """Frees the key of a job that ends; a key with a time of its own stays until then."""

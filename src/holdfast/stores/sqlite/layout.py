@@ -9,6 +9,7 @@
       state                   as in core/lifecycle.py; a due job may still say scheduled or retrying
       late                    1: its time to live passed while it waited; upkeep will fail it
       gate                    1: enqueued, but its group has no room for it yet
+                              2: enqueued, but set aside: its type had no room over all tenants
       run_at attempt fence lapses misses progress reason error result replayed_as
       token lease_until worker    of the last lease; kept after the lease lapsed, so that a late ack
                               is told that it expired
@@ -18,22 +19,33 @@
       keep_until              set when the job ends: when prune deletes the row
     bodies    seq -> payload  large payloads: a row is rewritten at each step of the job, these are
                               not; deleted with the job
-    counts    (kind, tenant, part) -> jobs in each state; one row per tenant, queue and group
+    counts    (kind, tenant, part) -> jobs in each state; one row per tenant, queue and group. Rows
+                              without a tenant are the platform's: of scopes that have settings,
+                              with their running jobs only
       bytes                   of a tenant: payload bytes of its jobs that have not ended
-      blocked                 of a queue: enqueued jobs that are gated or late
+      blocked                 of a queue: enqueued jobs that are gated, aside or late
       slots                   rows of `holds` that are its slots, expired ones included
       open                    of a tenant or a line (a queue of a tenant): 0 while it is paused, at
                               its limit or without tokens
       turn                    its position among the tenants, or among the lines of its tenant; from
                               `counters`
-      ready                   of a line: 1 while it is open and has jobs to claim. A trigger keeps
-                              it, so that the indexes of lines are written only when it changes
+      aside                   of a line: 1 while it is set aside: its queue had no room over all
+                              tenants
+      ready                   of a line: 1 while it is open, not aside, and has jobs to claim. A
+                              trigger keeps it, so that the indexes of lines are written only when
+                              it changes
       next_turn               of a line: the turn that it gets when it becomes ready
       ring                    of a line: a copy of its tenant's turn, corrected when a claim meets
                               it; 0 while the line is out of the ring of its queue
       line_count queue_count group_count slot_count
                               of a tenant: its lines with jobs to claim, its rows in this table, and
                               the slots of all of them; kept by the triggers of the table
+    aside     (kind, part, tenant, queue) -> turn, seen     what waits at a queue or a type over all
+                              tenants. Of a queue: a row for each line that is aside, without its
+                              name. Of a type: a row for each line with jobs that are aside, and one
+                              without a queue for each tenant of these. A row may be left over
+      turn                    a copy of the tenant's turn, corrected when a claim meets it
+      seen                    the order of a tenant's lines: the one let in longest ago first
     claims    nonce -> until, seqs            claims that gave leases, for repeats
     buckets   (kind, tenant, part) -> full_at     tokens of a rate; no row: full
     reopen    (kind, tenant, part) -> at          when time alone may make room in a scope
@@ -60,6 +72,9 @@ that changes its state.
                                          lines_out (tenant) has those out of their rings
     jobs_ready  (queue, tenant, priority desc, seq)   enqueued        claim: the head of a line
     jobs_gated  (tenant, group, gate, queue, priority desc, seq)      enqueued, of a group
+    jobs_aside  (queue, tenant, type, priority desc, seq)     aside at their type
+    aside_turn  (kind, part, queue, turn)             claim: the tenants that it lets in
+    aside_line  (kind, part, tenant, seen)            claim: and their lines
     jobs_order  (tenant, group, seq)     not ended, of a group        the head of an ordered group
     jobs_due    (run_at)                 scheduled, retrying          claim: made ready when due
     jobs_held   (lease_until)            processing, attempts left    claim: made ready when lapsed
@@ -97,7 +112,7 @@ Integers have 64 bits; a text or blob at most 1 GB, far more than our bounds all
 
 from __future__ import annotations
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 """PRAGMA user_version of a database with the tables of `migrate.SCHEMA`."""
 
 APPLICATION_ID = 0x484F4C44

@@ -3,7 +3,7 @@
 A tenant or a line (tenant, queue) without room is closed: it leaves the index that claims walk. A
 job of a group without room is gated: it leaves the index of ready jobs. Room is freed by moves that
 are counted anyway: `apply_limits` checks the tenants, lines and groups that they touched, so no way
-to end a job can forget to free its place.
+to end a job can forget to free its place. `limits_platform.py` has the limits over all tenants.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from holdfast.core.scope import (
 )
 from holdfast.stores.sqlite import scope_statements as scope_sql
 from holdfast.stores.sqlite.limits_groups import grant
+from holdfast.stores.sqlite.limits_platform import platform_changed, refresh_platform
 from holdfast.stores.sqlite.limits_room import Room, key_of, reopen_later, wake_lines
 from holdfast.stores.sqlite.transaction import Transaction
 
@@ -28,6 +29,8 @@ def apply_limits(transaction: Transaction) -> None:
         refresh_tenant(transaction, transaction.tenants_to_check.pop())
     while transaction.lines_to_check:
         refresh_line(transaction, *transaction.lines_to_check.pop())
+    if transaction.scope_cache.over_all:
+        refresh_platform(transaction)
 
 
 def refresh_tenant(transaction: Transaction, tenant: str) -> None:
@@ -70,6 +73,9 @@ def reopen_past(transaction: Transaction, limit: int) -> int:
 
 def room_changed(transaction: Transaction, scope: Scope) -> None:
     """Has a scope checked whose room may have changed by something other than its jobs."""
+    if scope.of_platform:
+        platform_changed(transaction, scope)
+        return
     gone = transaction.execute(scope_sql.SLOTS_DROP, (scope.slots, transaction.now)).rowcount
     if gone > 0:
         transaction.execute(scope_sql.SLOT_ADD, (*key_of(scope), -gone))

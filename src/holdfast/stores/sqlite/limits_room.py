@@ -9,14 +9,8 @@ from __future__ import annotations
 import sqlite3
 
 from holdfast.core.clock import Micros
-from holdfast.core.scope import (
-    Bucket,
-    GroupSettings,
-    Rate,
-    Scope,
-    ScopeKind,
-    ScopeSettings,
-)
+from holdfast.core.rate import Bucket, Rate
+from holdfast.core.scope import GroupSettings, Scope, ScopeKind, ScopeSettings
 from holdfast.stores.sqlite import scope_statements as scope_sql
 from holdfast.stores.sqlite.transaction import Transaction
 
@@ -139,6 +133,8 @@ def reopen_later(transaction: Transaction, room: Room) -> None:
     found = transaction.execute(scope_sql.REOPEN_AT, key).fetchone()
     if found is None or found[0] > at:
         transaction.execute(scope_sql.REOPEN_PUT, (*key, at))
+        if room.scope.of_platform:
+            return  # Nobody who sleeps waits for it: it had room until now.
         part = room.scope.part if room.scope.kind is ScopeKind.QUEUE else None
         wake_lines(transaction, room.scope.tenant, part)
 

@@ -8,7 +8,7 @@ CREATE INDEX lines_out ON counts (tenant)
     WHERE kind = 'queue' AND ready = 1 AND ring = 0;
 
 CREATE TRIGGER counts_insert AFTER INSERT ON counts
-WHEN NEW.kind <> 'tenant' OR NEW.slots <> 0
+WHEN (NEW.kind <> 'tenant' OR NEW.slots <> 0) AND NEW.tenant <> ''
 BEGIN
     INSERT INTO counts
         (kind, tenant, part, turn, queue_count, group_count, slot_count, line_count)
@@ -31,8 +31,9 @@ BEGIN
     AND kind = 'queue' AND open = 1 AND enqueued > blocked;
 END;
 
-CREATE TRIGGER counts_line AFTER UPDATE OF next_turn, open ON counts
-WHEN NEW.kind = 'queue' AND NEW.ready <> (NEW.open = 1 AND NEW.enqueued > NEW.blocked)
+CREATE TRIGGER counts_line AFTER UPDATE OF next_turn, open, aside ON counts
+WHEN NEW.kind = 'queue'
+AND NEW.ready <> (NEW.open = 1 AND NEW.aside = 0 AND NEW.enqueued > NEW.blocked)
 BEGIN
     UPDATE counts SET
         turn = CASE WHEN line_count = 0 THEN NEW.next_turn ELSE turn END,

@@ -36,6 +36,8 @@ HINTS_MAX = 64
 DATAGRAM_MAX = 64 * 1024
 SETTLED_NS = 50_000_000
 """A directory changed more recently than this may change again without a new time stamp."""
+CLOSE_S = 2.0
+"""How long the thread of a socket may take to end."""
 BIND_TRIES_MAX = 5
 
 Received = Callable[[bytes], None]
@@ -193,8 +195,10 @@ class _Receiver:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as own, suppress(OSError):
             own.setblocking(False)
             own.sendto(b"", self.path)  # A full buffer wakes the thread as well.
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RD)  # Where somebody has removed the path.
         _unlink(self.path)
-        self._thread.join()
+        self._thread.join(CLOSE_S)
         self._socket.close()
         try:
             os.rmdir(os.path.dirname(self.path))

@@ -50,6 +50,8 @@ CREATE INDEX jobs_ready ON jobs (queue, tenant, priority DESC, seq)
     WHERE state = 'enqueued' AND late = 0 AND gate = 0;
 CREATE INDEX jobs_gated ON jobs (tenant, group_name, gate, queue, priority DESC, seq)
     WHERE group_name IS NOT NULL AND state = 'enqueued' AND late = 0;
+CREATE INDEX jobs_aside ON jobs (queue, tenant, type, priority DESC, seq)
+    WHERE state = 'enqueued' AND late = 0 AND gate = 2;
 CREATE INDEX jobs_order ON jobs (tenant, group_name, seq)
     WHERE group_name IS NOT NULL
     AND state IN ('waiting', 'scheduled', 'enqueued', 'processing', 'retrying');
@@ -94,6 +96,7 @@ CREATE TABLE counts (
     slot_count  INTEGER NOT NULL DEFAULT 0,
     ready       INTEGER NOT NULL DEFAULT 0,
     next_turn   INTEGER NOT NULL DEFAULT 0,
+    aside       INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (kind, tenant, part)
 ) WITHOUT ROWID;
 
@@ -102,6 +105,19 @@ CREATE INDEX tenants_turn ON counts (turn)
 CREATE INDEX counts_idle ON counts (tenant, kind)
     WHERE waiting + scheduled + enqueued + processing + retrying = 0
     AND completed + failed + canceled + slots + queue_count + group_count = 0;
+
+CREATE TABLE aside (
+    kind   TEXT    NOT NULL,
+    part   TEXT    NOT NULL,
+    tenant TEXT    NOT NULL,
+    queue  TEXT    NOT NULL,
+    turn   INTEGER NOT NULL,
+    seen   INTEGER NOT NULL,
+    PRIMARY KEY (kind, part, tenant, queue)
+) WITHOUT ROWID;
+
+CREATE INDEX aside_turn ON aside (kind, part, queue, turn);
+CREATE INDEX aside_line ON aside (kind, part, tenant, seen) WHERE queue > '';
 
 CREATE TABLE buckets (
     kind    TEXT    NOT NULL,

@@ -34,6 +34,14 @@ def decode_settings(name: str, value: bytes) -> ScopeSettings:
         return UNREADABLE
 
 
+def read_settings(connection: sqlite3.Connection, scope: Scope) -> ScopeSettings:
+    """The settings of a scope as they are stored now."""
+    found = connection.execute(scope_sql.SETTING, (scope.name,)).fetchone()
+    if found is None or found[1] is None:
+        return NO_SETTINGS
+    return decode_settings(scope.name, found[1])
+
+
 class ScopeCache:
     """The settings by scope."""
 
@@ -43,6 +51,10 @@ class ScopeCache:
         """Tenants with settings. For all others no limit needs to be checked."""
         self.grouping: set[str] = set()
         """Tenants with settings for groups."""
+        self.platform: dict[Scope, ScopeSettings] = {}
+        """The settings of the platform's scopes."""
+        self.over_all = False
+        """Whether the platform has settings, or had: then jobs may still be aside."""
         self._settings: dict[Scope, ScopeSettings] = {}
 
     def sync(self, connection: sqlite3.Connection, version: int) -> None:
@@ -54,7 +66,12 @@ class ScopeCache:
         for name, value in connection.execute(scope_sql.SETTINGS_SINCE, (self.version,)).fetchall():
             scope = scope_of(name)
             assert scope is not None, "only scopes' settings have a stamp"
-            if value is None:
+            if scope.of_platform:
+                self.over_all = True
+                self.platform.pop(scope, None)
+                if value is not None:
+                    self.platform[scope] = decode_settings(name, value)
+            elif value is None:
                 self._settings.pop(scope, None)
             else:
                 self._settings[scope] = decode_settings(name, value)
@@ -82,10 +99,13 @@ class ScopeCache:
         self.version = 0
         self.tenants.clear()
         self.grouping.clear()
+        self.platform.clear()
+        self.over_all = False
         self._settings.clear()
 
     def of(self, scope: Scope) -> ScopeSettings:
-        return self._settings.get(scope, NO_SETTINGS)
+        settings = self.platform if scope.of_platform else self._settings
+        return settings.get(scope, NO_SETTINGS)
 
     def tenant(self, tenant: str) -> ScopeSettings:
         return self._settings.get(Scope(tenant), NO_SETTINGS)
@@ -105,4 +125,4 @@ class ScopeCache:
         return not self.group(tenant, group, queue).open
 
     def weight(self, tenant: str) -> int:
-        return self.tenant(tenant).weight if tenant in self.tenants else 1
+        return self.tenant(tenant).share if tenant in self.tenants else 1

@@ -5,7 +5,7 @@ The conditions of partial indexes are written once, as in `statements.py`.
 
 from __future__ import annotations
 
-from holdfast.stores.sqlite.statements import GATED, IN_ORDER
+from holdfast.stores.sqlite.statements import ASIDE, GATED, IN_ORDER
 
 # -- turns -----------------------------------------------------------------------------------------
 
@@ -49,6 +49,76 @@ RING_BACK = (
     " WHERE whole.kind = 'tenant' AND whole.tenant = ?1 AND whole.part = '')"
     f" WHERE {OPEN} AND ring = 0 AND tenant = ?1"
 )
+
+# -- aside at limits of the platform ---------------------------------------------------------------
+
+_TURN_OF = (
+    "coalesce((SELECT whole.turn FROM counts AS whole"
+    " WHERE whole.kind = 'tenant' AND whole.tenant = {tenant} AND whole.part = ''), 0)"
+)
+WAITING = (
+    f"SELECT turn, tenant, {_TURN_OF.format(tenant='aside.tenant')} FROM aside"
+    " INDEXED BY aside_turn WHERE kind = ? AND part = ? AND queue = ? ORDER BY turn LIMIT ?"
+)
+WAITING_OF_TENANTS = (
+    f"SELECT DISTINCT {_TURN_OF.format(tenant='aside.tenant')}, tenant FROM aside NOT INDEXED"
+    " WHERE kind = ? AND part = ? AND tenant IN (SELECT value FROM json_each(?))"
+    " AND queue IN (SELECT value FROM json_each(?))"
+)
+ANY_WAITING = (
+    "SELECT 1 FROM aside INDEXED BY aside_turn WHERE kind = ? AND part = ?"
+    " AND queue IN (SELECT value FROM json_each(?)) LIMIT 1"
+)
+WAITING_LINES = (
+    "SELECT queue FROM aside INDEXED BY aside_line WHERE kind = ? AND part = ? AND tenant = ?"
+    " AND queue > '' ORDER BY seen LIMIT ?"
+)
+WAITING_LINES_OF = (
+    "SELECT queue FROM aside NOT INDEXED WHERE kind = ? AND part = ? AND tenant = ?"
+    " AND queue IN (SELECT value FROM json_each(?)) ORDER BY seen LIMIT ?"
+)
+NEXT_WAITING = "SELECT part FROM aside WHERE kind = ? AND part > ? ORDER BY part LIMIT 1"
+ASIDE_PUT = (
+    "INSERT INTO aside (kind, part, tenant, queue, turn, seen)"
+    f" VALUES (?1, ?2, ?3, ?4, {_TURN_OF.format(tenant='?3')}, ?5) ON CONFLICT DO NOTHING"
+)
+_ASIDE_ROW = "kind = ? AND part = ? AND tenant = ? AND queue = ?"
+ASIDE_DROP = f"DELETE FROM aside WHERE {_ASIDE_ROW}"
+ASIDE_TENANT_DROP = (
+    "DELETE FROM aside WHERE kind = ?1 AND part = ?2 AND tenant = ?3 AND queue = ''"
+    " AND NOT EXISTS (SELECT 1 FROM aside AS line"
+    " WHERE line.kind = ?1 AND line.part = ?2 AND line.tenant = ?3 AND line.queue > '')"
+)
+ASIDE_TURN = f"UPDATE aside SET turn = ? WHERE {_ASIDE_ROW}"
+ASIDE_SEEN = f"UPDATE aside SET seen = ? WHERE {_ASIDE_ROW}"
+ASIDE_CLEAR = "DELETE FROM aside"
+ASIDE_RECOUNT = tuple(
+    "INSERT INTO aside (kind, part, tenant, queue, turn, seen)"
+    f" SELECT DISTINCT 'type', type, tenant, {queue}, 0, 0 FROM jobs WHERE {ASIDE}"
+    for queue in ("queue", "''")
+)
+LINE_ASIDE = (
+    "UPDATE counts SET aside = ?, next_turn = ? WHERE kind = 'queue' AND tenant = ? AND part = ?"
+)
+JOBS_ASIDE = "UPDATE jobs SET gate = 2 WHERE seq IN (SELECT value FROM json_each(?))"
+_OF_LINE = (
+    f"FROM jobs INDEXED BY jobs_aside WHERE {ASIDE} AND queue = ? AND tenant = ? AND type = ?"
+)
+TYPE_ASIDE = (
+    f"SELECT type FROM jobs INDEXED BY jobs_aside WHERE {ASIDE} AND queue = ? AND tenant = ?"
+    " AND type > ? ORDER BY type LIMIT 1"
+)
+FIRST_ASIDE = f"SELECT priority, seq {_OF_LINE} ORDER BY priority DESC, seq LIMIT 1"
+NEXT_ASIDE = f"SELECT seq, group_name {_OF_LINE} ORDER BY priority DESC, seq LIMIT ?"
+# A tenant all of whose lines were aside keeps its turn; its open lines have come in just now.
+TURN_BACK = (
+    "UPDATE counts SET turn = ?1 WHERE kind = 'tenant' AND tenant = ?2 AND part = '' AND turn > ?1"
+)
+RINGS_BACK = (
+    f"UPDATE counts INDEXED BY lines_turn SET ring = ?1 WHERE {OPEN} AND tenant = ?2 AND ring > ?1"
+)
+RUNNING_DROP = "DELETE FROM counts WHERE kind = ? AND tenant = ? AND part = ?"
+RUNNING_PUT = "INSERT INTO counts (kind, tenant, part, processing) VALUES (?, ?, ?, ?)"
 
 # -- scopes ----------------------------------------------------------------------------------------
 
@@ -130,13 +200,14 @@ GROUP_AFTER = (
 
 RECOUNT = tuple(
     f"SELECT '{kind}', tenant, {part}, state, count(*), sum(size),"
-    " sum(state = 'enqueued' AND (gate = 1 OR late = 1)) FROM jobs"
+    " sum(state = 'enqueued' AND (gate <> 0 OR late = 1)) FROM jobs"
     f" WHERE {part} IS NOT NULL GROUP BY tenant, {part}, state"
     for kind, part in (("tenant", "''"), ("queue", "queue"), ("group", "group_name"))
 )
 RECOUNT_SLOTS = "SELECT name FROM holds WHERE scope IS NOT NULL"
 RUNNING = (
-    "SELECT json_array(tenant, part), processing FROM counts WHERE kind = 'queue' AND processing"
+    "SELECT json_array(tenant, part), processing FROM counts"
+    " WHERE kind = 'queue' AND tenant > '' AND processing"
 )
 COUNTS_CLEAR = "DELETE FROM counts"
 

@@ -16,6 +16,7 @@ from holdfast.store import Put, Setting
 from holdfast.stores.sqlite import scope_statements as scope_sql
 from holdfast.stores.sqlite.limits import room_changed
 from holdfast.stores.sqlite.limits_groups import regrant, regrant_queue
+from holdfast.stores.sqlite.limits_platform import count_running
 from holdfast.stores.sqlite.limits_room import bound_bucket
 from holdfast.stores.sqlite.transaction import Transaction
 
@@ -74,10 +75,14 @@ def _configure(transaction: Transaction, scope: Scope, put: Put) -> None:
     """Applies the new settings of a scope."""
     cache = transaction.scope_cache
     before = cache.of(scope)
+    if scope.of_platform:
+        transaction.write_counts()  # By the settings that held until now.
     transaction.scopes_version += 1
     cache.sync(transaction.connection, transaction.scopes_version)
     bound_bucket(transaction, scope, cache.of(scope).rate)
-    if scope.kind is ScopeKind.GROUP:
+    if scope.of_platform:
+        count_running(transaction, scope)
+    elif scope.kind is ScopeKind.GROUP:
         regrant(transaction, scope.tenant, scope.part)
     elif before.groups != cache.of(scope).groups:
         regrant_queue(transaction, scope)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 # Conditions of the partial indexes.
 READY = "state = 'enqueued' AND late = 0 AND gate = 0"
+ASIDE = "state = 'enqueued' AND late = 0 AND gate = 2"
 GATED = "group_name IS NOT NULL AND state = 'enqueued' AND late = 0"
 IN_ORDER = (
     "group_name IS NOT NULL"
@@ -120,7 +121,7 @@ _FIRST = "ORDER BY priority DESC, seq LIMIT ?"
 TAKE = f"SELECT {CLAIMED} {_STARTABLE} {_FIRST}"
 TAKE_THESE = f"SELECT {CLAIMED} FROM jobs WHERE {_LISTED} ORDER BY priority DESC, seq"
 STARTABLE = (
-    f"SELECT seq, group_name {_STARTABLE}"
+    f"SELECT seq, group_name, type, priority {_STARTABLE}"
     " AND (group_name IS NULL OR group_name NOT IN (SELECT value FROM json_each(?)))"
     f" {_FIRST}"
 )
@@ -236,7 +237,7 @@ WORKER = "SELECT worker FROM jobs WHERE seq = ?"
 STATE_OF = "SELECT state FROM jobs WHERE tenant = ? AND id = ?"
 COUNTS = (
     "SELECT tenant, part, waiting, scheduled, enqueued, processing, retrying, completed, failed,"
-    f" canceled, slots FROM counts WHERE kind = ? AND NOT ({IDLE})"
+    f" canceled, slots FROM counts WHERE kind = ? AND tenant > '' AND NOT ({IDLE})"
 )
 # Due jobs that readers see as enqueued. Claims leave few of them.
 COUNT_DUE = tuple(
@@ -259,6 +260,7 @@ AHEAD = "SELECT count(*) FROM ({} LIMIT ?5)".format(
         f"SELECT 1 FROM jobs INDEXED BY {index} WHERE {place} AND {_IN_LINE} AND {_NOT_EXPIRED}"
         for index, place in (
             ("jobs_ready", READY),
+            ("jobs_aside", ASIDE),
             ("jobs_due", f"{DUE} AND run_at <= ?6"),
             ("jobs_held", f"{HELD} AND lease_until <= ?6"),
         )
@@ -287,3 +289,24 @@ HOLDERS = (
     f"SELECT id FROM jobs INDEXED BY jobs_held WHERE {HELD} AND lease_until > ?3 AND {{inside}}"
     f" UNION ALL SELECT id FROM jobs INDEXED BY jobs_spent WHERE {SPENT} AND {{inside}} LIMIT ?4"
 )
+# Of a scope of the platform: how many jobs of each tenant take its places.
+HOLDING_TENANTS = (
+    "SELECT tenant, count(*) FROM ("
+    f"SELECT tenant FROM jobs INDEXED BY jobs_held WHERE {HELD} AND lease_until > ?3"
+    " AND {inside}"
+    f" UNION ALL SELECT tenant FROM jobs INDEXED BY jobs_spent WHERE {SPENT} AND {{inside}}"
+    ") GROUP BY tenant"
+)
+RUNNING_INSIDE = (
+    f"SELECT (SELECT count(*) FROM jobs INDEXED BY jobs_held WHERE {HELD} AND {{inside}})"
+    f" + (SELECT count(*) FROM jobs INDEXED BY jobs_spent WHERE {SPENT} AND {{inside}})"
+)
+# The jobs inside a scope: ?1 is its tenant, ?2 its part.
+INSIDE = {
+    ("tenant", False): "tenant = ?1 AND ?2 = ''",
+    ("queue", False): "tenant = ?1 AND queue = ?2",
+    ("group", False): "tenant = ?1 AND group_name = ?2",
+    ("platform", True): "?1 = '' AND ?2 = ''",
+    ("queue", True): "?1 = '' AND queue = ?2",
+    ("type", True): "?1 = '' AND type = ?2",
+}

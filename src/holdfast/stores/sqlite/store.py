@@ -103,6 +103,8 @@ class SqliteStore:
             time_precision_us=1,
             cluster=False,
             scopes=True,
+            platform=True,
+            tiers=False,
         )
 
     @classmethod

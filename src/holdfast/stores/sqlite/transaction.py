@@ -6,6 +6,7 @@ import sqlite3
 
 from holdfast.core.clock import Micros
 from holdfast.core.job import EventKind
+from holdfast.core.scope import Scope, platform_scopes
 from holdfast.store import Ref
 from holdfast.stores.notifier import Line
 from holdfast.stores.sql_rows import BLOCKED
@@ -22,8 +23,9 @@ Name = tuple[str, str, str, str]
 Where = tuple[str, str, str | None]
 """(tenant, queue, group)"""
 
-Move = tuple[Where, str | None, str | None, int, int]
-"""(where, place before, place after, jobs, bytes); a place is a state or BLOCKED, None is nowhere.
+Move = tuple[Where, str | None, str | None, int, int, str | None]
+"""(where, place before, place after, jobs, bytes, job type); a place is a state or BLOCKED, None is
+nowhere. The type is named where a job may start or end.
 """
 
 Group = tuple[str, str]
@@ -32,12 +34,16 @@ Group = tuple[str, str]
 Counters = tuple[int, int, int, int]
 """(seq, cursor, scopes, turn) of the table `counters`."""
 
-Mark = tuple[Counters, tuple[int, int, int], set[str], set[Line], set[Group]]
+Mark = tuple[Counters, tuple[int, int, int], set[str], set[Line], set[Group], dict[Scope, int]]
 
 _AT = {name: index for index, name in enumerate(scope_sql.SUMMED)}
 _ENQUEUED, _BYTES, _BLOCKED = _AT["enqueued"], _AT["bytes"], _AT["blocked"]
+_PROCESSING = _AT["processing"]
 _COLUMN = {**_AT, BLOCKED: _ENQUEUED}
 _IN_LINE = frozenset({"enqueued", BLOCKED})
+
+Rows = dict[tuple[str, str, str], list[int]]
+"""(kind, tenant, part) -> what is added to the numbers of its row of counts"""
 
 
 COUNTERS_AHEAD = 100
@@ -112,6 +118,7 @@ class Transaction:
         "lines_to_check",
         "now",
         "part_counts",
+        "platform_to_check",
         "ready_lines",
         "scope_cache",
         "scopes_version",
@@ -158,6 +165,8 @@ class Transaction:
         """Lines of such tenants whose room may have changed."""
         self.groups_to_check: set[Group] = set()
         """Groups that may have room for more."""
+        self.platform_to_check: dict[Scope, int] = {}
+        """Scopes of the platform whose room may have changed, and how many more jobs they run."""
         self._moves: list[Move] = []
         self._written = 0
         """How many of the moves are in the counts table already."""
@@ -192,13 +201,20 @@ class Transaction:
     # -- counts ----------------------------------------------------------------------------------
 
     def count_move(
-        self, at: Where, before: str | None, after: str | None, number: int = 1, size: int = 0
+        self,
+        at: Where,
+        before: str | None,
+        after: str | None,
+        number: int = 1,
+        size: int = 0,
+        *,
+        type: str | None = None,
     ) -> None:
         """Counts jobs that went from one place to another; `size` is by how much the payload bytes
-        of the tenant grow.
+        of the tenant grow. Jobs that start or end have a type.
         """
         if before != after:
-            self._moves.append((at, before, after, number, size))
+            self._moves.append((at, before, after, number, size, type))
             self._moved.add(at[0])
 
     def write_counts(self, of: str | None = None) -> None:
@@ -209,12 +225,15 @@ class Transaction:
         if self._written == len(self._moves) or not (of is None or of in self._moved):
             return
         sums: dict[tuple[Where, str | None, str | None], int] = {}
-        rows: dict[tuple[str, str, str], list[int]] = {}
-        for at, before, after, number, size in self._moves[self._written :]:
+        rows: Rows = {}
+        for at, before, after, number, size, type in self._moves[self._written :]:
             way = (at, before, after)
             sums[way] = sums.get(way, 0) + number
             if size:
                 _row(rows, ("tenant", at[0], ""))[_BYTES] += size
+            if type is not None and self.scope_cache.platform:
+                more = number * ((after == "processing") - (before == "processing"))
+                self._count_running(rows, at[1], type, more)
         for ((tenant, queue, group), before, after), number in sums.items():
             self._check_later(tenant, queue, group)
             row = _row(rows, ("queue", tenant, queue))
@@ -238,6 +257,13 @@ class Transaction:
         insert_rows(self.connection, scope_sql.COUNT_ADD, added)
         self._written = len(self._moves)
         self._moved.clear()
+
+    def _count_running(self, rows: Rows, queue: str, type: str, more: int) -> None:
+        """Counts jobs that start or end, in those of the platform's scopes that have settings."""
+        for scope in platform_scopes(queue, type):
+            if more and scope in self.scope_cache.platform:
+                _row(rows, (scope.kind.value, "", scope.part))[_PROCESSING] += more
+                self.platform_to_check[scope] = self.platform_to_check.get(scope, 0) + more
 
     def _check_later(self, tenant: str, queue: str, group: str | None) -> None:
         if tenant in self.scope_cache.tenants:
@@ -278,6 +304,7 @@ class Transaction:
             set(self.tenants_to_check),
             set(self.lines_to_check),
             set(self.groups_to_check),
+            dict(self.platform_to_check),
         )
 
     def forget(self, mark: Mark) -> None:
@@ -288,6 +315,7 @@ class Transaction:
             self.tenants_to_check,
             self.lines_to_check,
             self.groups_to_check,
+            self.platform_to_check,
         ) = mark
         self.seq, self.cursor, self.scopes_version, self.turn = counters
         del self._runs[runs:]
@@ -310,7 +338,7 @@ class Transaction:
         self._last.save(self.connection, self.counters)
 
 
-def _row(rows: dict[tuple[str, str, str], list[int]], scope: tuple[str, str, str]) -> list[int]:
+def _row(rows: Rows, scope: tuple[str, str, str]) -> list[int]:
     row = rows.get(scope)
     if row is None:
         row = rows[scope] = [0] * len(scope_sql.SUMMED)

@@ -1,5 +1,5 @@
--- From version 3 to 4: the lines with jobs to claim are marked in a column of their own. lines.sql
--- then makes their indexes and triggers.
+-- From version 3 to 4: the lines with jobs to claim are marked in a column of their own. Their
+-- indexes and triggers are made after the last upgrade.
 
 ALTER TABLE heads RENAME TO counters;
 

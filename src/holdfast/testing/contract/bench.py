@@ -134,7 +134,7 @@ class Bench:
 
     async def configure(self, scope: Scope, **fields: Any) -> None:
         """Replaces the settings of a scope; without arguments deletes them."""
-        self.needs("scopes")
+        self.needs("platform" if scope.of_platform else "scopes")
         found = await self.setting(scope)
         value = encode(ScopeSettings(**fields)) if fields else None
         if found is not None or fields:

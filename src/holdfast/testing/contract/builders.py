@@ -9,7 +9,7 @@ import msgspec
 from holdfast.core.clock import SECOND, Micros
 from holdfast.core.job import Envelope, JobRecord, NewJob, Rules
 from holdfast.core.retry import Backoff, Jitter, RetryPolicy
-from holdfast.core.scope import Scope, ScopeKind
+from holdfast.core.scope import PLATFORM, Scope, ScopeKind
 from holdfast.store import Change, Changed, Find, Selection
 
 ACME = "acme"
@@ -63,6 +63,16 @@ def group_of(group: str = CRAWL, tenant: str = ACME) -> Scope:
     return Scope(tenant, ScopeKind.GROUP, group)
 
 
+def over_all(queue: str = MAIL) -> Scope:
+    """A queue over all tenants."""
+    return Scope("", ScopeKind.QUEUE, queue)
+
+
+def type_of(type: str = "send") -> Scope:
+    """A job type over all tenants."""
+    return Scope("", ScopeKind.TYPE, type)
+
+
 def by_id(changed: Changed) -> dict[str, str]:
     """The result for each id. Ids must be unique over tenants."""
     came = {ref.id: id for ref, id in changed.done.items()}
@@ -93,6 +103,8 @@ def ids(jobs: Any) -> list[str]:
 
 SCOPES = (tenant_of(), queue_of(), group_of())
 """One scope of each kind. A job of CRAWL in MAIL of ACME is inside all three."""
+PLATFORM_SCOPES = (PLATFORM, over_all(), type_of())
+"""One of each kind of the platform's. A job of type send in MAIL is inside all three."""
 
 _FIND = ("after", "limit", "newest_first")
 _CHANGE = ("after", "limit", "priority", "delay_us", "run_at", "by")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from holdfast.core.errors import InvalidInput, PlatformOnly
-from holdfast.core.scope import Ceiling, Pause, Scope, rate
+from holdfast.core.rate import rate
+from holdfast.core.scope import Ceiling, Pause, Scope
 from holdfast.scopes import ScopeHandle
 from holdfast.testing.contract.bench import Bench
-from holdfast.testing.contract.inside import crawl, each_scope
+from holdfast.testing.contract.inside import crawl, each_tenant_scope
 
 
-@each_scope
+@each_tenant_scope
 async def test_a_ceiling_holds_at_once_and_a_tenant_stays_below_it(
     bench: Bench, scope: Scope
 ) -> None:
@@ -37,7 +38,7 @@ async def test_a_ceiling_holds_at_once_and_a_tenant_stays_below_it(
     assert (len(first), len(second)) == (2, 2)
 
 
-@each_scope
+@each_tenant_scope
 async def test_a_pause_of_the_platform_is_ended_by_the_platform(bench: Bench, scope: Scope) -> None:
     """P19: the pause stays until then, whatever else is set."""
     platform = ScopeHandle(bench.store, scope)

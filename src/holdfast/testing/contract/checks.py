@@ -108,13 +108,19 @@ def check_order(
 
 
 def _check_rank(items: list[Item], taken: set[tuple[str, str]], after: Usage) -> None:
-    """P9: a claim skips only a job whose group is full, and takes no later job of that group."""
+    """P9: a claim skips only a job whose group or type is full, and takes no later job of these."""
     last = max((place for place, item in enumerate(items) if item.name in taken), default=-1)
     for place, item in enumerate(items[: last + 1]):
         if item.name not in taken:
-            assert after.blocked_by_group(item)
-            behind = [each for each in items[place:] if each.new.group == item.new.group]
-            assert after.ordered(item) or not any(each.name in taken for each in behind)
+            behind = [each for each in items[place:] if each.name in taken]
+            by_group, by_type = after.blocked_by_group(item), after.blocked_by_type(item)
+            assert by_group or by_type
+            if not by_group:
+                type = item.new.envelope.type
+                assert not any(each.new.envelope.type == type for each in behind)
+            elif not by_type:
+                in_group = any(each.new.group == item.new.group for each in behind)
+                assert after.ordered(item) or not in_group
 
 
 def check_lease(lease: Lease, item: Item | None) -> None:

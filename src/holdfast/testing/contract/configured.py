@@ -10,16 +10,8 @@ import pytest
 from holdfast.core.bounds import GROUP_MAX, PAGE_MAX, WEIGHT_MAX
 from holdfast.core.errors import InvalidInput, StaleSetting
 from holdfast.core.job import Event, EventKind
-from holdfast.core.scope import (
-    GroupRules,
-    Pause,
-    Rate,
-    Scope,
-    ScopeSettings,
-    decode,
-    encode,
-    rate,
-)
+from holdfast.core.rate import Rate, rate
+from holdfast.core.scope import GroupRules, Pause, Scope, ScopeSettings, decode, encode
 from holdfast.store import Put
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.builders import (
@@ -31,7 +23,7 @@ from holdfast.testing.contract.builders import (
     queue_of,
     tenant_of,
 )
-from holdfast.testing.contract.inside import crawl, each_scope
+from holdfast.testing.contract.inside import crawl, each_scope, each_tenant_scope
 
 MINUTE = 60_000_000
 LONG = "g" * (GROUP_MAX + 1)
@@ -217,7 +209,7 @@ async def test_everything_that_can_be_set_is_kept(bench: Bench) -> None:
         assert decode(scope.name, stored.value) == settings
 
 
-@each_scope
+@each_tenant_scope
 async def test_a_change_of_settings_is_an_event(bench: Bench, scope: Scope) -> None:
     """P14: set, changed and deleted, with the new value, in the scope's tenant."""
     await bench.configure(scope, max_running=2)

@@ -8,7 +8,8 @@ from holdfast.core.bounds import HOLDERS_MAX
 from holdfast.core.clock import SECOND
 from holdfast.core.errors import JobNotFound
 from holdfast.core.job import Completed, Failed
-from holdfast.core.scope import Blocker, BlockerKind, Explanation, GroupRules, Pause, Scope, rate
+from holdfast.core.rate import rate
+from holdfast.core.scope import Blocker, BlockerKind, Explanation, GroupRules, Pause, Scope
 from holdfast.explain import pace
 from holdfast.store import Ref, Take
 from holdfast.testing.contract.bench import Bench
@@ -26,7 +27,7 @@ from holdfast.testing.contract.builders import (
     rules,
     tenant_of,
 )
-from holdfast.testing.contract.inside import crawl, each_scope
+from holdfast.testing.contract.inside import crawl, each_scope, each_tenant_scope
 
 
 def gate_of(explained: Explanation) -> Blocker:
@@ -145,7 +146,7 @@ async def test_a_lapsed_lease_is_no_gate(bench: Bench, scope: Scope) -> None:
     assert ids(await bench.claim(1)) == ["a"]
 
 
-@each_scope
+@each_tenant_scope
 async def test_a_limit_is_told_with_its_holders(bench: Bench, scope: Scope) -> None:
     """P13: LIMIT, of which scope, and who has its places."""
     await bench.configure(scope, max_running=2)
@@ -159,7 +160,7 @@ async def test_a_limit_is_told_with_its_holders(bench: Bench, scope: Scope) -> N
     assert "2" in gate.words
 
 
-@each_scope
+@each_tenant_scope
 async def test_slots_are_told_as_holders(bench: Bench, scope: Scope) -> None:
     """P13: when they count."""
     await bench.configure(scope, max_running=2, slots_count=True)

@@ -32,7 +32,7 @@ from holdfast.testing.contract.builders import (
     rules,
     tenant_of,
 )
-from holdfast.testing.contract.inside import crawl, each_scope
+from holdfast.testing.contract.inside import crawl, each_scope, each_tenant_scope
 from holdfast.testing.contract.wait import asleep
 
 OUTCOMES: dict[str, Outcome] = {
@@ -275,7 +275,7 @@ async def test_one_group_over_two_queues_has_one_limit(bench: Bench) -> None:
     assert await bench.claim(10) == []
 
 
-@each_scope
+@each_tenant_scope
 async def test_a_limit_is_one_tenants_own(bench: Bench, scope: Scope) -> None:
     """P7, P13: queues and groups of the same name in two tenants share nothing."""
     await bench.configure(scope, max_running=1)

@@ -10,11 +10,20 @@ from holdfast.core.bounds import PAGE_MAX
 from holdfast.core.clock import SECOND, Micros
 from holdfast.core.job import Completed, Lease, State
 from holdfast.core.lifecycle import decide
-from holdfast.core.scope import BlockerKind, Pause, Scope, ScopeKind, ScopeSettings, encode
+from holdfast.core.scope import (
+    TENANT_KINDS,
+    BlockerKind,
+    Pause,
+    Scope,
+    ScopeKind,
+    ScopeSettings,
+    encode,
+)
 from holdfast.store import Put, Ref
+from holdfast.testing.contract.builders import PLATFORM_SCOPES
 from holdfast.testing.contract.machine_base import MachineBase
 from holdfast.testing.contract.model_scopes import scopes_of
-from holdfast.testing.contract.strategies import picks, scopes
+from holdfast.testing.contract.strategies import picks, platform_scopes, scopes
 
 PAUSE = Pause("because", "ann")
 TURNS_MAX = 1000
@@ -40,6 +49,16 @@ class ScopeRules(MachineBase):
             ordered=ordered if of_group else None,
         )
         self.say(scope, settings)
+
+    @precondition(lambda self: self.store.capabilities.platform)
+    @rule(
+        scope=platform_scopes,
+        most=st.sampled_from([None, 1, 2, 3]),
+        paused=st.sampled_from([False, False, False, True]),
+    )
+    def configure_platform(self, scope: Scope, most: int | None, paused: bool) -> None:
+        self.step()
+        self.say(scope, ScopeSettings(max_running=most, paused=PAUSE if paused else None))
 
     def say(self, scope: Scope, settings: ScopeSettings) -> None:
         found = [
@@ -110,7 +129,10 @@ class ScopeRules(MachineBase):
         """P13: no job runs, no count says so, and a recount agrees."""
         if not self.store.capabilities.scopes:
             return
-        for kind in ScopeKind:
-            for tally in self.run(self.store.count(None, by=kind, recount=True)):
+        kinds: list[tuple[str | None, ScopeKind]] = [(None, kind) for kind in TENANT_KINDS]
+        if self.store.capabilities.platform:
+            kinds += [("", scope.kind) for scope in PLATFORM_SCOPES]
+        for tenant, kind in kinds:
+            for tally in self.run(self.store.count(tenant, by=kind, recount=True)):
                 assert tally.counts.get(State.PROCESSING, 0) == 0
                 assert tally.correction == 0

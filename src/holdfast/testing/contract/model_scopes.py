@@ -11,7 +11,13 @@ from collections.abc import Iterable
 
 from holdfast.core.clock import Micros
 from holdfast.core.job import State
-from holdfast.core.scope import NO_SETTINGS, Scope, ScopeKind, ScopeSettings
+from holdfast.core.scope import (
+    NO_SETTINGS,
+    Scope,
+    ScopeKind,
+    ScopeSettings,
+    platform_scopes,
+)
 from holdfast.testing.contract.model import Item
 
 
@@ -63,6 +69,9 @@ class Usage:
         group = group_of(item)
         return group is not None and (self._full(group) or not self._first(item))
 
+    def blocked_by_type(self, item: Item) -> bool:
+        return self._full(Scope("", ScopeKind.TYPE, item.new.envelope.type))
+
     def _full(self, scope: Scope) -> bool:
         most = self._words.most(scope)
         paused = self._words.of(scope).paused is not None
@@ -84,7 +93,8 @@ def group_of(item: Item) -> Scope | None:
 
 
 def scopes_of(item: Item) -> list[Scope]:
-    """All scopes of a job."""
+    """All scopes of a job, those of the platform included."""
     tenant, group = item.new.tenant, group_of(item)
-    found = [Scope(tenant), Scope(tenant, ScopeKind.QUEUE, item.new.queue)]
+    over_all = platform_scopes(item.new.queue, item.new.envelope.type)
+    found = [*over_all, Scope(tenant), Scope(tenant, ScopeKind.QUEUE, item.new.queue)]
     return found if group is None else [*found, group]

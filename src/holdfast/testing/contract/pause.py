@@ -23,7 +23,7 @@ from holdfast.testing.contract.builders import (
     queue_of,
     tenant_of,
 )
-from holdfast.testing.contract.inside import crawl, each_scope
+from holdfast.testing.contract.inside import crawl, each_scope, each_tenant_scope
 from holdfast.testing.contract.wait import asleep
 
 PAUSE = Pause("the mail server is down", "ann")
@@ -150,7 +150,7 @@ async def test_a_pause_leaves_a_limit_in_force(bench: Bench, scope: Scope) -> No
     assert ids(await bench.claim(10)) == ["b"]
 
 
-@each_scope
+@each_tenant_scope
 async def test_reason_and_author_are_seen(bench: Bench, scope: Scope) -> None:
     """P14: in the settings, in the events and in why a job does not run."""
     await bench.configure(scope, paused=PAUSE)

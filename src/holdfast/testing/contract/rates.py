@@ -8,7 +8,8 @@ import pytest
 
 from holdfast.core.clock import SECOND
 from holdfast.core.job import Completed, Failed, Released
-from holdfast.core.scope import GroupRules, Scope, rate
+from holdfast.core.rate import rate
+from holdfast.core.scope import GroupRules, Scope
 from holdfast.store import Act, Watch
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.builders import (
@@ -24,7 +25,7 @@ from holdfast.testing.contract.builders import (
     queue_of,
     tenant_of,
 )
-from holdfast.testing.contract.inside import crawl, each_scope
+from holdfast.testing.contract.inside import crawl, each_scope, each_tenant_scope
 from holdfast.testing.contract.wait import BOUND_S, SLEEP_S
 
 
@@ -155,7 +156,7 @@ async def test_a_job_that_ranks_before_another_takes_its_token(bench: Bench) -> 
     assert ids(await bench.claim(10)) == ["low"]
 
 
-@each_scope
+@each_tenant_scope
 async def test_a_rate_is_one_tenants_own(bench: Bench, scope: Scope) -> None:
     """P7: the same names in another tenant have other buckets."""
     await bench.configure(scope, rate=rate("1/m"))

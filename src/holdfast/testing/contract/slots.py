@@ -25,7 +25,7 @@ from holdfast.testing.contract.builders import (
     queue_of,
     tenant_of,
 )
-from holdfast.testing.contract.inside import crawl, each_scope
+from holdfast.testing.contract.inside import crawl, each_tenant_scope
 from holdfast.testing.contract.wait import BOUND_S, SLEEP_S, asleep
 
 LENGTH = 10 * SECOND
@@ -41,7 +41,7 @@ async def listed(bench: Bench, scope: Scope) -> list[str]:
     return [hold.name.removeprefix(scope.slots) for hold in holds]
 
 
-@each_scope
+@each_tenant_scope
 async def test_slots_are_counted_and_listed(bench: Bench, scope: Scope) -> None:
     """P13: a scope without jobs is listed for its slots."""
     await push(bench, scope, "s2", "s1")
@@ -53,7 +53,7 @@ async def test_slots_are_counted_and_listed(bench: Bench, scope: Scope) -> None:
     assert await listed(bench, scope) == ["s1", "s2"]
 
 
-@each_scope
+@each_tenant_scope
 async def test_pushing_again_renews_a_slot(bench: Bench, scope: Scope) -> None:
     """P8: it is one slot still, and lasts from now."""
     await push(bench, scope, "s1")
@@ -68,7 +68,7 @@ async def test_pushing_again_renews_a_slot(bench: Bench, scope: Scope) -> None:
     assert (await bench.tally(scope)).slots == 0
 
 
-@each_scope
+@each_tenant_scope
 async def test_removing_a_slot_may_be_repeated(bench: Bench, scope: Scope) -> None:
     """P15: what is not held is no error."""
     await push(bench, scope, "s1", "s2")
@@ -80,7 +80,7 @@ async def test_removing_a_slot_may_be_repeated(bench: Bench, scope: Scope) -> No
     assert await listed(bench, scope) == ["s2"]
 
 
-@each_scope
+@each_tenant_scope
 async def test_a_slot_expires_at_its_very_instant(bench: Bench, scope: Scope) -> None:
     """P10: without upkeep; an expired one is in no list and no count."""
     await push(bench, scope, "short", length=5 * SECOND)
@@ -120,7 +120,7 @@ async def test_names_with_slashes_keep_slots_apart(bench: Bench) -> None:
     assert (await bench.tally(outer)).slots == 2
 
 
-@each_scope
+@each_tenant_scope
 async def test_slots_take_places_when_the_setting_says_so(bench: Bench, scope: Scope) -> None:
     """P13: jobs and slots together stay within the limit."""
     await bench.configure(scope, max_running=3, slots_count=True)
@@ -133,7 +133,7 @@ async def test_slots_take_places_when_the_setting_says_so(bench: Bench, scope: S
     assert await bench.claim(10) == []
 
 
-@each_scope
+@each_tenant_scope
 async def test_slots_take_no_places_by_default(bench: Bench, scope: Scope) -> None:
     """P13: a marker is only counted unless the setting says more."""
     await bench.configure(scope, max_running=2)
@@ -143,7 +143,7 @@ async def test_slots_take_no_places_by_default(bench: Bench, scope: Scope) -> No
     assert ids(await bench.claim(10)) == ["a", "b"]
 
 
-@each_scope
+@each_tenant_scope
 async def test_slots_pushed_over_the_limit_stop_new_jobs(bench: Bench, scope: Scope) -> None:
     """P13: outsiders are not refused; jobs start again when it all fits."""
     await bench.configure(scope, max_running=2, slots_count=True)
@@ -159,7 +159,7 @@ async def test_slots_pushed_over_the_limit_stop_new_jobs(bench: Bench, scope: Sc
     assert ids(await bench.claim(10)) == ["b"]
 
 
-@each_scope
+@each_tenant_scope
 async def test_an_expired_slot_gives_its_place_to_a_job(bench: Bench, scope: Scope) -> None:
     """P10, P13: at that very instant, and who waits is not left asleep."""
     await bench.configure(scope, max_running=1, slots_count=True)
@@ -176,7 +176,7 @@ async def test_an_expired_slot_gives_its_place_to_a_job(bench: Bench, scope: Sco
     assert ids(await bench.claim(1)) == ["a"]
 
 
-@each_scope
+@each_tenant_scope
 async def test_a_renewed_slot_keeps_its_place(bench: Bench, scope: Scope) -> None:
     """P13: the first deadline frees nothing after a renewal."""
     await bench.configure(scope, max_running=1, slots_count=True)
@@ -191,7 +191,7 @@ async def test_a_renewed_slot_keeps_its_place(bench: Bench, scope: Scope) -> Non
     assert ids(await bench.claim(1)) == ["a"]
 
 
-@each_scope
+@each_tenant_scope
 async def test_a_removed_slot_wakes_who_waits_for_work(bench: Bench, scope: Scope) -> None:
     """P13: its place is handed on in the same step."""
     await bench.configure(scope, max_running=1, slots_count=True)
@@ -206,7 +206,7 @@ async def test_a_removed_slot_wakes_who_waits_for_work(bench: Bench, scope: Scop
     assert ids(await bench.claim(1)) == ["a"]
 
 
-@each_scope
+@each_tenant_scope
 async def test_counting_slots_may_be_switched_live(bench: Bench, scope: Scope) -> None:
     """P13: on and off, at once."""
     await push(bench, scope, "s1", "s2")

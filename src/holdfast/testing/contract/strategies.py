@@ -14,16 +14,18 @@ from holdfast.core.job import (
     Released,
     Snoozed,
 )
-from holdfast.core.scope import ScopeSettings
+from holdfast.core.scope import PLATFORM, ScopeSettings
 from holdfast.testing.contract.builders import (
     ACME,
     AUDIO,
     GLOBEX,
     MAIL,
     group_of,
+    over_all,
     queue_of,
     rules,
     tenant_of,
+    type_of,
 )
 
 TENANTS = (ACME, GLOBEX)
@@ -44,6 +46,7 @@ scopes = st.sampled_from(
         group_of("g1", GLOBEX),
     ]
 )
+platform_scopes = st.sampled_from([PLATFORM, over_all(MAIL), type_of("send"), type_of("read")])
 limits = st.builds(ScopeSettings, max_running=st.sampled_from([None, 1, 1, 2, 3]))
 picks = st.integers(0, 1000)
 kept = st.sampled_from([0, 20 * SECOND, 3600 * SECOND, 3600 * SECOND])

@@ -8,7 +8,7 @@ from holdfast.core.bounds import PAGE_MAX
 from holdfast.core.clock import SECOND
 from holdfast.core.errors import InvalidInput
 from holdfast.core.job import Abandoned, Completed, Failed, Outcome, Snoozed, State
-from holdfast.core.scope import Scope, ScopeKind
+from holdfast.core.scope import TENANT_KINDS, Scope, ScopeKind
 from holdfast.store import Act, Tally
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.builders import (
@@ -26,7 +26,7 @@ from holdfast.testing.contract.builders import (
 )
 from holdfast.testing.contract.inside import crawl
 
-each_kind = pytest.mark.parametrize("kind", list(ScopeKind), ids=lambda kind: kind.value)
+each_kind = pytest.mark.parametrize("kind", TENANT_KINDS, ids=lambda kind: kind.value)
 
 
 async def states(bench: Bench, scope: Scope) -> dict[State, int]:
@@ -39,7 +39,7 @@ async def counted(bench: Bench, **expected: int) -> None:
     wanted = {State(name): number for name, number in expected.items()}
     for scope in SCOPES:
         assert await states(bench, scope) == wanted
-    for kind in ScopeKind:
+    for kind in TENANT_KINDS:
         recounted = await bench.store.count(None, by=kind, recount=True)
         assert [tally.correction for tally in recounted] == [0] * len(recounted)
         assert [_counts(tally) for tally in recounted] == ([wanted] if wanted else [])

@@ -7,6 +7,12 @@
 
 local claim, grants = leasing.read(ARGS[1]), ARGS[2]
 
+-- How many jobs the claim may still take.
+local function left()
+  local room = claim.limit - #leasing.leased
+  return is_limited() and math.min(room, platform.room(WHOLE_STORE)) or room
+end
+
 -- Gives each of these tenants its turn, until the claim is full. Returns how many have no more.
 local function round(tenants, dry)
   local credits, weights, total, dried = fairness.credits(tenants), {}, 0, 0
@@ -14,13 +20,15 @@ local function round(tenants, dry)
     weights[at] = has_settings(tenant) and limits.weight(tenant) or 1
     total = total + weights[at]
   end
-  local times = fairness.rounds(claim.limit - #leasing.leased, #tenants, total)
+  local times = fairness.rounds(left(), #tenants, total)
+  if is_limited() then shares.begin(#tenants, total) end
   for at, tenant in ipairs(tenants) do
-    local room = claim.limit - #leasing.leased
+    local room = left()
     if room == 0 then break end
     if credits[at] then fairness.use_credit(tenant) end
     local allowed = tonumber(credits[at] or weights[at] * times)
-    local _, is_dry = leasing.turn(tenant, claim, allowed, room)
+    local turn = is_limited() and shares.turn(weights[at]) or nil
+    local _, is_dry = leasing.turn(tenant, claim, allowed, room, turn)
     if is_dry then
       dry[tenant] = true
       dried = dried + 1
@@ -29,19 +37,37 @@ local function round(tenants, dry)
   return dried
 end
 
+-- Lets in what waits at limits of the platform that have room by now. Returns whether anything, and
+-- how many of the tenants were dry, which are not any more.
+local function let_in(room, dry)
+  local tenants, undried = resume.for_claim(claim, room), 0
+  for _, tenant in ipairs(tenants) do
+    if dry[tenant] then undried = undried + 1 end
+    dry[tenant] = nil
+  end
+  return #tenants > 0, undried
+end
+
 local function take_in_turn()
-  local dry, dried, all_seen = {}, 0, false
-  while #leasing.leased < claim.limit and not all_seen do
-    local found = {}
+  local dry, dried, all_seen, room = {}, 0, false, left()
+  while room > 0 and not all_seen do
+    local found, any, undried = {}, false, 0
+    if is_limited() then any, undried = let_in(room, dry) end
+    dried = dried - undried
     -- A claim cannot serve more tenants than it has room for jobs.
-    local most = claim.limit - #leasing.leased + dried
+    local most = room + dried
     local tenants = fairness.tenants(claim.tenants, claim.queues, most)
     for _, one in ipairs(tenants) do
       if not dry[one[2]] then found[#found + 1] = one[2] end
     end
-    if #found == 0 then return end
-    dried = dried + round(found, dry)
-    all_seen = #tenants < most and dried >= #tenants
+    if #found > 0 then
+      dried = dried + round(found, dry)
+    elseif not any then
+      return
+    end
+    room = left()
+    all_seen = is_limited() and shares.exhausted()
+      or not is_limited() and #tenants < most and dried >= #tenants
   end
 end
 

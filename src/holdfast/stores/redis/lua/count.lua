@@ -3,7 +3,8 @@
 --
 -- A job that is due counts as enqueued, although it may still be stored as scheduled or retrying.
 -- One call reads DUE_MAX of these from rank `due_from` on. The first call (due_from 0) answers with
--- the counts; each further one with what its due jobs add to and take from them.
+-- the counts; each further one with what its due jobs add to and take from them. Of the platform's
+-- scopes (those without a tenant) with settings the running jobs are counted.
 
 local DUE_MAX, PRIORITIES_MAX, HEAD_MAX = 2000, 100, 500
 
@@ -97,6 +98,24 @@ local function page(from)
   return call('ZRANGEBYLEX', key('scopes:' .. kind), from or '-', last, 'LIMIT', 0, limit)
 end
 
+-- The answer for the platform's scopes of a kind.
+local function of_platform()
+  local all, parts, answer = call('HGETALL', key('running')), {}, {''}
+  for at = 1, #all, 2 do
+    local name = string.match(all[at], '^' .. kind .. '%z%z(.*)$')
+    local is_asked = name and (not part or part == name) and (not after or '\0' .. name > after)
+    if is_asked then parts[#parts + 1] = {name, tonumber(all[at + 1])} end
+  end
+  table.sort(parts, function(one, other) return one[1] < other[1] end)
+  for at = 1, math.min(limit, #parts) do
+    local numbers = {}
+    for state = WAITING, CANCELED do numbers[state] = state == PROCESSING and parts[at][2] or 0 end
+    answer[at + 1] = {'', parts[at][1], numbers, '', 0}
+  end
+  return answer
+end
+
+if tenant == '' or kind == 'p' or kind == 'y' then return of_platform() end
 local next_due = read_due()
 local answer = {next_due or ''}
 if due_from > 0 then

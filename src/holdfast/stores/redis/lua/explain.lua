@@ -3,8 +3,9 @@
 -- Reads only.
 --
 -- A scope is {settings as JSON or '', running, live slots, token_at or '', holders, names of the
--- slots}. The answer is what a claim would find: jobs that are due, and jobs whose lease expired
--- with attempts left, are ready although no claim has moved them yet.
+-- slots}. Those of the platform come first, if it has settings; their holders are {tenant, how many
+-- it holds, ...}. The answer is what a claim would find: jobs that are due, and jobs whose lease
+-- expired with attempts left, are ready although no claim has moved them yet.
 
 local ROWS_MAX = 5000
 
@@ -14,28 +15,50 @@ local function past(name, most)
 end
 
 local function inside(row, kind, tenant, part)
+  if tenant == '' then
+    return kind == 'p' or (kind == 'q' and row.queue == part) or (kind == 'y' and row.type == part)
+  end
   return row.tenant == tenant
     and (kind == 't' or (kind == 'q' and row.queue == part) or (kind == 'g' and row.group == part))
 end
 
 -- How many jobs of a scope run: those whose lease expired with attempts left do not.
 local function running(kind, tenant, part)
-  local number = counts.of(kind, tenant, part)[PROCESSING]
+  local number = 0
+  if tenant == '' then
+    number = platform.running(counts.name(kind, '', part)) or 0
+  else
+    number = counts.of(kind, tenant, part)[PROCESSING]
+  end
   for _, row in ipairs(past('held', ROWS_MAX)) do
     if inside(row, kind, tenant, part) then number = number - 1 end
   end
   return number
 end
 
--- The ids of jobs of a scope that run, at most `most`.
-local function holders(kind, tenant, part, most)
-  local found = {}
+-- Calls `visit` with the jobs of a scope that run, until it returns true.
+local function each_holder(kind, tenant, part, visit)
   for name, from in pairs({held = '(' .. whole(NOW), spent = '-inf'}) do
     local seqs = call('ZRANGEBYSCORE', key(name), from, '+inf', 'LIMIT', 0, ROWS_MAX)
     for _, row in ipairs(rows.list(seqs)) do
-      if #found >= most then return found end
-      if inside(row, kind, tenant, part) then found[#found + 1] = row.id end
+      if inside(row, kind, tenant, part) and visit(row) then return end
     end
+  end
+end
+
+-- The ids of jobs of a scope that run, at most `most`; over all tenants, how many each has.
+local function holders(kind, tenant, part, most)
+  local found, by_tenant = {}, {}
+  each_holder(kind, tenant, part, function(row)
+    if tenant == '' then
+      by_tenant[row.tenant] = (by_tenant[row.tenant] or 0) + 1
+    else
+      found[#found + 1] = row.id
+      return #found >= most
+    end
+  end)
+  for name, number in pairs(by_tenant) do
+    found[#found + 1], found[#found + 2] = name, number
   end
   return found
 end
@@ -71,10 +94,14 @@ local function comes_before(one, row)
   return one.priority > row.priority or (one.priority == row.priority and one.seq < row.seq)
 end
 
+local function rank(line, row) return call('ZRANK', line, row.seq) or place(line, row) end
+
 -- How many ready jobs of its line come before a row.
 local function ahead(row)
-  local line = lines.of(row.tenant, row.queue)
-  local number = call('ZRANK', line.key, row.seq) or place(line.key, row)
+  local number = rank(lines.of(row.tenant, row.queue).key, row)
+  if heads.aside > 0 then
+    for _, name in ipairs(aside.keys(row)) do number = number + rank(name, row) end
+  end
   for name, change in pairs({due = 1, held = 1, ttl = -1}) do
     for _, one in ipairs(past(name, REPAIR_MAX)) do
       local in_line = one.state == ENQUEUED and not rows.has(one, WAITS) and not rows.has(one, LATE)
@@ -99,12 +126,17 @@ end
 local row = rows.named(rows.name(ARGS[1], ARGS[2]))
 if not row then return false end
 local tenant, queue, group, most = row.tenant, row.queue, row.group, ARGS[3]
-local head, scopes = '', {
-  scope('t', tenant, '', limits.of('t', tenant, ''), most),
-  scope('q', tenant, queue, limits.of('q', tenant, queue), most),
-}
+local head, scopes = '', {}
+if heads.platform > 0 then
+  for at, name in ipairs(platform.scopes(row)) do
+    local kind, part = aside.parts(name)
+    scopes[at] = scope(kind, '', part, platform.of(name), most)
+  end
+end
+scopes[#scopes + 1] = scope('t', tenant, '', limits.of('t', tenant, ''), most)
+scopes[#scopes + 1] = scope('q', tenant, queue, limits.of('q', tenant, queue), most)
 if group then
-  scopes[3] = scope('g', tenant, group, limits.group(tenant, group, queue), most)
+  scopes[#scopes + 1] = scope('g', tenant, group, limits.group(tenant, group, queue), most)
   head = head_of_group(row)
 end
 return {

@@ -88,6 +88,9 @@ function counts.move(row, from, to)
     of_tenant[BYTES] = of_tenant[BYTES] + row.size
   end
   if group then add(record_of('g', tenant, group), from, to) end
+  if (from == PROCESSING or to == PROCESSING) and is_limited() then
+    platform.count(row, to == PROCESSING and 1 or -1)
+  end
   if has_settings(tenant) then
     if from == PROCESSING or to == PROCESSING then
       lines.touch(tenant, queue)
@@ -123,4 +126,5 @@ end
 function counts.forget(record)
   zdrop(key('scopes:' .. record.kind), record.tenant .. '\0' .. record.part)
   hput(COUNTS, record.scope, false)
+  if record.kind == 't' and heads.aside > 0 then turns.forget(record.tenant) end
 end

@@ -9,21 +9,22 @@
 local CORRECTIONS_MAX = 1000 -- Per ring and call; after that turns are taken as they are.
 local TENANTS, CREDIT = key('tenants'), key('credit')
 
-local function by_turn(found, most)
+-- The first of {score, member} by their scores.
+function fairness.by_turn(found, most)
   table.sort(found, function(one, other) return one[1] < other[1] end)
   for at = #found, most + 1, -1 do found[at] = nil end
   return found
 end
 
 -- A range with scores as {score, member}.
-local function pairs_of(range)
+function fairness.pairs_of(range)
   local found = {}
   for at = 1, #range, 2 do found[#found + 1] = {tonumber(range[at + 1]), range[at]} end
   return found
 end
 
 -- The members of a sorted set among these, as {score, member}.
-local function among(name, members)
+function fairness.among(name, members)
   local found = {}
   zflush(name)
   for at, score in ipairs(base.fetch('ZMSCORE', name, members)) do
@@ -63,7 +64,7 @@ local function first_of_ring(queue, most)
     local ring = lines.ring_key(queue)
     zflush(ring)
     local range = call('ZRANGE', ring, 0, most - 1, 'WITHSCORES')
-    local found, wrong = correct(queue, pairs_of(range))
+    local found, wrong = correct(queue, fairness.pairs_of(range))
     corrected = corrected + wrong
     if wrong == 0 or (corrected > CORRECTIONS_MAX and #found > 0) then return found end
   end
@@ -77,7 +78,7 @@ local function first_of_rings(queues, most)
       known[one[2]] = true
     end
   end
-  return by_turn(found, most)
+  return fairness.by_turn(found, most)
 end
 
 -- The first of these tenants that can be claimed from, as {turn, tenant}, in the order of their
@@ -86,15 +87,16 @@ function fairness.tenants(tenants, queues, most)
   if most <= 0 then return {} end
   local found = {}
   if tenants then
-    for _, one in ipairs(among(TENANTS, tenants)) do
-      if not queues or #among(lines.open_key(one[2]), queues) > 0 then found[#found + 1] = one end
+    for _, one in ipairs(fairness.among(TENANTS, tenants)) do
+      local open = lines.open_key(one[2])
+      if not queues or #fairness.among(open, queues) > 0 then found[#found + 1] = one end
     end
-    by_turn(found, most)
+    fairness.by_turn(found, most)
   elseif queues then
     found = first_of_rings(queues, most)
   else
     zflush(TENANTS)
-    found = pairs_of(call('ZRANGE', TENANTS, 0, most - 1, 'WITHSCORES'))
+    found = fairness.pairs_of(call('ZRANGE', TENANTS, 0, most - 1, 'WITHSCORES'))
   end
   for _, one in ipairs(found) do turns.know_turn(one[2], one[1]) end
   return found
@@ -106,22 +108,26 @@ function fairness.any(tenants, queues)
   if tenants or not queues then return #fairness.tenants(tenants, queues, 1) > 0 end
   for _, queue in ipairs(queues) do
     local names = call('ZRANGE', lines.ring_key(queue), 0, CORRECTIONS_MAX - 1)
-    if #names == CORRECTIONS_MAX or #among(TENANTS, names) > 0 then return true end
+    if #names == CORRECTIONS_MAX or #fairness.among(TENANTS, names) > 0 then return true end
   end
   return false
 end
 
+-- The first members of a sorted set, of these if any are named.
+function fairness.first_members(name, members, most)
+  if not members then
+    zflush(name)
+    return call('ZRANGE', name, 0, most - 1)
+  end
+  local found = fairness.by_turn(fairness.among(name, members), most)
+  for at, one in ipairs(found) do found[at] = one[2] end
+  return found
+end
+
 -- The first of a tenant's open lines, by queue, in the order of their last visits.
 function fairness.lines(tenant, queues, most)
-  local open = lines.open_key(tenant)
-  if not queues then
-    zflush(open)
-    local all = call('ZRANGE', open, 0, most - 1)
-    if #all < most then turns.know_open(tenant, #all) end
-    return all
-  end
-  local found = by_turn(among(open, queues), most)
-  for at, one in ipairs(found) do found[at] = one[2] end
+  local found = fairness.first_members(lines.open_key(tenant), queues, most)
+  if not queues and #found < most then turns.know_open(tenant, #found) end
   return found
 end
 
@@ -154,17 +160,22 @@ function fairness.end_visit(line, is_empty)
   if has_settings(line.tenant) then lines.touch(line.tenant, line.queue) end
 end
 
--- Ends the turn of a tenant that visited these queues and left them open; or, if a full claim cut
--- the turn short, keeps the rest of it for the next claim.
+-- Ends the turn of a tenant that visited these queues and left them open; or, if a full claim or a
+-- limit of the platform cut the turn short, keeps the rest of it for the next claim.
 function fairness.end_turn(tenant, left, queues)
   if has_settings(tenant) then lines.touch_tenant(tenant) end
-  if not turns.turn(tenant) then return end
+  local has_turn = turns.turn(tenant)
+  if not has_turn and not turns.kept(tenant) then return end
   if left > 0 then
     hput(CREDIT, tenant, whole(left))
     turns.know_credit(tenant, left)
     return
   end
   local turn = base.tick('turn')
+  if not has_turn then
+    turns.keep(tenant, whole(turn))
+    return
+  end
   turns.set_turn(tenant, turn)
   for queue in pairs(queues) do zput(lines.ring_key(queue), tenant, turn) end
 end

@@ -6,30 +6,41 @@ local HELD, SPENT, DUE = key('held'), key('spent'), key('due')
 
 local function ages_key(row) return key('ages:' .. row.tenant .. '\0' .. row.queue) end
 
--- A job past its time to live is in no line: the upkeep will fail it.
-local function set_aside(row)
-  mark(row, LATE)
+-- Stores since when a job is ready that its line does not tell.
+function index.keep_age(row)
+  if has(row, AGED) then return end
   mark(row, AGED)
   zput(ages_key(row), row.seq, row.run_at)
   row.dirty = true
 end
 
--- Puts an enqueued job into its line, or into its group if the group is limited.
+-- A job past its time to live is in no line: the upkeep will fail it.
+local function set_aside(row)
+  mark(row, LATE)
+  row.dirty = true
+  index.keep_age(row)
+end
+
+-- Puts a ready job into its line, or into its group if the group is limited. Jobs that waited at a
+-- limit of the platform come back by this alone. Returns whether it is in its line.
+function index.let_in(row)
+  if row.group and limits.limits_group(row.tenant, row.group, row.queue) then
+    groups.wait(row)
+    return false
+  end
+  lines.push(row)
+  return true
+end
+
+-- Puts an enqueued job where it waits.
 local function enter_line(row)
   if row.expires > 0 and row.expires <= NOW then
     set_aside(row)
     return
   end
-  if row.group and limits.limits_group(row.tenant, row.group, row.queue) then
-    groups.wait(row)
-  else
-    lines.push(row)
-  end
+  index.let_in(row)
   -- The age of a line is that of its first job, except for jobs that became ready otherwise.
-  if row.run_at ~= row.created or has(row, WAITS) then
-    mark(row, AGED)
-    zput(ages_key(row), row.seq, row.run_at)
-  end
+  if row.run_at ~= row.created or has(row, WAITS) then index.keep_age(row) end
 end
 
 local function leave_line(row)

@@ -4,7 +4,7 @@
 -- nil}. The last nonce is that of the new leases; over several shards the others are those of its
 -- earlier rounds (see claim.py).
 
-local ASIDE_MAX = 10000 -- Jobs of excluded groups that one claim passes over.
+local PASSED_MAX = 10000 -- Jobs of excluded groups that one claim passes over.
 local VISITS_MAX = 2000 -- Lines in which one turn finds nothing.
 local SEQ_SIZE = 16
 local REPEAT_US = CLAIM_REPEAT_US
@@ -21,7 +21,8 @@ end
 
 -- -- one line -------------------------------------------------------------------------------------
 
-local function lease(row, claim)
+local function lease(row, claim, turn)
+  if turn then shares.start(turn, row) end
   if has_settings(row.tenant) then limits.take_tokens(row) end
   row.left = ENQUEUED
   if row.group then groups.forget(row) end
@@ -38,48 +39,73 @@ local function lease(row, claim)
   leasing.leased[#leasing.leased + 1] = row
 end
 
--- Leases a job that was taken out of its line, if it may start now. Returns 'leased', 'aside' (its
--- group is excluded) or 'back' (it is past its time to live, or its group has no room).
-local function try(row, claim)
+-- Leases a job that was taken out of its line, if it may start now. Returns 'leased', 'passed' (its
+-- group is excluded), 'back' (it is past its time to live, or its group has no room), or what its
+-- type says (`shares.stop`).
+local function try(row, claim, turn)
   if row.expires > 0 and row.expires <= NOW then
     index.expire(row)
     return 'back'
   end
   local group = row.group
-  if group and claim.excluded and claim.excluded[group] then return 'aside' end
+  if group and claim.excluded and claim.excluded[group] then return 'passed' end
+  local stop = turn and shares.stop(turn, row)
+  if stop then return stop end
   if group and limits.limits_group(row.tenant, group, row.queue)
     and limits.group_room(row.tenant, group, row.queue) <= 0
   then
     groups.wait_again(row)
     return 'back'
   end
-  lease(row, claim)
+  lease(row, claim, turn)
   return 'leased'
 end
 
--- Leases up to `wanted` jobs of a line. Returns how many, and whether the line is empty.
-local function take_line(line, claim, wanted)
-  local got, aside, is_empty = 0, {}, false
-  while got < wanted and #aside < ASIDE_MAX and not is_empty do
-    zflush(line.key)
-    local popped, seqs, back = call('ZPOPMIN', line.key, wanted - got), {}, false
-    for at = 1, #popped, 2 do seqs[#seqs + 1] = popped[at] end
-    is_empty = #seqs < wanted - got
-    rows.load(seqs)
-    for _, seq in ipairs(seqs) do
-      local row = rows.get(seq) -- An entry without a row is dropped.
-      local done = row and try(row, claim)
-      if done == 'leased' then got = got + 1 end
-      if done == 'aside' then aside[#aside + 1] = row end
-      back = back or done == 'back'
-    end
-    if back then
-      groups.refresh_all()
-      is_empty = false
+-- Leases jobs of a list in its order, up to `wanted`; those of excluded groups are added to
+-- `passed`. Returns how many it leased, how many it set aside, the place at which it stopped,
+-- whether the line may have got jobs, and whether the line goes on later.
+local function take_list(list, claim, wanted, turn, passed)
+  local got, waiting, back = 0, 0, false
+  for at, row in ipairs(list) do
+    if got == wanted then return got, waiting, at, back, false end
+    local done = try(row, claim, turn)
+    if done == 'stop' then return got, waiting, at, back, true end
+    if done == 'leased' then got = got + 1 end
+    if done == 'passed' then passed[#passed + 1] = row end
+    if done == 'waits' then waiting = waiting + 1 end
+    back = back or done == 'back'
+    if done == 'waits' and row.group then
+      return got, waiting, at + 1, true, false -- Another of its group may come before the rest.
     end
   end
-  for _, row in ipairs(aside) do zput(line.key, row.seq, -row.priority) end
-  if #aside > 0 then return got, false end
+  return got, waiting, #list + 1, back, false
+end
+
+-- How many jobs to take out of a line next. Many may wait for their type: then more and more.
+local function next_size(size, wanted, waiting, is_whole)
+  if waiting == 0 then return wanted end
+  return is_whole and math.min(2 * size, ASIDE_MAX) or 1
+end
+
+-- Leases up to `wanted` jobs of a line. Returns how many, and whether the line is empty.
+local function take_line(line, claim, wanted, turn)
+  local got, passed, size, is_empty, stopped = 0, {}, wanted, false, false
+  while got < wanted and #passed < PASSED_MAX and not is_empty and not stopped do
+    if turn and heads.aside > 0 then resume.for_line(line, size) end
+    zflush(line.key)
+    local popped, seqs = call('ZPOPMIN', line.key, size), {}
+    for at = 1, #popped, 2 do seqs[#seqs + 1] = popped[at] end
+    local list = rows.list(seqs) -- An entry without a row is dropped.
+    local taken, waiting, rest, back, stop = take_list(list, claim, wanted - got, turn, passed)
+    got, stopped = got + taken, stop
+    for at = rest, #list do zput(line.key, list[at].seq, -list[at].priority) end
+    if back then groups.refresh_all() end
+    is_empty = #seqs < size and rest > #list and not back
+    size = next_size(size, wanted - got, waiting, rest > #list)
+  end
+  for _, row in ipairs(passed) do zput(line.key, row.seq, -row.priority) end
+  if #passed > 0 then return got, false end
+  zflush(line.key)
   return got, is_empty or call('EXISTS', line.key) == 0
 end
 
@@ -87,7 +113,7 @@ end
 
 -- Leases up to `wanted` jobs of a tenant, from its lines in turn. Returns how many, and the queues
 -- that were visited and are still open.
-local function take_lines(tenant, claim, wanted)
+local function take_lines(tenant, claim, wanted, turn)
   local got, visited, dry, dried, all_seen = 0, {}, {}, 0, false
   while got < wanted and dried < VISITS_MAX and not all_seen do
     local found, most = {}, wanted - got + dried
@@ -100,30 +126,42 @@ local function take_lines(tenant, claim, wanted)
     for _, queue in ipairs(found) do
       if got == wanted then break end
       local line, most = lines.of(tenant, queue), math.min(share, wanted - got)
-      local taken, is_empty = 0, false
-      local asked = has_settings(tenant) and math.min(most, limits.line_room(tenant, queue)) or most
-      if asked > 0 then taken, is_empty = take_line(line, claim, asked) end
+      local taken, is_empty, is_aside, asked = 0, false, false, most
+      if turn then
+        asked, is_aside = shares.line_room(turn, line)
+        asked = math.min(most, asked)
+      end
+      if has_settings(tenant) then asked = math.min(asked, limits.line_room(tenant, queue)) end
+      if asked > 0 then taken, is_empty = take_line(line, claim, asked, turn) end
       got = got + taken
       if taken < most then
         dry[queue] = true
         dried = dried + 1
       end
-      fairness.end_visit(line, is_empty)
-      visited[queue] = not is_empty or nil
+      fairness.end_visit(line, is_empty or is_aside)
+      visited[queue] = not (is_empty or is_aside) or nil
     end
     all_seen = #open < most and dried >= #open
   end
   return got, visited
 end
 
--- Gives a tenant its turn: `allowed` jobs, of which the claim has room for `room`. Returns how many
--- it took, and whether it has no more.
-function leasing.turn(tenant, claim, allowed, room)
+-- What a turn keeps for later: all that it lacks if the claim is full; no more than its weight if a
+-- limit of the platform stopped it.
+local function owed(turn, got, allowed, room)
+  if got == room then return math.max(0, allowed - got) end
+  if not turn or not shares.stopped(turn) then return 0 end
+  return math.max(0, math.min(allowed, turn.weight) - got)
+end
+
+-- Gives a tenant its turn: `allowed` jobs, of which the claim has room for `room`; `turn` is its
+-- share of the platform's room, nil without limits of the platform. Returns how many it took, and
+-- whether it has no more.
+function leasing.turn(tenant, claim, allowed, room, turn)
   local wanted = math.min(allowed, room)
-  local got, visited = take_lines(tenant, claim, wanted)
-  local cut_short = got == room and got < allowed
-  fairness.end_turn(tenant, cut_short and allowed - got or 0, visited)
-  return got, got < wanted
+  local got, visited = take_lines(tenant, claim, wanted, turn)
+  fairness.end_turn(tenant, owed(turn, got, allowed, room), visited)
+  return got, got < wanted and not (turn and shares.has_more(turn))
 end
 
 -- -- repeats --------------------------------------------------------------------------------------

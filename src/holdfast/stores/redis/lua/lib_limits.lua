@@ -65,7 +65,8 @@ local function bucket(scope)
   return full_at
 end
 
-local function tokens(scope, rate)
+-- How many tokens a scope has.
+function limits.tokens(scope, rate)
   return rate.burst - divided_up(math.max(0, bucket(scope) - NOW), price(rate))
 end
 
@@ -76,7 +77,7 @@ local function set_bucket(scope, full_at)
   changed_buckets[scope] = true
 end
 
-local function take_token(scope, rate)
+function limits.take_token(scope, rate)
   if rate then set_bucket(scope, math.max(bucket(scope), NOW) + price(rate)) end
 end
 
@@ -84,10 +85,11 @@ end
 function limits.take_tokens(row)
   local tenant, queue = row.tenant, row.queue
   if not has_settings(tenant) then return end
-  take_token(counts.name('t', tenant, ''), limits.of('t', tenant, '').rate)
-  take_token(counts.name('q', tenant, queue), limits.of('q', tenant, queue).rate)
+  limits.take_token(counts.name('t', tenant, ''), limits.of('t', tenant, '').rate)
+  limits.take_token(counts.name('q', tenant, queue), limits.of('q', tenant, queue).rate)
   if row.group then
-    take_token(counts.name('g', tenant, row.group), limits.group(tenant, row.group, queue).rate)
+    local rate = limits.group(tenant, row.group, queue).rate
+    limits.take_token(counts.name('g', tenant, row.group), rate)
   end
 end
 
@@ -100,7 +102,7 @@ end
 
 -- When an empty bucket gets its next token; nil if it has tokens, or there is no rate.
 function limits.token_at(scope, rate)
-  if not rate or tokens(scope, rate) > 0 then return nil end
+  if not rate or limits.tokens(scope, rate) > 0 then return nil end
   return bucket(scope) - (rate.burst - 1) * price(rate)
 end
 
@@ -125,7 +127,7 @@ local function room(kind, tenant, part, limit)
     if limit.slots_count then left = left - limits.slots(counts.name(kind, tenant, part)) end
   end
   if limit.rate then
-    left = math.min(left, tokens(counts.name(kind, tenant, part), limit.rate))
+    left = math.min(left, limits.tokens(counts.name(kind, tenant, part), limit.rate))
   end
   return math.max(0, left)
 end
@@ -159,6 +161,7 @@ function limits.recheck_at(at, scope)
   if known and tonumber(known) <= at then return end
   zput(name, scope, at)
   local kind, tenant, part = string.match(scope, '^(%a)%z([^%z]*)%z(.*)$')
+  if tenant == '' then return end -- Who waits at the platform looks again before it sleeps.
   if kind == 'q' then base.wake(tenant .. '\0' .. part) else turns.wake(tenant) end
 end
 
@@ -178,6 +181,10 @@ end
 -- Checks a scope at the end of the call: its room may have changed.
 function limits.recheck(scope)
   local kind, tenant, part = string.match(scope, '^(%a)%z([^%z]*)%z(.*)$')
+  if tenant == '' then
+    platform.free(scope)
+    return
+  end
   call('ZREMRANGEBYSCORE', key('slots:' .. scope), '-inf', whole(NOW))
   if kind == 'g' then
     groups.touch(tenant, part)
@@ -190,6 +197,7 @@ end
 
 -- Applies new settings of a scope, as JSON; nil if they were deleted.
 function limits.configure(kind, tenant, part, text)
+  if tenant == '' then return platform.configure(kind, part, text) end
   local scope, name = counts.name(kind, tenant, part), key('rules')
   local before = call('HGET', name, scope)
   local old = before and cjson.decode(before) or NOTHING

@@ -48,7 +48,10 @@ end
 function lines.touch_tenant(tenant) touched_tenants[tenant] = true end
 
 function lines.push(row) zput(lines.touch(row.tenant, row.queue).key, row.seq, -row.priority) end
-function lines.drop(row) zdrop(lines.touch(row.tenant, row.queue).key, row.seq) end
+function lines.drop(row)
+  zdrop(lines.touch(row.tenant, row.queue).key, row.seq)
+  if heads.aside > 0 then aside.drop(row) end
+end
 
 -- -- which lines are open -------------------------------------------------------------------------
 
@@ -79,8 +82,8 @@ local function add_open(tenant, list)
   return opened
 end
 
--- Opens lines of a tenant that have jobs and room.
-local function open(tenant, list)
+-- Opens lines of a tenant that have jobs and room. `quiet`: nobody is woken.
+local function open(tenant, list, quiet)
   local opened = add_open(tenant, list)
   if opened then
     base.position = opened[1].position
@@ -94,7 +97,7 @@ local function open(tenant, list)
     end
     if not turn then limits.recheck_later('t', tenant, '', limits.of('t', tenant, '')) end
   end
-  if has_settings(tenant) and not turns.turn(tenant) then return end
+  if quiet or (has_settings(tenant) and not turns.turn(tenant)) then return end
   -- Workers that sleep were woken when the line opened. Readers of the log want to know each job.
   local told = EVENTS and list or opened
   for at = 1, told and #told or 0 do base.wake(told[at].name) end
@@ -116,15 +119,18 @@ local function is_ready(line)
 end
 
 -- Checks all touched lines. Lines that a batch opens take turns in the order of the batch. Those of
--- a tenant are opened together, and before others are closed, so that it keeps its turn.
-function lines.refresh_all()
+-- a tenant are opened together, and before others are closed, so that it keeps its turn. A line
+-- that waits for room over all tenants stays as it is. `quiet`: nobody is woken.
+function lines.refresh_all(quiet)
   local list, tenants, position = touched, touched_tenants, base.position
   touched, touched_tenants = {}, {}
   local ready, by_tenant, closed = {}, {}, {}
   for at = 1, #list do
     local line = list[at]
     local others = by_tenant[line.tenant]
-    if not is_ready(line) then
+    if heads.aside > 0 and aside.holds(line.tenant, line.queue) then
+      line.has_jobs = false
+    elseif not is_ready(line) then
       closed[#closed + 1] = line
     elseif others and #others < OPEN_MAX then
       others[#others + 1] = line
@@ -133,7 +139,7 @@ function lines.refresh_all()
       ready[#ready + 1] = by_tenant[line.tenant]
     end
   end
-  for at = 1, #ready do open(ready[at][1].tenant, ready[at]) end
+  for at = 1, #ready do open(ready[at][1].tenant, ready[at], quiet) end
   for at = 1, #closed do
     turns.know_open(closed[at].tenant, nil) -- It may be closed already: open lines are counted.
     turns.close(closed[at])

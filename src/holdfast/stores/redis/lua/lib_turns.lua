@@ -2,11 +2,11 @@
 -- lists the keys. A call that opens and closes no line does not load this library.
 
 local WAKE_MAX = 64 -- Lines of a tenant that are woken by name.
-local TENANTS = key('tenants')
+local TENANTS, KEPT = key('tenants'), key('kept')
 
 -- What this call knows of tenants: the turn (false if it takes none), the number of open lines, and
 -- whether it has no credit.
-local known, open_counts, without_credit = {}, {}, {}
+local known, open_counts, without_credit, kept = {}, {}, {}, {}
 
 -- The turn of a tenant; false if it takes none.
 function turns.turn(tenant)
@@ -24,9 +24,30 @@ function turns.set_turn(tenant, turn)
   zput(TENANTS, tenant, turn)
 end
 
--- Lets a tenant take turns, after all others.
+-- The turn that a tenant kept, which takes none because all that it has waits at limits of the
+-- platform; false if it kept none.
+function turns.kept(tenant)
+  if heads.aside == 0 then return false end
+  if kept[tenant] == nil then
+    hflush(KEPT)
+    kept[tenant] = call('HGET', KEPT, tenant)
+  end
+  return kept[tenant]
+end
+
+function turns.keep(tenant, turn)
+  kept[tenant] = turn
+  hput(KEPT, tenant, turn)
+end
+
+function turns.forget(tenant)
+  if turns.kept(tenant) then turns.keep(tenant, false) end
+end
+
+-- Lets a tenant take turns: after all others, or where it kept its turn.
 local function join(tenant)
-  local turn = base.tick('turn')
+  local turn = turns.kept(tenant)
+  if turn then turns.keep(tenant, false) else turn = base.tick('turn') end
   turns.set_turn(tenant, turn)
   if has_settings(tenant) then
     local away = key('away:' .. tenant)
@@ -40,7 +61,7 @@ end
 function turns.turn_or_join(tenant)
   local limited = has_settings(tenant)
   open_counts[tenant] = nil
-  if known[tenant] == nil and not limited then
+  if known[tenant] == nil and not limited and heads.aside == 0 then
     local turn = base.next('turn')
     if call('ZADD', TENANTS, 'NX', whole(turn), tenant) == 1 then
       base.set_head('turn', turn)
@@ -52,6 +73,11 @@ end
 
 local function leave(tenant)
   if known[tenant] == false then return end
+  if heads.aside > 0 then
+    local turn = turns.turn(tenant)
+    if not turn then return end
+    if aside.waits(tenant) then turns.keep(tenant, turn) end
+  end
   known[tenant] = false
   zdrop(TENANTS, tenant)
   if not without_credit[tenant] then hput(key('credit'), tenant, false) end

@@ -12,6 +12,9 @@ local function has_settings(tenant)
   return (heads.rules > 0 or settings_changed) and limits.has_settings(tenant)
 end
 
+-- Whether the platform has settings, or something still waits at limits that it had.
+local function is_limited() return heads.platform > 0 or heads.aside > 0 end
+
 local pending_sets, pending_hashes = {}, {}
 
 local function zput(name, member, score)
@@ -122,6 +125,9 @@ function base.ended(tenant, id)
 end
 
 local function publish()
+  if woken_count > 0 and is_limited() and platform.is_full() then
+    woken, woken_count = {}, 0 -- Nobody can claim.
+  end
   if woken_count == 0 and ended_count == 0 then return end
   local names = {}
   if woken_count <= HINTS_MAX then
@@ -138,6 +144,7 @@ end
 function base.finish()
   if rawget(library, 'groups') then groups.refresh_all() end
   if rawget(library, 'lines') then lines.refresh_all() end
+  if rawget(library, 'platform') then platform.save() end
   if rawget(library, 'limits') then limits.save() end
   if rawget(library, 'rows') then rows.save() end
   if rawget(library, 'counts') then counts.save() end

@@ -53,5 +53,6 @@ else
   count(call('ZRANGE', key('spent'), 0, -1), sums)
   off = correct(sums, PROCESSING, PROCESSING)
 end
+if heads.platform > 0 then platform.recount() end
 base.finish()
 return off

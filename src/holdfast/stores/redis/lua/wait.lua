@@ -6,7 +6,11 @@ if ARGS[3] then
   local row = rows.named(rows.name(ARGS[3][1], ARGS[3][2]))
   return (not row or row.state >= ENDED) and '0' or '-1'
 end
-if fairness.any(ARGS[1], ARGS[2]) then return '0' end
+local limited = is_limited()
+if not limited or platform.room_now(WHOLE_STORE) > 0 then
+  if fairness.any(ARGS[1], ARGS[2]) then return '0' end
+  if limited and resume.any(ARGS[1], ARGS[2]) then return '0' end
+end
 local first = nil
 for _, name in ipairs({'due', 'held', 'reopen'}) do
   local head = call('ZRANGE', key(name), 0, 0, 'WITHSCORES')

@@ -56,10 +56,11 @@ BEGIN
             g.attempt, g.fence
         FROM (SELECT * FROM gone x ORDER BY x.ord) g WHERE events
     ), counted AS (
-        INSERT INTO holdfast.deltas (tenant, queue, group_name, processing, completed, bytes)
-        SELECT g.tenant, g.queue, g.group_name, -count(*), count(*) FILTER (WHERE g.keep_us > 0),
-            -sum(g.size)
-        FROM gone g GROUP BY g.tenant, g.queue, g.group_name
+        INSERT INTO holdfast.deltas
+            (tenant, queue, group_name, type, processing, completed, bytes)
+        SELECT g.tenant, g.queue, g.group_name, g.type, -count(*),
+            count(*) FILTER (WHERE g.keep_us > 0), -sum(g.size)
+        FROM gone g GROUP BY g.tenant, g.queue, g.group_name, g.type
     )
     SELECT array_agg(g.ord::integer) AS places, array_agg(DISTINCT g.tenant) AS tenants,
         array_agg((g.tenant, g.group_name, g.id, g.queue, g.type, g.attempt,

@@ -87,18 +87,21 @@ BEGIN
         FROM (SELECT x.* FROM gone x JOIN held h ON h.seq = x.seq ORDER BY h.n) g WHERE events
     ), counted AS (
         INSERT INTO holdfast.deltas (
-            tenant, queue, group_name, waiting, scheduled, enqueued, processing, retrying,
+            tenant, queue, group_name, type, waiting, scheduled, enqueued, processing, retrying,
             canceled, blocked, bytes
         )
-        SELECT g.tenant, g.queue, g.group_name, -count(*) FILTER (WHERE g.state = 'waiting'),
+        SELECT g.tenant, g.queue, g.group_name, g.held_type,
+            -count(*) FILTER (WHERE g.state = 'waiting'),
             -count(*) FILTER (WHERE g.state = 'scheduled'),
             -count(*) FILTER (WHERE g.state = 'enqueued'),
             -count(*) FILTER (WHERE g.state = 'processing'),
             -count(*) FILTER (WHERE g.state = 'retrying'),
             count(*) FILTER (WHERE g.keep_us > 0),
-            -count(*) FILTER (WHERE g.state = 'enqueued' AND (g.gate = 1 OR g.late = 1)),
+            -count(*) FILTER (WHERE g.state = 'enqueued' AND (g.gate IN (1, 3) OR g.late = 1)),
             -sum(g.size)
-        FROM gone g GROUP BY g.tenant, g.queue, g.group_name
+        FROM (
+            SELECT x.*, CASE WHEN x.state = 'processing' THEN x.type END AS held_type FROM gone x
+        ) g GROUP BY g.tenant, g.queue, g.group_name, g.held_type
     )
     SELECT array_agg(
         (g.tenant, g.group_name, g.id, g.queue, g.type, g.attempt, g.fence)::holdfast.ended

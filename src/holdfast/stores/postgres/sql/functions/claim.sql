@@ -7,7 +7,7 @@ CREATE OR REPLACE FUNCTION holdfast.claim(
     for_worker text, nonce text, most integer, lease_us bigint, in_tenants text[],
     in_queues text[], excluded text[], given_now bigint, probe boolean, events boolean,
     channel text, repair_most integer, repair_passes integer, lines_per_claim integer,
-    repeat_us bigint
+    repeat_us bigint, aside_most integer DEFAULT 1000
 ) RETURNS SETOF holdfast.lease LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off
 SET enable_sort = off SET enable_bitmapscan = off AS $$
@@ -18,13 +18,15 @@ DECLARE
     visit integer := 0;
     low record;
     planned record;
+    wakes boolean;
+    by_platform holdfast.platform_claim;
     repeats_until bigint;
     leased bigint[];
     dry_tenants text[] := '{}';
     dry_queues text[] := '{}';
 BEGIN
-    IF probe AND NOT holdfast.can_claim(in_tenants, in_queues) AND NOT holdfast.repair_is_due(now)
-        AND NOT holdfast.scopes_need_refresh()
+    IF probe AND NOT holdfast.can_claim(in_tenants, in_queues, now)
+        AND NOT holdfast.repair_is_due(now) AND NOT holdfast.scopes_need_refresh()
         AND NOT EXISTS (SELECT FROM holdfast.claims c WHERE c.nonce = own)
     THEN
         RETURN;
@@ -43,20 +45,20 @@ BEGIN
     END IF;
     leased := '{}';
     SELECT * INTO low FROM holdfast.scan_floors();
-    IF holdfast.repair(now, low.due, low.held, events, repair_most, repair_passes) THEN
-        RETURN NEXT NULL::holdfast.lease;
-        IF channel IS NOT NULL THEN
-            PERFORM pg_notify(channel, '*');
-        END IF;
-    END IF;
+    wakes := holdfast.repair(now, low.due, low.held, events, repair_most, repair_passes);
     IF low.fold_is_due THEN
         PERFORM holdfast.fold_all_deltas();
         PERFORM holdfast.delete_old_claims(now);
     END IF;
     WHILE room > 0 LOOP
-        SELECT * INTO planned FROM holdfast.plan_claim(
-            in_tenants, in_queues, room, excluded, lines_per_claim, dry_tenants, dry_queues, now
-        );
+        IF low.platform THEN
+            SELECT * INTO planned FROM holdfast.plan_by_platform(in_tenants, in_queues, room,
+                excluded, lines_per_claim, now, aside_most, by_platform);
+            by_platform := planned.state;
+        ELSE
+            SELECT * INTO planned FROM holdfast.plan_claim(in_tenants, in_queues, room, excluded,
+                lines_per_claim, dry_tenants, dry_queues, now);
+        END IF;
         EXIT WHEN planned.tenants IS NULL;
         RETURN QUERY SELECT * FROM holdfast.lease_jobs(
             planned.tids, visit, planned.tenants, planned.queues, planned.credits, for_worker,
@@ -74,6 +76,10 @@ BEGIN
         INSERT INTO holdfast.claims AS c VALUES (own, now + repeat_us, leased)
         ON CONFLICT ON CONSTRAINT claims_pkey
         DO UPDATE SET until = excluded.until, seqs = excluded.seqs;
+    END IF;
+    IF wakes OR by_platform.wakes THEN
+        RETURN NEXT NULL::holdfast.lease;
+        PERFORM pg_notify(channel, '*') WHERE channel IS NOT NULL;
     END IF;
 END
 $$;
@@ -109,7 +115,7 @@ DECLARE
 BEGIN
     seqs := '{}';
     SELECT * INTO turns FROM holdfast.claimable_tenants(
-        changes, in_tenants, in_queues, room, lines_per_claim, dry_tenants, dry_queues
+        changes, in_tenants, in_queues, room, 1, lines_per_claim, dry_tenants, dry_queues
     );
     SELECT * INTO owners, tenants, queues, has, ranks, lows FROM holdfast.lines_of_tenants(
         changes, turns.names, turns.mosts, in_queues, dry_tenants, dry_queues
@@ -162,13 +168,15 @@ BEGIN
 END
 $$;
 
--- The tenants whose turn it is, in order: how many jobs the turn of each allows, whether it has
--- settings, and how many of its lines to read: one more than it can take from, which tells whether
--- it has another one. `cut`: there may be more tenants.
+-- The tenants whose turn it is, in order: their places, how many jobs the turn of each allows, its
+-- weight, whether it has settings, and how many of its lines to read: one more than it can take
+-- from, which tells whether it has another one. `breadth`: so many times more tenants than the room
+-- needs. `cut`: there may be more tenants.
 CREATE OR REPLACE FUNCTION holdfast.claimable_tenants(
     changes holdfast.line_change[], in_tenants text[], in_queues text[], room bigint,
-    lines_per_claim integer, dry_tenants text[], dry_queues text[], OUT names text[],
-    OUT allowed bigint[], OUT limited boolean[], OUT mosts bigint[], OUT cut boolean
+    breadth bigint, lines_per_claim integer, dry_tenants text[], dry_queues text[],
+    OUT names text[], OUT places bigint[], OUT allowed bigint[], OUT weights bigint[],
+    OUT limited boolean[], OUT mosts bigint[], OUT cut boolean
 ) LANGUAGE plpgsql AS $$
 BEGIN
     WITH turns AS MATERIALIZED (
@@ -179,8 +187,10 @@ BEGIN
                 changes, in_tenants, in_queues, dry_tenants, dry_queues
             ) c
             UNION ALL
-            SELECT u.* FROM holdfast.unchanged_tenants(changes, in_tenants, in_queues, room) u
-            ORDER BY turn LIMIT room
+            SELECT u.* FROM holdfast.unchanged_tenants(
+                changes, in_tenants, in_queues, room * breadth
+            ) u
+            ORDER BY turn LIMIT room * breadth
         ) t
         LEFT JOIN holdfast.tenants_with_settings r ON r.tenant = t.tenant
         LEFT JOIN holdfast.scopes s ON s.kind = 'tenant' AND s.tenant = t.tenant AND s.part = ''
@@ -201,12 +211,14 @@ BEGIN
     )
     -- A quarter more tenants than fill the claim, since some have less than they may take.
     SELECT array_agg(p.tenant ORDER BY p.turn, p.tenant),
+        array_agg(p.turn ORDER BY p.turn, p.tenant),
         array_agg(p.allowed ORDER BY p.turn, p.tenant),
+        array_agg(p.weight ORDER BY p.turn, p.tenant),
         array_agg(p.limited ORDER BY p.turn, p.tenant),
         array_agg(p.most + 1 ORDER BY p.turn, p.tenant),
         count(*) < max(p.number) OR max(p.number) = room
-    INTO names, allowed, limited, mosts, cut
-    FROM planned p WHERE p.total - p.most < room + room / 4;
+    INTO names, places, allowed, weights, limited, mosts, cut
+    FROM planned p WHERE p.total - p.most < (room + room / 4) * breadth;
 END
 $$;
 
@@ -303,14 +315,17 @@ BEGIN
             ORDER BY l.n, x.priority DESC, x.seq
         ) t WHERE events
     ), summed AS (
-        SELECT t.tenant, t.queue, t.group_name, count(*)::integer AS number,
+        SELECT t.tenant, t.queue, t.group_name, t.type, count(*)::integer AS number,
             row_number() OVER (PARTITION BY t.tenant, t.queue ORDER BY t.group_name) AS place
-        FROM taken t GROUP BY t.tenant, t.queue, t.group_name
+        FROM taken t GROUP BY t.tenant, t.queue, t.group_name, t.type
     ), counted AS (
-        INSERT INTO holdfast.deltas
-            (tenant, queue, group_name, enqueued, processing, served, turned, credit, leases_until)
-        SELECT l.tenant, l.queue, s.group_name, -coalesce(s.number, 0), coalesce(s.number, 0),
-            coalesce(s.place, 1) = 1, coalesce(s.place, 1) = 1 AND coalesce(l.credit = 0, false),
+        INSERT INTO holdfast.deltas (
+            tenant, queue, group_name, type, enqueued, processing, served, turned, credit,
+            leases_until
+        )
+        SELECT l.tenant, l.queue, s.group_name, s.type, -coalesce(s.number, 0),
+            coalesce(s.number, 0), coalesce(s.place, 1) = 1,
+            coalesce(s.place, 1) = 1 AND coalesce(l.credit = 0, false),
             CASE WHEN coalesce(s.place, 1) = 1 THEN l.credit END, now + lease_us
         FROM lines l LEFT JOIN summed s ON s.tenant = l.tenant AND s.queue = l.queue
         ORDER BY l.n, s.place

@@ -151,18 +151,28 @@ BEGIN
         low_rank := -9223372036854775808;
         low_seq := 0;
     END LOOP;
-    IF picked <> '{}' THEN
-        running := holdfast.add_running(
-            running, holdfast.scope_key('tenant', of_tenant, ''), cardinality(picked)
-        );
-        running := holdfast.add_running(
-            running, holdfast.scope_key('queue', of_tenant, of_queue), cardinality(picked)
-        );
-        PERFORM holdfast.take_tokens(s.kind, of_tenant, s.part, s.price_us, cardinality(picked),
-            now)
-        FROM holdfast.scopes s WHERE s.tenant = of_tenant AND s.price_us IS NOT NULL
-            AND (s.kind, s.part) IN (('tenant', ''), ('queue', of_queue));
+    running := holdfast.start_in_line(of_tenant, of_queue, cardinality(picked), now, running);
+END
+$$;
+
+-- Starts so many jobs of a line: counts them as running in its tenant and its queue, and takes
+-- their tokens.
+CREATE OR REPLACE FUNCTION holdfast.start_in_line(
+    of_tenant text, of_queue text, number bigint, now bigint, INOUT running jsonb
+) LANGUAGE plpgsql AS $$
+BEGIN
+    IF number = 0 THEN
+        RETURN;
     END IF;
+    running := holdfast.add_running(
+        running, holdfast.scope_key('tenant', of_tenant, ''), number
+    );
+    running := holdfast.add_running(
+        running, holdfast.scope_key('queue', of_tenant, of_queue), number
+    );
+    PERFORM holdfast.take_tokens(s.kind, of_tenant, s.part, s.price_us, number, now)
+    FROM holdfast.scopes s WHERE s.tenant = of_tenant AND s.price_us IS NOT NULL
+        AND (s.kind, s.part) IN (('tenant', ''), ('queue', of_queue));
 END
 $$;
 

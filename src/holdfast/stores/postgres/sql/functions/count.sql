@@ -71,6 +71,9 @@ BEGIN
     SELECT array_agg(g), count(*), min(g.due), min(g.leases_until)
     INTO folded, number, new_due, new_leases FROM gone g;
     lines := holdfast.add_to_counts(folded);
+    IF state.platform THEN
+        PERFORM holdfast.add_to_platform(folded);
+    END IF;
     IF number >= 10000 THEN
         ANALYZE holdfast.counts;  -- So that the planner knows before autovacuum comes around.
     END IF;
@@ -133,7 +136,7 @@ BEGIN
             -- Whatever comes up goes to the end, a line among its tenant's and a tenant among all;
             -- so does what was served.
             turn = CASE
-                WHEN c.kind = 'tenant' AND c.lines > 0
+                WHEN c.kind = 'tenant' AND (c.lines > 0 OR c.kept)
                     OR c.kind = 'queue' AND c.enqueued > c.blocked
                 THEN greatest(c.turn, s.turn) ELSE coalesce(greatest(s.turn, s.came), c.turn) END,
             credit = coalesce(s.credit, c.credit),
@@ -141,7 +144,10 @@ BEGIN
             floor_seq = coalesce(s.seq, 9223372036854775807),
             -- The line is written anyway: no claim has to correct its copy then.
             tenant_turn = CASE c.kind
-                WHEN 'queue' THEN greatest(c.tenant_turn, s.tenant_turn) ELSE c.tenant_turn END
+                WHEN 'queue' THEN greatest(c.tenant_turn, s.tenant_turn) ELSE c.tenant_turn END,
+            kept = CASE WHEN c.kept
+                THEN EXISTS (SELECT FROM holdfast.aside a WHERE a.tenant = c.tenant)
+                ELSE false END
         FROM found s WHERE c.ctid = s.place
         RETURNING c.kind, c.tenant, c.part, false AS is_new,
             CASE WHEN c.kind = 'queue' AND c.open THEN (c.enqueued > c.blocked)::integer

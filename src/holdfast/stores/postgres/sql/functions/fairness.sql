@@ -67,7 +67,8 @@ CREATE OR REPLACE FUNCTION holdfast.changed_tenants(
 ) RETURNS SETOF holdfast.tenant_turn LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN QUERY
-    SELECT t.tenant, CASE WHEN coalesce(c.lines, 0) > 0 THEN greatest(c.turn, t.turned)
+    SELECT t.tenant, CASE
+            WHEN coalesce(c.lines > 0 OR c.kept, false) THEN greatest(c.turn, t.turned)
             ELSE coalesce(greatest(t.turned, t.came), c.turn, 0) END,
         coalesce(t.credits[2], c.credit, 0)
     FROM (
@@ -220,15 +221,22 @@ $$;
 
 -- True when there may be something to claim. Reads a few lines of a queue at most: if all of these
 -- belong to closed tenants the answer is true, and the claim parks them.
-CREATE OR REPLACE FUNCTION holdfast.can_claim(in_tenants text[], in_queues text[]) RETURNS boolean
-LANGUAGE plpgsql STABLE
+CREATE OR REPLACE FUNCTION holdfast.can_claim(in_tenants text[], in_queues text[], now bigint)
+RETURNS boolean LANGUAGE plpgsql STABLE
 SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off
 SET enable_sort = off SET enable_bitmapscan = off AS $$
 DECLARE
     changes holdfast.line_change[] := holdfast.line_changes();
+    by_platform boolean;
 BEGIN
-    IF EXISTS (SELECT FROM holdfast.changed_tenants(changes, in_tenants, in_queues, '{}',
-        '{}')) THEN
+    IF (SELECT platform FROM holdfast.store_state) THEN
+        by_platform := holdfast.platform_can_claim(in_tenants, in_queues, now);
+    END IF;
+    IF by_platform IS NOT NULL THEN
+        RETURN by_platform;
+    ELSIF EXISTS (
+        SELECT FROM holdfast.changed_tenants(changes, in_tenants, in_queues, '{}', '{}')
+    ) THEN
         RETURN true;
     ELSIF in_tenants IS NOT NULL OR in_queues IS NULL THEN
         RETURN EXISTS (

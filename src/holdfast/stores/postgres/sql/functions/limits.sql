@@ -110,7 +110,10 @@ BEGIN
             wakes := holdfast.schedule_reopen('queue', of_tenant, line.queue, its.opens_at)
                 OR wakes;
         END IF;
-        is_open := its.room > 0;
+        is_open := its.room > 0 AND NOT EXISTS (
+            SELECT FROM holdfast.aside a WHERE a.kind = 'queue' AND a.part = line.queue
+                AND a.queue = line.queue AND a.tenant = of_tenant
+        );
         IF is_open <> line.open THEN
             INSERT INTO holdfast.counts (kind, tenant, part, open, turn, floor_rank, floor_seq)
             VALUES ('queue', of_tenant, line.queue, is_open, nextval('holdfast.cursors'),

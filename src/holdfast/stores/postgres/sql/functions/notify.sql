@@ -11,7 +11,7 @@ DECLARE
     head bigint;
     low record;
 BEGIN
-    IF holdfast.can_claim(in_tenants, in_queues) OR holdfast.scopes_need_refresh() THEN
+    IF holdfast.can_claim(in_tenants, in_queues, now) OR holdfast.scopes_need_refresh() THEN
         RETURN 0;
     END IF;
     SELECT * INTO low FROM holdfast.scan_floors();
@@ -63,16 +63,21 @@ END
 $$;
 
 -- The lines that may have come up because jobs of these tenants ended; other processes are
--- notified.
+-- notified. A line without names: any line, since there is room under a limit of the platform.
 CREATE OR REPLACE FUNCTION holdfast.notify_freed_lines(
     tenants text[], channel text, sender text, OUT t text, OUT q text
 ) RETURNS SETOF record LANGUAGE plpgsql AS $$
 DECLARE
     lines jsonb;
 BEGIN
-    IF tenants IS NULL
-        OR NOT EXISTS (SELECT FROM holdfast.tenants_with_settings r WHERE r.tenant = ANY (tenants))
-    THEN
+    IF tenants IS NULL OR NOT (
+        (SELECT h.platform FROM holdfast.store_state h)
+        OR EXISTS (SELECT FROM holdfast.tenants_with_settings r WHERE r.tenant = ANY (tenants))
+    ) THEN
+        RETURN;
+    ELSIF holdfast.platform_may_wait() THEN
+        PERFORM pg_notify(channel, '*') WHERE channel IS NOT NULL;
+        RETURN QUERY SELECT '', '';
         RETURN;
     END IF;
     SELECT jsonb_agg(jsonb_build_array(f.tenant, f.queue)) INTO lines
@@ -86,7 +91,7 @@ BEGIN
 END
 $$;
 
--- The lines of those of these tenants that have settings.
+-- The lines of those of these tenants that have settings; and one without names, as above.
 CREATE OR REPLACE FUNCTION holdfast.lines_with_settings(
     tenants text[], OUT tenant text, OUT queue text
 ) RETURNS SETOF record LANGUAGE sql VOLATILE SET jit = off AS $$
@@ -98,4 +103,6 @@ CREATE OR REPLACE FUNCTION holdfast.lines_with_settings(
         JOIN holdfast.tenants_with_settings r ON r.tenant = d.tenant
     WHERE d.id >= (SELECT deltas_floor FROM holdfast.store_state) AND d.queue IS NOT NULL
         AND d.tenant = ANY (tenants)
+    UNION
+    SELECT '', '' WHERE holdfast.platform_may_wait()
 $$;

@@ -6,7 +6,7 @@ CREATE OR REPLACE FUNCTION holdfast.recount() RETURNS bigint
 LANGUAGE sql VOLATILE SET jit = off AS $$
     WITH places AS (
         SELECT tenant, queue, group_name, state, count(*) AS number, sum(size) AS bytes,
-            count(*) FILTER (WHERE state = 'enqueued' AND (gate = 1 OR late = 1)) AS blocked
+            count(*) FILTER (WHERE state = 'enqueued' AND (gate IN (1, 3) OR late = 1)) AS blocked
         FROM holdfast.jobs GROUP BY tenant, queue, group_name, state
         UNION ALL
         SELECT tenant, queue, group_name, state, count(*), 0, 0

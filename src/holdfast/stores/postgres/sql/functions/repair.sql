@@ -129,10 +129,10 @@ BEGIN
             j.priority, j.lease_until
     ), counted AS (
         INSERT INTO holdfast.deltas
-            (tenant, queue, group_name, processing, enqueued, blocked, head_rank, head_seq)
-        SELECT tenant, queue, group_name, -count(*), count(*), sum(gate),
+            (tenant, queue, group_name, type, processing, enqueued, blocked, head_rank, head_seq)
+        SELECT tenant, queue, group_name, type, -count(*), count(*), sum(gate),
             min(-priority) FILTER (WHERE gate = 0), min(seq) FILTER (WHERE gate = 0)
-        FROM moved GROUP BY tenant, queue, group_name ORDER BY min(seq)
+        FROM moved GROUP BY tenant, queue, group_name, type ORDER BY min(seq)
     ), recorded AS (
         INSERT INTO holdfast.events
         SELECT nextval('holdfast.cursors'), now, 'rescued', m.tenant, m.id, m.queue, m.type,
@@ -203,15 +203,15 @@ BEGIN
 END
 $$;
 
--- From where on leases and due jobs have to be read, and whether a claim has to fold the deltas:
--- when there are many, or once a second.
+-- From where on leases and due jobs have to be read, whether a claim has to fold the deltas: when
+-- there are many, or once a second; and whether limits of the platform concern it.
 CREATE OR REPLACE FUNCTION holdfast.scan_floors(
-    OUT held bigint, OUT due bigint, OUT fold_is_due boolean
+    OUT held bigint, OUT due bigint, OUT fold_is_due boolean, OUT platform boolean
 ) LANGUAGE plpgsql AS $$
 BEGIN
     SELECT least(h.leases_floor, new.held), least(h.due_floor, new.due), new.number > h.fold_at
-        OR new.number > 0 AND h.folded_at < clock_timestamp() - interval '1 second'
-    INTO held, due, fold_is_due
+        OR new.number > 0 AND h.folded_at < clock_timestamp() - interval '1 second', h.platform
+    INTO held, due, fold_is_due, platform
     FROM holdfast.store_state h CROSS JOIN LATERAL (
         SELECT min(d.leases_until) AS held, min(d.due) AS due, count(*) AS number
         FROM holdfast.deltas d WHERE d.id >= h.deltas_floor

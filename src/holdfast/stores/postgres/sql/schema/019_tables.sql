@@ -57,7 +57,9 @@ CREATE INDEX jobs_line ON holdfast.jobs (queue, tenant, (-priority), seq)
 CREATE INDEX jobs_group ON holdfast.jobs (tenant, group_name, gate, queue, (-priority), seq)
     WHERE group_name IS NOT NULL AND late = 0;
 CREATE INDEX jobs_due ON holdfast.jobs (run_at) WHERE gate = 2 AND late = 0;
-CREATE INDEX jobs_ages ON holdfast.jobs (tenant, queue, run_at) WHERE gate < 2;
+CREATE INDEX jobs_ages ON holdfast.jobs (tenant, queue, run_at) WHERE gate <> 2;
+CREATE INDEX jobs_aside ON holdfast.jobs (type, queue, tenant, (-priority), seq)
+    WHERE gate = 3 AND late = 0;
 CREATE INDEX jobs_order ON holdfast.jobs (tenant, group_name, seq) WHERE group_name IS NOT NULL;
 CREATE INDEX jobs_ttl ON holdfast.jobs (late, expires_at) WHERE expires_at IS NOT NULL;
 CREATE INDEX jobs_key ON holdfast.jobs (tenant, key) WHERE key IS NOT NULL;
@@ -156,6 +158,7 @@ CREATE TABLE holdfast.counts (
     groups     bigint  NOT NULL DEFAULT 0,
     tenant_turn bigint NOT NULL DEFAULT 0,
     parked     boolean NOT NULL DEFAULT false,
+    kept       boolean NOT NULL DEFAULT false,
     PRIMARY KEY (kind, tenant, part)
 ) WITH (
     fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500,
@@ -193,7 +196,8 @@ CREATE TABLE holdfast.deltas (
     due        bigint,
     leases_until bigint,
     refreshed  pg_snapshot,
-    turned     boolean NOT NULL DEFAULT false
+    turned     boolean NOT NULL DEFAULT false,
+    type       text COLLATE "C"
 ) WITH (
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
     autovacuum_vacuum_cost_delay = 0
@@ -210,7 +214,8 @@ CREATE TABLE holdfast.store_state (
     claims_floor bigint      NOT NULL DEFAULT 0,
     deltas_floor bigint      NOT NULL DEFAULT 0,
     functions    text        NOT NULL DEFAULT '',
-    fold_at      integer     NOT NULL DEFAULT 64
+    fold_at      integer     NOT NULL DEFAULT 64,
+    platform     boolean     NOT NULL DEFAULT false
 ) WITH (fillfactor = 10);
 INSERT INTO holdfast.store_state VALUES (true, '1:1:', now(), 0, 0, 0);
 
@@ -232,8 +237,9 @@ CREATE TABLE holdfast.scopes (
     groups_price  bigint,
     groups_burst  bigint,
     groups_order  boolean,
+    running       bigint  NOT NULL DEFAULT 0,
     PRIMARY KEY (kind, tenant, part)
-);
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
 
 -- Tenants that ever had a setting. No other tenant costs a look-up.
 CREATE TABLE holdfast.tenants_with_settings (
@@ -266,6 +272,19 @@ CREATE TABLE holdfast.reopen_times (
     PRIMARY KEY (kind, tenant, part)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
 CREATE INDEX reopen_times_at ON holdfast.reopen_times (at);
+
+-- Tenants that wait where a limit of the platform leaves a queue (their lines) or a type (jobs of
+-- theirs in a queue) no room.
+CREATE TABLE holdfast.aside (
+    kind   text COLLATE "C" NOT NULL,
+    part   text COLLATE "C" NOT NULL,
+    queue  text COLLATE "C" NOT NULL,
+    tenant text COLLATE "C" NOT NULL,
+    turn   bigint NOT NULL,
+    PRIMARY KEY (kind, part, queue, tenant)
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
+CREATE INDEX aside_turn ON holdfast.aside (kind, part, queue, turn);
+CREATE INDEX aside_tenant ON holdfast.aside (tenant, kind, queue);
 
 CREATE TABLE holdfast.keys (
     tenant text COLLATE "C" NOT NULL,
@@ -367,4 +386,14 @@ CREATE TYPE holdfast.ended AS (
 -- A row of counts that is new, or whose line came up (1) or ran empty (-1).
 CREATE TYPE holdfast.count_change AS (
     kind text, tenant text, part text, is_new boolean, lines integer
+);
+
+-- A claim under limits of the platform; then its round: the running jobs that no count has yet, the
+-- number and weights of the tenants, how many times its weight each may take of a scope; then the
+-- turn of a tenant: its shares of scopes, and what it has taken of them.
+CREATE TYPE holdfast.platform_claim AS (
+    dry_tenants text[], dry_queues text[], asides bigint, lets bigint, wakes boolean, now bigint,
+    excluded text[], lines_per_claim integer, breadth bigint, running jsonb, number bigint,
+    weights bigint, times jsonb, tenant text, turn bigint, weight bigint, is_full boolean,
+    kinds text[], parts text[], shares jsonb, taken jsonb, picked bigint[]
 );

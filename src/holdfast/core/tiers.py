@@ -1,0 +1,188 @@
+"""Tiers: what tenants, their queues and groups have unless their own settings say otherwise. Pure.
+
+Layers, of which the last one that sets a value counts: what is built in, the platform's defaults,
+the tier that the platform has put the tenant into, the tenant's own settings. A ceiling, of any
+layer, bounds the result. Stores look a value up when they need it, so that a change of a tier is
+one write, however many tenants are in it.
+
+The defaults and each tier are one stored setting (`name_of`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.core.bounds import NAME_MAX, QUEUED_CAP_MAX, RUNNING_CAP_MAX, WEIGHT_MAX
+from holdfast.core.ceiling import above
+from holdfast.core.check import check_name, check_whole
+from holdfast.core.errors import InvalidInput, did_you_mean
+from holdfast.core.rate import Rate
+from holdfast.core.scope import NO_RULES, Ceiling, ScopeKind, ScopeSettings
+
+PREFIX = "tier/"
+"""Prefix of the settings of tiers. The name after it is empty for the platform's defaults."""
+BUILT_IN = "built-in"
+PLATFORM = "platform"
+OWN = "own"
+
+
+def name_of(tier: str) -> str:
+    """The name of the setting of a tier; "" is for the platform's defaults."""
+    return f"{PREFIX}{tier}"
+
+
+def tier_of(name: str) -> str | None:
+    """The tier whose setting has this name; None if it is another name."""
+    if not name.startswith(PREFIX):
+        return None
+    tier = name.removeprefix(PREFIX)
+    return check_tier(tier) if tier else tier
+
+
+def check_tier(tier: str) -> str:
+    return check_name("tier", tier, NAME_MAX - len(PREFIX))
+
+
+class LimitRules(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """The limits of each queue, or of each group, of a tenant."""
+
+    max_running: int | None = None
+    rate: Rate | None = None
+
+
+class Defaults(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """What a layer sets for the tenants in it. None: it says nothing about that."""
+
+    max_running: int | None = None
+    rate: Rate | None = None
+    weight: int | None = None
+    max_queued: int | None = None
+    max_bytes: int | None = None
+    ceiling: Ceiling | None = None
+    queue: LimitRules | None = None
+    group: LimitRules | None = None
+
+    def checked(self) -> Defaults:
+        """Returns itself. Raises InvalidInput, which names the wrong field."""
+        for field, most in _CAPS:
+            value = getattr(self, field)
+            if value is not None:
+                check_whole(field, value, 1, most)
+        for prefix, rules in (("", self), *((f"{name}.", getattr(self, name)) for name in _PARTS)):
+            if rules is not None and rules.max_running is not None:
+                check_whole(f"{prefix}max_running", rules.max_running, 1, RUNNING_CAP_MAX)
+            if rules is not None and rules.rate is not None:
+                rules.rate.checked(f"{prefix}rate")
+        for field in _BOUNDED:
+            limit, top = getattr(self, field), getattr(self.ceiling, field, None)
+            if limit is not None and top is not None and above(limit, top):
+                raise InvalidInput(field=field, why="is above the ceiling of the same defaults")
+        return self
+
+
+_CAPS = (("weight", WEIGHT_MAX), ("max_queued", QUEUED_CAP_MAX), ("max_bytes", QUEUED_CAP_MAX))
+_PARTS = ("ceiling", "queue", "group")
+_BOUNDED = ("max_running", "rate")
+_OF_TENANT = ("weight", "max_queued", "max_bytes")
+NO_DEFAULTS = Defaults()
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Defaults)
+
+
+def encode(defaults: Defaults) -> bytes:
+    """The defaults in their stored form."""
+    return _encoder.encode(defaults)
+
+
+def decode(name: str, value: bytes) -> Defaults:
+    """Decodes a stored setting and checks it. Raises InvalidInput, which names the wrong field."""
+    try:
+        return _decoder.decode(value).checked()
+    except msgspec.MsgspecError as error:
+        raise InvalidInput(field=name, why=str(error)) from None
+
+
+def unknown_tier(tier: str, tiers: Iterable[str]) -> InvalidInput:
+    """The error for a tenant that is put into a tier that does not exist."""
+    return InvalidInput(
+        field="tier", why=f"there is no tier {tier!r}.{did_you_mean(tier, list(tiers))}"
+    )
+
+
+def tier_in_use(tier: str, number: int) -> InvalidInput:
+    """The error for the deletion of a tier that tenants are in."""
+    tenants = "1 tenant is" if number == 1 else f"{number} tenants are"
+    return InvalidInput(field="tier", why=f"{tenants} in {tier!r}; put them into another one first")
+
+
+# -- the values that count -------------------------------------------------------------------------
+
+
+class Layer(msgspec.Struct, frozen=True):
+    """The defaults of one layer, and its name for people."""
+
+    name: str
+    defaults: Defaults
+
+
+class Effective(msgspec.Struct, frozen=True):
+    """A value that counts, and the layer that gave it."""
+
+    value: Any
+    layer: str
+
+
+def effective(own: ScopeSettings, kind: ScopeKind, layers: Sequence[Layer]) -> ScopeSettings:
+    """The settings that count for a tenant, or for a queue of it. The strongest layer first."""
+    if not layers or kind not in (ScopeKind.TENANT, ScopeKind.QUEUE):
+        return own
+    found = chosen(own, kind, layers)
+    return msgspec.structs.replace(own, **{field: each.value for field, each in found.items()})
+
+
+def chosen(own: ScopeSettings, kind: ScopeKind, layers: Sequence[Layer]) -> dict[str, Effective]:
+    """Each value that counts for a tenant or a queue, with its layer."""
+    if kind is ScopeKind.QUEUE:
+        rules = [(layer.name, layer.defaults.queue) for layer in layers]
+        found = {field: _first(field, own, rules) for field in _BOUNDED}
+        found["groups"] = _group_rules(own, layers)
+        return found
+    whole = [(layer.name, layer.defaults) for layer in layers]
+    found = {field: _first(field, own, whole) for field in (*_BOUNDED, *_OF_TENANT)}
+    for field in _BOUNDED:
+        tops = [(layer.name, layer.defaults.ceiling) for layer in layers]
+        top = _first(field, own.ceiling, tops)
+        if top.value is not None and (
+            found[field].value is None or above(found[field].value, top.value)
+        ):
+            found[field] = top
+    return found
+
+
+def _first(field: str, own: Any, parts: Sequence[tuple[str, Any]]) -> Effective:
+    """The value of the strongest layer that sets the field."""
+    for name, part in ((OWN, own), *parts):
+        value = getattr(part, field, None)
+        if value is not None:
+            return Effective(value, name)
+    return Effective(None, BUILT_IN)
+
+
+def _group_rules(own: ScopeSettings, layers: Sequence[Layer]) -> Effective:
+    """What a queue sets for its groups, each limit from the strongest layer that has it."""
+    parts = [(layer.name, layer.defaults.group) for layer in layers]
+    found = {field: _first(field, own.groups, parts) for field in _BOUNDED}
+    rules = msgspec.structs.replace(
+        own.groups or NO_RULES, **{field: each.value for field, each in found.items()}
+    )
+    if own.groups is not None or rules == NO_RULES:
+        return Effective(own.groups and rules, BUILT_IN if own.groups is None else OWN)
+    return Effective(rules, next(each.layer for each in found.values() if each.value is not None))

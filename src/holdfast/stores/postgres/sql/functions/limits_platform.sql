@@ -1,0 +1,155 @@
+-- Limits of the platform: room of the store, of queues and of types over all tenants. All of it
+-- runs under the lock of claims, except what only reads; see limits_aside.sql too.
+
+-- By how many jobs each scope of the platform runs more than `scopes` says, by deltas.
+CREATE OR REPLACE FUNCTION holdfast.platform_changes() RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    more jsonb;
+BEGIN
+    WITH changed AS (
+        SELECT d.queue, d.type, sum(d.processing) AS processing FROM holdfast.deltas d
+        WHERE d.id >= (SELECT deltas_floor FROM holdfast.store_state)
+            AND d.queue IS NOT NULL AND d.processing <> 0
+        GROUP BY d.queue, d.type
+    ), scoped AS (
+        SELECT holdfast.scope_key('platform', '', '') AS scope, processing FROM changed
+        UNION ALL
+        SELECT holdfast.scope_key('queue', '', queue), processing FROM changed
+        UNION ALL
+        SELECT holdfast.scope_key('type', '', type), processing FROM changed WHERE type IS NOT NULL
+    )
+    SELECT coalesce(jsonb_object_agg(scope, processing), '{}') INTO more FROM (
+        SELECT scope, sum(processing) AS processing FROM scoped GROUP BY scope
+    ) s;
+    RETURN more;
+END
+$$;
+
+-- How many jobs of a scope of the platform may start, and when time alone may make more room. NULL:
+-- nothing limits it.
+CREATE OR REPLACE FUNCTION holdfast.platform_room(
+    of_kind text, of_part text, now bigint, more jsonb, OUT room bigint, OUT opens_at bigint
+) LANGUAGE plpgsql AS $$
+DECLARE
+    own holdfast.scopes;
+BEGIN
+    SELECT * INTO own FROM holdfast.scopes s
+    WHERE s.kind = of_kind AND s.tenant = '' AND s.part = of_part;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    SELECT r.room, r.opens_at INTO room, opens_at FROM holdfast.limit_room(
+        of_kind, '', of_part, NULL, own.price_us, own.burst, own.paused, false, now, more
+    ) r;
+    IF own.max_running IS NOT NULL THEN
+        room := greatest(0, least(room, own.max_running - own.running
+            - coalesce((more ->> holdfast.scope_key(of_kind, '', of_part))::bigint, 0)));
+    END IF;
+END
+$$;
+
+-- Notes when time alone will make room in a scope of the platform that has none now; true when
+-- sleepers must be told.
+CREATE OR REPLACE FUNCTION holdfast.schedule_platform(of_kind text, of_part text, now bigint)
+RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN holdfast.schedule_reopen(of_kind, '', of_part, r.opens_at)
+    FROM holdfast.platform_room(of_kind, of_part, now, '{}') r;
+END
+$$;
+
+-- Counts the running jobs of the platform's scopes anew. One statement, so that jobs and deltas are
+-- of one snapshot: what deltas name is added by who reads the number, whether they were written
+-- before or by transactions that have not ended yet. Each leased job is named in `leases`.
+CREATE OR REPLACE FUNCTION holdfast.count_platform_running() RETURNS void
+LANGUAGE sql VOLATILE SET jit = off AS $$
+    WITH leased AS MATERIALIZED (
+        SELECT j.queue, j.type, 1::bigint AS number FROM (
+            SELECT DISTINCT u.seq FROM holdfast.leases l CROSS JOIN LATERAL unnest(l.seqs) AS u(seq)
+        ) n CROSS JOIN LATERAL (
+            SELECT x.queue, x.type FROM holdfast.jobs x
+            WHERE x.seq = n.seq AND x.state = 'processing' LIMIT 1
+        ) j
+        UNION ALL
+        SELECT d.queue, d.type, -d.processing FROM holdfast.deltas d
+        WHERE d.queue IS NOT NULL AND d.processing <> 0
+    ), summed AS (
+        SELECT 'platform' AS kind, '' AS part, sum(number) AS number FROM leased
+        UNION ALL
+        SELECT 'queue', queue, sum(number) FROM leased GROUP BY queue
+        UNION ALL
+        SELECT 'type', type, sum(number) FROM leased GROUP BY type
+    )
+    UPDATE holdfast.scopes s SET running = coalesce((
+        SELECT x.number FROM summed x WHERE x.kind = s.kind AND x.part = s.part
+    ), 0)
+    WHERE s.tenant = ''
+$$;
+
+-- Adds folded deltas to the running jobs of the platform's scopes.
+CREATE OR REPLACE FUNCTION holdfast.add_to_platform(folded holdfast.deltas[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE holdfast.scopes s SET running = s.running + f.number FROM (
+        SELECT x.kind, x.part, sum(x.number) AS number FROM (
+            SELECT 'platform' AS kind, '' AS part, d.processing AS number FROM unnest(folded) d
+            WHERE d.queue IS NOT NULL
+            UNION ALL
+            SELECT 'queue', d.queue, d.processing FROM unnest(folded) d WHERE d.queue IS NOT NULL
+            UNION ALL
+            SELECT 'type', d.type, d.processing FROM unnest(folded) d
+            WHERE d.queue IS NOT NULL AND d.type IS NOT NULL
+        ) x GROUP BY x.kind, x.part HAVING sum(x.number) <> 0
+    ) f
+    WHERE s.kind = f.kind AND s.tenant = '' AND s.part = f.part;
+END
+$$;
+
+-- Notes whether limits of the platform concern claims: while one of its scopes has settings, or
+-- something is still set aside.
+CREATE OR REPLACE FUNCTION holdfast.note_platform() RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    concerns boolean := EXISTS (SELECT FROM holdfast.aside) OR EXISTS (
+        SELECT FROM holdfast.scopes s
+        WHERE s.kind IN ('platform', 'queue', 'type') AND s.tenant = ''
+    );
+BEGIN
+    UPDATE holdfast.store_state h SET platform = concerns WHERE h.platform <> concerns;
+END
+$$;
+
+-- True when somebody may wait for room that a job which ends makes in a scope of the platform.
+CREATE OR REPLACE FUNCTION holdfast.platform_may_wait() RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN (SELECT platform FROM holdfast.store_state) AND (
+        EXISTS (SELECT FROM holdfast.aside) OR EXISTS (
+            SELECT FROM holdfast.scopes s
+            WHERE s.kind = 'platform' AND s.tenant = '' AND s.part = ''
+        )
+    );
+END
+$$;
+
+-- False when the whole store has no room, true when a claim may let in what waits at a limit of the
+-- platform; else NULL: it depends on what is not set aside.
+CREATE OR REPLACE FUNCTION holdfast.platform_can_claim(
+    in_tenants text[], in_queues text[], now bigint
+) RETURNS boolean LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    more jsonb := holdfast.platform_changes();
+BEGIN
+    IF (SELECT r.room = 0 FROM holdfast.platform_room('platform', '', now, more) r) THEN
+        RETURN false;
+    ELSIF EXISTS (
+        SELECT FROM holdfast.aside_places(in_queues) p
+        CROSS JOIN LATERAL holdfast.platform_room(p.kind, p.part, now, more) r
+        WHERE coalesce(r.room, 1) > 0 AND (in_tenants IS NULL OR EXISTS (
+            SELECT FROM holdfast.aside a WHERE a.kind = p.kind AND a.part = p.part
+                AND a.queue = p.queue AND a.tenant = ANY (in_tenants)
+        ))
+    ) THEN
+        RETURN true;
+    END IF;
+    RETURN NULL;
+END
+$$;

@@ -1,0 +1,184 @@
+-- The platform's scopes: the whole store, a queue or a job type over all tenants. Their settings,
+-- their room, and how many jobs run in each that has settings. lib_aside keeps what waits at them.
+--
+--   rules    hash  scope -> its settings (beside those of tenants, see lib_limits)
+--   running  hash  scope -> how many jobs of it run, for scopes with settings
+--   ready    zset  scopes that may have room by now, and may have something waiting
+--
+-- The name of such a scope has an empty tenant. Without settings of the platform no script loads
+-- this library: `is_limited` (lib_writes) looks at two of the heads, which every script reads.
+
+local WALK = 1000
+local NOTHING = {}
+local RULES, RUNNING, READY = key('rules'), key('running'), key('ready')
+
+local settings, running, changed, freed, looked, scopes_of = {}, {}, {}, {}, {}, {}
+
+-- The scopes of the platform that a job is in.
+function platform.scopes(row)
+  local name = row.queue .. '\0' .. row.type
+  local found = scopes_of[name]
+  if not found then
+    found = {WHOLE_STORE, 'q\0\0' .. row.queue, 'y\0\0' .. row.type}
+    scopes_of[name] = found
+  end
+  return found
+end
+
+-- The settings of a scope.
+function platform.of(scope)
+  local found = settings[scope]
+  if not found then
+    local text = call('HGET', RULES, scope)
+    found = text and cjson.decode(text) or NOTHING
+    settings[scope] = found
+  end
+  return found
+end
+
+-- -- running jobs ---------------------------------------------------------------------------------
+
+-- How many jobs of a scope run; false if it has no settings.
+function platform.running(scope)
+  if running[scope] == nil then
+    running[scope] = tonumber(call('HGET', RUNNING, scope)) or false
+  end
+  return running[scope]
+end
+
+local function set_running(scope, number)
+  running[scope] = number
+  changed[scope] = true
+end
+
+-- Has the next claim look at what waits at a scope, and wakes those who wait if it has room at the
+-- end of the call.
+function platform.free(scope)
+  freed[scope] = true
+  if scope ~= WHOLE_STORE and heads.aside > 0 then zput(READY, scope, 0) end
+end
+
+-- Counts a job that starts (1) or ends (-1) in those of its scopes that have settings.
+function platform.count(row, number)
+  for _, scope in ipairs(platform.scopes(row)) do
+    local before = platform.running(scope)
+    if before then
+      if number < 0 and before >= (platform.of(scope).max_running or UNLIMITED) then
+        platform.free(scope)
+      end
+      set_running(scope, before + number)
+    end
+  end
+end
+
+-- Calls `visit` with each running job.
+local function each_running(visit)
+  for _, name in ipairs({key('held'), key('spent')}) do
+    local from = 0
+    zflush(name)
+    repeat
+      local seqs = call('ZRANGE', name, from, from + WALK - 1)
+      for _, row in ipairs(rows.list(seqs)) do visit(row) end
+      from = from + WALK
+    until #seqs < WALK
+  end
+end
+
+local function running_by_scope()
+  local sums = {}
+  each_running(function(row)
+    for _, scope in ipairs(platform.scopes(row)) do sums[scope] = (sums[scope] or 0) + 1 end
+  end)
+  return sums
+end
+
+-- Counts the running jobs of all scopes with settings anew.
+function platform.recount()
+  local sums = running_by_scope()
+  for _, scope in ipairs(call('HKEYS', RUNNING)) do
+    if platform.running(scope) ~= (sums[scope] or 0) then
+      set_running(scope, sums[scope] or 0)
+      platform.free(scope)
+    end
+  end
+end
+
+-- -- room -----------------------------------------------------------------------------------------
+
+-- How many jobs of a scope may start now. Changes nothing.
+function platform.room_now(scope)
+  local limit = platform.of(scope)
+  if limit == NOTHING then return UNLIMITED end
+  if limit.paused then return 0 end
+  local room = UNLIMITED
+  if limit.max_running then room = limit.max_running - (platform.running(scope) or 0) end
+  if limit.rate then room = math.min(room, limits.tokens(scope, limit.rate)) end
+  return math.max(0, room)
+end
+
+-- Whether the whole store has no room, and time alone does not make any: then nobody need wake.
+function platform.is_full()
+  if platform.room_now(WHOLE_STORE) > 0 then return false end
+  return not limits.token_at(WHOLE_STORE, platform.of(WHOLE_STORE).rate)
+end
+
+-- How many jobs of a scope may start now. If there is no room, the scope is looked at again when its
+-- rate gives it a token.
+function platform.room(scope)
+  local room = platform.room_now(scope)
+  if room == 0 and not looked[scope] then
+    looked[scope] = true
+    local at = limits.token_at(scope, platform.of(scope).rate)
+    if at then limits.recheck_at(at, scope) end
+  end
+  return room
+end
+
+-- Takes the tokens of a job that starts.
+function platform.take_tokens(row)
+  for _, scope in ipairs(platform.scopes(row)) do
+    limits.take_token(scope, platform.of(scope).rate)
+  end
+end
+
+-- -- changes --------------------------------------------------------------------------------------
+
+local all_running -- By scope, counted once for all settings of the call.
+
+-- Applies new settings of a scope, as JSON; nil if they were deleted.
+function platform.configure(kind, part, text)
+  local scope = counts.name(kind, '', part)
+  local had = call('HEXISTS', RULES, scope) == 1
+  if text then call('HSET', RULES, scope, text) else call('HDEL', RULES, scope) end
+  base.set_head('platform', heads.platform + (text and 1 or 0) - (had and 1 or 0))
+  settings[scope] = text and cjson.decode(text) or NOTHING
+  if text and not had then
+    all_running = all_running or running_by_scope()
+    set_running(scope, all_running[scope] or 0)
+  elseif not text then
+    set_running(scope, false)
+  end
+  limits.cap_bucket(scope, settings[scope].rate)
+  platform.free(scope)
+  platform.room(scope)
+end
+
+-- Wakes those who wait for room in a scope.
+local function wake(scope)
+  if scope ~= WHOLE_STORE then
+    aside.wake(scope)
+    return
+  end
+  zflush(key('tenants'))
+  zflush(READY)
+  if call('EXISTS', key('tenants'), READY) > 0 then base.wake_all() end
+end
+
+function platform.save()
+  for scope in pairs(freed) do
+    if platform.room(scope) > 0 then wake(scope) end
+  end
+  for scope in pairs(changed) do
+    hput(RUNNING, scope, running[scope] and whole(running[scope]))
+  end
+end
