@@ -10,7 +10,7 @@ import pytest
 from bench.figures import Check, Run
 from bench.mix.__main__ import main
 from bench.mix.contestants import NoCheckout, beside, own
-from bench.mix.figures import BESIDE, OURS, Cell, Entry, Mix, Row
+from bench.mix.figures import BEHIND, BESIDE, OURS, SET, Cell, Entry, Mix, Row
 from bench.mix.jobs import TYPES, mix_jobs, size
 from bench.mix.measure import Shape
 from bench.verdict import checks
@@ -51,6 +51,18 @@ def test_the_mix_runs_on_stores_without_a_server(tmp_path: Path) -> None:
         for column in (row.enqueue, row.drain, row.settled, row.worker_us):
             assert len(column) == 1
             assert column[0] > 0
+
+
+def test_limits_over_all_tenants_are_measured_beside_none(tmp_path: Path) -> None:
+    """One cell with each: what the limits cost, and what is left where all work waits for one."""
+    found = _mix(
+        tmp_path, "--stores", "memory", "--platform", "--limits", "without", "--tenants", "3"
+    )
+
+    assert found.mix is not None
+    assert [one.contestant for one in found.mix.rows] == [OURS, SET, BEHIND]
+    assert all(one.settled and not one.failed for one in found.mix.rows)
+    assert [one.target for one in found.checks] == [0.9, 0.5]
 
 
 def _mix(folder: Path, *more: str) -> Run:
@@ -153,3 +165,20 @@ def test_the_mix_is_compared_with_another_checkout_on_each_store() -> None:
     assert settled.met
     enqueue = found["redis: mix, with limits, enqueue"]
     assert (enqueue.value, enqueue.met) == (None, False)
+
+
+def test_limits_over_all_tenants_are_compared_with_none() -> None:
+    """Cell by cell, by the work to its settled end."""
+    cell = Cell(store="sqlite-full", tenants=20, concurrency=10, limits=False)
+
+    found = _rows(
+        (OURS, cell, {"settled": [100.0]}),
+        (SET, cell, {"settled": [91.0]}),
+        (BEHIND, cell, {"settled": [49.0]}),
+    )
+
+    told = "sqlite-full: mix, 20 tenants, concurrency 10, without limits"
+    assert {name: (one.value, one.met) for name, one in found.items()} == {
+        f"{told}, platform": (0.91, True),
+        f"{told}, behind-50": (0.49, False),
+    }

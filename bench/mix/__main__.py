@@ -19,7 +19,7 @@ import msgspec
 
 from bench import show
 from bench.figures import Run
-from bench.mix.contestants import Contestant, NoCheckout, beside, own, peers
+from bench.mix.contestants import Contestant, NoCheckout, beside, over_all, own, peers
 from bench.mix.figures import Mix
 from bench.mix.measure import Bench, Shape
 from bench.peers import HARNESS, NoHarness
@@ -71,6 +71,8 @@ def _contestants(given: argparse.Namespace, shape: Shape) -> list[Contestant]:
     found = [own()]
     if given.beside is not None:
         found.append(beside(given.beside))
+    if given.platform:
+        found += over_all()
     if given.peers:
         found += peers(given.harness, shape.stores, say)
     return found
@@ -103,6 +105,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--peers", action="store_true", help="also pgqueuer, dramatiq, saq and huey"
     )
+    parser.add_argument("--platform", action="store_true", help="also with limits over all tenants")
     parser.add_argument("--harness", metavar="DIR", help=f"of the peers; or {HARNESS}")
     parser.add_argument(
         "--beside", type=Path, metavar="PATH", help="also the code of another checkout"

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from bench.measure import Sizes
-from bench.mix.figures import BESIDE, OURS, Entry
+from bench.mix.figures import BEHIND, BESIDE, HOLDFAST, OURS, SET, Entry
 from bench.peers import ROOT, Harness, Say, find_harness
 from bench.places import NAMES
 
@@ -39,7 +39,7 @@ class Contestant(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def ours(self) -> bool:
         """Whether it is Holdfast: with tenants and limits, and it says when a job is settled."""
-        return self.name in (OURS, BESIDE)
+        return self.name in HOLDFAST
 
     def command(self) -> list[str]:
         return [self.python, "-m", f"bench.mix.children.{self.module}"]
@@ -114,6 +114,27 @@ def own() -> Contestant:
         module="holdfast",
         stores=NAMES,
     )
+
+
+_PLATFORM = {
+    SET: "all defaults, and a running limit and a rate over all tenants that hold nothing back",
+    BEHIND: "all defaults, and all work behind a running limit of 50 over all tenants",
+}
+
+
+def over_all() -> list[Contestant]:
+    """This tree with limits over all tenants."""
+    version = _commit(ROOT)
+    return [
+        Contestant(
+            entry=Entry(name=name, version=version, settings=settings),
+            python=sys.executable,
+            module="holdfast",
+            stores=NAMES,
+            env={"BENCH_PLATFORM": name},
+        )
+        for name, settings in _PLATFORM.items()
+    ]
 
 
 def beside(path: Path) -> Contestant:

@@ -9,6 +9,12 @@ import msgspec
 OURS = "holdfast"
 BESIDE = "beside"
 """Another checkout of Holdfast."""
+SET = "platform"
+"""Holdfast with limits over all tenants that hold nothing back."""
+BEHIND = "behind-50"
+"""Holdfast with all of its work behind one running limit over all tenants."""
+HOLDFAST = (OURS, BESIDE, SET, BEHIND)
+"""Contestants that are Holdfast, in the order of the tables."""
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,4 +74,4 @@ class Mix(msgspec.Struct, kw_only=True, omit_defaults=True):
         return {one.cell: one for one in self.rows if one.contestant == contestant}
 
     def peers(self) -> Iterator[Row]:
-        return (one for one in self.rows if one.contestant not in (OURS, BESIDE))
+        return (one for one in self.rows if one.contestant not in HOLDFAST)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bench.figures import middle
-from bench.mix.figures import BESIDE, OURS, Cell, Mix, Row
+from bench.mix.figures import HOLDFAST, Cell, Mix, Row
 from bench.table import Table, number
 
 HEADS = (
@@ -45,7 +45,8 @@ def mix_failed(mix: Mix) -> Iterator[str]:
 
 def _place(row: Row) -> tuple[bool, int, int, int, str]:
     """Cells in order; within one, ours first."""
-    cell, first = row.cell, {OURS: 0, BESIDE: 1}.get(row.contestant, 2)
+    cell, ranks = row.cell, {name: rank for rank, name in enumerate(HOLDFAST)}
+    first = ranks.get(row.contestant, len(ranks))
     return cell.limits, cell.tenants, cell.concurrency, first, row.contestant
 
 

@@ -6,18 +6,20 @@ from collections.abc import Iterator
 from statistics import geometric_mean
 
 from bench.figures import Check, middle
-from bench.mix.figures import BESIDE, OURS, Cell, Mix, Row
+from bench.mix.figures import BEHIND, BESIDE, OURS, SET, Cell, Mix, Row
 
 PGQUEUER_TIMES = 1.8
 PGQUEUERS = ("pgqueuer", "pgqueuer-tuned")
 """Those that have as many jobs in progress as our worker."""
+OVER_ALL = {SET: 0.9, BEHIND: 0.5}
+"""What remains of the throughput with limits over all tenants."""
 NOISE = 0.95
 """Two runs of the same code differ by as much within one run of the mix."""
 
 
 def mix_checks(mix: Mix) -> list[Check]:
     """What this run can say; what was not measured is left out."""
-    return [*_beside_pgqueuer(mix), *_beside_checkout(mix)]
+    return [*_beside_pgqueuer(mix), *_beside_checkout(mix), *_over_all(mix)]
 
 
 def _beside_pgqueuer(mix: Mix) -> Iterator[Check]:
@@ -47,6 +49,19 @@ def _beside_checkout(mix: Mix) -> Iterator[Check]:
             some = [cell for cell in here if cell.concurrency == concurrency]
             what = f"{told}, settled at concurrency {concurrency}"
             yield _mean(what, some, ours, theirs, "settled")
+
+
+def _over_all(mix: Mix) -> Iterator[Check]:
+    """With limits over all tenants, and without, in the same tree: the work to its settled end."""
+    free = mix.of(OURS)
+    for name, target in OVER_ALL.items():
+        for cell, limited in mix.of(name).items():
+            if cell not in free:
+                continue
+            told = f"{cell.store}: mix, {cell.tenants:,} tenants, concurrency {cell.concurrency}"
+            what = f"{told}, {'with' if cell.limits else 'without'} limits, {name}"
+            value = _ratio(middle(limited.settled), middle(free[cell].settled))
+            yield Check(what=what, value=value, target=target, against="no limit over all tenants")
 
 
 def _mean(

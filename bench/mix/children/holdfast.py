@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import Any
 
 from bench.mix.child import Given, Notes, serve
@@ -14,6 +15,11 @@ from holdfast.worker.worker import Worker
 MAX_RUNNING = 500
 RATE = "1000000/s"
 AT_ONCE = 50
+PLATFORM = {
+    "platform": {"max_running": 1_000_000, "rate": RATE},
+    "behind-50": {"max_running": 50},
+}
+"""What limits all tenants together, by BENCH_PLATFORM."""
 
 
 class Holdfast:
@@ -29,7 +35,12 @@ class Holdfast:
         await self._app.open()
 
     async def prepare(self) -> None:
-        """Limits that do not bind: they cost their work and hold nothing back."""
+        """Limits of tenants that do not bind: they cost their work and hold nothing back. Limits
+        over all tenants as the environment says.
+        """
+        over_all: Any = PLATFORM.get(os.environ.get("BENCH_PLATFORM", ""))
+        if over_all is not None:
+            await self._app.platform().set(**over_all)
         if not self._given.limits:
             return
         for first in range(0, self._given.tenants, AT_ONCE):
