@@ -11,7 +11,18 @@ from holdfast.audit import Audit
 from holdfast.core.clock import SECOND
 from holdfast.core.job import Completed, Event, EventKind
 from holdfast.core.lifecycle import decide
-from holdfast.core.scope import Scope, ScopeKind, ScopeSettings, encode, platform_scopes
+from holdfast.core.rate import rate
+from holdfast.core.scope import (
+    GroupRules,
+    Pause,
+    Scope,
+    ScopeKind,
+    ScopeSettings,
+    encode,
+    platform_scopes,
+)
+from holdfast.core.tiers import Defaults, LimitRules, name_of
+from holdfast.core.tiers import encode as encode_tier
 from holdfast.scopes import ScopeHandle
 from holdfast.store import Claim
 from holdfast.stores import open_store
@@ -26,14 +37,25 @@ OVER_ALL = platform_scopes("mail", "t")
 class Log:
     """Events as a store would write them, a microsecond apart."""
 
-    def __init__(self) -> None:
-        self.audit = Audit()
+    def __init__(self, group: str | None = None) -> None:
+        self.audit = Audit(lambda tenant, job_id: group)
         self._cursor = 0
+        self._passed = 0
         self._fences: dict[str, int] = {}
 
     def limit(self, scope: Scope, most: int | None) -> None:
         note = encode(ScopeSettings(max_running=most)).decode() if most is not None else ""
         self._say(EventKind.CONFIGURED, scope.name, note=note)
+
+    def configure(self, scope: Scope, settings: ScopeSettings) -> None:
+        self._say(EventKind.CONFIGURED, scope.name, note=encode(settings).decode())
+
+    def tier(self, tier: str, defaults: Defaults | None) -> None:
+        note = "" if defaults is None else encode_tier(defaults).decode()
+        self._say(EventKind.CONFIGURED, name_of(tier), note=note)
+
+    def wait(self, seconds: float) -> None:
+        self._passed += int(seconds * SECOND)
 
     def lease(self, *ids: str, lasts: int = 60 * SECOND, tenant: str = "acme") -> None:
         for id in ids:
@@ -58,7 +80,17 @@ class Log:
         self._cursor += 1
         fence = self._fences.get(id, 0)
         event = Event(
-            self._cursor, self._cursor, kind, tenant, id, "mail", "t", 1, fence, until, note
+            self._cursor,
+            self._passed + self._cursor,
+            kind,
+            tenant,
+            id,
+            "mail",
+            "t",
+            1,
+            fence,
+            until,
+            note,
         )
         self.audit.feed([event])
 
@@ -117,6 +149,77 @@ def test_what_was_taken_before_a_limit_was_lowered_is_no_breach() -> None:
     log.lease("e", "f")
 
     assert (lowered, log.broken) == ([], [("P13", "d")])
+
+
+@pytest.mark.parametrize("scope", [TENANT, QUEUE, *OVER_ALL], ids=lambda scope: scope.words)
+def test_a_start_above_the_rate_is_a_breach(scope: Scope) -> None:
+    """Tokens come with time; the ends of jobs bring none."""
+    log = Log()
+    log.configure(scope, ScopeSettings(rate=rate("2/s")))
+    log.lease("a", "b")
+    log.end("a", "b")
+    log.wait(0.5)
+    log.lease("c", "d")
+
+    assert log.broken == [("P13", "d")]
+    assert "above its rate of 2/s" in log.audit.breaches[0].words
+
+
+def test_a_raised_rate_counts_from_its_change_on() -> None:
+    """A bucket is at most empty then; the time before brings no tokens of the new rate."""
+    log = Log()
+    log.configure(TENANT, ScopeSettings(rate=rate("1/h")))
+    log.lease("a")
+    log.wait(60)
+    log.configure(TENANT, ScopeSettings(rate=rate("1/s")))
+    log.wait(1)
+    log.lease("b", "c")
+
+    assert log.broken == [("P13", "c")]
+
+
+@pytest.mark.parametrize("scope", [TENANT, QUEUE, *OVER_ALL], ids=lambda scope: scope.words)
+def test_a_start_in_a_paused_scope_is_a_breach(scope: Scope) -> None:
+    """Until it is resumed."""
+    log = Log()
+    log.configure(scope, ScopeSettings(paused=Pause("because", "ann")))
+    log.lease("a")
+    log.configure(scope, ScopeSettings())
+    log.lease("b")
+
+    assert log.broken == [("P13", "a")]
+    assert "while it was paused" in log.audit.breaches[0].words
+
+
+def test_limits_of_a_tier_count_for_its_tenants() -> None:
+    """The defaults for the others, own settings before both, each change from its event on."""
+    log = Log()
+    log.tier("", Defaults(max_running=1))
+    log.tier("pro", Defaults(max_running=2))
+    log.configure(TENANT, ScopeSettings(tier="pro"))
+    log.lease("a", "b")
+    log.lease("c", tenant="globex")
+    log.lease("d", tenant="globex")
+    log.configure(Scope("globex"), ScopeSettings(max_running=3))
+    log.lease("e", tenant="globex")
+    log.tier("pro", Defaults(max_running=3))
+    log.lease("f")
+    log.lease("g")
+
+    assert log.broken == [("P13", "d"), ("P13", "g")]
+
+
+def test_limits_of_a_tier_count_for_queues_and_groups() -> None:
+    """A queue's rules for groups come before those of the tier."""
+    log = Log(group="crawl")
+    log.tier("", Defaults(queue=LimitRules(max_running=3), group=LimitRules(max_running=1)))
+    log.lease("a", "b")
+    log.configure(QUEUE, ScopeSettings(groups=GroupRules(max_running=5)))
+    log.lease("c", "d")
+    log.tier("", None)
+    log.lease("e")
+
+    assert log.broken == [("P13", "b"), ("P13", "d")]
 
 
 def test_settings_are_no_jobs_that_never_ended() -> None:

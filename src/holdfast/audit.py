@@ -7,13 +7,13 @@ job, so limits of groups are checked only if the caller provides the group.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import msgspec
 
+from holdfast.audit_limits import AuditedLimits, GroupOf
 from holdfast.core.clock import Micros
 from holdfast.core.job import Event, EventKind
-from holdfast.core.scope import Scope, ScopeKind, decode, platform_scopes, scope_of
 
 ENDS = frozenset({EventKind.COMPLETED, EventKind.FAILED, EventKind.CANCELED})
 GIVES_UP = frozenset({EventKind.RETRYING, EventKind.RELEASED})
@@ -34,10 +34,6 @@ class _Seen:
         """The deadline of the current lease, if there is one."""
 
 
-GroupOf = Callable[[str, str], str | None]
-"""Returns the group of a job, given its tenant and id."""
-
-
 class Breach(msgspec.Struct, frozen=True):
     """A violation of a promise by an event."""
 
@@ -48,70 +44,19 @@ class Breach(msgspec.Struct, frozen=True):
     words: str
 
 
-class _Limits:
-    """The running limits in force, and the leases that count against them."""
-
-    def __init__(self, group_of: GroupOf) -> None:
-        self._group_of = group_of
-        self._most: dict[Scope, int] = {}
-        self._held: dict[Scope, dict[tuple[str, str], Micros]] = {}
-
-    def configured(self, event: Event) -> None:
-        """Applies a changed setting from this event on."""
-        scope = scope_of(event.job_id)
-        if scope is None:
-            return
-        self._most.pop(scope, None)
-        if event.note:
-            settings = decode(event.job_id, event.note.encode())
-            most = 1 if settings.ordered else settings.max_running
-            if most is not None:
-                self._most[scope] = most
-
-    def held(self, event: Event) -> None:
-        """Records that a lease was taken or renewed."""
-        for scope in self._scopes(event):
-            name = (event.tenant, event.job_id)
-            self._held.setdefault(scope, {})[name] = event.until or event.at
-
-    def free(self, event: Event) -> None:
-        """Records that a lease has ended."""
-        for scope in self._scopes(event):
-            self._held.get(scope, {}).pop((event.tenant, event.job_id), None)
-
-    def _scopes(self, event: Event) -> list[Scope]:
-        scopes = [
-            Scope(event.tenant),
-            Scope(event.tenant, ScopeKind.QUEUE, event.queue),
-            *platform_scopes(event.queue, event.type),
-        ]
-        group = self._group_of(event.tenant, event.job_id)
-        if group is not None:
-            scopes.append(Scope(event.tenant, ScopeKind.GROUP, group))
-        return scopes
-
-    def exceeded(self, event: Event) -> str | None:
-        """The limits that a new lease exceeds, as messages."""
-        for scope in self._scopes(event):
-            most = self._most.get(scope)
-            if most is None or len(self._held[scope]) <= most:
-                continue
-            live = sum(until > event.at for until in self._held[scope].values())
-            if live > most:
-                return f"{scope.words} has {live} valid leases, its limit is {most}"
-        return None
-
-
 class Audit:
     """Takes pages of events, oldest first. Its findings can be read at any time."""
 
-    def __init__(self, group_of: GroupOf = lambda tenant, job_id: None) -> None:
+    def __init__(
+        self, group_of: GroupOf = lambda tenant, job_id: None, *, slack_us: Micros = 0
+    ) -> None:
+        """`slack_us`: how far apart the clocks of the store's servers may be, for rates."""
         self.breaches: list[Breach] = []
         self.counts: dict[EventKind, int] = {}
         self.latest_rescue_us: Micros = 0
         """The longest time between the deadline of an expired lease and the release of its job."""
         self._jobs: dict[tuple[str, str], _Seen] = {}
-        self._limits = _Limits(group_of)
+        self._limits = AuditedLimits(group_of, slack_us)
 
     def feed(self, events: Iterable[Event]) -> None:
         for event in events:
@@ -159,10 +104,9 @@ class Audit:
         if event.fence <= seen.fence:
             self._breach("P3", event, f"the fence went from {seen.fence} to {event.fence}")
         seen.fence, seen.until = event.fence, event.until
-        self._limits.held(event)
-        exceeded = self._limits.exceeded(event)
-        if exceeded is not None:
-            self._breach("P13", event, exceeded)
+        broken = self._limits.started(event)
+        if broken is not None:
+            self._breach("P13", event, broken)
 
     def _settled(self, event: Event, seen: _Seen) -> None:
         """Checks an event that only the holder of a valid lease may cause."""

@@ -261,9 +261,11 @@ async def reconcile(store: Store) -> int:
     return await recount(store)
 
 
-async def audit(store: Store, group_of: GroupOf = lambda tenant, job_id: None) -> Audit:
-    """Checks the whole event log against the promises."""
-    found, after = Audit(group_of), 0
+async def audit(
+    store: Store, group_of: GroupOf = lambda tenant, job_id: None, *, slack_us: Micros = 0
+) -> Audit:
+    """Checks the whole event log against the promises. `slack_us`: see `Audit`."""
+    found, after = Audit(group_of, slack_us=slack_us), 0
     while True:
         page = await store.events(None, after, PAGE_MAX)
         found.feed(page.events)
