@@ -48,6 +48,7 @@ BY_KIND: dict[str, frozenset[str]] = {
     "test_machine.py": FULL,
     "test_races.py": RACES,
     "test_limit_races.py": RACES,
+    "test_platform_races.py": RACES,
     "test_batches.py": FULL - {"remote"},
     "test_hostile.py": FULL,
     "test_tokens.py": FULL,
@@ -69,6 +70,7 @@ TIMED = (
 
 LONG = (
     "tests/stores/test_races.py",
+    "tests/stores/test_platform_races.py",
     "tests/stores/test_machine.py",
     "tests/service/test_schema.py",
 )

@@ -49,16 +49,13 @@ class AuditedLimits:
         self._counting: dict[tuple[Scope, str], _Counting] = {}
         """What counts in a scope, and for a group in a queue; filled in as it is asked for."""
         self._held: dict[Scope, dict[tuple[str, str], Micros]] = {}
-        self._buckets: dict[Scope, tuple[Bucket, int]] = {}
-        """With how often something had changed when the last token was taken."""
-        self._changes: int = 0
-        self._changed_at: Micros = 0
+        self._buckets: dict[Scope, tuple[Bucket, str]] = {}
+        """With the queue of the job that took the last token."""
 
     # -- what counts -----------------------------------------------------------------------------
 
     def configured(self, event: Event) -> None:
         """Applies a changed setting from this event on."""
-        self._changes, self._changed_at = self._changes + 1, event.at
         self._counting.clear()
         text = (event.note or "").encode()
         scope, tier = scope_of(event.job_id), tiers.tier_of(event.job_id)
@@ -68,6 +65,14 @@ class AuditedLimits:
             self._tiers[tier] = tiers.decode(event.job_id, text)
         elif tier is not None:
             self._tiers.pop(tier, None)
+        self._bound_buckets(None if scope is None else scope.tenant, event.at)
+
+    def _bound_buckets(self, tenant: str | None, at: Micros) -> None:
+        """Brings the buckets of a tenant, or of all, to the rates that count from now on."""
+        for scope, (bucket, queue) in self._buckets.items():
+            rate = self._of(scope, queue).rate
+            if rate is not None and tenant in (None, scope.tenant):
+                self._buckets[scope] = bucket.bounded(rate, at), queue
 
     def _of(self, scope: Scope, queue: str) -> _Counting:
         """What counts for the jobs of a scope that are in a queue."""
@@ -124,7 +129,7 @@ class AuditedLimits:
         for scope in self._scopes(event):
             counting = self._of(scope, event.queue)
             # Each rate loses its token, also where another limit is exceeded already.
-            fast = counting.rate and self._too_fast(scope, counting.rate, event.at)
+            fast = counting.rate and self._too_fast(scope, counting.rate, event)
             paused = f"{scope.words} started a job while it was paused" if counting.paused else None
             most = self._too_many(scope, counting.max_running, event.at)
             broken = broken or most or fast or paused
@@ -138,11 +143,9 @@ class AuditedLimits:
             return None
         return f"{scope.words} has {live} valid leases, its limit is {most}"
 
-    def _too_fast(self, scope: Scope, rate: Rate, at: Micros) -> str | None:
+    def _too_fast(self, scope: Scope, rate: Rate, event: Event) -> str | None:
         """Takes a token; says so if there was none."""
-        bucket, changes = self._buckets.get(scope, (Bucket(), self._changes))
-        if changes < self._changes:
-            bucket = bucket.bounded(rate, self._changed_at)
-        has_token = bucket.tokens(rate, at + self._slack_us) > 0
-        self._buckets[scope] = bucket.take(rate, 1, at), self._changes
+        bucket, _ = self._buckets.get(scope, (Bucket(), ""))
+        has_token = bucket.tokens(rate, event.at + self._slack_us) > 0
+        self._buckets[scope] = bucket.take(rate, 1, event.at), event.queue
         return None if has_token else f"{scope.words} started a job above its rate of {rate.words}"

@@ -135,12 +135,16 @@ class Limits:
 
     def _bucket(self, scope: Scope, rate: Rate) -> Bucket:
         bucket, changes = self._buckets.get(scope, (FULL, 0))
-        if changes < self._tiers_changed[0]:
+        if changes < self._tiers_changed[0] and not scope.of_platform:
             return bucket.bounded(rate, self._tiers_changed[1])
         return bucket
 
     def set(self, scope: Scope, settings: ScopeSettings | None) -> None:
         """The settings of a scope from now on; None: it has none."""
+        rate = self.of(scope).rate
+        if rate is not None and scope in self._buckets:
+            # What a change of a tier did to the bucket goes by the rate that it left.
+            self._keep(scope, self._bucket(scope, rate))
         self._counting.clear()
         if scope.kind is ScopeKind.TENANT:
             self._change_tier(self.settings.get(scope), -1)
