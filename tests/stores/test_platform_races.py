@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Awaitable, Callable
 
 import pytest
-from tests.stores.test_limit_races import LEASE, SHORT, THREADS, Make
+from tests.stores.test_limit_races import SHORT, THREADS, Make
 
 from holdfast.core import tiers
 from holdfast.core.bounds import EXPIRED_MAX, PAGE_MAX
@@ -18,11 +18,11 @@ from holdfast.core.errors import StaleSetting
 from holdfast.core.job import TERMINAL, Completed, EventKind, Lease, State
 from holdfast.core.lifecycle import decide, lapse
 from holdfast.core.rate import rate
-from holdfast.core.scope import PLATFORM, Pause, Scope, ScopeKind, ScopeSettings, encode
+from holdfast.core.scope import PLATFORM, Pause, ScopeKind, ScopeSettings, encode
 from holdfast.dispatch import name_of
 from holdfast.operate import audit
 from holdfast.store import Claim, Put, Store, Watch
-from holdfast.testing.contract.builders import AUDIO, MAIL, job, over_all, rules, type_of
+from holdfast.testing.contract.builders import AUDIO, LEASE, MAIL, job, over_all, rules, type_of
 from holdfast.testing.contract.racing import in_threads
 
 TENANTS = [f"t{number:02}" for number in range(20)]
