@@ -19,12 +19,16 @@ from holdfast.core.scope import (
     ScopeSettings,
     encode,
 )
+from holdfast.core.tiers import Defaults, LimitRules, name_of
+from holdfast.core.tiers import encode as encode_tier
 from holdfast.store import Put, Ref
 from holdfast.testing.contract.builders import PLATFORM_SCOPES
 from holdfast.testing.contract.machine_base import MachineBase
 from holdfast.testing.contract.model_scopes import scopes_of
-from holdfast.testing.contract.strategies import picks, platform_scopes, scopes
+from holdfast.testing.contract.strategies import TENANTS, picks, platform_scopes, scopes
 
+PRO = "pro"
+MOST = st.sampled_from([None, None, 1, 2, 3])
 PAUSE = Pause("because", "ann")
 TURNS_MAX = 1000
 """The number of claims after which every job must have ended."""
@@ -47,6 +51,7 @@ class ScopeRules(MachineBase):
             max_running=most,
             paused=PAUSE if paused else None,
             ordered=ordered if of_group else None,
+            tier=self.words.of(scope).tier,
         )
         self.say(scope, settings)
 
@@ -59,6 +64,29 @@ class ScopeRules(MachineBase):
     def configure_platform(self, scope: Scope, most: int | None, paused: bool) -> None:
         self.step()
         self.say(scope, ScopeSettings(max_running=most, paused=PAUSE if paused else None))
+
+    @precondition(lambda self: self.store.capabilities.tiers)
+    @rule(tier=st.sampled_from(["", PRO]), most=MOST, in_queue=MOST, in_group=MOST)
+    def configure_tier(
+        self, tier: str, most: int | None, in_queue: int | None, in_group: int | None
+    ) -> None:
+        self.step()
+        self.words.tiers[tier] = Defaults(
+            max_running=most,
+            queue=LimitRules(max_running=in_queue),
+            group=LimitRules(max_running=in_group),
+        )
+        name = name_of(tier)
+        found = [each for each in self.run(self.store.settings(under=name)) if each.name == name]
+        version = found[0].version if found else 0
+        self.run(self.store.settings([Put(name, encode_tier(self.words.tiers[tier]), version)]))
+
+    @precondition(lambda self: PRO in self.words.tiers)
+    @rule(tenant=st.sampled_from(TENANTS), joins=st.booleans())
+    def change_tier(self, tenant: str, joins: bool) -> None:
+        self.step()
+        own = self.words.of(Scope(tenant))
+        self.say(Scope(tenant), msgspec.structs.replace(own, tier=PRO if joins else None))
 
     def say(self, scope: Scope, settings: ScopeSettings) -> None:
         found = [

@@ -16,27 +16,40 @@ from holdfast.core.scope import (
     Scope,
     ScopeKind,
     ScopeSettings,
+    group_settings,
     platform_scopes,
 )
+from holdfast.core.tiers import Defaults, Layer, effective
 from holdfast.testing.contract.model import Item
 
 
 class Words:
-    """The latest settings of each scope."""
+    """The latest settings of each scope and each tier."""
 
     def __init__(self) -> None:
         self.said: dict[Scope, ScopeSettings] = {}
+        self.tiers: dict[str, Defaults] = {}
 
     def set(self, scope: Scope, settings: ScopeSettings) -> None:
         self.said[scope] = settings
 
     def of(self, scope: Scope) -> ScopeSettings:
+        """Its own."""
         return self.said.get(scope, NO_SETTINGS)
 
-    def most(self, scope: Scope) -> int | None:
-        """The running limit; 1 for an ordered group."""
-        said = self.of(scope)
-        return 1 if said.ordered else said.max_running
+    def most(self, scope: Scope, queue: str) -> int | None:
+        """The running limit that counts for jobs of a queue; 1 for an ordered group."""
+        if scope.kind is not ScopeKind.GROUP:
+            return self._effective(scope).max_running
+        line = self._effective(Scope(scope.tenant, ScopeKind.QUEUE, queue))
+        return group_settings(self.of(scope), line).max_running
+
+    def _effective(self, scope: Scope) -> ScopeSettings:
+        if scope.of_platform:
+            return self.of(scope)
+        names = (self.of(Scope(scope.tenant)).tier, "")
+        layers = [Layer(name, self.tiers[name]) for name in names if name in self.tiers]
+        return effective(self.of(scope), scope.kind, layers)
 
 
 class Usage:
@@ -54,26 +67,28 @@ class Usage:
 
     def fits(self, item: Item) -> bool:
         """P13: no scope of a job that was just leased is paused or above its limit."""
-        return all(self._within(scope) for scope in scopes_of(item)) and self._first(item)
+        within = all(self._within(scope, item.new.queue) for scope in scopes_of(item))
+        return within and self._first(item)
 
-    def _within(self, scope: Scope) -> bool:
-        most = self._words.most(scope)
+    def _within(self, scope: Scope, queue: str) -> bool:
+        most = self._words.most(scope, queue)
         paused = self._words.of(scope).paused is not None
         return not paused and (most is None or self._running[scope] <= most)
 
     def blocked(self, item: Item) -> bool:
         """Asserts that a job that was not leased had no room."""
-        return any(self._full(scope) for scope in scopes_of(item)) or not self._first(item)
+        full = any(self._full(scope, item.new.queue) for scope in scopes_of(item))
+        return full or not self._first(item)
 
     def blocked_by_group(self, item: Item) -> bool:
         group = group_of(item)
-        return group is not None and (self._full(group) or not self._first(item))
+        return group is not None and (self._full(group, item.new.queue) or not self._first(item))
 
     def blocked_by_type(self, item: Item) -> bool:
-        return self._full(Scope("", ScopeKind.TYPE, item.new.envelope.type))
+        return self._full(Scope("", ScopeKind.TYPE, item.new.envelope.type), item.new.queue)
 
-    def _full(self, scope: Scope) -> bool:
-        most = self._words.most(scope)
+    def _full(self, scope: Scope, queue: str) -> bool:
+        most = self._words.most(scope, queue)
         paused = self._words.of(scope).paused is not None
         return paused or (most is not None and self._running[scope] >= most)
 
