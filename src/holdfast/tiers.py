@@ -20,14 +20,13 @@ from holdfast.core.tiers import (
     BUILT_IN,
     NO_DEFAULTS,
     OWN,
-    PLATFORM,
     PREFIX,
     Defaults,
     Effective,
-    Layer,
     check_tier,
     chosen,
     encode,
+    layers_of,
     name_of,
     tier_of,
     unknown_tier,
@@ -130,9 +129,7 @@ async def effective(store: Store, scope: Scope) -> dict[str, Effective]:
         }
     whole = own if scope.kind is ScopeKind.TENANT else await _settings(store, Scope(scope.tenant))
     found = {each.tier: each.defaults for each in await tiers(store)}
-    names = ((f"tier {whole.tier}", whole.tier), (PLATFORM, ""))
-    layers = [Layer(name, found[key]) for name, key in names if key is not None and key in found]
-    return chosen(own, scope.kind, layers)
+    return chosen(own, scope.kind, layers_of(whole.tier, found))
 
 
 async def _settings(store: Store, scope: Scope) -> ScopeSettings:

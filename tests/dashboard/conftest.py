@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
+import msgspec
 import pytest
 from starlette.requests import Request
 from tests.dashboard.visitor import Visit, Visitor, seeded
 from tests.service.asgi import Client
 
+from holdfast.dispatch import inner_of
 from holdfast.service.app import application
 from holdfast.service.auth.nobody import NoAuth
 from holdfast.service.pages import dashboard
@@ -24,6 +26,8 @@ CALLERS = {
     "mailer": Caller(name="mia", tenant="acme", rights=rights([Right.OPERATE]), queues=("mail",)),
     "worker": Caller(name="walt", tenant="acme", rights=rights([Right.WORK])),
     "machine": Caller(name="m", tenant=None, rights=frozenset(Right)),
+    "postman": Caller(name="pat", tenant=None, rights=frozenset(Right), queues=("mail",)),
+    "sender": Caller(name="sue", tenant=None, rights=frozenset(Right), types=("send",)),
 }
 
 
@@ -57,6 +61,20 @@ async def service() -> AsyncIterator[Service]:
     """Where a token is asked for."""
     async for found in _service(Tokens()):
         yield found
+
+
+Lacking = Callable[..., None]
+"""`lacking("tiers")` makes the service's store one without that capability."""
+
+
+@pytest.fixture
+def lacking(service: Service, monkeypatch: pytest.MonkeyPatch) -> Lacking:
+    def lack(*names: str) -> None:
+        inner = inner_of(service.store)
+        less = msgspec.structs.replace(inner.capabilities, **dict.fromkeys(names, False))
+        monkeypatch.setattr(inner, "capabilities", less)
+
+    return lack
 
 
 @pytest.fixture

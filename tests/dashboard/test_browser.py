@@ -14,6 +14,7 @@ import uvicorn
 from playwright.async_api import Browser, Page, async_playwright, expect
 from tests.service.asgi import Client
 
+from holdfast import operate
 from holdfast.dashboard import acts
 from holdfast.dashboard.words import link
 from holdfast.service.app import application
@@ -180,17 +181,48 @@ async def test_markup_of_a_job_is_shown_inert(browser: Browser, url: str, api: C
 
 @pytest.mark.parametrize("width", [380, 1400])
 async def test_no_page_is_wider_than_its_window(
-    browser: Browser, url: str, jobs: dict[str, str], width: int
+    browser: Browser, url: str, jobs: dict[str, str], service: Service, width: int
 ) -> None:
-    """On a telephone and on a desk."""
+    """On a telephone and on a desk, however long the names of tiers and the reasons of pauses."""
+    platform, long = operate.platform(service.store), "x" * 128
+    await platform.tier(long).set(max_running=1_000_000, max_bytes=10**12, rate="1000000/s")
+    await operate.scope(service.store, "acme").set(tier=long)
+    await platform.set(max_running=1_000_000, rate="1000000/s", burst=900_000)
+    await platform.queue(long).pause(long * 2, long * 2)
     paths = ["/", "/ui/queues", "/ui/jobs", "/ui/dead", "/ui/workers"]
     paths += [link("jobs", "acme", jobs["failed"]), link("queues", "acme", "mail")]
-    async with signed_in(browser, url, "operator") as page:
+    paths += ["/ui/platform", f"/ui/platform?kind=queue&name={long}"]
+    async with signed_in(browser, url, "machine") as page:
         await page.set_viewport_size({"width": width, "height": 900})
         for path in paths:
             await page.goto(url + path)
             wider = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
             assert await page.evaluate(wider) <= 0, path
+
+
+async def test_a_queue_of_all_tenants_is_limited_paused_and_resumed(
+    browser: Browser, url: str, service: Service
+) -> None:
+    """By the forms of the platform's page; what is typed stays while the page is live."""
+    async with signed_in(browser, url, "machine") as page:
+        await page.get_by_role("link", name="Platform").click()
+        await page.get_by_label("Name").fill("mail")
+        await page.get_by_role("button", name="Choose…").click()
+        change = page.locator("#change")
+        await change.get_by_label("Running at most").fill("7")
+        await operate.platform(service.store).queue("other").set(rate="3/s")
+        await expect(page.locator("#platform")).to_contain_text("3/s", timeout=LIVE_MS)
+        await change.get_by_role("button", name="Set limits").click()
+        await expect(page.locator(".did")).to_contain_text("limits of all tenants are set")
+        row = page.locator("#platform tr", has_text="mail")
+        await expect(row.locator("meter")).to_have_attribute("max", "7")
+
+        await row.get_by_role("link", name="Change queue mail").click()
+        await change.get_by_label("Reason", exact=True).last.fill("the provider is down")
+        await change.get_by_role("button", name="Pause").click()
+        await expect(row).to_contain_text("the provider is down, by m")
+        await row.get_by_role("button", name="Resume queue mail").click()
+        await expect(row).not_to_contain_text("the provider is down")
 
 
 async def test_the_keyboard_reaches_everything(

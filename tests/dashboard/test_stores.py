@@ -9,6 +9,7 @@ from tests.dashboard.visitor import Visitor, seeded, tidy
 from tests.servers.kinds import Missing, Servers
 from tests.service.asgi import Client
 
+from holdfast import operate
 from holdfast.dashboard import feed
 from holdfast.dashboard.feed import Feed, past
 from holdfast.dashboard.words import link
@@ -19,12 +20,14 @@ from holdfast.service.service import Service
 from holdfast.store_clock import StoreClock
 from holdfast.stores import open_store
 
-KINDS = ["sqlite", "postgres15", "redis"]
+KINDS = ["memory", "sqlite", "postgres15", "redis"]
 
 
 @pytest.fixture(params=KINDS)
 def store_url(request: pytest.FixtureRequest, servers: Servers, tmp_path: Path) -> str:
     """A store of each kind, empty."""
+    if request.param == "memory":
+        return "memory://"
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/jobs.db"
     try:
@@ -56,6 +59,40 @@ async def test_the_pages_show_what_the_store_keeps(store_url: str) -> None:
         snapshot = await Feed(service.store, StoreClock(service.store), (None, None)).look()
         assert snapshot.samples.total("failed", snapshot.now) == 1
         assert snapshot.samples.total("done", snapshot.now) == 1
+    finally:
+        service.close()
+        await service.store.close()
+
+
+async def test_the_limits_that_the_store_keeps_are_shown(store_url: str) -> None:
+    """Those of all tenants, and those that tiers give; where it keeps none, the pages say so."""
+    service = Service(open_store(store_url), NoAuth())
+    await service.store.migrate()
+    await service.store.open()
+    try:
+        app = application(service, mounts=[dashboard], owns_store=False)
+        await seeded(Client(app, {"holdfast-tenant": "acme"}))
+        visitor, kept = Visitor(Client(app), None), service.store.capabilities
+        acme, platform = operate.scope(service.store, "acme"), operate.platform(service.store)
+        await acme.set(max_running=50, max_queued=900)
+        if kept.platform:
+            path = "/ui/platform/limit?kind=queue&name=mail"
+            await visitor.page("/ui/platform")  # Its cookie is that of the form.
+            assert (await visitor.send(path, version="0", max_running="7")).status == 303
+        if kept.tiers:
+            await platform.tier("pro").set(weight=3, queue={"rate": "5/s"})
+            await acme.set(tier="pro")
+
+        page = tidy(await visitor.page("/ui/platform"))
+        row = tidy(await visitor.page("/ui/queues/acme/mail"))
+
+        assert ("queue mail 1 1 of 7 7 none" in page) is kept.platform
+        assert ("all tenants: at most 7 running" in row) is kept.platform
+        assert ("pro 1 weight 3 5/s" in page) is kept.tiers
+        assert ("5/s (tier pro) tenant: at most 50 running, weight 3 (tier pro)" in row) is (
+            kept.tiers
+        )
+        assert "at most 900 waiting" in row
     finally:
         service.close()
         await service.store.close()

@@ -117,6 +117,9 @@ PLATFORM_ACTS: dict[str, tuple[Probe, ...]] = {
         put(store_wide, bound=False, max_running=5),
         put(over_all, bound=False, max_running=5),
         put(of_type, bound=False, paused=Pause("x", "me")),
+        page("/ui/platform/limit?kind=queue&name={queue}", max_running="5", version="0"),
+        page("/ui/platform/pause?kind=type&name=send", reason="x"),
+        page("/ui/platform/resume?kind=platform"),
     ),
     "learn who uses up a limit of all tenants together": (
         told(explained),

@@ -134,7 +134,8 @@ async def test_a_narrow_token_of_the_platform_sees_its_own_queue_only(service: S
     assert limits["platform/queue/mail"]["holders"] == ["globex: 2"]
     for scope in ("platform/", "platform/type/send"):
         assert limits[scope]["words"] == "the platform's limit"
-    assert row.count("all tenants: ") == 2  # The limit and the rate of the queue.
+    assert "all tenants: at most 1 running, 1/d" in row
+    assert "whole store" not in row
 
 
 @pytest.mark.parametrize("team", ["", "~", "0:", "/", "%"])

@@ -7,10 +7,13 @@ import random
 
 from holdfast.app import App
 from holdfast.cli.demo_jobs import call_partner, greet, resize_photo, send_mail
+from holdfast.core.amend import Limits
 from holdfast.core.errors import QueueFull, StoreError
 from holdfast.loop import sleep_unless
 
 TENANTS = ("demo", "acme")
+PRO = "acme"
+"""The tenant that is in a tier."""
 GAP_S = 1.0
 """Seconds between two rounds of jobs."""
 KEEP_S = 3600.0
@@ -33,11 +36,22 @@ async def keep_busy(app: App, stop: asyncio.Event) -> None:
             ]
             try:
                 if number == 1:
-                    await tenant.scope().set(max_queued=WAITING_MAX)
+                    await _limit(app, name)
                 await tenant.enqueue_many(jobs, keep=KEEP_S)
             except (QueueFull, StoreError):
                 continue  # The next round tries again.
         await sleep_unless(stop, GAP_S)
+
+
+async def _limit(app: App, name: str) -> None:
+    """Bounds what a tenant has waiting, and sets what the dashboard shows of limits."""
+    limits: Limits = {"max_queued": WAITING_MAX}
+    if app.store.capabilities.tiers and name == PRO:
+        await app.platform().tier("pro").set(max_running=5, weight=3)
+        limits["tier"] = "pro"
+    if app.store.capabilities.platform:
+        await app.platform().queue("media").set(max_running=4, rate="20/s")
+    await app.tenant(name).scope().set(**limits)
 
 
 def hello(url: str) -> str:

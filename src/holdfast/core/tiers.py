@@ -10,7 +10,7 @@ The defaults and each tier are one stored setting (`name_of`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -20,7 +20,7 @@ from holdfast.core.ceiling import above
 from holdfast.core.check import check_name, check_whole
 from holdfast.core.errors import InvalidInput, did_you_mean
 from holdfast.core.rate import Rate
-from holdfast.core.scope import NO_RULES, Ceiling, ScopeKind, ScopeSettings
+from holdfast.core.scope import NO_RULES, Ceiling, GroupRules, ScopeKind, ScopeSettings
 
 PREFIX = "tier/"
 """Prefix of the settings of tiers. The name after it is empty for the platform's defaults."""
@@ -138,6 +138,14 @@ class Effective(msgspec.Struct, frozen=True):
 
     value: Any
     layer: str
+    ceiling: bool = False
+    """Whether it is the layer's ceiling, not its value."""
+
+
+def layers_of(tier: str | None, tiers: Mapping[str, Defaults]) -> list[Layer]:
+    """The layers of a tenant in this tier, the strongest first, as far as they exist."""
+    names = ((f"tier {tier}", tier), (PLATFORM, ""))
+    return [Layer(name, tiers[key]) for name, key in names if key is not None and key in tiers]
 
 
 def effective(own: ScopeSettings, kind: ScopeKind, layers: Sequence[Layer]) -> ScopeSettings:
@@ -163,8 +171,14 @@ def chosen(own: ScopeSettings, kind: ScopeKind, layers: Sequence[Layer]) -> dict
         if top.value is not None and (
             found[field].value is None or above(found[field].value, top.value)
         ):
-            found[field] = top
+            found[field] = Effective(top.value, top.layer, ceiling=True)
     return found
+
+
+def chosen_for_groups(own: GroupRules | None, layers: Sequence[Layer]) -> dict[str, Effective]:
+    """Each value that counts for the groups of a queue, with its layer."""
+    parts = [(layer.name, layer.defaults.group) for layer in layers]
+    return {field: _first(field, own, parts) for field in _BOUNDED}
 
 
 def _first(field: str, own: Any, parts: Sequence[tuple[str, Any]]) -> Effective:
@@ -178,8 +192,7 @@ def _first(field: str, own: Any, parts: Sequence[tuple[str, Any]]) -> Effective:
 
 def _group_rules(own: ScopeSettings, layers: Sequence[Layer]) -> Effective:
     """What a queue sets for its groups, each limit from the strongest layer that has it."""
-    parts = [(layer.name, layer.defaults.group) for layer in layers]
-    found = {field: _first(field, own.groups, parts) for field in _BOUNDED}
+    found = chosen_for_groups(own.groups, layers)
     rules = msgspec.structs.replace(
         own.groups or NO_RULES, **{field: each.value for field, each in found.items()}
     )

@@ -1,4 +1,4 @@
-"""Actions of an operator by a form: pause, cancel, replay, purge. Each redirects to a page.
+"""Actions of an operator by a form: pause, limit, cancel, replay, purge. Each redirects to a page.
 
 A bulk action works in bounded steps. Each answer shows the progress and contains the form of the
 next step, so that claims can run in between. Sending a step twice does no harm.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 from starlette.responses import Response
@@ -17,8 +18,10 @@ from holdfast.core.check import check_seconds
 from holdfast.core.clock import Micros, micros
 from holdfast.core.errors import InvalidInput, NotChangeable
 from holdfast.core.job import TERMINAL, By, JobRecord, State
+from holdfast.core.scope import Scope, ScopeKind
 from holdfast.dashboard import filters, session, views
 from holdfast.dashboard.filters import Filters
+from holdfast.dashboard.platform_views import KINDS
 from holdfast.dashboard.site import Ask, moved
 from holdfast.dashboard.words import link
 from holdfast.scopes import ScopeHandle
@@ -51,10 +54,7 @@ async def pause(ask: Ask) -> Response:
     """Pauses a queue, with a reason that is shown wherever a job waits for it."""
     fields = await _operated(ask)
     tenant, queue = _line(ask)
-    reason = fields.get("reason", "").strip()
-    if not reason:
-        raise InvalidInput(field="reason", why="is required: a reason for the pause")
-    await _handle(ask, tenant, queue).pause(reason, operate.author(ask.viewer.name))
+    await _handle(ask, tenant, queue).pause(_why(fields), operate.author(ask.viewer.name))
     return moved(f"{link('queues', tenant, queue)}?did=paused")
 
 
@@ -79,6 +79,66 @@ async def _operated(ask: Ask) -> dict[str, str]:
 def _line(ask: Ask) -> tuple[str, str]:
     viewer = ask.viewer
     return viewer.check_tenant(ask.part("tenant")), viewer.check_queue(ask.part("queue"))
+
+
+def _why(fields: Mapping[str, str]) -> str:
+    reason = fields.get("reason", "").strip()
+    if not reason:
+        raise InvalidInput(field="reason", why="is required: a reason for the pause")
+    return reason
+
+
+# -- all tenants together --------------------------------------------------------------------------
+
+
+async def limit_all(ask: Ask) -> Response:
+    """Sets the limits of a scope of the platform as the form has them; an empty field removes one.
+    Fails if the scope was changed since the form was shown.
+    """
+    fields = await _operated(ask)
+    handle = _handle_of_all(ask)
+    burst = _number(fields, "burst")
+    changes: dict[str, Any] = {
+        "max_running": _number(fields, "max_running"),
+        "rate": fields.get("rate", "").strip() or None,
+        **({} if burst is None else {"burst": burst}),
+    }
+    expect = _number(fields, "version")
+    if expect is None:
+        raise InvalidInput(field="version", why="is missing: open the page of the platform first")
+    await handle.set(expect=expect, by=_by(ask, fields), **changes)
+    return moved(f"{link('platform')}?did=limited")
+
+
+async def pause_all(ask: Ask) -> Response:
+    """Pauses a scope of the platform, with a reason that operators see wherever a job waits."""
+    fields = await _operated(ask)
+    await _handle_of_all(ask).pause(_why(fields), operate.author(ask.viewer.name))
+    return moved(f"{link('platform')}?did=paused_all")
+
+
+async def resume_all(ask: Ask) -> Response:
+    by = _by(ask, await _operated(ask))
+    await _handle_of_all(ask).resume(by.author, by.reason)
+    return moved(f"{link('platform')}?did=resumed_all")
+
+
+def over_all(ask: Ask) -> Scope:
+    """The scope of the platform in the query. Raises NotAllowed if the viewer may not act on it."""
+    ask.viewer.check(ask.viewer.whole_platform, "act for all tenants")
+    kind = ask.params.get("kind", "")
+    if kind not in KINDS:
+        raise InvalidInput(field="kind", why=f"there is no {kind!r}")
+    scope = Scope("", ScopeKind(kind), ask.params.get("name", "")).checked()
+    ask.viewer.check(ask.viewer.may_over_all(scope), f"limit this {kind}")
+    return scope
+
+
+def _handle_of_all(ask: Ask) -> ScopeHandle:
+    scope, platform = over_all(ask), operate.platform(ask.host.store)
+    if scope.kind is ScopeKind.QUEUE:
+        return platform.queue(scope.part)
+    return platform.type(scope.part) if scope.kind is ScopeKind.TYPE else platform
 
 
 # -- one job ---------------------------------------------------------------------------------------
@@ -116,11 +176,8 @@ async def replay(ask: Ask) -> Response:
 async def reprioritise(ask: Ask) -> Response:
     fields = await _operated(ask)
     job = await _job(ask)
-    text = fields.get("priority", "").strip()
-    if not _WHOLE.fullmatch(text):
-        raise InvalidInput(field="priority", why="is not a whole number")
-    ref = Ref(job.tenant, job.id)
-    await operate.reprioritise(ask.host.store, ref, int(text), _by(ask, fields))
+    ref, priority = Ref(job.tenant, job.id), _whole(fields, "priority")
+    await operate.reprioritise(ask.host.store, ref, priority, _by(ask, fields))
     return moved(f"{link('jobs', job.tenant, job.id)}?did=changed")
 
 
@@ -128,13 +185,22 @@ async def reschedule(ask: Ask) -> Response:
     """Reschedules a job by minutes from now; 0: now."""
     fields = await _operated(ask)
     job = await _job(ask)
-    text = fields.get("minutes", "").strip()
-    if not _WHOLE.fullmatch(text):
-        raise InvalidInput(field="minutes", why="is not a whole number")
-    delay = check_seconds("minutes", int(text) * 60)
+    delay = check_seconds("minutes", _whole(fields, "minutes") * 60)
     ref, by = Ref(job.tenant, job.id), _by(ask, fields)
     await operate.reschedule(ask.host.store, ref, delay_us=micros(delay), by=by)
     return moved(f"{link('jobs', job.tenant, job.id)}?did=changed")
+
+
+def _whole(fields: Mapping[str, str], name: str) -> int:
+    text = fields.get(name, "").strip()
+    if not _WHOLE.fullmatch(text):
+        raise InvalidInput(field=name, why="is not a whole number")
+    return int(text)
+
+
+def _number(fields: Mapping[str, str], name: str) -> int | None:
+    """None if the field is empty."""
+    return _whole(fields, name) if fields.get(name, "").strip() else None
 
 
 def _by(ask: Ask, fields: Mapping[str, str]) -> By:

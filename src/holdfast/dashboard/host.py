@@ -44,6 +44,8 @@ class Viewer(msgspec.Struct, frozen=True, kw_only=True):
     rights: frozenset[str]
     queues: tuple[str, ...] | None = None
     """None: every queue."""
+    types: tuple[str, ...] | None = None
+    """None: every job type."""
 
     @property
     def operates(self) -> bool:
@@ -60,6 +62,8 @@ class Viewer(msgspec.Struct, frozen=True, kw_only=True):
 
     def may_over_all(self, scope: Scope) -> bool:
         """Whether it may see this scope of the platform."""
+        if scope.kind is ScopeKind.TYPE and self.types is not None and scope.part not in self.types:
+            return False
         mine = self.queues is None or (scope.kind is ScopeKind.QUEUE and self.may_queue(scope.part))
         return self.platform and mine
 

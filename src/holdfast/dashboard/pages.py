@@ -13,7 +13,16 @@ from starlette.routing import BaseRoute, Route
 from holdfast import operate
 from holdfast.core.errors import HoldfastError, InvalidInput
 from holdfast.core.job import State
-from holdfast.dashboard import acts, feed, filters, html, platform_views, session, views
+from holdfast.dashboard import (
+    acts,
+    feed,
+    filters,
+    html,
+    platform_views,
+    queue_views,
+    session,
+    views,
+)
 from holdfast.dashboard.host import Host, Viewer
 from holdfast.dashboard.site import Ask, Site, moved, page
 from holdfast.dashboard.words import BASE, link
@@ -36,12 +45,13 @@ async def overview(ask: Ask) -> Response:
 
 async def queues(ask: Ask) -> Response:
     tenant = filters.read(ask.params).tenant
-    rows = await views.queues(ask.host.store, ask.viewer, tenant)
-    return ask.page("queues.html", rows=rows[: views.QUEUES_MAX], total=len(rows), tenant=tenant)
+    found = await queue_views.queues(ask.host.store, ask.viewer, tenant)
+    return ask.page("queues.html", found=found, rows=found.rows, tenant=tenant)
 
 
 async def queue(ask: Ask) -> Response:
-    row = await views.queue(ask.host.store, ask.viewer, ask.part("tenant"), ask.part("queue"))
+    tenant, name = ask.part("tenant"), ask.part("queue")
+    row = await queue_views.queue(ask.host.store, ask.viewer, tenant, name)
     return ask.page("queue.html", row=row)
 
 
@@ -80,8 +90,9 @@ async def workers(ask: Ask) -> Response:
 async def platform(ask: Ask) -> Response:
     """Limits over all tenants and who gates whom; for the platform only."""
     ask.viewer.check(ask.viewer.whole_platform, "platform")
-    view = await platform_views.platform(ask.host.store)
-    return ask.page("platform.html", view=view)
+    chosen = acts.over_all(ask) if ask.params.get("kind") else None
+    view = await platform_views.platform(ask.host.store, ask.viewer, chosen)
+    return ask.page("platform.html", view=view, tenants_max=platform_views.TENANTS_MAX)
 
 
 async def live(ask: Ask) -> Response:
@@ -195,6 +206,9 @@ POSTS = {
     f"{BASE}/jobs/{{tenant}}/{{id}}/reprioritise": acts.reprioritise,
     f"{BASE}/jobs/{{tenant}}/{{id}}/reschedule": acts.reschedule,
     f"{BASE}/dead/{{act}}": acts.bulk,
+    f"{BASE}/platform/limit": acts.limit_all,
+    f"{BASE}/platform/pause": acts.pause_all,
+    f"{BASE}/platform/resume": acts.resume_all,
 }
 
 

@@ -27,6 +27,9 @@ DID = {
     "replayed": "The job was replayed: this is the new one.",
     "paused": "The queue is paused. Running jobs continue; no new job starts.",
     "resumed": "The queue is resumed.",
+    "limited": "The limits of all tenants are set.",
+    "paused_all": "It is paused for all tenants. Running jobs continue; no new job starts.",
+    "resumed_all": "It is resumed for all tenants.",
 }
 """Messages after an action. Only these texts are shown, never text from an address."""
 
@@ -37,6 +40,7 @@ TITLES = {
     409: "This is not possible now",
     422: "Invalid input",
     429: "Please try again in a moment",
+    501: "This store cannot do it",
     503: "Please try again in a moment",
 }
 

@@ -14,25 +14,13 @@ from holdfast.core.bounds import ID_MAX, TENANT_MAX
 from holdfast.core.check import check_name
 from holdfast.core.clock import Micros
 from holdfast.core.codec import OBJECT, Codecs
-from holdfast.core.errors import InvalidInput, JobNotFound
+from holdfast.core.errors import JobNotFound
 from holdfast.core.job import TERMINAL, Event, EventKind, JobRecord, State
-from holdfast.core.scope import (
-    NO_SETTINGS,
-    Pause,
-    Scope,
-    ScopeKind,
-    ScopeSettings,
-    platform_scopes,
-)
-from holdfast.dashboard import words
 from holdfast.dashboard.feed import Snapshot
 from holdfast.dashboard.host import Viewer
 from holdfast.explain import Explained
-from holdfast.scopes import ScopeState
 from holdfast.store import Find, Ref, Selection, Store, Tally
 
-QUEUES_MAX = 300
-"""Maximum queues on one page, the most loaded first."""
 BUSIEST = 8
 TIMELINE_MAX = 200
 """Maximum entries of a job's timeline, the latest ones."""
@@ -40,101 +28,6 @@ BODY_INLINE_MAX = 16 * 1024
 """Up to this many bytes of a payload or result are rendered without a thread."""
 PREVIEW_MAX = 10_000
 PREVIEW_STEP = 1000
-
-Settings = dict[Scope, ScopeState]
-
-
-# -- queues ----------------------------------------------------------------------------------------
-
-
-class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A queue of a tenant."""
-
-    tenant: str
-    name: str
-    tally: Tally
-    limits: Sequence[str]
-    pause: Pause | None
-    tenant_pause: Pause | None
-    """Set if the whole tenant is paused."""
-    platform_pause: Pause | None = None
-    """Set if the queue of all tenants, or the whole store, is paused, and the viewer may know."""
-
-    @property
-    def href(self) -> str:
-        return words.link("queues", self.tenant, self.name)
-
-    @property
-    def alive(self) -> int:
-        return sum(n for state, n in self.tally.counts.items() if state not in TERMINAL)
-
-    def count(self, *states: str) -> int:
-        return sum(self.tally.counts.get(State(state), 0) for state in states)
-
-
-async def settings(store: Store, viewer: Viewer, tenant: str | None) -> Settings:
-    """The settings of every scope of a tenant or of all tenants, if the store supports them; those
-    of the platform only if the viewer acts for it.
-    """
-    if not store.capabilities.scopes:
-        return {}
-    found = await operate.scopes(store, tenant)
-    if viewer.platform and tenant is not None:
-        found |= await operate.scopes(store, "")
-    return {
-        scope: one
-        for scope, one in found.items()
-        if not scope.of_platform or viewer.may_over_all(scope)
-    }
-
-
-def queue_row(tally: Tally, known: Settings) -> QueueRow:
-    own = _of(known, Scope(tally.tenant, ScopeKind.QUEUE, tally.queue))
-    whole = _of(known, Scope(tally.tenant))
-    over_all = [_of(known, scope) for scope in platform_scopes(tally.queue, "")[:2]]
-    limits = words.limits(own) + [f"tenant: {each}" for each in words.limits(whole)]
-    limits += [f"all tenants: {each}" for one in over_all for each in words.limits(one)]
-    return QueueRow(
-        tenant=tally.tenant,
-        name=tally.queue,
-        tally=tally,
-        limits=limits,
-        pause=own.paused,
-        tenant_pause=whole.paused,
-        platform_pause=next((one.paused for one in over_all if one.paused), None),
-    )
-
-
-def _of(known: Settings, scope: Scope) -> ScopeSettings:
-    state = known.get(scope)
-    return NO_SETTINGS if state is None else state.settings
-
-
-async def queues(store: Store, viewer: Viewer, tenant: str = "") -> list[QueueRow]:
-    """Every queue with jobs, slots or settings, the most loaded first."""
-    whose = viewer.check_tenant(tenant) if tenant else viewer.tenant
-    known = await settings(store, viewer, whose)
-    tallies = {(one.tenant, one.queue): one for one in await operate.queues(store, whose)}
-    for scope in known:
-        if scope.kind is ScopeKind.QUEUE and not scope.of_platform:
-            empty = Tally(scope.tenant, scope.part, {})
-            tallies.setdefault((scope.tenant, scope.part), empty)
-    rows = [queue_row(one, known) for one in tallies.values() if viewer.may_queue(one.queue)]
-    return sorted(rows, key=lambda row: (-row.alive, row.tenant, row.name))
-
-
-async def queue(store: Store, viewer: Viewer, tenant: str, name: str) -> QueueRow:
-    """One queue. Raises InvalidInput if there is none with that name."""
-    viewer.check_tenant(tenant)
-    viewer.check_queue(name)
-    handle = operate.scope(store, tenant, queue=name)
-    tally = await handle.counts()
-    known = await settings(store, viewer, tenant)
-    if not tally.counts and not tally.slots and handle.scope not in known:
-        why = f"there is no queue {name!r} of tenant {tenant!r}: it has no jobs and no settings"
-        raise InvalidInput(field="queue", why=why)
-    return queue_row(tally, known)
-
 
 # -- overview --------------------------------------------------------------------------------------
 

@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
+from typing import Any
 from urllib.parse import quote
 
+import msgspec
 from markupsafe import Markup, escape
 
 from holdfast.core.clock import Micros, moment, seconds
-from holdfast.core.scope import ScopeSettings
+from holdfast.core.rate import Rate
+from holdfast.core.scope import NO_RULES, ScopeKind, ScopeSettings
+from holdfast.core.tiers import OWN, PLATFORM, Effective, Layer, chosen, chosen_for_groups
 from holdfast.scopes import rate_text
 
 LINE_MAX = 160
 BASE = "/ui"
 _STEPS = (1, 1.6, 2, 3, 4, 6, 8, 10)
 _UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"))
+_TEXTS = {
+    "max_running": "at most {} running",
+    "rate": "{}",
+    "weight": "weight {}",
+    "max_queued": "at most {} waiting",
+    "max_bytes": "at most {} bytes",
+}
+_GROUP_TEXTS = {"max_running": "at most {} per group", "rate": "{} per group"}
 
 
 def span(length_s: float) -> str:
@@ -103,32 +116,52 @@ def unlink(part: str) -> str:
     return part.replace("\x00", "/").removeprefix("~")
 
 
-def limits(settings: ScopeSettings) -> list[str]:
-    """Limits and rates as text, without the pause."""
-    found = []
-    if settings.max_running is not None:
-        found.append(f"at most {number(settings.max_running)} running")
-    if settings.rate is not None:
-        found.append(rate_text(settings.rate))
-    if settings.groups is not None:
-        if settings.groups.max_running is not None:
-            found.append(f"at most {number(settings.groups.max_running)} per group")
-        if settings.groups.rate is not None:
-            found.append(f"{rate_text(settings.groups.rate)} per group")
-        if settings.groups.ordered:
-            found.append("groups in order")
-    if settings.max_queued is not None:
-        found.append(f"at most {number(settings.max_queued)} waiting")
-    if settings.ceiling is not None:
-        top = settings.ceiling
+class Limit(msgspec.Struct, frozen=True):
+    """A limit that counts, and the layer that gave it; empty if the scope itself did."""
+
+    text: str
+    layer: str = ""
+
+
+def limits(
+    own: ScopeSettings, kind: ScopeKind = ScopeKind.QUEUE, layers: Sequence[Layer] = ()
+) -> list[Limit]:
+    """The limits that count for a scope, given its own settings and the layers below them."""
+    found = _limits(chosen(own, kind, layers), _TEXTS)
+    if kind is ScopeKind.QUEUE:
+        found += _limits(chosen_for_groups(own.groups, layers), _GROUP_TEXTS)
+        if (own.groups or NO_RULES).ordered:
+            found.append(Limit("groups in order"))
+    if own.ceiling is not None:
+        top = own.ceiling
         words = [f"{number(top.max_running)} running"] if top.max_running else []
         words += [rate_text(top.rate)] if top.rate else []
-        found.append(f"ceiling {' and '.join(words)}")
-    if settings.weight is not None:
-        found.append(f"weight {settings.weight}")
-    if settings.tier is not None:
-        found.append(f"tier {settings.tier}")
+        found.append(Limit(f"ceiling {' and '.join(words)}"))
     return found
+
+
+def _limits(found: Mapping[str, Effective], texts: Mapping[str, str]) -> list[Limit]:
+    said = ((text, found[field]) for field, text in texts.items() if field in found)
+    return [
+        Limit(_filled(text, one.value), _layer(one)) for text, one in said if one.value is not None
+    ]
+
+
+def _layer(one: Effective) -> str:
+    if one.layer == OWN:
+        return ""
+    name = "defaults" if one.layer == PLATFORM else one.layer
+    return f"ceiling of {name}" if one.ceiling else name
+
+
+def values(rules: object) -> list[str]:
+    """What one layer sets, as text."""
+    said = ((text, getattr(rules, field, None)) for field, text in _TEXTS.items())
+    return [_filled(text, value) for text, value in said if value is not None]
+
+
+def _filled(text: str, value: Any) -> str:
+    return text.format(rate_text(value) if isinstance(value, Rate) else number(value))
 
 
 def chip(state: str) -> Markup:

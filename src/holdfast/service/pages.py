@@ -56,6 +56,7 @@ def _viewer(caller: Caller) -> Viewer:
         tenant=caller.tenant,
         rights=frozenset(right.value for right in caller.rights),
         queues=caller.queues,
+        types=caller.types,
     )
 
 

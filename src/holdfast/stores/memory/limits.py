@@ -29,7 +29,7 @@ from holdfast.core.scope import (
     platform_scopes,
 )
 from holdfast.core.scope import PLATFORM as WHOLE
-from holdfast.core.tiers import PLATFORM, Defaults, Layer, effective
+from holdfast.core.tiers import Defaults, Layer, effective, layers_of
 from holdfast.stores.notifier import Line
 
 UNLIMITED = 1 << 60
@@ -74,9 +74,7 @@ class Limits:
 
     def layers(self, tenant: str) -> list[Layer]:
         """The tier of a tenant and the platform's defaults, as far as they exist."""
-        tier = self.settings.get(Scope(tenant), NO_SETTINGS).tier
-        names = ((f"tier {tier}", tier), (PLATFORM, ""))
-        return [Layer(name, self.tiers[key]) for name, key in names if key in self.tiers]
+        return layers_of(self.settings.get(Scope(tenant), NO_SETTINGS).tier, self.tiers)
 
     @property
     def any(self) -> bool:
