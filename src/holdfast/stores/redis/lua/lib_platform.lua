@@ -15,6 +15,7 @@ local RULES, RUNNING, READY = key('rules'), key('running'), key('ready')
 
 local settings, running, changed, freed, looked, limited = {}, {}, {}, {}, {}, {}
 local all_known = false -- Whether `running` has all scopes with settings.
+local has_parts -- Whether a queue or a type has settings; nil until it is asked for.
 
 -- How many jobs of a scope run; false if it has no settings.
 function platform.running(scope)
@@ -37,11 +38,13 @@ end
 
 -- Whether a queue or a type may have settings.
 function platform.has_parts()
-  if not know_all() then return true end
-  for scope, number in pairs(running) do
-    if number and scope ~= WHOLE_STORE then return true end
+  if has_parts == nil then
+    has_parts = not know_all()
+    for scope, number in pairs(running) do
+      has_parts = has_parts or number and scope ~= WHOLE_STORE
+    end
   end
-  return false
+  return has_parts
 end
 
 -- The scopes of the platform that a job is in.
@@ -193,7 +196,7 @@ function platform.configure(kind, part, text)
   elseif not text then
     set_running(scope, false)
   end
-  limited = {}
+  limited, has_parts = {}, nil
   limits.cap_bucket(scope, settings[scope].rate)
   platform.free(scope)
   platform.room(scope)
