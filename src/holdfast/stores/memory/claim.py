@@ -117,7 +117,9 @@ def _select(tables: Tables, claim: Claim) -> list[Lease]:
         found = tables.lines.tenants(claim.tenants, claim.queues, room + len(dry))
         tenants = [tenant for tenant in found if tenant not in dry]
         if tenants:
-            leases += _round(platform, tenants, room, dry)
+            taken = _round(platform, tenants, room, dry)
+            platform.start(len(taken))
+            leases += taken
         elif not let_in:
             break
     return leases
@@ -200,7 +202,7 @@ def _take_line(
         if row.group is not None and row.new.group in claim.exclude_groups:
             aside.append(entry)
             continue
-        if turn.limited and not turn.allows(row, entry):
+        if turn.typed and not turn.allows(row, entry):
             if turn.sets_aside(row, entry):
                 set_job_aside(tables, row, entry)
                 continue
@@ -228,7 +230,7 @@ def _lease(tables: Tables, row: Row, claim: Claim) -> Lease:
     row.updated_at = now
     row.progress = None
     if tables.limits.any:
-        tables.limits.start(row.line, row.group, row.new.envelope.type, now)
+        tables.limits.start(row.line, row.group, now)
     tables.place(row)
     if row.group is not None:
         tables.grant(row.group, row.new.queue)

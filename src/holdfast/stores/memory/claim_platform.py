@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 
 from holdfast.core.bounds import ASIDE_MAX
-from holdfast.core.scope import PLATFORM, Scope, ScopeKind, platform_scopes, rounds
+from holdfast.core.scope import PLATFORM, Scope, ScopeKind, rounds
 from holdfast.store import Claim
 from holdfast.stores.memory.fairness import Entry, Names
 from holdfast.stores.memory.layout import Tables
@@ -24,6 +24,12 @@ class PlatformRound:
         self.tables = tables
         self.claim = claim
         self.limited = bool(tables.limits.platform or tables.platform)
+        kinds, aside = tables.limits.platform_kinds, bool(tables.platform)
+        self.typed = aside or ScopeKind.TYPE in kinds
+        """Whether jobs may have to wait for their types, so that a claim looks at each."""
+        self.shared = self.typed or ScopeKind.QUEUE in kinds
+        """Whether there may be less room for some jobs than in the store as a whole."""
+        self._undivided = None if self.shared else PlatformTurn(self, 1)
         self.aside_left = ASIDE_MAX
         self._weights: list[int] = []
         self._times: dict[Scope, int] = {}
@@ -45,7 +51,12 @@ class PlatformRound:
 
     def turn(self, weight: int) -> PlatformTurn:
         """The turn of one tenant of the round."""
-        return PlatformTurn(self, weight)
+        return self._undivided or PlatformTurn(self, weight)
+
+    def start(self, number: int) -> None:
+        """Counts jobs that start, of the whole store."""
+        if self.limited:
+            self.tables.limits.start_over_all(PLATFORM, number, self.tables.now)
 
     def times(self, scope: Scope, room: int) -> int:
         """How many times its weight each tenant may take of a scope's room in this round."""
@@ -59,7 +70,8 @@ class PlatformTurn:
     """One tenant's turn."""
 
     def __init__(self, round: PlatformRound, weight: int) -> None:
-        self.limited = round.limited
+        self.limited = round.shared
+        self.typed = round.typed
         self._round = round
         self._weight = weight
         self._full = False
@@ -109,10 +121,12 @@ class PlatformTurn:
         return first is not None and first < entry
 
     def start(self, row: Row) -> None:
-        """Counts a job that starts against the tenant's shares."""
-        _, queue, type = platform_scopes(row.line[1], row.new.envelope.type)
-        self._taken[queue] += 1
-        self._taken[type] += 1
+        """Counts a job that starts, against its queue and its type and the tenant's shares."""
+        tables = self._round.tables
+        for scope in tables.limits.platform_scopes(row.line[1], row.new.envelope.type):
+            if scope is not PLATFORM:
+                self._taken[scope] += 1
+                tables.limits.start_over_all(scope, 1, tables.now)
 
     def _share(self, scope: Scope) -> int:
         """What the tenant may still take of a scope's room in this round."""

@@ -35,7 +35,7 @@ from itertools import takewhile
 from holdfast.core.clock import Micros
 from holdfast.core.job import TERMINAL, NewJob, State
 from holdfast.core.rate import Rate
-from holdfast.core.scope import Scope, ScopeKind, platform_scopes
+from holdfast.core.scope import Scope, ScopeKind
 from holdfast.stores.memory.claim_repeat import ClaimHistory
 from holdfast.stores.memory.count_ages import Ages
 from holdfast.stores.memory.events import EventLog
@@ -178,7 +178,7 @@ class Tables(Keys, EventLog):
                 counter[state] += 1
         lives, lived = state in ALIVE, before in ALIVE
         if self.limits.platform and State.PROCESSING in (before, state):
-            scopes = platform_scopes(row.new.queue, row.new.envelope.type)
+            scopes = self.limits.platform_scopes(row.new.queue, row.new.envelope.type)
             self.wakes_all |= self.platform.count(scopes, 1 if state is State.PROCESSING else -1)
         if lives is not lived:
             self.bytes[row.new.tenant] += row.size if lives else -row.size

@@ -15,7 +15,7 @@ A room of UNLIMITED means that nothing limits the scope.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from holdfast.core.clock import Micros
 from holdfast.core.rate import Bucket, Rate
@@ -34,6 +34,8 @@ from holdfast.stores.notifier import Line
 
 UNLIMITED = 1 << 60
 FULL = Bucket()
+_WHOLE = (WHOLE,)
+_WHOLE_ONLY = frozenset({ScopeKind.PLATFORM})
 
 
 def queue_scope(tenant: str, queue: str) -> Scope:
@@ -52,6 +54,8 @@ class Limits:
         self.settings: dict[Scope, ScopeSettings] = {}
         self.slots: dict[Scope, dict[str, Micros]] = {}
         self.platform: dict[Scope, ScopeSettings] = {}
+        self.platform_kinds: frozenset[ScopeKind] = frozenset()
+        """Of the scopes of `platform`."""
         self.tiers: dict[str, Defaults] = {}
         self.tier_users: Counter[str] = Counter()
         """How many tenants are in each tier."""
@@ -79,7 +83,7 @@ class Limits:
     @property
     def any(self) -> bool:
         """Whether any tenant may have a limit."""
-        return bool(self.settings or self.tiers)
+        return len(self.settings) > len(self.platform) or bool(self.tiers)
 
     def group(self, scope: Scope, queue: str) -> GroupSettings:
         """What holds for the jobs of a group that are in a queue."""
@@ -104,6 +108,12 @@ class Limits:
         """How many jobs of a scope of the platform may start."""
         settings = self.platform.get(scope)
         return UNLIMITED if settings is None else self._room(scope, settings, now)
+
+    def platform_scopes(self, queue: str, type: str) -> Sequence[Scope]:
+        """The scopes of the platform that a job is in and that have settings."""
+        if self.platform_kinds == _WHOLE_ONLY:
+            return _WHOLE
+        return [scope for scope in platform_scopes(queue, type) if scope in self.platform]
 
     def platform_is_full(self, now: Micros) -> bool:
         """Whether the store as a whole has no room, and time alone does not make any."""
@@ -152,6 +162,7 @@ class Limits:
                 stored.pop(scope, None)
             else:
                 stored[scope] = settings
+        self.platform_kinds = frozenset(each.kind for each in self.platform)
 
     def set_tier(self, tier: str, defaults: Defaults | None, now: Micros) -> None:
         """What a tier, or the platform for "", sets from now on; None: it is gone. Buckets are
@@ -168,19 +179,22 @@ class Limits:
         if settings is not None and settings.tier is not None:
             self.tier_users[settings.tier] += number
 
-    def start(self, line: Line, group: Scope | None, type: str, now: Micros) -> None:
-        """Takes the tokens of a job that starts."""
-        if self.platform:
-            for scope in platform_scopes(line[1], type):
-                self._take_token(scope, self.of(scope).rate, now)
+    def start(self, line: Line, group: Scope | None, now: Micros) -> None:
+        """Takes the tokens of a job that starts, from its tenant, its queue and its group."""
         for scope in (Scope(line[0]), queue_scope(*line)):
-            self._take_token(scope, self.of(scope).rate, now)
+            self._take_tokens(scope, self.of(scope).rate, 1, now)
         if group is not None:
-            self._take_token(group, self.group(group, line[1]).rate, now)
+            self._take_tokens(group, self.group(group, line[1]).rate, 1, now)
 
-    def _take_token(self, scope: Scope, rate: Rate | None, now: Micros) -> None:
+    def start_over_all(self, scope: Scope, number: int, now: Micros) -> None:
+        """Takes the tokens of jobs that start, from a scope of the platform."""
+        settings = self.platform.get(scope)
+        if settings is not None:
+            self._take_tokens(scope, settings.rate, number, now)
+
+    def _take_tokens(self, scope: Scope, rate: Rate | None, number: int, now: Micros) -> None:
         if rate is not None:
-            self._keep(scope, self._bucket(scope, rate).take(rate, 1, now))
+            self._keep(scope, self._bucket(scope, rate).take(rate, number, now))
 
     def bound_bucket(self, scope: Scope, rate: Rate | None, now: Micros) -> None:
         """Applies a new rate from now on: a bucket is never emptier than empty."""

@@ -86,11 +86,11 @@ class PlatformLimits:
         """
         freed = False
         for scope in scopes:
-            settings = self._limits.platform.get(scope)
-            if settings is not None:
-                was_full = self.running[scope] >= (settings.max_running or UNLIMITED)
-                self.running[scope] += number
-                freed = freed or (number < 0 and was_full)
+            running = self.running[scope]
+            self.running[scope] = running + number
+            if number < 0:
+                most = self._limits.platform[scope].max_running
+                freed = freed or running >= (most or UNLIMITED)
         return freed
 
     # -- set aside -------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from holdfast.core.bounds import (
 )
 from holdfast.core.clock import Micros, micros
 from holdfast.core.job import EventKind, JobRecord, Lease, Reason
-from holdfast.core.scope import rounds
+from holdfast.core.scope import PLATFORM, rounds
 from holdfast.store import Claim, Ref
 from holdfast.stores.notifier import Line
 from holdfast.stores.repeats import asked_for
@@ -128,7 +128,8 @@ def _claim_in_turns(transaction: Transaction, claim: Claim, credits: TurnCredits
         found = next_tenants(transaction, claim.tenants, claim.queues, most)
         tenants = [tenant for tenant in found if tenant not in dry]
         if tenants:
-            dry |= _claim_round(taken, turns, platform, tenants)
+            dry |= _claim_round(taken, turns, platform, tenants, room)
+            platform.start(PLATFORM, len(taken.leases) - before[0])
             taken.write()
             turns.write()
         if not let_in and before == (len(taken.leases), len(dry)):
@@ -138,17 +139,16 @@ def _claim_in_turns(transaction: Transaction, claim: Claim, credits: TurnCredits
 
 
 def _claim_round(
-    taken: _Taken, turns: Turns, platform: PlatformRound, tenants: list[str]
+    taken: _Taken, turns: Turns, platform: PlatformRound, tenants: list[str], room: int
 ) -> set[str]:
     """Gives each of the tenants its turn, until there is no more room; returns those that have
     nothing more.
     """
     dry: set[str] = set()
     weights = [taken.transaction.scope_cache.weight(tenant) for tenant in tenants]
-    times = rounds(platform.room(taken.room), weights)
+    times = rounds(room, weights)
     platform.begin(weights)
     for tenant, weight in zip(tenants, weights, strict=True):
-        room = platform.room(taken.room)
         if room == 0:
             break
         turn = platform.turn(weight)
@@ -163,6 +163,7 @@ def _claim_round(
         else:
             full = number == room and number < allowed
             turns.end_tenant(tenant, allowed - number if full else 0)
+        room -= number
     return dry
 
 
@@ -178,8 +179,10 @@ def _claim_tenant(taken: _Taken, turns: Turns, tenant: str, turn: PlatformTurn, 
         if not lines:
             break
         share = rounds(left, [1] * len(lines))
-        for queue in lines:
-            asked = min(share, left)
+        # The first lines have one more, as if they were visited twice.
+        twice = max(0, left - share * len(lines))
+        for place, queue in enumerate(lines):
+            asked = min(share + (place < twice), left)
             if asked == 0:
                 break
             number = _claim_line(taken, (tenant, queue), turn, asked)
@@ -187,6 +190,9 @@ def _claim_tenant(taken: _Taken, turns: Turns, tenant: str, turn: PlatformTurn, 
             if number < asked:
                 dry.add(queue)
             if len(found) > 1 or queues is not None:
+                turns.end_line(tenant, queue)
+        for queue in lines[:twice]:
+            if queue not in dry:
                 turns.end_line(tenant, queue)
         if left == 0:
             break

@@ -36,9 +36,11 @@ class PlatformRound:
         """The scopes at which something waits, once they were read."""
         self.typed = self.limited and self._has_types()
         """Whether jobs may have to wait for their types, so that a claim looks at each."""
+        self.shared = self.typed or self._has_queues()
+        """Whether there may be less room for some jobs than in the store as a whole."""
         self._aside_left = self._let_in_left = ASIDE_MAX
         self._left_in_place = 0
-        self._unlimited = None if self.limited else PlatformTurn(self, 1)
+        self._undivided = None if self.shared else PlatformTurn(self, 1)
         self._rooms: dict[Scope, Room] = {}
         self._started: set[Scope] = set()
         self._weights: list[int] = []
@@ -47,6 +49,10 @@ class PlatformRound:
     def _has_types(self) -> bool:
         scopes = (*self.transaction.scope_cache.platform, *self._read_waiting())
         return any(scope.kind is ScopeKind.TYPE for scope in scopes)
+
+    def _has_queues(self) -> bool:
+        scopes = self.transaction.scope_cache.platform if self.limited else ()
+        return any(scope.kind is ScopeKind.QUEUE for scope in scopes)
 
     def _read_waiting(self) -> list[Scope]:
         if self._waiting is None:
@@ -124,7 +130,7 @@ class PlatformRound:
 
     def turn(self, weight: int) -> PlatformTurn:
         """The turn of one tenant of the round."""
-        return self._unlimited or PlatformTurn(self, weight)
+        return self._undivided or PlatformTurn(self, weight)
 
     def begin(self, weights: list[int]) -> None:
         """Starts a round of tenants with these weights."""
@@ -143,7 +149,7 @@ class PlatformTurn:
     """One tenant's turn."""
 
     def __init__(self, round: PlatformRound, weight: int) -> None:
-        self.limited = round.limited
+        self.limited = round.shared
         self.typed = round.typed
         self._round = round
         self._weight = weight
@@ -182,12 +188,11 @@ class PlatformTurn:
         return room
 
     def start_line(self, queue: str, number: int) -> None:
-        """Counts jobs of a queue that start, against the store and the tenant's share."""
+        """Counts jobs of a queue that start, against the tenant's share."""
         if self.limited:
             scope = Scope("", ScopeKind.QUEUE, queue)
             self._taken[scope] += number
             self._round.start(scope, number)
-            self._round.start(PLATFORM, number)
 
     # -- jobs ------------------------------------------------------------------------------------
 

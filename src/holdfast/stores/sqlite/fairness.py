@@ -64,7 +64,7 @@ class Turns:
     def __init__(self, transaction: Transaction, credits: TurnCredits) -> None:
         self._transaction = transaction
         self._credits = credits
-        self._lines: list[tuple[int, str, str]] = []
+        self._lines: dict[tuple[str, str], int] = {}
         self._tenants: dict[str, int] = {}
 
     def allowance(self, tenant: str, quota: int) -> int:
@@ -73,7 +73,7 @@ class Turns:
 
     def end_line(self, tenant: str, queue: str) -> None:
         """Ends the line's turn among those of its tenant."""
-        self._lines.append((self._number(), tenant, queue))
+        self._lines[tenant, queue] = self._number()
 
     def end_tenant(self, tenant: str, left: int) -> None:
         """Ends the tenant's turn, or keeps what is left of it for the next claim."""
@@ -91,7 +91,8 @@ class Turns:
         if self._lines:
             # With the new turn of its tenant, so that the next claim need not correct the copy.
             lines = [
-                (turn, tenants.get(tenant, 0), tenant, queue) for turn, tenant, queue in self._lines
+                (turn, tenants.get(tenant, 0), tenant, queue)
+                for (tenant, queue), turn in self._lines.items()
             ]
             connection.executemany(scope_sql.LINE_TURN, lines)
             self._lines.clear()

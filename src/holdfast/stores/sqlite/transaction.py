@@ -226,14 +226,18 @@ class Transaction:
             return
         sums: dict[tuple[Where, str | None, str | None], int] = {}
         rows: Rows = {}
+        running: dict[tuple[str, str], int] = {}
+        platform = self.scope_cache.platform
         for at, before, after, number, size, type in self._moves[self._written :]:
             way = (at, before, after)
             sums[way] = sums.get(way, 0) + number
             if size:
                 _row(rows, ("tenant", at[0], ""))[_BYTES] += size
-            if type is not None and self.scope_cache.platform:
+            if type is not None and platform:
                 more = number * ((after == "processing") - (before == "processing"))
-                self._count_running(rows, at[1], type, more)
+                running[at[1], type] = running.get((at[1], type), 0) + more
+        for (queue, type), more in running.items():
+            self._count_running(rows, queue, type, more)
         for ((tenant, queue, group), before, after), number in sums.items():
             self._check_later(tenant, queue, group)
             row = _row(rows, ("queue", tenant, queue))

@@ -13,6 +13,9 @@ local function left()
   return is_limited() and math.min(room, platform.room(WHOLE_STORE)) or room
 end
 
+-- Whether there may be less room for some jobs than in the whole store.
+local function is_shared() return heads.aside > 0 or heads.platform > 0 and platform.has_parts() end
+
 -- Gives each of these tenants its turn, until the claim is full. Returns how many have no more.
 local function round(tenants, dry)
   local credits, weights, total, dried = fairness.credits(tenants), {}, 0, 0
@@ -21,14 +24,15 @@ local function round(tenants, dry)
     total = total + weights[at]
   end
   local times = fairness.rounds(left(), #tenants, total)
-  if is_limited() then shares.begin(#tenants, total) end
+  if is_shared() then shares.begin(#tenants, total) end
   for at, tenant in ipairs(tenants) do
     local room = left()
     if room == 0 then break end
     if credits[at] then fairness.use_credit(tenant) end
     local allowed = tonumber(credits[at] or weights[at] * times)
-    local turn = is_limited() and shares.turn(weights[at]) or nil
-    local _, is_dry = leasing.turn(tenant, claim, allowed, room, turn)
+    local turn = is_shared() and shares.turn(weights[at]) or nil
+    local got, is_dry = leasing.turn(tenant, claim, allowed, room, turn)
+    if is_limited() then platform.take_tokens(WHOLE_STORE, got) end
     if is_dry then
       dry[tenant] = true
       dried = dried + 1
@@ -52,7 +56,7 @@ local function take_in_turn()
   local dry, dried, all_seen, room = {}, 0, false, left()
   while room > 0 and not all_seen do
     local found, any, undried = {}, false, 0
-    if is_limited() then any, undried = let_in(room, dry) end
+    if heads.aside > 0 then any, undried = let_in(room, dry) end
     dried = dried - undried
     -- A claim cannot serve more tenants than it has room for jobs.
     local most = room + dried
@@ -66,8 +70,8 @@ local function take_in_turn()
       return
     end
     room = left()
-    all_seen = is_limited() and shares.exhausted()
-      or not is_limited() and #tenants < most and dried >= #tenants
+    all_seen = is_shared() and shares.exhausted()
+      or not is_shared() and #tenants < most and dried >= #tenants
   end
 end
 

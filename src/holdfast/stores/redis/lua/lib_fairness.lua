@@ -33,21 +33,21 @@ function fairness.among(name, members)
   return found
 end
 
--- Corrects what a ring says of these tenants. Returns those that take turns, and how many were
--- wrong.
-local function correct(queue, found)
-  local names, fine, wrong = {}, {}, 0
-  local ring = lines.ring_key(queue)
-  for at, one in ipairs(found) do names[at] = one[2] end
-  for at, turn in ipairs(base.fetch('ZMSCORE', TENANTS, names)) do
-    local tenant = names[at]
+-- Adds the tenants of a range of a ring to `found`, and corrects what the ring says of them. Returns
+-- how many take turns, and how many were wrong.
+local function correct(ring, queue, range, found)
+  local names, fine, wrong = {}, 0, 0
+  for at = 1, #range, 2 do names[#names + 1] = range[at] end
+  turns.load(names)
+  for at, tenant in ipairs(names) do
+    local turn = turns.turn(tenant)
     if not turn then
       zdrop(ring, tenant)
       call('SADD', key('away:' .. tenant), queue)
       wrong = wrong + 1
     else
-      fine[#fine + 1] = {tonumber(turn), tenant}
-      if tonumber(turn) ~= found[at][1] then
+      found[tenant], fine = turn, fine + 1
+      if turn ~= range[2 * at] and tonumber(turn) ~= tonumber(range[2 * at]) then
         zput(ring, tenant, turn)
         wrong = wrong + 1
       end
@@ -56,28 +56,23 @@ local function correct(queue, found)
   return fine, wrong
 end
 
--- The first tenants of a ring. Turns only grow, so correct turns at the head are the first.
-local function first_of_ring(queue, most)
-  local corrected = 0
-  zflush(TENANTS)
+-- Adds the first tenants of a ring to `found`, with their turns. Turns only grow, so correct turns at
+-- the head are the first.
+local function first_of_ring(queue, most, found)
+  local ring, corrected = lines.ring_key(queue), 0
   while true do
-    local ring = lines.ring_key(queue)
     zflush(ring)
     local range = call('ZRANGE', ring, 0, most - 1, 'WITHSCORES')
-    local found, wrong = correct(queue, fairness.pairs_of(range))
+    local fine, wrong = correct(ring, queue, range, found)
     corrected = corrected + wrong
-    if wrong == 0 or (corrected > CORRECTIONS_MAX and #found > 0) then return found end
+    if wrong == 0 or (corrected > CORRECTIONS_MAX and fine > 0) then return end
   end
 end
 
 local function first_of_rings(queues, most)
-  local found, known = {}, {}
-  for _, queue in ipairs(queues) do
-    for _, one in ipairs(first_of_ring(queue, most)) do
-      if not known[one[2]] then found[#found + 1] = one end
-      known[one[2]] = true
-    end
-  end
+  local turn_of, found = {}, {}
+  for _, queue in ipairs(queues) do first_of_ring(queue, most, turn_of) end
+  for tenant, turn in pairs(turn_of) do found[#found + 1] = {tonumber(turn), tenant} end
   return fairness.by_turn(found, most)
 end
 

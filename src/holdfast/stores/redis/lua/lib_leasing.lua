@@ -6,6 +6,7 @@
 
 local PASSED_MAX = 10000 -- Jobs of excluded groups that one claim passes over.
 local VISITS_MAX = 2000 -- Lines in which one turn finds nothing.
+local TOGETHER_MAX = 8 -- Lines whose jobs are taken together: as many as fit in any turn.
 local SEQ_SIZE = 16
 local REPEAT_US = CLAIM_REPEAT_US
 
@@ -87,14 +88,39 @@ local function next_size(size, wanted, waiting, is_whole)
   return is_whole and math.min(2 * size, ASIDE_MAX) or 1
 end
 
+-- Takes the first jobs out of a line; returns their sequences.
+local function pop(line, size)
+  zflush(line.key)
+  local popped, seqs = call('ZPOPMIN', line.key, size), {}
+  for at = 1, #popped, 2 do seqs[#seqs + 1] = popped[at] end
+  return seqs
+end
+
+-- Takes the first jobs out of lines that are visited next: few commands serve all of them. Only for
+-- a tenant without limits, since what the visit of one line starts may let jobs into another.
+local function pop_together(tenant, queues, share, twice)
+  local all, longer, names = {}, {}, {}
+  for at, queue in ipairs(queues) do
+    local line, size = lines.of(tenant, queue), share + (at <= twice and 1 or 0)
+    line.popped = pop(line, size)
+    for _, seq in ipairs(line.popped) do all[#all + 1] = seq end
+    if #line.popped == size then longer[#longer + 1], names[#names + 1] = line, line.key end
+  end
+  rows.load(all)
+  if #names < 2 or call('EXISTS', unpack(names)) < #names then return end
+  for _, line in ipairs(longer) do line.goes_on = true end
+end
+
 -- Leases up to `wanted` jobs of a line. Returns how many, and whether the line is empty.
 local function take_line(line, claim, wanted, turn)
   local got, passed, size, is_empty, stopped = 0, {}, wanted, false, false
+  local goes_on = line.goes_on -- Whether it has jobs behind those that were taken out.
+  line.goes_on = false
   while got < wanted and #passed < PASSED_MAX and not is_empty and not stopped do
     if turn and heads.aside > 0 then resume.for_line(line, size) end
-    zflush(line.key)
-    local popped, seqs = call('ZPOPMIN', line.key, size), {}
-    for at = 1, #popped, 2 do seqs[#seqs + 1] = popped[at] end
+    local seqs = line.popped
+    if not seqs then seqs, goes_on = pop(line, size), false end
+    line.popped = false
     local list = rows.list(seqs) -- An entry without a row is dropped.
     local taken, waiting, rest, back, stop = take_list(list, claim, wanted - got, turn, passed)
     got, stopped = got + taken, stop
@@ -105,6 +131,7 @@ local function take_line(line, claim, wanted, turn)
   end
   for _, row in ipairs(passed) do zput(line.key, row.seq, -row.priority) end
   if #passed > 0 then return got, false end
+  if goes_on then return got, false end
   zflush(line.key)
   return got, is_empty or call('EXISTS', line.key) == 0
 end
@@ -123,9 +150,16 @@ local function take_lines(tenant, claim, wanted, turn)
     end
     if #found == 0 then break end
     local share = fairness.rounds(wanted - got, #found, #found)
-    for _, queue in ipairs(found) do
+    -- The first lines have one more, as if they were visited twice.
+    local twice = math.max(0, wanted - got - share * #found)
+    local fits = #found <= TOGETHER_MAX and share * #found <= wanted - got -- All are visited.
+    if fits and not turn and not has_settings(tenant) then
+      pop_together(tenant, found, share, twice)
+    end
+    for at, queue in ipairs(found) do
       if got == wanted then break end
-      local line, most = lines.of(tenant, queue), math.min(share, wanted - got)
+      local line, most = lines.of(tenant, queue), share + (at <= twice and 1 or 0)
+      most = math.min(most, wanted - got)
       local taken, is_empty, is_aside, asked = 0, false, false, most
       if turn then
         asked, is_aside = shares.line_room(turn, line)

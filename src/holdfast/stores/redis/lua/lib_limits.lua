@@ -77,8 +77,8 @@ local function set_bucket(scope, full_at)
   changed_buckets[scope] = true
 end
 
-function limits.take_token(scope, rate)
-  if rate then set_bucket(scope, math.max(bucket(scope), NOW) + price(rate)) end
+function limits.take_token(scope, rate, number)
+  if rate then set_bucket(scope, math.max(bucket(scope), NOW) + (number or 1) * price(rate)) end
 end
 
 -- Takes a token from each rate that applies to a job that starts.

@@ -29,7 +29,7 @@ function lines.of(tenant, queue)
   if not line then
     local name = tenant .. '\0' .. queue
     line = {tenant = tenant, queue = queue, name = name, key = key('line:' .. name),
-      position = false, has_jobs = false, visit = false}
+      position = false, has_jobs = false, visit = false, popped = false, goes_on = false}
     of_tenant[queue] = line
   end
   return line

@@ -9,18 +9,64 @@
 -- this library: `is_limited` (lib_writes) looks at two of the heads, which every script reads.
 
 local WALK = 1000
+local FEW = 64 -- Scopes with settings that are read together.
 local NOTHING = {}
 local RULES, RUNNING, READY = key('rules'), key('running'), key('ready')
 
-local settings, running, changed, freed, looked, scopes_of = {}, {}, {}, {}, {}, {}
+local settings, running, changed, freed, looked, limited = {}, {}, {}, {}, {}, {}
+local all_known = false -- Whether `running` has all scopes with settings.
+local has_parts -- Whether a queue or a type has settings; nil until it is asked for.
+
+-- How many jobs of a scope run; false if it has no settings.
+function platform.running(scope)
+  if running[scope] == nil then
+    running[scope] = not all_known and tonumber(call('HGET', RUNNING, scope)) or false
+  end
+  return running[scope]
+end
+
+-- Reads all scopes with settings, if they are few. Returns whether it did.
+local function know_all()
+  if all_known or heads.platform > FEW then return all_known end
+  local found = call('HGETALL', RUNNING)
+  for at = 1, #found, 2 do
+    if running[found[at]] == nil then running[found[at]] = tonumber(found[at + 1]) end
+  end
+  all_known = true
+  return true
+end
+
+-- Whether a queue or a type may have settings.
+function platform.has_parts()
+  if has_parts == nil then
+    has_parts = not know_all()
+    for scope, number in pairs(running) do
+      has_parts = has_parts or number and scope ~= WHOLE_STORE
+    end
+  end
+  return has_parts
+end
 
 -- The scopes of the platform that a job is in.
 function platform.scopes(row)
-  local name = row.queue .. '\0' .. row.type
-  local found = scopes_of[name]
+  return {WHOLE_STORE, 'q\0\0' .. row.queue, 'y\0\0' .. row.type}
+end
+
+-- Those of them that have settings.
+function platform.limited(row)
+  local of_queue = limited[row.queue]
+  if not of_queue then
+    of_queue = {}
+    limited[row.queue] = of_queue
+  end
+  local found = of_queue[row.type]
   if not found then
-    found = {WHOLE_STORE, 'q\0\0' .. row.queue, 'y\0\0' .. row.type}
-    scopes_of[name] = found
+    know_all()
+    found = {}
+    for _, scope in ipairs(platform.scopes(row)) do
+      if platform.running(scope) then found[#found + 1] = scope end
+    end
+    of_queue[row.type] = found
   end
   return found
 end
@@ -29,7 +75,7 @@ end
 function platform.of(scope)
   local found = settings[scope]
   if not found then
-    local text = call('HGET', RULES, scope)
+    local text = platform.running(scope) and call('HGET', RULES, scope)
     found = text and cjson.decode(text) or NOTHING
     settings[scope] = found
   end
@@ -37,14 +83,6 @@ function platform.of(scope)
 end
 
 -- -- running jobs ---------------------------------------------------------------------------------
-
--- How many jobs of a scope run; false if it has no settings.
-function platform.running(scope)
-  if running[scope] == nil then
-    running[scope] = tonumber(call('HGET', RUNNING, scope)) or false
-  end
-  return running[scope]
-end
 
 local function set_running(scope, number)
   running[scope] = number
@@ -60,14 +98,16 @@ end
 
 -- Counts a job that starts (1) or ends (-1) in those of its scopes that have settings.
 function platform.count(row, number)
-  for _, scope in ipairs(platform.scopes(row)) do
-    local before = platform.running(scope)
-    if before then
-      if number < 0 and before >= (platform.of(scope).max_running or UNLIMITED) then
-        platform.free(scope)
-      end
-      set_running(scope, before + number)
+  local found = platform.limited(row)
+  for at = 1, #found do
+    local scope = found[at]
+    local before = running[scope]
+    if number < 0 and not freed[scope] and before >= (platform.of(scope).max_running or UNLIMITED)
+    then
+      platform.free(scope)
     end
+    running[scope] = before + number
+    changed[scope] = true
   end
 end
 
@@ -134,11 +174,9 @@ function platform.room(scope)
   return room
 end
 
--- Takes the tokens of a job that starts.
-function platform.take_tokens(row)
-  for _, scope in ipairs(platform.scopes(row)) do
-    limits.take_token(scope, platform.of(scope).rate)
-  end
+-- Takes the tokens of jobs that start, from one scope.
+function platform.take_tokens(scope, number)
+  limits.take_token(scope, platform.of(scope).rate, number)
 end
 
 -- -- changes --------------------------------------------------------------------------------------
@@ -158,6 +196,7 @@ function platform.configure(kind, part, text)
   elseif not text then
     set_running(scope, false)
   end
+  limited, has_parts = {}, nil
   limits.cap_bucket(scope, settings[scope].rate)
   platform.free(scope)
   platform.room(scope)

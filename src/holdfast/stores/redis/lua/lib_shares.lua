@@ -48,12 +48,14 @@ function shares.stop(turn, row)
   return 'waits'
 end
 
--- Counts a job that starts.
+-- Counts a job that starts, of its queue and its type.
 function shares.start(turn, row)
-  for _, scope in ipairs(platform.scopes(row)) do
-    turn.taken[scope] = (turn.taken[scope] or 0) + 1
+  for _, scope in ipairs(platform.limited(row)) do
+    if scope ~= WHOLE_STORE then
+      turn.taken[scope] = (turn.taken[scope] or 0) + 1
+      platform.take_tokens(scope, 1)
+    end
   end
-  platform.take_tokens(row)
 end
 
 -- Whether a queue or a type that the tenant met has no room left.

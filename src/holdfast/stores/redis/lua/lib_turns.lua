@@ -14,6 +14,15 @@ function turns.turn(tenant)
   return known[tenant]
 end
 
+-- Reads the turns of these tenants, together.
+function turns.load(tenants)
+  local missing = {}
+  for _, tenant in ipairs(tenants) do
+    if known[tenant] == nil then missing[#missing + 1] = tenant end
+  end
+  for at, turn in ipairs(base.fetch('ZMSCORE', TENANTS, missing)) do known[missing[at]] = turn end
+end
+
 -- Records what a claim has read.
 function turns.know_turn(tenant, turn) known[tenant] = turn end
 function turns.know_open(tenant, number) open_counts[tenant] = number end
