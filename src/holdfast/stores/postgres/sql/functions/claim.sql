@@ -20,6 +20,9 @@ DECLARE
     planned record;
     wakes boolean;
     by_platform holdfast.platform_claim;
+    by_rounds boolean := false;
+    priced boolean;
+    is_new boolean;
     repeats_until bigint;
     leased bigint[];
     dry_tenants text[] := '{}';
@@ -50,8 +53,13 @@ BEGIN
         PERFORM holdfast.fold_all_deltas();
         PERFORM holdfast.delete_old_claims(now);
     END IF;
+    IF low.platform THEN
+        SELECT b.room, b.by_rounds, b.priced, b.wakes INTO room, by_rounds, priced, is_new
+        FROM holdfast.bound_by_platform(in_queues, now, room) b;
+        wakes := wakes OR is_new;
+    END IF;
     WHILE room > 0 LOOP
-        IF low.platform THEN
+        IF by_rounds THEN
             SELECT * INTO planned FROM holdfast.plan_by_platform(in_tenants, in_queues, room,
                 excluded, lines_per_claim, now, aside_most, by_platform);
             by_platform := planned.state;
@@ -72,6 +80,9 @@ BEGIN
         dry_queues := dry_queues || planned.dry_queues;
         visit := visit + cardinality(planned.tenants);
     END LOOP;
+    IF low.platform AND NOT by_rounds AND leased <> '{}' THEN
+        wakes := holdfast.take_platform_tokens(leased, priced, now) OR wakes;
+    END IF;
     IF leased <> '{}' THEN
         INSERT INTO holdfast.claims AS c VALUES (own, now + repeat_us, leased)
         ON CONFLICT ON CONSTRAINT claims_pkey

@@ -25,26 +25,29 @@ BEGIN
 END
 $$;
 
+-- The scopes of the platform that have settings: how many jobs of each may start, and when time
+-- alone may make more room. A function that PostgreSQL can inline.
+CREATE OR REPLACE FUNCTION holdfast.platform_rooms(now bigint, more jsonb)
+RETURNS TABLE (kind text, part text, price_us bigint, room bigint, opens_at bigint)
+LANGUAGE sql STABLE AS $$
+    SELECT s.kind, s.part, s.price_us, CASE WHEN s.paused THEN 0 ELSE greatest(0, least(
+        1::bigint << 60, r.room, s.max_running - s.running
+            - coalesce((more ->> holdfast.scope_key(s.kind, '', s.part))::bigint, 0)
+    )) END, r.opens_at
+    FROM holdfast.scopes s LEFT JOIN LATERAL holdfast.limit_room(
+        s.kind, '', s.part, NULL, s.price_us, s.burst, false, false, now, more
+    ) r ON s.price_us IS NOT NULL
+    WHERE s.kind IN ('platform', 'queue', 'type') AND s.tenant = ''
+$$;
+
 -- How many jobs of a scope of the platform may start, and when time alone may make more room. NULL:
 -- nothing limits it.
 CREATE OR REPLACE FUNCTION holdfast.platform_room(
     of_kind text, of_part text, now bigint, more jsonb, OUT room bigint, OUT opens_at bigint
 ) LANGUAGE plpgsql AS $$
-DECLARE
-    own holdfast.scopes;
 BEGIN
-    SELECT * INTO own FROM holdfast.scopes s
-    WHERE s.kind = of_kind AND s.tenant = '' AND s.part = of_part;
-    IF NOT FOUND THEN
-        RETURN;
-    END IF;
-    SELECT r.room, r.opens_at INTO room, opens_at FROM holdfast.limit_room(
-        of_kind, '', of_part, NULL, own.price_us, own.burst, own.paused, false, now, more
-    ) r;
-    IF own.max_running IS NOT NULL THEN
-        room := greatest(0, least(room, own.max_running - own.running
-            - coalesce((more ->> holdfast.scope_key(of_kind, '', of_part))::bigint, 0)));
-    END IF;
+    SELECT r.room, r.opens_at INTO room, opens_at FROM holdfast.platform_rooms(now, more) r
+    WHERE r.kind = of_kind AND r.part = of_part;
 END
 $$;
 
