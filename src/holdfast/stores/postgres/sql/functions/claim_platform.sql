@@ -2,60 +2,6 @@
 -- rounds are planned tenant by tenant and line by line, since how much a tenant may take is known
 -- only when those before it have taken.
 
--- What a claim of so many jobs may take of the whole store. `by_rounds`: a queue or a type may stop
--- it before that, or jobs wait that it may let in. `priced`: queues or types have rates.
-CREATE OR REPLACE FUNCTION holdfast.bound_by_platform(
-    in_queues text[], now bigint, INOUT room bigint, OUT by_rounds boolean, OUT priced boolean,
-    OUT wakes boolean
-) LANGUAGE plpgsql AS $$
-DECLARE
-    more jsonb := holdfast.platform_changes();
-    whole record;
-BEGIN
-    SELECT * INTO whole FROM holdfast.platform_room('platform', '', now, more);
-    room := least(room, whole.room);
-    IF room = 0 THEN
-        wakes := holdfast.schedule_reopen('platform', '', '', whole.opens_at);
-        RETURN;
-    END IF;
-    SELECT bool_or(r.room < bound_by_platform.room), bool_or(r.price_us IS NOT NULL)
-    INTO by_rounds, priced FROM holdfast.platform_rooms(now, more) r
-    WHERE r.kind = 'type'
-        OR r.kind = 'queue' AND (in_queues IS NULL OR r.part = ANY (in_queues));
-    by_rounds := coalesce(by_rounds, false)
-        OR EXISTS (SELECT FROM holdfast.aside_places(in_queues));
-    wakes := false;
-END
-$$;
-
--- Takes the tokens of jobs that a claim has leased without rounds, and notes when there are more.
--- `priced`: queues or types have rates. True when sleepers must be told of a new instant.
-CREATE OR REPLACE FUNCTION holdfast.take_platform_tokens(seqs bigint[], priced boolean, now bigint)
-RETURNS boolean LANGUAGE plpgsql AS $$
-DECLARE
-    own record;
-    wakes boolean := false;
-BEGIN
-    FOR own IN
-        WITH started AS (
-            SELECT j.queue, j.type FROM holdfast.jobs j WHERE priced AND j.seq = ANY (seqs)
-        )
-        SELECT s.kind, s.part, s.price_us, n.number FROM (
-            SELECT 'platform' AS kind, '' AS part, cardinality(seqs)::bigint AS number
-            UNION ALL
-            SELECT 'queue', queue, count(*) FROM started GROUP BY queue
-            UNION ALL
-            SELECT 'type', type, count(*) FROM started GROUP BY type
-        ) n JOIN holdfast.scopes s ON s.kind = n.kind AND s.tenant = '' AND s.part = n.part
-        WHERE s.price_us IS NOT NULL
-    LOOP
-        PERFORM holdfast.take_tokens(own.kind, '', own.part, own.price_us, own.number, now);
-        wakes := holdfast.schedule_platform(own.kind, own.part, now) OR wakes;
-    END LOOP;
-    RETURN wakes;
-END
-$$;
-
 -- Selects the jobs of one round and locks them, as `plan_claim` does. `state` goes from round to
 -- round.
 CREATE OR REPLACE FUNCTION holdfast.plan_by_platform(
@@ -72,7 +18,7 @@ DECLARE
     first integer;
     last integer := 0;
 BEGIN
-    IF state IS NULL THEN
+    IF state.dry_tenants IS NULL THEN
         state.dry_tenants := '{}';
         state.dry_queues := '{}';
         state.asides := aside_most;

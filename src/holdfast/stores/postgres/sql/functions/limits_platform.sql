@@ -61,6 +61,60 @@ BEGIN
 END
 $$;
 
+-- Begins a claim of so many jobs: how many it may take of the whole store, whether it must be planned
+-- by rounds, since a queue or a type may stop it before that, or jobs wait that it may let in, and
+-- whether queues or types have rates.
+CREATE OR REPLACE FUNCTION holdfast.bound_by_platform(in_queues text[], now bigint, most bigint)
+RETURNS holdfast.platform_claim LANGUAGE plpgsql AS $$
+DECLARE
+    more jsonb := holdfast.platform_changes();
+    whole record;
+    state holdfast.platform_claim;
+BEGIN
+    SELECT * INTO whole FROM holdfast.platform_room('platform', '', now, more);
+    state.room := least(most, whole.room);
+    IF state.room = 0 THEN
+        state.wakes := holdfast.schedule_reopen('platform', '', '', whole.opens_at);
+        RETURN state;
+    END IF;
+    SELECT coalesce(bool_or(r.room < state.room), false),
+        coalesce(bool_or(r.price_us IS NOT NULL), false)
+    INTO state.by_rounds, state.priced FROM holdfast.platform_rooms(now, more) r
+    WHERE r.kind = 'type'
+        OR r.kind = 'queue' AND (in_queues IS NULL OR r.part = ANY (in_queues));
+    state.by_rounds := state.by_rounds OR EXISTS (SELECT FROM holdfast.aside_places(in_queues));
+    RETURN state;
+END
+$$;
+
+-- Takes the tokens of jobs that a claim has leased without rounds, and notes when there are more.
+-- `priced`: queues or types have rates. True when sleepers must be told of a new instant.
+CREATE OR REPLACE FUNCTION holdfast.take_platform_tokens(seqs bigint[], priced boolean, now bigint)
+RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    own record;
+    wakes boolean := false;
+BEGIN
+    FOR own IN
+        WITH started AS (
+            SELECT j.queue, j.type FROM holdfast.jobs j WHERE priced AND j.seq = ANY (seqs)
+        )
+        SELECT s.kind, s.part, s.price_us, n.number FROM (
+            SELECT 'platform' AS kind, '' AS part, cardinality(seqs)::bigint AS number
+            UNION ALL
+            SELECT 'queue', queue, count(*) FROM started GROUP BY queue
+            UNION ALL
+            SELECT 'type', type, count(*) FROM started GROUP BY type
+        ) n JOIN holdfast.scopes s ON s.kind = n.kind AND s.tenant = '' AND s.part = n.part
+        WHERE s.price_us IS NOT NULL
+    LOOP
+        PERFORM holdfast.take_tokens(own.kind, '', own.part, own.price_us, own.number, now);
+        wakes := holdfast.schedule_platform(own.kind, own.part, now) OR wakes;
+    END LOOP;
+    RETURN wakes;
+END
+$$;
+
 -- Counts the running jobs of the platform's scopes anew. One statement, so that jobs and deltas are
 -- of one snapshot: what deltas name is added by who reads the number, whether they were written
 -- before or by transactions that have not ended yet. Each leased job is named in `leases`.
@@ -121,13 +175,20 @@ BEGIN
 END
 $$;
 
--- True when somebody may wait for room that a job which ends makes in a scope of the platform.
+-- True when somebody may wait for room that a job which ends makes in a scope of the platform: where
+-- something is aside, or while the whole store is not 10,000 jobs below its limit. Claims that
+-- other transactions have not committed yet may have started some of these.
 CREATE OR REPLACE FUNCTION holdfast.platform_may_wait() RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     RETURN (SELECT platform FROM holdfast.store_state) AND (
         EXISTS (SELECT FROM holdfast.aside) OR EXISTS (
             SELECT FROM holdfast.scopes s
             WHERE s.kind = 'platform' AND s.tenant = '' AND s.part = ''
+                AND s.max_running - s.running < 10000 + (
+                    SELECT coalesce(sum(d.processing), 0) FROM holdfast.deltas d
+                    WHERE d.id >= (SELECT deltas_floor FROM holdfast.store_state)
+                        AND d.queue IS NOT NULL AND d.processing <> 0
+                )
         )
     );
 END
