@@ -61,9 +61,9 @@ BEGIN
 END
 $$;
 
--- Begins a claim of so many jobs: how many it may take of the whole store, whether it must be planned
--- by rounds, since a queue or a type may stop it before that, or jobs wait that it may let in, and
--- whether queues or types have rates.
+-- Begins a claim of so many jobs: how many it may take of the whole store; the queues and types that
+-- may stop it before that (`tight`), whether types may, whether it must be planned by rounds for
+-- these or for what it may let in, and whether queues or types have rates.
 CREATE OR REPLACE FUNCTION holdfast.bound_by_platform(in_queues text[], now bigint, most bigint)
 RETURNS holdfast.platform_claim LANGUAGE plpgsql AS $$
 DECLARE
@@ -77,13 +77,85 @@ BEGIN
         state.wakes := holdfast.schedule_reopen('platform', '', '', whole.opens_at);
         RETURN state;
     END IF;
-    SELECT coalesce(bool_or(r.room < state.room), false),
+    SELECT coalesce(array_agg(holdfast.scope_key(r.kind, '', r.part))
+            FILTER (WHERE r.room < state.room), '{}'),
+        coalesce(bool_or(r.kind = 'type') FILTER (WHERE r.room < state.room), false),
         coalesce(bool_or(r.price_us IS NOT NULL), false)
-    INTO state.by_rounds, state.priced FROM holdfast.platform_rooms(now, more) r
+    INTO state.tight, state.types_bind, state.priced
+    FROM holdfast.platform_rooms(now, more) r
     WHERE r.kind = 'type'
         OR r.kind = 'queue' AND (in_queues IS NULL OR r.part = ANY (in_queues));
-    state.by_rounds := state.by_rounds OR EXISTS (SELECT FROM holdfast.aside_places(in_queues));
+    SELECT state.tight <> '{}' OR count(*) > 0,
+        state.types_bind OR coalesce(bool_or(p.kind = 'type'), false)
+    INTO state.by_rounds, state.types_bind FROM holdfast.aside_places(in_queues) p;
     RETURN state;
+END
+$$;
+
+-- How many jobs a queue or a type has room for over all tenants, and what the tenant may still take
+-- of it in this round: the room is shared by weight. What cannot stop the claim is not looked up.
+CREATE OR REPLACE FUNCTION holdfast.platform_share(
+    of_kind text, of_part text, INOUT state holdfast.platform_claim, OUT share bigint,
+    OUT room bigint
+) LANGUAGE plpgsql AS $$
+DECLARE
+    key text := holdfast.scope_key(of_kind, '', of_part);
+    has record;
+BEGIN
+    IF NOT key = ANY (state.tight) THEN
+        room := 1::bigint << 60;
+        share := room;
+        RETURN;
+    END IF;
+    SELECT * INTO has FROM holdfast.platform_room(of_kind, of_part, state.now, state.running);
+    room := has.room;
+    share := room;
+    IF room = 0 THEN
+        state.is_full := true;
+        state.wakes := holdfast.schedule_reopen(of_kind, '', of_part, has.opens_at) OR state.wakes;
+        RETURN;
+    END IF;
+    IF state.times -> key IS NULL THEN
+        state.times := state.times || jsonb_build_object(key, greatest(
+            1, room / state.weights, room * state.number / (state.weights * state.lines_per_claim)
+        ));
+    END IF;
+    IF state.shares -> key IS NULL THEN
+        state.kinds := state.kinds || of_kind;
+        state.parts := state.parts || of_part;
+        state.shares := state.shares || jsonb_build_object(
+            key, state.weight * (state.times ->> key)::bigint
+        );
+    END IF;
+    share := greatest(0, least(room, (state.shares ->> key)::bigint
+        - coalesce((state.taken ->> key)::bigint, 0)));
+END
+$$;
+
+-- Counts jobs that start in a scope of the platform, and takes their tokens.
+CREATE OR REPLACE FUNCTION holdfast.start_by_platform(
+    of_kind text, of_part text, number bigint, INOUT state holdfast.platform_claim
+) LANGUAGE plpgsql AS $$
+DECLARE
+    key text := holdfast.scope_key(of_kind, '', of_part);
+    price bigint;
+BEGIN
+    IF number = 0 THEN
+        RETURN;
+    END IF;
+    IF key = ANY (state.tight) THEN
+        state.running := holdfast.add_running(state.running, key, number);
+        state.taken := holdfast.add_running(coalesce(state.taken, '{}'), key, number);
+    END IF;
+    IF of_kind <> 'platform' AND NOT state.priced THEN
+        RETURN;
+    END IF;
+    SELECT s.price_us INTO price FROM holdfast.scopes s
+    WHERE s.kind = of_kind AND s.tenant = '' AND s.part = of_part;
+    IF price IS NOT NULL THEN
+        PERFORM holdfast.take_tokens(of_kind, '', of_part, price, number, state.now);
+        state.wakes := holdfast.schedule_platform(of_kind, of_part, state.now) OR state.wakes;
+    END IF;
 END
 $$;
 
@@ -148,15 +220,12 @@ CREATE OR REPLACE FUNCTION holdfast.add_to_platform(folded holdfast.deltas[]) RE
 LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE holdfast.scopes s SET running = s.running + f.number FROM (
-        SELECT x.kind, x.part, sum(x.number) AS number FROM (
-            SELECT 'platform' AS kind, '' AS part, d.processing AS number FROM unnest(folded) d
-            WHERE d.queue IS NOT NULL
-            UNION ALL
-            SELECT 'queue', d.queue, d.processing FROM unnest(folded) d WHERE d.queue IS NOT NULL
-            UNION ALL
-            SELECT 'type', d.type, d.processing FROM unnest(folded) d
-            WHERE d.queue IS NOT NULL AND d.type IS NOT NULL
-        ) x GROUP BY x.kind, x.part HAVING sum(x.number) <> 0
+        SELECT w.kind, w.part, sum(x.number) AS number FROM (
+            SELECT d.queue, d.type, sum(d.processing) AS number FROM unnest(folded) d
+            WHERE d.queue IS NOT NULL AND d.processing <> 0 GROUP BY d.queue, d.type
+        ) x CROSS JOIN LATERAL (
+            VALUES ('platform', ''), ('queue', x.queue), ('type', x.type)
+        ) w(kind, part) GROUP BY w.kind, w.part HAVING sum(x.number) <> 0
     ) f
     WHERE s.kind = f.kind AND s.tenant = '' AND s.part = f.part;
 END
