@@ -1,6 +1,6 @@
--- Claim while limits of the platform concern it. Where one of them may stop it before it is full, the
--- rounds are planned tenant by tenant and line by line, since how much a tenant may take is known
--- only when those before it have taken.
+-- Claim while limits of the platform concern it. Where one of them may stop it before it is full,
+-- the rounds are planned tenant by tenant and line by line, since how much a tenant may take is
+-- known only when those before it have taken.
 
 -- Selects the jobs of one round and locks them, as `plan_claim` does. `state` goes from round to
 -- round.

@@ -61,9 +61,9 @@ BEGIN
 END
 $$;
 
--- Begins a claim of so many jobs: how many it may take of the whole store; the queues and types that
--- may stop it before that (`tight`), whether types may, whether it must be planned by rounds for
--- these or for what it may let in, and whether queues or types have rates.
+-- Begins a claim of so many jobs: how many it may take of the whole store; the queues and types
+-- that may stop it before that (`tight`), whether types may, whether it must be planned by rounds
+-- for these or for what it may let in, and whether queues or types have rates.
 CREATE OR REPLACE FUNCTION holdfast.bound_by_platform(in_queues text[], now bigint, most bigint)
 RETURNS holdfast.platform_claim LANGUAGE plpgsql AS $$
 DECLARE
@@ -244,9 +244,9 @@ BEGIN
 END
 $$;
 
--- True when somebody may wait for room that a job which ends makes in a scope of the platform: where
--- something is aside, or while the whole store is not 10,000 jobs below its limit. Claims that
--- other transactions have not committed yet may have started some of these.
+-- True when somebody may wait for room that a job which ends makes in a scope of the platform:
+-- where something is aside, or while the whole store is not 10,000 jobs below its limit. Claims
+-- that other transactions have not committed yet may have started some of these.
 CREATE OR REPLACE FUNCTION holdfast.platform_may_wait() RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     RETURN (SELECT platform FROM holdfast.store_state) AND (

@@ -388,7 +388,7 @@ CREATE TYPE holdfast.count_change AS (
     kind text, tenant text, part text, is_new boolean, lines integer
 );
 
--- A claim under limits of the platform; its round: the running jobs that no count has yet, the number
+-- A claim under limits of the platform; its round: running jobs that no count has yet, the number
 -- and weights of the tenants, how many times its weight each may take of a scope; the turn of a
 -- tenant: its shares of scopes, and what it has taken of them; what may stop the claim (`tight`).
 CREATE TYPE holdfast.platform_claim AS (

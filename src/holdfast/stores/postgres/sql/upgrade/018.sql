@@ -25,7 +25,7 @@ CREATE TABLE holdfast.aside (
 CREATE INDEX aside_turn ON holdfast.aside (kind, part, queue, turn);
 CREATE INDEX aside_tenant ON holdfast.aside (tenant, kind, queue);
 
--- A claim under limits of the platform; its round: the running jobs that no count has yet, the number
+-- A claim under limits of the platform; its round: running jobs that no count has yet, the number
 -- and weights of the tenants, how many times its weight each may take of a scope; the turn of a
 -- tenant: its shares of scopes, and what it has taken of them; what may stop the claim (`tight`).
 CREATE TYPE holdfast.platform_claim AS (
