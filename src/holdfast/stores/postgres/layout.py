@@ -99,12 +99,14 @@ Challenge: a limit of the platform spans all tenants. What it holds must cost no
 anything, and come in the order of turns when there is room.
 
 Pattern: **a claim sets aside what it meets without room.** A line is closed, a job gets gate 3;
-`aside` names the tenant. A tenant keeps its turn meanwhile. Claims read the places of `aside`,
-which are few, let in as much as they can take, by the copies of the turns, and plan such rounds
-tenant by tenant (`plan_by_platform`). They do so while `store_state.platform` says so, which they
-read anyway. What runs is counted as everything else: a base in `scopes`, plus deltas. All deltas of
-jobs that start or end have the type, limit or not, so acks need not know whether there is one. The
-base is set with the settings, under the lock of claims, by one statement: the leased jobs of its
+`aside` names the tenant. A tenant keeps its turn meanwhile. A claim first reads how many jobs each
+limit leaves (`bound_by_platform`); the room of the whole store only makes the claim smaller. Where
+a queue or a type may stop it, or something is aside, it reads the places of `aside`, which are few,
+lets in as much as it can take, by the copies of the turns, and plans its rounds tenant by tenant
+(`plan_by_platform`). All that happens while `store_state.platform` says so, which claims read
+anyway. What runs is counted as everything else: a base in `scopes`, plus deltas. All deltas of jobs
+that start or end have the type, limit or not, so acks need not know whether there is one. The base
+is set with the settings, under the lock of claims, by one statement: the leased jobs of its
 snapshot less the deltas of its snapshot. A transaction that was open then adds its own deltas
 later, so no start and no end is missed or counted twice.
 

@@ -17,6 +17,7 @@ from holdfast.store import Ref
 from holdfast.stores.notifier import Line, Notifier
 from holdfast.stores.postgres.connection import CLOSE_S, Connection, connect
 from holdfast.stores.postgres.options import Options
+from holdfast.stores.postgres.step import ANY_LINE
 
 
 class Notification(msgspec.Struct, array_like=True, frozen=True):
@@ -113,7 +114,11 @@ class Notifications:
         except msgspec.MsgspecError:
             self._notifier.notify_all()
             return
-        if found.sender != self.sender:
+        if found.sender == self.sender:
+            return  # Its sleepers were woken when the call returned.
+        if ANY_LINE in found.lines:
+            self._notifier.notify_all()
+        else:
             self._notifier.notify(found.lines, [Ref(tenant, id) for tenant, id in found.ended])
 
 

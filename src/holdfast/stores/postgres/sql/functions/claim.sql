@@ -36,8 +36,7 @@ BEGIN
     -- By the nonce alone, since a plan made for an empty table may read all that end later.
     SELECT c.until, c.seqs INTO repeats_until, leased FROM holdfast.claims c WHERE c.nonce = own;
     IF repeats_until > now THEN
-        -- Only jobs of the lines it names: a caller that repeats somebody else's nonce must not be
-        -- given jobs that it may not claim.
+        -- Only jobs of the lines it names: the nonce that it repeats may be somebody else's.
         RETURN QUERY SELECT * FROM holdfast.repeat_claim(own, leased, now) l
         WHERE (in_tenants IS NULL OR l.tenant = ANY (in_tenants))
             AND (in_queues IS NULL OR l.queue = ANY (in_queues));
@@ -50,8 +49,12 @@ BEGIN
         PERFORM holdfast.fold_all_deltas();
         PERFORM holdfast.delete_old_claims(now);
     END IF;
+    IF low.platform THEN
+        by_platform := holdfast.bound_by_platform(in_queues, now, room);
+        room := by_platform.room;
+    END IF;
     WHILE room > 0 LOOP
-        IF low.platform THEN
+        IF by_platform.by_rounds THEN
             SELECT * INTO planned FROM holdfast.plan_by_platform(in_tenants, in_queues, room,
                 excluded, lines_per_claim, now, aside_most, by_platform);
             by_platform := planned.state;
@@ -66,16 +69,13 @@ BEGIN
         );
         leased := leased || planned.seqs;
         room := room - cardinality(planned.seqs);
-        EXIT WHEN NOT planned.more_left
-            OR (planned.seqs = '{}' AND planned.dry_tenants IS NULL);
+        EXIT WHEN NOT planned.more_left OR (planned.seqs = '{}' AND planned.dry_tenants IS NULL);
         dry_tenants := dry_tenants || planned.dry_tenants;
         dry_queues := dry_queues || planned.dry_queues;
         visit := visit + cardinality(planned.tenants);
     END LOOP;
     IF leased <> '{}' THEN
-        INSERT INTO holdfast.claims AS c VALUES (own, now + repeat_us, leased)
-        ON CONFLICT ON CONSTRAINT claims_pkey
-        DO UPDATE SET until = excluded.until, seqs = excluded.seqs;
+        wakes := holdfast.finish_claim(own, leased, now + repeat_us, by_platform, now) OR wakes;
     END IF;
     IF wakes OR by_platform.wakes THEN
         RETURN NEXT NULL::holdfast.lease;
@@ -335,6 +335,21 @@ BEGIN
         t.misses, t.created_at, t.updated_at, t.run_at, t.expires_at, t.lease_until, t.reason,
             t.error
     FROM taken t JOIN lines l ON l.tenant = t.tenant AND l.queue = t.queue;
+END
+$$;
+
+-- Notes what a claim has leased, so that it is recognised when it is repeated, and takes the tokens
+-- of the platform that no round of it has taken. True when sleepers must be told of a new instant.
+CREATE OR REPLACE FUNCTION holdfast.finish_claim(
+    of_nonce text, leased bigint[], repeats_until bigint, by_platform holdfast.platform_claim,
+    now bigint
+) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO holdfast.claims AS c VALUES (of_nonce, repeats_until, leased)
+    ON CONFLICT ON CONSTRAINT claims_pkey
+    DO UPDATE SET until = excluded.until, seqs = excluded.seqs;
+    RETURN coalesce(NOT by_platform.by_rounds, false)
+        AND holdfast.take_platform_tokens(leased, by_platform.priced, now);
 END
 $$;
 

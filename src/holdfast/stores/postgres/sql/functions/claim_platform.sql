@@ -1,5 +1,6 @@
--- Claim while limits of the platform concern it: the rounds are planned tenant by tenant and line
--- by line, since how much a tenant may take is known only when those before it have taken.
+-- Claim while limits of the platform concern it. Where one of them may stop it before it is full,
+-- the rounds are planned tenant by tenant and line by line, since how much a tenant may take is
+-- known only when those before it have taken.
 
 -- Selects the jobs of one round and locks them, as `plan_claim` does. `state` goes from round to
 -- round.
@@ -17,7 +18,7 @@ DECLARE
     first integer;
     last integer := 0;
 BEGIN
-    IF state IS NULL THEN
+    IF state.dry_tenants IS NULL THEN
         state.dry_tenants := '{}';
         state.dry_queues := '{}';
         state.asides := aside_most;
@@ -51,9 +52,9 @@ BEGIN
         END LOOP;
         CONTINUE WHEN last < first;
         SELECT * INTO pick FROM holdfast.take_platform_turn(
-            turns.names[who], turns.turns[who], turns.weights[who], turns.allowed[who], room,
-            lines.queues[first:last], lines.has[first:last], lines.low_ranks[first:last],
-            lines.low_seqs[first:last], state
+            turns.names[who], turns.turns[who], turns.weights[who], turns.allowed[who],
+            turns.limited[who], room, lines.queues[first:last], lines.has[first:last],
+            lines.low_ranks[first:last], lines.low_seqs[first:last], state
         );
         state := pick.state;
         room := room - cardinality(pick.seqs);
@@ -79,7 +80,7 @@ $$;
 CREATE OR REPLACE FUNCTION holdfast.platform_turns(
     in_tenants text[], in_queues text[], INOUT room bigint, INOUT state holdfast.platform_claim,
     OUT changes holdfast.line_change[], OUT names text[], OUT turns bigint[], OUT allowed bigint[],
-    OUT weights bigint[], OUT mosts bigint[]
+    OUT weights bigint[], OUT limited boolean[], OUT mosts bigint[]
 ) LANGUAGE plpgsql AS $$
 DECLARE
     whole record;
@@ -107,6 +108,7 @@ BEGIN
     names := found.names;
     allowed := found.allowed;
     weights := found.weights;
+    limited := found.limited;
     mosts := found.mosts;
     turns := found.places;
     state.number := cardinality(names);
@@ -118,8 +120,8 @@ $$;
 -- Takes the turn of a tenant: jobs of its lines in turn, and what its turn leaves. A tenant that a
 -- limit of the platform stopped keeps the rest of its weight, until there is room.
 CREATE OR REPLACE FUNCTION holdfast.take_platform_turn(
-    of_tenant text, turn bigint, weight bigint, allowed bigint, room bigint, queues text[],
-    has bigint[], ranks bigint[], lows bigint[], INOUT state holdfast.platform_claim,
+    of_tenant text, turn bigint, weight bigint, allowed bigint, limited boolean, room bigint,
+    queues text[], has bigint[], ranks bigint[], lows bigint[], INOUT state holdfast.platform_claim,
     OUT visited text[], OUT credits bigint[], OUT seqs bigint[], OUT tids tid[]
 ) LANGUAGE plpgsql AS $$
 DECLARE
@@ -131,6 +133,7 @@ BEGIN
     state.tenant := of_tenant;
     state.turn := turn;
     state.weight := weight;
+    state.limited := limited;
     state.is_full := false;
     state.kinds := '{}';
     state.parts := '{}';
@@ -194,19 +197,22 @@ BEGIN
     SELECT * INTO shared FROM holdfast.platform_share('queue', of_queue, state);
     state := shared.state;
     IF shared.room = 0 THEN
-        IF state.asides > 0 THEN
+        -- Who met this queue first in the round may have set the line aside, with many others.
+        IF state.asides > 0 AND NOT EXISTS (
+            SELECT FROM holdfast.aside a WHERE a.kind = 'queue' AND a.part = of_queue
+                AND a.queue = of_queue AND a.tenant = state.tenant
+        ) THEN
             state.asides := state.asides
                 - holdfast.set_lines_aside(state.tenant, of_queue, state.turn, state.asides);
         END IF;
         RETURN;
     END IF;
-    SELECT least(
-        wanted, shared.share,
-        (SELECT r.room FROM holdfast.scope_room(
-            'tenant', state.tenant, '', state.now, state.running) r),
-        (SELECT r.room FROM holdfast.scope_room(
-            'queue', state.tenant, of_queue, state.now, state.running) r)
-    ) INTO allowed;
+    allowed := least(wanted, shared.share);
+    IF state.limited THEN
+        SELECT least(allowed, t.room, q.room) INTO allowed
+        FROM holdfast.scope_room('tenant', state.tenant, '', state.now, state.running) t,
+            holdfast.scope_room('queue', state.tenant, of_queue, state.now, state.running) q;
+    END IF;
     SELECT * INTO pick FROM holdfast.select_by_platform(
         of_queue, allowed, low_rank, low_seq, state
     );
@@ -214,9 +220,11 @@ BEGIN
     tids := pick.tids;
     number := cardinality(tids);
     has_more := pick.has_more OR (number = shared.share AND number < wanted);
-    state.running := holdfast.start_in_line(
-        state.tenant, of_queue, number, state.now, state.running
-    );
+    IF state.limited THEN
+        state.running := holdfast.start_in_line(
+            state.tenant, of_queue, number, state.now, state.running
+        );
+    END IF;
     state := holdfast.start_by_platform('queue', of_queue, number, state);
 END
 $$;
@@ -228,9 +236,8 @@ CREATE OR REPLACE FUNCTION holdfast.select_by_platform(
     INOUT state holdfast.platform_claim, OUT tids tid[], OUT has_more boolean
 ) LANGUAGE plpgsql AS $$
 DECLARE
-    grouped boolean := EXISTS (
-        SELECT FROM holdfast.tenants_with_settings r
-        WHERE r.tenant = state.tenant AND r.grouped
+    grouped boolean := state.limited AND EXISTS (
+        SELECT FROM holdfast.tenants_with_settings r WHERE r.tenant = state.tenant AND r.grouped
     );
     number bigint := wanted;
     job record;
@@ -255,18 +262,20 @@ BEGIN
                 AND (-j.priority, j.seq) >= (low_rank, low_seq)
             ORDER BY -j.priority, j.seq LIMIT number FOR UPDATE SKIP LOCKED
         LOOP
-            SELECT * INTO gate FROM holdfast.gate_of_type(
-                of_queue, job.type, job.rank, job.seq, state
-            );
-            state := gate.state;
-            stops := gate.stops;
-            has_more := gate.has_more;
-            EXIT WHEN stops;
-            IF gate.sets_aside THEN
-                asides := asides || job.tid;
-                -- Another job of its group may be next.
-                EXIT WHEN grouped AND job.group_name IS NOT NULL;
-                CONTINUE;
+            IF state.types_bind THEN
+                SELECT * INTO gate FROM holdfast.gate_of_type(
+                    of_queue, job.type, job.rank, job.seq, state
+                );
+                state := gate.state;
+                stops := gate.stops;
+                has_more := gate.has_more;
+                EXIT WHEN stops;
+                IF gate.sets_aside THEN
+                    asides := asides || job.tid;
+                    -- Another job of its group may be next.
+                    EXIT WHEN grouped AND job.group_name IS NOT NULL;
+                    CONTINUE;
+                END IF;
             END IF;
             IF grouped AND job.group_name IS NOT NULL THEN
                 SELECT * INTO started FROM holdfast.start_in_group(
@@ -280,13 +289,17 @@ BEGIN
             END IF;
             state.picked := state.picked || job.seq;
             tids := tids || job.tid;
-            state := holdfast.start_by_platform('type', job.type, 1, state);
+            IF state.types_bind OR state.priced THEN
+                state := holdfast.start_by_platform('type', job.type, 1, state);
+            END IF;
             EXIT WHEN cardinality(tids) = wanted;
         END LOOP;
-        PERFORM holdfast.set_jobs_aside(
-            state.tenant, asides, state.turn, state.now, state.running
-        );
-        PERFORM holdfast.set_gate(back, 1::smallint);
+        IF asides <> '{}' OR back <> '{}' THEN
+            PERFORM holdfast.set_jobs_aside(
+                state.tenant, asides, state.turn, state.now, state.running
+            );
+            PERFORM holdfast.set_gate(back, 1::smallint);
+        END IF;
         EXIT WHEN stops;
         -- Many that are set aside are read at once.
         number := greatest(wanted - cardinality(tids), 100);
@@ -332,64 +345,5 @@ BEGIN
     stops := (NOT has_more OR shared.share = 0) AND (has_more OR state.asides = 0);
     sets_aside := NOT has_more AND NOT stops;
     state.asides := state.asides - sets_aside::integer;
-END
-$$;
-
--- How many jobs a scope of the platform has room for, and what the tenant may still take of it in
--- this round: the room is shared by weight.
-CREATE OR REPLACE FUNCTION holdfast.platform_share(
-    of_kind text, of_part text, INOUT state holdfast.platform_claim, OUT share bigint,
-    OUT room bigint
-) LANGUAGE plpgsql AS $$
-DECLARE
-    key text := holdfast.scope_key(of_kind, '', of_part);
-    has record;
-BEGIN
-    SELECT * INTO has FROM holdfast.platform_room(of_kind, of_part, state.now, state.running);
-    room := coalesce(has.room, 1::bigint << 60);
-    share := room;
-    IF has.room IS NULL THEN
-        RETURN;
-    ELSIF room = 0 THEN
-        state.is_full := true;
-        state.wakes := holdfast.schedule_reopen(of_kind, '', of_part, has.opens_at) OR state.wakes;
-        RETURN;
-    END IF;
-    IF state.times -> key IS NULL THEN
-        state.times := state.times || jsonb_build_object(key, greatest(
-            1, room / state.weights, room * state.number / (state.weights * state.lines_per_claim)
-        ));
-    END IF;
-    IF state.shares -> key IS NULL THEN
-        state.kinds := state.kinds || of_kind;
-        state.parts := state.parts || of_part;
-        state.shares := state.shares || jsonb_build_object(
-            key, state.weight * (state.times ->> key)::bigint
-        );
-    END IF;
-    share := greatest(0, least(room, (state.shares ->> key)::bigint
-        - coalesce((state.taken ->> key)::bigint, 0)));
-END
-$$;
-
--- Counts jobs that start in a scope of the platform, and takes their tokens.
-CREATE OR REPLACE FUNCTION holdfast.start_by_platform(
-    of_kind text, of_part text, number bigint, INOUT state holdfast.platform_claim
-) LANGUAGE plpgsql AS $$
-DECLARE
-    key text := holdfast.scope_key(of_kind, '', of_part);
-    price bigint;
-BEGIN
-    IF number = 0 THEN
-        RETURN;
-    END IF;
-    state.running := holdfast.add_running(state.running, key, number);
-    state.taken := holdfast.add_running(coalesce(state.taken, '{}'), key, number);
-    SELECT s.price_us INTO price FROM holdfast.scopes s
-    WHERE s.kind = of_kind AND s.tenant = '' AND s.part = of_part;
-    IF price IS NOT NULL THEN
-        PERFORM holdfast.take_tokens(of_kind, '', of_part, price, number, state.now);
-        state.wakes := holdfast.schedule_platform(of_kind, of_part, state.now) OR state.wakes;
-    END IF;
 END
 $$;

@@ -226,7 +226,7 @@ RETURNS boolean LANGUAGE plpgsql STABLE
 SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off
 SET enable_sort = off SET enable_bitmapscan = off AS $$
 DECLARE
-    changes holdfast.line_change[] := holdfast.line_changes();
+    changes holdfast.line_change[];
     by_platform boolean;
 BEGIN
     IF (SELECT platform FROM holdfast.store_state) THEN
@@ -234,7 +234,9 @@ BEGIN
     END IF;
     IF by_platform IS NOT NULL THEN
         RETURN by_platform;
-    ELSIF EXISTS (
+    END IF;
+    changes := holdfast.line_changes();
+    IF EXISTS (
         SELECT FROM holdfast.changed_tenants(changes, in_tenants, in_queues, '{}', '{}')
     ) THEN
         RETURN true;

@@ -226,10 +226,11 @@ BEGIN
 END
 $$;
 
--- The name of a scope in the JSON that `running_changes` returns.
+-- The name of a scope in the JSON that `running_changes` returns. A function that PostgreSQL can
+-- inline: without the cast it could not.
 CREATE OR REPLACE FUNCTION holdfast.scope_key(kind text, tenant text, part text) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$
-    SELECT kind || '/' || length(tenant) || ':' || tenant || '/' || part
+    SELECT kind || '/' || length(tenant)::text || ':' || tenant || '/' || part
 $$;
 
 -- By how many jobs each scope of a tenant with settings runs more than its row of `counts` says.

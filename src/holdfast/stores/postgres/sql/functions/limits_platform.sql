@@ -25,26 +25,29 @@ BEGIN
 END
 $$;
 
+-- The scopes of the platform that have settings: how many jobs of each may start, and when time
+-- alone may make more room. A function that PostgreSQL can inline.
+CREATE OR REPLACE FUNCTION holdfast.platform_rooms(now bigint, more jsonb)
+RETURNS TABLE (kind text, part text, price_us bigint, room bigint, opens_at bigint)
+LANGUAGE sql STABLE AS $$
+    SELECT s.kind, s.part, s.price_us, CASE WHEN s.paused THEN 0 ELSE greatest(0, least(
+        1::bigint << 60, r.room, s.max_running - s.running
+            - coalesce((more ->> holdfast.scope_key(s.kind, '', s.part))::bigint, 0)
+    )) END, r.opens_at
+    FROM holdfast.scopes s LEFT JOIN LATERAL holdfast.limit_room(
+        s.kind, '', s.part, NULL, s.price_us, s.burst, false, false, now, more
+    ) r ON s.price_us IS NOT NULL
+    WHERE s.kind IN ('platform', 'queue', 'type') AND s.tenant = ''
+$$;
+
 -- How many jobs of a scope of the platform may start, and when time alone may make more room. NULL:
 -- nothing limits it.
 CREATE OR REPLACE FUNCTION holdfast.platform_room(
     of_kind text, of_part text, now bigint, more jsonb, OUT room bigint, OUT opens_at bigint
 ) LANGUAGE plpgsql AS $$
-DECLARE
-    own holdfast.scopes;
 BEGIN
-    SELECT * INTO own FROM holdfast.scopes s
-    WHERE s.kind = of_kind AND s.tenant = '' AND s.part = of_part;
-    IF NOT FOUND THEN
-        RETURN;
-    END IF;
-    SELECT r.room, r.opens_at INTO room, opens_at FROM holdfast.limit_room(
-        of_kind, '', of_part, NULL, own.price_us, own.burst, own.paused, false, now, more
-    ) r;
-    IF own.max_running IS NOT NULL THEN
-        room := greatest(0, least(room, own.max_running - own.running
-            - coalesce((more ->> holdfast.scope_key(of_kind, '', of_part))::bigint, 0)));
-    END IF;
+    SELECT r.room, r.opens_at INTO room, opens_at FROM holdfast.platform_rooms(now, more) r
+    WHERE r.kind = of_kind AND r.part = of_part;
 END
 $$;
 
@@ -55,6 +58,132 @@ RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     RETURN holdfast.schedule_reopen(of_kind, '', of_part, r.opens_at)
     FROM holdfast.platform_room(of_kind, of_part, now, '{}') r;
+END
+$$;
+
+-- Begins a claim of so many jobs: how many it may take of the whole store; the queues and types
+-- that may stop it before that (`tight`), whether types may, whether it must be planned by rounds
+-- for these or for what it may let in, and whether queues or types have rates.
+CREATE OR REPLACE FUNCTION holdfast.bound_by_platform(in_queues text[], now bigint, most bigint)
+RETURNS holdfast.platform_claim LANGUAGE plpgsql AS $$
+DECLARE
+    more jsonb := holdfast.platform_changes();
+    whole record;
+    state holdfast.platform_claim;
+BEGIN
+    SELECT * INTO whole FROM holdfast.platform_room('platform', '', now, more);
+    state.room := least(most, whole.room);
+    IF state.room = 0 THEN
+        state.wakes := holdfast.schedule_reopen('platform', '', '', whole.opens_at);
+        RETURN state;
+    END IF;
+    SELECT coalesce(array_agg(holdfast.scope_key(r.kind, '', r.part))
+            FILTER (WHERE r.room < state.room), '{}'),
+        coalesce(bool_or(r.kind = 'type') FILTER (WHERE r.room < state.room), false),
+        coalesce(bool_or(r.price_us IS NOT NULL), false)
+    INTO state.tight, state.types_bind, state.priced
+    FROM holdfast.platform_rooms(now, more) r
+    WHERE r.kind = 'type'
+        OR r.kind = 'queue' AND (in_queues IS NULL OR r.part = ANY (in_queues));
+    SELECT state.tight <> '{}' OR count(*) > 0,
+        state.types_bind OR coalesce(bool_or(p.kind = 'type'), false)
+    INTO state.by_rounds, state.types_bind FROM holdfast.aside_places(in_queues) p;
+    RETURN state;
+END
+$$;
+
+-- How many jobs a queue or a type has room for over all tenants, and what the tenant may still take
+-- of it in this round: the room is shared by weight. What cannot stop the claim is not looked up.
+CREATE OR REPLACE FUNCTION holdfast.platform_share(
+    of_kind text, of_part text, INOUT state holdfast.platform_claim, OUT share bigint,
+    OUT room bigint
+) LANGUAGE plpgsql AS $$
+DECLARE
+    key text := holdfast.scope_key(of_kind, '', of_part);
+    has record;
+BEGIN
+    IF NOT key = ANY (state.tight) THEN
+        room := 1::bigint << 60;
+        share := room;
+        RETURN;
+    END IF;
+    SELECT * INTO has FROM holdfast.platform_room(of_kind, of_part, state.now, state.running);
+    room := has.room;
+    share := room;
+    IF room = 0 THEN
+        state.is_full := true;
+        state.wakes := holdfast.schedule_reopen(of_kind, '', of_part, has.opens_at) OR state.wakes;
+        RETURN;
+    END IF;
+    IF state.times -> key IS NULL THEN
+        state.times := state.times || jsonb_build_object(key, greatest(
+            1, room / state.weights, room * state.number / (state.weights * state.lines_per_claim)
+        ));
+    END IF;
+    IF state.shares -> key IS NULL THEN
+        state.kinds := state.kinds || of_kind;
+        state.parts := state.parts || of_part;
+        state.shares := state.shares || jsonb_build_object(
+            key, state.weight * (state.times ->> key)::bigint
+        );
+    END IF;
+    share := greatest(0, least(room, (state.shares ->> key)::bigint
+        - coalesce((state.taken ->> key)::bigint, 0)));
+END
+$$;
+
+-- Counts jobs that start in a scope of the platform, and takes their tokens.
+CREATE OR REPLACE FUNCTION holdfast.start_by_platform(
+    of_kind text, of_part text, number bigint, INOUT state holdfast.platform_claim
+) LANGUAGE plpgsql AS $$
+DECLARE
+    key text := holdfast.scope_key(of_kind, '', of_part);
+    price bigint;
+BEGIN
+    IF number = 0 THEN
+        RETURN;
+    END IF;
+    IF key = ANY (state.tight) THEN
+        state.running := holdfast.add_running(state.running, key, number);
+        state.taken := holdfast.add_running(coalesce(state.taken, '{}'), key, number);
+    END IF;
+    IF of_kind <> 'platform' AND NOT state.priced THEN
+        RETURN;
+    END IF;
+    SELECT s.price_us INTO price FROM holdfast.scopes s
+    WHERE s.kind = of_kind AND s.tenant = '' AND s.part = of_part;
+    IF price IS NOT NULL THEN
+        PERFORM holdfast.take_tokens(of_kind, '', of_part, price, number, state.now);
+        state.wakes := holdfast.schedule_platform(of_kind, of_part, state.now) OR state.wakes;
+    END IF;
+END
+$$;
+
+-- Takes the tokens of jobs that a claim has leased without rounds, and notes when there are more.
+-- `priced`: queues or types have rates. True when sleepers must be told of a new instant.
+CREATE OR REPLACE FUNCTION holdfast.take_platform_tokens(seqs bigint[], priced boolean, now bigint)
+RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    own record;
+    wakes boolean := false;
+BEGIN
+    FOR own IN
+        WITH started AS (
+            SELECT j.queue, j.type FROM holdfast.jobs j WHERE priced AND j.seq = ANY (seqs)
+        )
+        SELECT s.kind, s.part, s.price_us, n.number FROM (
+            SELECT 'platform' AS kind, '' AS part, cardinality(seqs)::bigint AS number
+            UNION ALL
+            SELECT 'queue', queue, count(*) FROM started GROUP BY queue
+            UNION ALL
+            SELECT 'type', type, count(*) FROM started GROUP BY type
+        ) n JOIN holdfast.scopes s ON s.kind = n.kind AND s.tenant = '' AND s.part = n.part
+        WHERE s.price_us IS NOT NULL
+    LOOP
+        PERFORM holdfast.take_tokens(own.kind, '', own.part, own.price_us, own.number, now);
+        wakes := holdfast.schedule_platform(own.kind, own.part, now) OR wakes;
+    END LOOP;
+    RETURN wakes;
 END
 $$;
 
@@ -91,15 +220,12 @@ CREATE OR REPLACE FUNCTION holdfast.add_to_platform(folded holdfast.deltas[]) RE
 LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE holdfast.scopes s SET running = s.running + f.number FROM (
-        SELECT x.kind, x.part, sum(x.number) AS number FROM (
-            SELECT 'platform' AS kind, '' AS part, d.processing AS number FROM unnest(folded) d
-            WHERE d.queue IS NOT NULL
-            UNION ALL
-            SELECT 'queue', d.queue, d.processing FROM unnest(folded) d WHERE d.queue IS NOT NULL
-            UNION ALL
-            SELECT 'type', d.type, d.processing FROM unnest(folded) d
-            WHERE d.queue IS NOT NULL AND d.type IS NOT NULL
-        ) x GROUP BY x.kind, x.part HAVING sum(x.number) <> 0
+        SELECT w.kind, w.part, sum(x.number) AS number FROM (
+            SELECT d.queue, d.type, sum(d.processing) AS number FROM unnest(folded) d
+            WHERE d.queue IS NOT NULL AND d.processing <> 0 GROUP BY d.queue, d.type
+        ) x CROSS JOIN LATERAL (
+            VALUES ('platform', ''), ('queue', x.queue), ('type', x.type)
+        ) w(kind, part) GROUP BY w.kind, w.part HAVING sum(x.number) <> 0
     ) f
     WHERE s.kind = f.kind AND s.tenant = '' AND s.part = f.part;
 END
@@ -118,13 +244,20 @@ BEGIN
 END
 $$;
 
--- True when somebody may wait for room that a job which ends makes in a scope of the platform.
+-- True when somebody may wait for room that a job which ends makes in a scope of the platform:
+-- where something is aside, or while the whole store is not 10,000 jobs below its limit. Claims
+-- that other transactions have not committed yet may have started some of these.
 CREATE OR REPLACE FUNCTION holdfast.platform_may_wait() RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     RETURN (SELECT platform FROM holdfast.store_state) AND (
         EXISTS (SELECT FROM holdfast.aside) OR EXISTS (
             SELECT FROM holdfast.scopes s
             WHERE s.kind = 'platform' AND s.tenant = '' AND s.part = ''
+                AND s.max_running - s.running < 10000 + (
+                    SELECT coalesce(sum(d.processing), 0) FROM holdfast.deltas d
+                    WHERE d.id >= (SELECT deltas_floor FROM holdfast.store_state)
+                        AND d.queue IS NOT NULL AND d.processing <> 0
+                )
         )
     );
 END

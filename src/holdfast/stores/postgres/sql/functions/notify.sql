@@ -70,14 +70,16 @@ CREATE OR REPLACE FUNCTION holdfast.notify_freed_lines(
 DECLARE
     lines jsonb;
 BEGIN
-    IF tenants IS NULL OR NOT (
-        (SELECT h.platform FROM holdfast.store_state h)
-        OR EXISTS (SELECT FROM holdfast.tenants_with_settings r WHERE r.tenant = ANY (tenants))
-    ) THEN
+    IF tenants IS NULL THEN
         RETURN;
-    ELSIF holdfast.platform_may_wait() THEN
-        PERFORM pg_notify(channel, '*') WHERE channel IS NOT NULL;
+    ELSIF (SELECT h.platform FROM holdfast.store_state h) AND holdfast.platform_may_wait() THEN
+        PERFORM pg_notify(channel, jsonb_build_array(sender, '[["", ""]]'::jsonb)::text)
+        WHERE channel IS NOT NULL;
         RETURN QUERY SELECT '', '';
+        RETURN;
+    ELSIF NOT EXISTS (
+        SELECT FROM holdfast.tenants_with_settings r WHERE r.tenant = ANY (tenants)
+    ) THEN
         RETURN;
     END IF;
     SELECT jsonb_agg(jsonb_build_array(f.tenant, f.queue)) INTO lines

@@ -25,12 +25,13 @@ CREATE TABLE holdfast.aside (
 CREATE INDEX aside_turn ON holdfast.aside (kind, part, queue, turn);
 CREATE INDEX aside_tenant ON holdfast.aside (tenant, kind, queue);
 
--- A claim under limits of the platform; then its round: the running jobs that no count has yet, the
--- number and weights of the tenants, how many times its weight each may take of a scope; then the
--- turn of a tenant: its shares of scopes, and what it has taken of them.
+-- A claim under limits of the platform; its round: running jobs that no count has yet, the number
+-- and weights of the tenants, how many times its weight each may take of a scope; the turn of a
+-- tenant: its shares of scopes, and what it has taken of them; what may stop the claim (`tight`).
 CREATE TYPE holdfast.platform_claim AS (
     dry_tenants text[], dry_queues text[], asides bigint, lets bigint, wakes boolean, now bigint,
     excluded text[], lines_per_claim integer, breadth bigint, running jsonb, number bigint,
     weights bigint, times jsonb, tenant text, turn bigint, weight bigint, is_full boolean,
-    kinds text[], parts text[], shares jsonb, taken jsonb, picked bigint[]
+    kinds text[], parts text[], shares jsonb, taken jsonb, picked bigint[], room bigint,
+    tight text[], types_bind boolean, by_rounds boolean, priced boolean, limited boolean
 );
