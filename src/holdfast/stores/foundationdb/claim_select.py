@@ -9,7 +9,7 @@ from functools import partial
 from heapq import nsmallest
 
 from holdfast.core.job import EventKind, Lease, State
-from holdfast.core.scope import PLATFORM, Scope, ScopeKind, rounds
+from holdfast.core.scope import PLATFORM, Scope, ScopeKind, line_share, rounds
 from holdfast.store import Claim
 from holdfast.stores.foundationdb import limits, limits_groups
 from holdfast.stores.foundationdb.claim_lines import WINDOW_MIN, LineReader, window_of
@@ -158,7 +158,7 @@ class Attempt:
         shares: dict[Line, int] = {}
         for tenant in tenants:
             lines = self._next(tenant, share)
-            each = min(share, rounds(share, [1] * len(lines))) if lines else 0
+            each = line_share(share, len(lines)) if lines else 0
             shares |= dict.fromkeys(lines, each)
         if jobs:
             await self._ask_jobs(shares)
@@ -183,7 +183,7 @@ class Attempt:
                 if taken or not looks or not await self.lines.read_more(tenant):
                     break
                 continue
-            share = rounds(wanted - taken, [1] * len(lines))
+            share = line_share(wanted - taken, len(lines))
             for place, line in enumerate(lines):
                 most = min(share, wanted - taken, self.room)
                 if most <= 0:

@@ -6,7 +6,7 @@ import heapq
 
 from holdfast.core.bounds import REPAIR_MAX, REPAIR_PASSES_MAX
 from holdfast.core.job import EventKind, Lease, State
-from holdfast.core.scope import Scope, rounds
+from holdfast.core.scope import Scope, line_share, rounds
 from holdfast.store import Claim
 from holdfast.stores.memory.claim_platform import (
     PlatformRound,
@@ -164,7 +164,7 @@ def _take_tenant(
         queues = [queue for queue in found if queue not in dry]
         if not queues:
             break
-        share = rounds(room, [1] * len(queues))
+        share = line_share(room, len(queues))
         for queue in queues:
             if len(leases) == wanted:
                 break

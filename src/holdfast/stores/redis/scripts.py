@@ -20,7 +20,7 @@ import msgspec
 from holdfast.core.bounds import ASIDE_MAX, CLAIM_REPEAT_S, REPAIR_MAX, REPAIR_PASSES_MAX
 from holdfast.core.clock import micros
 from holdfast.core.job import Reason, State
-from holdfast.core.scope import LINES_PER_CLAIM
+from holdfast.core.scope import LINE_JOBS, LINES_PER_CLAIM
 from holdfast.stores.redis import layout
 from holdfast.stores.redis.rows import (
     EVENT_SIZE,
@@ -110,6 +110,7 @@ _CONSTANTS: dict[str, str] = {
     "EVENT_SIZE": str(EVENT_SIZE),
     "UNLIMITED": str(1 << 52),
     "LINES_PER_CLAIM": str(LINES_PER_CLAIM),
+    "LINE_JOBS": str(LINE_JOBS),
     "ASIDE_MAX": str(ASIDE_MAX),
     # The name of the scope that is the whole store.
     "WHOLE_STORE": "'p\\0\\0'",

@@ -13,7 +13,7 @@ from holdfast.core.bounds import (
 )
 from holdfast.core.clock import Micros, micros
 from holdfast.core.job import EventKind, JobRecord, Lease, Reason
-from holdfast.core.scope import PLATFORM, rounds
+from holdfast.core.scope import PLATFORM, line_share, rounds
 from holdfast.store import Claim, Ref
 from holdfast.stores.notifier import Line
 from holdfast.stores.repeats import asked_for
@@ -178,7 +178,7 @@ def _claim_tenant(taken: _Taken, turns: Turns, tenant: str, turn: PlatformTurn, 
         lines = [queue for queue in found if queue not in dry][:left]
         if not lines:
             break
-        share = rounds(left, [1] * len(lines))
+        share = line_share(left, len(lines))
         # The first lines have one more, as if they were visited twice.
         twice = max(0, left - share * len(lines))
         for place, queue in enumerate(lines):

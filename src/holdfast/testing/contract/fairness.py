@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 
 import pytest
@@ -341,6 +342,19 @@ async def test_the_queues_of_a_tenant_take_turns(bench: Bench) -> None:
 
     acme = Counter(lease.job.queue for lease in leases if lease.job.tenant == ACME)
     assert acme == {MAIL: 10, AUDIO: 10}
+
+
+async def test_a_small_turn_visits_few_queues_of_a_tenant(bench: Bench) -> None:
+    """P19: two queues give half of it each; those left out come first in the next."""
+    queues = [f"q{number}" for number in range(5)]
+    for queue in queues:
+        await fill(bench, ACME, 10, queue)
+
+    got = [Counter(lease.job.queue for lease in await bench.claim(6)) for _ in range(5)]
+
+    assert got[0] == {queues[0]: 3, queues[1]: 3}
+    assert [set(each) & set(after) for each, after in itertools.pairwise(got)] == [set()] * 4
+    assert sum(got, Counter()) == dict.fromkeys(queues, 6)
 
 
 async def test_large_claims_reach_every_queue_of_a_tenant(bench: Bench) -> None:

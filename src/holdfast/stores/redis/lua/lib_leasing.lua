@@ -149,7 +149,7 @@ local function take_lines(tenant, claim, wanted, turn)
       if not dry[queue] then found[#found + 1] = queue end
     end
     if #found == 0 then break end
-    local share = fairness.rounds(wanted - got, #found, #found)
+    local share = fairness.line_share(wanted - got, #found)
     -- The first lines have one more, as if they were visited twice.
     local twice = math.max(0, wanted - got - share * #found)
     local fits = #found <= TOGETHER_MAX and share * #found <= wanted - got -- All are visited.
