@@ -10,7 +10,7 @@ The defaults and each tier are one stored setting (`name_of`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -186,3 +186,58 @@ def _group_rules(own: ScopeSettings, layers: Sequence[Layer]) -> Effective:
     if own.groups is not None or rules == NO_RULES:
         return Effective(own.groups and rules, BUILT_IN if own.groups is None else OWN)
     return Effective(rules, next(each.layer for each in found.values() if each.value is not None))
+
+
+# -- what a change concerns ------------------------------------------------------------------------
+
+_LIMITS_OF = {
+    ScopeKind.TENANT: (None, "ceiling"),
+    ScopeKind.QUEUE: ("queue",),
+    ScopeKind.GROUP: ("group",),
+}
+"""Which parts of the defaults limit the scopes of each kind; None: the defaults themselves."""
+
+
+def concerned(
+    tier: str, before: Defaults, tiers: Mapping[str, Defaults]
+) -> dict[str, list[ScopeKind]]:
+    """The tiers in which tenants may have other limits after a change of a tier ("": the platform's
+    defaults, which concern tenants without a tier, and those whose tier leaves them open), and for
+    which kinds of scopes. `tiers` are those after the change.
+    """
+    after = tiers.get(tier, NO_DEFAULTS)
+    layers = {tier: NO_DEFAULTS} if tier else {**tiers, "": NO_DEFAULTS}
+    found = {name: kinds_limited(before, after, above) for name, above in layers.items()}
+    return {name: kinds for name, kinds in found.items() if kinds}
+
+
+def kinds_limited(
+    before: Defaults, after: Defaults, above: Defaults = NO_DEFAULTS
+) -> list[ScopeKind]:
+    """The kinds of scopes whose limits may change with a layer, for tenants with a stronger layer
+    `above` it.
+    """
+    return [
+        kind
+        for kind, parts in _LIMITS_OF.items()
+        if any(_differ(*(_part(each, part) for each in (before, after, above))) for part in parts)
+    ]
+
+
+def rates(defaults: Defaults) -> list[Rate | None]:
+    """All rates of a layer."""
+    parts = (_part(defaults, part) for part in (None, *_PARTS))
+    return [getattr(part, "rate", None) for part in parts]
+
+
+def _part(defaults: Defaults, name: str | None) -> Any:
+    return defaults if name is None else getattr(defaults, name)
+
+
+def _differ(before: Any, after: Any, above: Any) -> bool:
+    """Whether a limit differs that a stronger layer leaves open."""
+    return any(
+        getattr(before, field, None) != getattr(after, field, None)
+        and getattr(above, field, None) is None
+        for field in _BOUNDED
+    )

@@ -55,6 +55,8 @@ class Limits:
         self.tiers: dict[str, Defaults] = {}
         self.tier_users: Counter[str] = Counter()
         """How many tenants are in each tier."""
+        self.tier_of: dict[str, str] = {}
+        """Of the tenants that are in one."""
         self._counting: dict[Scope, ScopeSettings] = {}
         self._tiers_changed: tuple[int, Micros] = (0, 0)
         """How often a tier has changed, and when it did last."""
@@ -143,8 +145,7 @@ class Limits:
         """The settings of a scope from now on; None: it has none."""
         self._counting.clear()
         if scope.kind is ScopeKind.TENANT:
-            self._change_tier(self.settings.get(scope), -1)
-            self._change_tier(settings, 1)
+            self._put_into_tier(scope.tenant, None if settings is None else settings.tier)
         for stored in (self.settings, self.platform) if scope.of_platform else (self.settings,):
             if settings is None:
                 stored.pop(scope, None)
@@ -156,15 +157,23 @@ class Limits:
         brought to a new rate when they are used.
         """
         self._counting.clear()
-        self._tiers_changed = self._tiers_changed[0] + 1, now
+        self.tiers_changed(now)
         if defaults is None:
             self.tiers.pop(tier, None)
         else:
             self.tiers[tier] = defaults
 
-    def _change_tier(self, settings: ScopeSettings | None, number: int) -> None:
-        if settings is not None and settings.tier is not None:
-            self.tier_users[settings.tier] += number
+    def tiers_changed(self, now: Micros) -> None:
+        """A tier, or the tier of a tenant, has changed: no bucket is emptier than empty now."""
+        self._tiers_changed = self._tiers_changed[0] + 1, now
+
+    def _put_into_tier(self, tenant: str, tier: str | None) -> None:
+        before = self.tier_of.pop(tenant, None)
+        if before is not None:
+            self.tier_users[before] -= 1
+        if tier is not None:
+            self.tier_of[tenant] = tier
+            self.tier_users[tier] += 1
 
     def start(self, line: Line, group: Scope | None, type: str, now: Micros) -> None:
         """Takes the tokens of a job that starts."""

@@ -79,8 +79,9 @@ class Settings:
         tables = self._tables
         if tier is not None:
             defaults = None if put.value is None else tiers.decode(put.name, put.value)
+            before = tables.limits.tiers.get(tier, tiers.NO_DEFAULTS)
             tables.limits.set_tier(tier, defaults, tables.now)
-            tables.tiers_changed()
+            tables.tier_changed(tier, before)
             tables.note_setting("", put.name, (put.value or b"").decode())
         if scope is None:
             return
