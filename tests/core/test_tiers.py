@@ -25,10 +25,12 @@ from holdfast.core.tiers import (
     Layer,
     LimitRules,
     chosen,
+    concerned,
     decode,
     effective,
     encode,
     name_of,
+    rates,
     tier_of,
 )
 
@@ -142,3 +144,50 @@ def test_defaults_come_back_as_they_were_stored() -> None:
     for layer in LAYERS:
         assert decode("tier/x", encode(layer.defaults)) == layer.defaults
     assert encode(Defaults()) == b"{}"
+
+
+# -- what a change concerns ------------------------------------------------------------------------
+
+T, Q, G = ScopeKind.TENANT, ScopeKind.QUEUE, ScopeKind.GROUP
+NARROW = LimitRules(max_running=1)
+
+
+@pytest.mark.parametrize(
+    ("tier", "before", "tiers", "found"),
+    [
+        ("pro", Defaults(), {"pro": Defaults(max_running=1)}, {"pro": [T]}),
+        ("pro", Defaults(rate=rate("1/s")), {}, {"pro": [T]}),
+        ("pro", Defaults(ceiling=Ceiling(max_running=1)), {"pro": Defaults()}, {"pro": [T]}),
+        ("pro", Defaults(queue=NARROW), {"pro": Defaults(group=NARROW)}, {"pro": [Q, G]}),
+        ("pro", Defaults(weight=2), {"pro": Defaults(max_queued=2)}, {}),
+        ("", Defaults(max_running=1), {"pro": Defaults(max_running=2)}, {"": [T]}),
+        ("", Defaults(max_running=1), {"pro": Defaults(queue=NARROW)}, {"": [T], "pro": [T]}),
+        ("", Defaults(group=NARROW), {"pro": Defaults(group=LimitRules(rate=rate("1/s")))},
+         {"": [G], "pro": [G]}),
+        ("", Defaults(), {"": Defaults(group=NARROW), "pro": Defaults(group=NARROW)}, {"": [G]}),
+        ("", Defaults(ceiling=Ceiling(max_running=1)), {"pro": Defaults(max_running=2)},
+         {"": [T], "pro": [T]}),
+    ],
+)  # fmt: skip
+def test_a_change_concerns_the_tiers_that_leave_the_value_open(
+    tier: str,
+    before: Defaults,
+    tiers: dict[str, Defaults],
+    found: dict[str, list[ScopeKind]],
+) -> None:
+    """Claims look again only at what rests in these, of these kinds."""
+    assert concerned(tier, before, tiers) == found
+
+
+def test_all_rates_of_a_layer_are_compared() -> None:
+    """A change of any other value does not count as a change of rates."""
+    slow = rate("1/h")
+    parts = (
+        Defaults(rate=slow),
+        Defaults(ceiling=Ceiling(rate=slow)),
+        Defaults(queue=LimitRules(rate=slow)),
+        Defaults(group=LimitRules(rate=slow)),
+    )
+
+    assert all(rates(each) != rates(Defaults()) for each in parts)
+    assert rates(Defaults(weight=2, max_running=3)) == rates(Defaults())

@@ -36,7 +36,7 @@ from holdfast.core.clock import Micros
 from holdfast.core.job import TERMINAL, NewJob, State
 from holdfast.core.rate import Rate
 from holdfast.core.scope import Scope, ScopeKind, platform_scopes
-from holdfast.core.tiers import Defaults, concerned
+from holdfast.core.tiers import Defaults
 from holdfast.stores.memory.claim_repeat import ClaimHistory
 from holdfast.stores.memory.count_ages import Ages
 from holdfast.stores.memory.events import EventLog
@@ -66,7 +66,7 @@ class Tables(Keys, EventLog):
         self.groups: dict[Scope, Group] = {}
         self.limits = Limits(self.running)
         self.platform = PlatformLimits(self.limits)
-        self.rechecks = Rechecks(self.limits.tier_of)
+        self.rechecks = Rechecks(self.limits)
         self.wakes_all = False
         """Whether this step made room for more lines than `lines.woken` names."""
         self.counts: dict[Line, Counter[State]] = {}
@@ -283,7 +283,6 @@ class Tables(Keys, EventLog):
         if scope.of_platform:
             self.count_running((scope,))
         elif scope.kind is ScopeKind.TENANT and self.limits.tiers:
-            self.limits.tiers_changed(self.now)
             self.rechecks.add_groups_of(scope.tenant, self.groups)
         elif scope.kind is ScopeKind.GROUP:
             self._regroup(scope)
@@ -297,8 +296,7 @@ class Tables(Keys, EventLog):
 
     def tier_changed(self, tier: str, before: Defaults) -> None:
         """Has claims look again, bit by bit, at what has no room by the changed values."""
-        kinds = concerned(tier, before, self.limits.tiers)
-        self.rechecks.add(kinds, self.lines.resting, self.groups)
+        self.rechecks.add(tier, before, self.lines.resting, self.groups)
         self.wakes_all = True
 
     def recheck_next(self) -> None:

@@ -141,11 +141,11 @@ class Limits:
             return bucket.bounded(rate, self._tiers_changed[1])
         return bucket
 
-    def set(self, scope: Scope, settings: ScopeSettings | None) -> None:
+    def set(self, scope: Scope, settings: ScopeSettings | None, now: Micros) -> None:
         """The settings of a scope from now on; None: it has none."""
         self._counting.clear()
         if scope.kind is ScopeKind.TENANT:
-            self._put_into_tier(scope.tenant, None if settings is None else settings.tier)
+            self._put_into_tier(scope.tenant, None if settings is None else settings.tier, now)
         for stored in (self.settings, self.platform) if scope.of_platform else (self.settings,):
             if settings is None:
                 stored.pop(scope, None)
@@ -157,18 +157,20 @@ class Limits:
         brought to a new rate when they are used.
         """
         self._counting.clear()
-        self.tiers_changed(now)
+        self._change_rates(now)
         if defaults is None:
             self.tiers.pop(tier, None)
         else:
             self.tiers[tier] = defaults
 
-    def tiers_changed(self, now: Micros) -> None:
+    def _change_rates(self, now: Micros) -> None:
         """A tier, or the tier of a tenant, has changed: no bucket is emptier than empty now."""
         self._tiers_changed = self._tiers_changed[0] + 1, now
 
-    def _put_into_tier(self, tenant: str, tier: str | None) -> None:
+    def _put_into_tier(self, tenant: str, tier: str | None, now: Micros) -> None:
         before = self.tier_of.pop(tenant, None)
+        if before != tier:
+            self._change_rates(now)
         if before is not None:
             self.tier_users[before] -= 1
         if tier is not None:

@@ -85,7 +85,8 @@ class Settings:
             tables.note_setting("", put.name, (put.value or b"").decode())
         if scope is None:
             return
-        tables.limits.set(scope, None if put.value is None else decode(put.name, put.value))
+        settings = None if put.value is None else decode(put.name, put.value)
+        tables.limits.set(scope, settings, tables.now)
         tables.settings_changed(scope)
         words = (put.value or b"").decode()
         tables.note_setting(scope.tenant, put.name, words)

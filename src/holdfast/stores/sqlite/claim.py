@@ -176,7 +176,7 @@ def _claim_in_turns(transaction: Transaction, claim: Claim, credits: TurnCredits
     taken = _Taken(transaction, claim)
     turns = Turns(transaction, credits)
     platform = PlatformRound(transaction, claim)
-    looks = Looks(transaction, claim.tenants)
+    looks = Looks(transaction, claim)
     dry: set[str] = set()
     """Tenants without more jobs for this claim."""
     taken.look_again(looks)

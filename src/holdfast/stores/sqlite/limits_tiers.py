@@ -14,12 +14,19 @@ from collections.abc import Iterable
 from holdfast.core.bounds import REPAIR_MAX, REPAIR_PASSES_MAX
 from holdfast.core.scope import ScopeKind
 from holdfast.core.tiers import Defaults, concerned
+from holdfast.store import Claim
 from holdfast.stores.sqlite import scope_statements as scope_sql
-from holdfast.stores.sqlite.fairness import Names
 from holdfast.stores.sqlite.transaction import Transaction
 
 MOVED = "all"
 """In the table `reopen`, in place of a kind: everything of one tenant."""
+
+PORTION_MIN = 50
+"""Scopes of the first portion of a claim for a few jobs."""
+LOOKS_MAX = REPAIR_MAX * REPAIR_PASSES_MAX
+"""Scopes that one claim looks at."""
+GROUP_COST = 10
+"""As how many other scopes a group counts: it may have many jobs to open."""
 
 Key = tuple[str, str, str]
 """(kind, tenant, part)"""
@@ -48,39 +55,45 @@ def look_later(transaction: Transaction, tenant: str, kind: ScopeKind) -> None:
 
 
 class Looks:
-    """What one claim looks at again: portions of REPAIR_MAX scopes, REPAIR_PASSES_MAX at most."""
+    """What one claim looks at again, portion by portion: LOOKS_MAX scopes at most."""
 
-    def __init__(self, transaction: Transaction, tenants: Names) -> None:
+    def __init__(self, transaction: Transaction, claim: Claim) -> None:
         self._transaction = transaction
-        self._names = tenants
-        self._left = REPAIR_PASSES_MAX if transaction.scope_cache.tiered else 0
+        self._names = claim.tenants
+        self._portion = min(max(claim.limit, PORTION_MIN), REPAIR_MAX)
+        self._left = LOOKS_MAX if transaction.scope_cache.tiered else 0
+        self._others = True
 
     def portion(self) -> set[str]:
-        """Has the next portion checked; returns the tenants of these scopes. First come those of
-        the tenants that the claim names.
+        """Has the next portion checked; returns the tenants of these scopes. A claim that names
+        tenants looks at theirs first, and at one portion of others.
         """
         found: list[Key] = []
         if self._left > 0:
-            self._left -= 1
-            looks = self._transaction.execute(scope_sql.LOOKS, (REPAIR_MAX,)).fetchall()
+            looks = self._transaction.execute(scope_sql.LOOKS, (self._portion,)).fetchall()
             if looks and self._names is not None:
                 found += self._named(self._names)
-            for look in looks:
-                found += self._rest(look, max(1, REPAIR_MAX // len(looks)))
+            if looks and self._others:
+                share = max(1, self._portion // len(looks))
+                found += [key for look in looks for key in self._rest(look, share)]
+                self._others = self._names is None
+            self._left -= len(found)
         return {tenant for _, tenant, _ in found}
 
     def _named(self, tenants: Iterable[str]) -> list[Key]:
         cache, found = self._transaction.scope_cache, list[Key]()
         for tenant in set(tenants):
             since = max(cache.changed(cache.tier_of(tenant)), cache.moved(tenant))
-            if len(found) < REPAIR_MAX:
-                values = (tenant, since, REPAIR_MAX - len(found))
+            if len(found) < self._portion:
+                values = (tenant, since, self._portion - len(found))
                 found += self._check(scope_sql.RESTING_OF, values)
         return found
 
     def _rest(self, look: Key, most: int) -> list[Key]:
         kind, tenant, tier = look
         cache = self._transaction.scope_cache
+        if kind in (MOVED, ScopeKind.GROUP.value):
+            most = max(1, most // GROUP_COST)
         if kind == MOVED:
             found = self._check(scope_sql.RESTING_OF, (tenant, cache.moved(tenant), most))
         else:

@@ -41,8 +41,8 @@ UNREADABLE = ScopeSettings(paused=Pause("its settings cannot be read: put them a
 """A scope with unreadable settings is paused, and no other is."""
 UNREADABLE_TIER = Defaults(ceiling=Ceiling(max_running=0))
 """A tier that cannot be read lets nothing of its tenants start."""
-COUNTING_MAX = 10_000
-"""Settings with the values of tiers that the cache keeps."""
+KEPT_MAX = 10_000
+"""Different settings that the cache keeps decoded, and with the values of tiers."""
 
 RatesChange = tuple[int, Micros]
 """(value of counters.scopes, instant): when rates were changed by a tier, or with the tier."""
@@ -103,6 +103,7 @@ class ScopeCache:
         """Tiers with limits for groups."""
         self._limits_all = False
         """Whether the platform's defaults limit tenants without settings."""
+        self._decoded: dict[tuple[ScopeKind, bytes], ScopeSettings] = {}
         self._counting: dict[tuple[ScopeSettings, ScopeKind, str], ScopeSettings] = {}
         self._changed: dict[str, int] = {}
         """Tier -> `counters.scopes` at its last change."""
@@ -147,8 +148,17 @@ class ScopeCache:
         elif value is None:
             self._settings.pop(scope, None)
         else:
-            self._settings[scope] = decode_settings(name, value)
+            self._settings[scope] = self._decode(scope.kind, name, value)
             self._note(scope)
+
+    def _decode(self, kind: ScopeKind, name: str, value: bytes) -> ScopeSettings:
+        """The settings of a scope of a tenant. Those of most tenants in a tier are the same."""
+        found = self._decoded.get((kind, value))
+        if found is None:
+            if len(self._decoded) >= KEPT_MAX:
+                self._decoded.clear()
+            found = self._decoded[kind, value] = decode_settings(name, value)
+        return found
 
     def _note(self, scope: Scope) -> None:
         # Kept when settings are deleted: the tenant may have others.
@@ -208,7 +218,7 @@ class ScopeCache:
         key = own, scope.kind, tier
         found = self._counting.get(key)
         if found is None:
-            if len(self._counting) >= COUNTING_MAX:
+            if len(self._counting) >= KEPT_MAX:
                 self._counting.clear()
             found = self._counting[key] = effective(own, scope.kind, _layers(self.tiers, tier))
         return found
