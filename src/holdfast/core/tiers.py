@@ -10,17 +10,24 @@ The defaults and each tier are one stored setting (`name_of`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from holdfast.core.bounds import NAME_MAX, QUEUED_CAP_MAX, RUNNING_CAP_MAX, WEIGHT_MAX
+from holdfast.core.bounds import (
+    NAME_MAX,
+    QUEUED_CAP_MAX,
+    RUNNING_CAP_MAX,
+    TIERS_MAX,
+    WEIGHT_MAX,
+)
 from holdfast.core.ceiling import above
 from holdfast.core.check import check_name, check_whole
 from holdfast.core.errors import InvalidInput, did_you_mean
 from holdfast.core.rate import Rate
-from holdfast.core.scope import NO_RULES, Ceiling, ScopeKind, ScopeSettings
+from holdfast.core.scope import NO_RULES, Ceiling, ScopeKind, ScopeSettings, scope_of
+from holdfast.core.scope import decode as decode_scope
 
 PREFIX = "tier/"
 """Prefix of the settings of tiers. The name after it is empty for the platform's defaults."""
@@ -121,6 +128,35 @@ def tier_in_use(tier: str, number: int) -> InvalidInput:
     """The error for the deletion of a tier that tenants are in."""
     tenants = "1 tenant is" if number == 1 else f"{number} tenants are"
     return InvalidInput(field="tier", why=f"{tenants} in {tier!r}; put them into another one first")
+
+
+def check_puts(
+    puts: Iterable[tuple[str, bytes | None]],
+    known: Collection[str],
+    users_of: Callable[[str], int],
+) -> None:
+    """Raises InvalidInput if one of these new settings, each a name and a value or None, is no good
+    setting of a scope or a tier; puts a tenant into a tier that does not exist after all of them;
+    deletes a tier that tenants are in; or if they would make too many tiers.
+    """
+    after, named = set(known), list[str]()
+    for name, value in puts:
+        tier = tier_of(name)
+        if tier is not None and value is not None:
+            decode(name, value)
+            after.add(tier)
+        elif tier is not None:
+            after.discard(tier)
+        elif value is not None and scope_of(name) is not None:
+            named.append(decode_scope(name, value).tier or "")
+    for tier in filter(None, set(known) - after):
+        if users := users_of(tier):
+            raise tier_in_use(tier, users)
+    for tier in filter(None, named):
+        if tier not in after:
+            raise unknown_tier(tier, filter(None, known))
+    if len(after) > TIERS_MAX and after - set(known):
+        raise InvalidInput(field="tier", why=f"there are {TIERS_MAX}, and no more may be")
 
 
 # -- the values that count -------------------------------------------------------------------------

@@ -5,11 +5,12 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from holdfast.core import bounds, tiers
 from holdfast.core.bounds import NAME_MAX
-from holdfast.core.errors import InvalidInput, StaleSetting, TenantFull
+from holdfast.core.errors import StaleSetting, TenantFull
 from holdfast.core.job import EventKind
 from holdfast.core.scope import Scope, ScopeKind, decode, scope_of
 from holdfast.store import Put, Setting
@@ -43,7 +44,11 @@ def put_settings(
             new[scope.tenant] += 1
         last[one.name] = version
     _check_scopes(transaction, new)
-    _check_tiers(transaction, puts)
+    tiers.check_puts(
+        [(one.name, one.value) for one in puts],
+        transaction.scope_cache.tiers,
+        partial(_tier_users, transaction),
+    )
     for one in puts:
         last[one.name] += 1
         scope, tier = scope_of(one.name), tiers.tier_of(one.name)
@@ -73,30 +78,10 @@ def _check_scopes(transaction: Transaction, new: Counter[str]) -> None:
             raise TenantFull(tenant=tenant, what="scopes", max=bounds.SETTINGS_MAX)
 
 
-def _check_tiers(transaction: Transaction, puts: Sequence[Put]) -> None:
-    """Raises InvalidInput for bad settings of scopes and tiers, for a tenant in a tier that does
-    not exist after these puts, for the deletion of a tier that tenants are in, and for too many.
-    """
-    known = set(transaction.scope_cache.tiers)
-    after, named = set(known), list[str]()
-    for put in puts:
-        tier = tiers.tier_of(put.name)
-        if tier is not None and put.value is not None:
-            tiers.decode(put.name, put.value)
-            after.add(tier)
-        elif tier is not None:
-            after.discard(tier)
-        elif put.value is not None and scope_of(put.name) is not None:
-            named.append(decode(put.name, put.value).tier or "")
-    for tier in filter(None, known - after):
-        (users,) = transaction.execute(scope_sql.TIER_USERS, (tier,)).fetchone()
-        if users:
-            raise tiers.tier_in_use(tier, users)
-    for tier in named:
-        if tier and tier not in after:
-            raise tiers.unknown_tier(tier, filter(None, known))
-    if len(after) > bounds.TIERS_MAX and after - known:
-        raise InvalidInput(field="tier", why=f"there are {bounds.TIERS_MAX}, and no more may be")
+def _tier_users(transaction: Transaction, tier: str) -> int:
+    """How many tenants are in a tier."""
+    (users,) = transaction.execute(scope_sql.TIER_USERS, (tier,)).fetchone()
+    return int(users)
 
 
 def _store(
