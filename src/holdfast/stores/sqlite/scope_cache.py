@@ -224,6 +224,8 @@ class ScopeCache:
         return found
 
     def tenant(self, tenant: str) -> ScopeSettings:
+        if tenant not in self.tenants and "" not in self.tiers:
+            return NO_SETTINGS
         return self.of(Scope(tenant))
 
     def queue(self, tenant: str, queue: str) -> ScopeSettings:
@@ -241,9 +243,7 @@ class ScopeCache:
         return not self.group(tenant, group, queue).open
 
     def weight(self, tenant: str) -> int:
-        if tenant in self.tenants or "" in self.tiers:
-            return self.tenant(tenant).share
-        return 1
+        return self.tenant(tenant).share
 
     # -- tiers -----------------------------------------------------------------------------------
 
