@@ -106,7 +106,7 @@ def seen(store: MemoryStore) -> dict[str, Any]:
     rows = {name: (row.state, row.stamp, row.updated_at) for name, row in tables.rows.items()}
     names = ("due", "leases", "spent", "ttl", "finished", "reopen", "counts", "events")
     found = {name: copy.deepcopy(getattr(tables, name)) for name in names}
-    found["rechecks"] = list(tables.rechecks._left)
+    found["rechecks"] = copy.copy(tables.rechecks._left)
     found["ages"] = copy.deepcopy(tables.ages._ages)
     found["aside"] = {line: list(tables.platform.aside(line)) for line in tables.counts}
     found["over all"] = dict(tables.platform.running)

@@ -299,9 +299,8 @@ class Tables(Keys, EventLog):
         self.rechecks.add(tier, before, self.lines.resting, self.groups)
         self.wakes_all = True
 
-    def recheck_next(self) -> None:
+    def recheck(self, each: Line | Scope) -> None:
         """Checks whether a line or a group has room under the tiers as they are now."""
-        each = self.rechecks.pop()
         self.grant_all(each) if isinstance(each, Scope) else self.refresh(each)
 
     # -- room of the platform's scopes -----------------------------------------------------------

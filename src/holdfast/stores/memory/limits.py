@@ -7,7 +7,7 @@ have at most.
     slots     Scope -> {id: until}        places that outsiders hold
     platform  Scope -> ScopeSettings      those of `settings` that are the platform's
     tiers     name -> Defaults            "": the platform's defaults
-    counting  Scope -> ScopeSettings      what counts with the tiers, filled in as it is asked for
+    counting  own settings, kind, tier -> ScopeSettings      what counts, as far as asked for
 
 A room of UNLIMITED means that nothing limits the scope.
 """
@@ -34,6 +34,8 @@ from holdfast.stores.notifier import Line
 
 UNLIMITED = 1 << 60
 FULL = Bucket()
+COUNTING_MAX = 10_000
+"""Different settings of which the values that count are kept."""
 
 
 def queue_scope(tenant: str, queue: str) -> Scope:
@@ -57,7 +59,7 @@ class Limits:
         """How many tenants are in each tier."""
         self.tier_of: dict[str, str] = {}
         """Of the tenants that are in one."""
-        self._counting: dict[Scope, ScopeSettings] = {}
+        self._counting: dict[tuple[ScopeSettings, ScopeKind, str | None], ScopeSettings] = {}
         self._tiers_changed: tuple[int, Micros] = (0, 0)
         """How often a tier has changed, and when it did last."""
         self._buckets: dict[Scope, tuple[Bucket, int]] = {}
@@ -68,15 +70,17 @@ class Limits:
         own = self.settings.get(scope, NO_SETTINGS)
         if not self.tiers or scope.of_platform:
             return own
-        found = self._counting.get(scope)
+        tier = self.tier_of.get(scope.tenant)
+        key = own, scope.kind, tier
+        found = self._counting.get(key)
         if found is None:
-            found = effective(own, scope.kind, self.layers(scope.tenant))
-            self._counting[scope] = found
+            if len(self._counting) >= COUNTING_MAX:
+                self._counting.clear()
+            found = self._counting[key] = effective(own, scope.kind, self._layers(tier))
         return found
 
-    def layers(self, tenant: str) -> list[Layer]:
-        """The tier of a tenant and the platform's defaults, as far as they exist."""
-        tier = self.settings.get(Scope(tenant), NO_SETTINGS).tier
+    def _layers(self, tier: str | None) -> list[Layer]:
+        """A tier and the platform's defaults, as far as they exist."""
         names = ((f"tier {tier}", tier), (PLATFORM, ""))
         return [Layer(name, self.tiers[key]) for name, key in names if key in self.tiers]
 
@@ -143,7 +147,6 @@ class Limits:
 
     def set(self, scope: Scope, settings: ScopeSettings | None, now: Micros) -> None:
         """The settings of a scope from now on; None: it has none."""
-        self._counting.clear()
         if scope.kind is ScopeKind.TENANT:
             self._put_into_tier(scope.tenant, None if settings is None else settings.tier, now)
         for stored in (self.settings, self.platform) if scope.of_platform else (self.settings,):
