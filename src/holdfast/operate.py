@@ -11,7 +11,8 @@ import msgspec
 
 from holdfast import load as _load
 from holdfast import worker_registry
-from holdfast.audit import Audit, GroupOf
+from holdfast.audit import Audit
+from holdfast.audit_limits import GroupOf
 from holdfast.core.bounds import (
     PAGE_MAX,
     PAYLOAD_MAX,

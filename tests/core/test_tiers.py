@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.bounds import NAME_MAX
+from holdfast.core.bounds import NAME_MAX, TIERS_MAX
 from holdfast.core.errors import InvalidInput
 from holdfast.core.rate import rate
 from holdfast.core.scope import (
@@ -14,9 +14,11 @@ from holdfast.core.scope import (
     Ceiling,
     GroupRules,
     Pause,
+    Scope,
     ScopeKind,
     ScopeSettings,
 )
+from holdfast.core.scope import encode as encode_settings
 from holdfast.core.tiers import (
     BUILT_IN,
     OWN,
@@ -24,11 +26,14 @@ from holdfast.core.tiers import (
     Effective,
     Layer,
     LimitRules,
+    check_puts,
     chosen,
+    concerned,
     decode,
     effective,
     encode,
     name_of,
+    rates,
     tier_of,
 )
 
@@ -142,3 +147,81 @@ def test_defaults_come_back_as_they_were_stored() -> None:
     for layer in LAYERS:
         assert decode("tier/x", encode(layer.defaults)) == layer.defaults
     assert encode(Defaults()) == b"{}"
+
+
+# -- what a change concerns ------------------------------------------------------------------------
+
+T, Q, G = ScopeKind.TENANT, ScopeKind.QUEUE, ScopeKind.GROUP
+NARROW = LimitRules(max_running=1)
+
+
+@pytest.mark.parametrize(
+    ("tier", "before", "tiers", "found"),
+    [
+        ("pro", Defaults(), {"pro": Defaults(max_running=1)}, {"pro": [T]}),
+        ("pro", Defaults(rate=rate("1/s")), {}, {"pro": [T]}),
+        ("pro", Defaults(ceiling=Ceiling(max_running=1)), {"pro": Defaults()}, {"pro": [T]}),
+        ("pro", Defaults(queue=NARROW), {"pro": Defaults(group=NARROW)}, {"pro": [Q, G]}),
+        ("pro", Defaults(weight=2), {"pro": Defaults(max_queued=2)}, {}),
+        ("", Defaults(max_running=1), {"pro": Defaults(max_running=2)}, {"": [T]}),
+        ("", Defaults(max_running=1), {"pro": Defaults(queue=NARROW)}, {"": [T], "pro": [T]}),
+        ("", Defaults(group=NARROW), {"pro": Defaults(group=LimitRules(rate=rate("1/s")))},
+         {"": [G], "pro": [G]}),
+        ("", Defaults(), {"": Defaults(group=NARROW), "pro": Defaults(group=NARROW)}, {"": [G]}),
+        ("", Defaults(ceiling=Ceiling(max_running=1)), {"pro": Defaults(max_running=2)},
+         {"": [T], "pro": [T]}),
+    ],
+)  # fmt: skip
+def test_a_change_concerns_the_tiers_that_leave_the_value_open(
+    tier: str,
+    before: Defaults,
+    tiers: dict[str, Defaults],
+    found: dict[str, list[ScopeKind]],
+) -> None:
+    """Claims look again only at what rests in these, of these kinds."""
+    assert concerned(tier, before, tiers) == found
+
+
+def test_all_rates_of_a_layer_are_compared() -> None:
+    """A change of any other value does not count as a change of rates."""
+    slow = rate("1/h")
+    parts = (
+        Defaults(rate=slow),
+        Defaults(ceiling=Ceiling(rate=slow)),
+        Defaults(queue=LimitRules(rate=slow)),
+        Defaults(group=LimitRules(rate=slow)),
+    )
+
+    assert all(rates(each) != rates(Defaults()) for each in parts)
+    assert rates(Defaults(weight=2, max_running=3)) == rates(Defaults())
+
+
+# -- what may be put together ----------------------------------------------------------------------
+
+
+def put_into(tier: str, tenant: str = "acme") -> tuple[str, bytes]:
+    return Scope(tenant).name, encode_settings(ScopeSettings(tier=tier))
+
+
+@pytest.mark.parametrize(
+    ("puts", "why"),
+    [
+        ([put_into("gold")], "no tier 'gold'"),
+        ([(name_of("pro"), None), put_into("pro")], "no tier 'pro'"),
+        ([(name_of("free"), None)], "2 tenants are in 'free'"),
+        ([(name_of("free"), None), put_into("pro")], "2 tenants are in 'free'"),
+        ([(name_of(f"t{n}"), b"{}") for n in range(TIERS_MAX)], f"there are {TIERS_MAX}"),
+        ([(name_of("pro"), b"{"), put_into("pro")], "truncated"),
+    ],
+)
+def test_what_may_not_be_put_is_refused(puts: list[tuple[str, bytes | None]], why: str) -> None:
+    """All puts of a call are looked at together."""
+    with pytest.raises(InvalidInput, match=why):
+        check_puts(puts, {"", "free", "pro"}, {"free": 2, "pro": 0}.__getitem__)
+
+
+def test_a_tier_may_be_made_and_used_with_one_call() -> None:
+    """In any order; and one that nobody is in may go."""
+    puts = [put_into("gold"), (name_of("gold"), b"{}"), (name_of("pro"), None), ("other", b"{")]
+
+    check_puts(puts, {"free", "pro"}, {"pro": 0}.__getitem__)

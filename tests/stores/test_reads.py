@@ -104,8 +104,9 @@ def seen(store: MemoryStore) -> dict[str, Any]:
     """A copy of all that the tables hold."""
     tables = store._tables
     rows = {name: (row.state, row.stamp, row.updated_at) for name, row in tables.rows.items()}
-    names = ("due", "leases", "spent", "ttl", "finished", "reopen", "counts", "events", "rechecks")
+    names = ("due", "leases", "spent", "ttl", "finished", "reopen", "counts", "events")
     found = {name: copy.deepcopy(getattr(tables, name)) for name in names}
+    found["rechecks"] = copy.copy(tables.rechecks._left)
     found["ages"] = copy.deepcopy(tables.ages._ages)
     found["aside"] = {line: list(tables.platform.aside(line)) for line in tables.counts}
     found["over all"] = dict(tables.platform.running)

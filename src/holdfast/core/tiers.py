@@ -10,17 +10,24 @@ The defaults and each tier are one stored setting (`name_of`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from holdfast.core.bounds import NAME_MAX, QUEUED_CAP_MAX, RUNNING_CAP_MAX, WEIGHT_MAX
+from holdfast.core.bounds import (
+    NAME_MAX,
+    QUEUED_CAP_MAX,
+    RUNNING_CAP_MAX,
+    TIERS_MAX,
+    WEIGHT_MAX,
+)
 from holdfast.core.ceiling import above
 from holdfast.core.check import check_name, check_whole
 from holdfast.core.errors import InvalidInput, did_you_mean
 from holdfast.core.rate import Rate
-from holdfast.core.scope import NO_RULES, Ceiling, GroupRules, ScopeKind, ScopeSettings
+from holdfast.core.scope import NO_RULES, Ceiling, GroupRules, ScopeKind, ScopeSettings, scope_of
+from holdfast.core.scope import decode as decode_scope
 
 PREFIX = "tier/"
 """Prefix of the settings of tiers. The name after it is empty for the platform's defaults."""
@@ -123,6 +130,35 @@ def tier_in_use(tier: str, number: int) -> InvalidInput:
     return InvalidInput(field="tier", why=f"{tenants} in {tier!r}; put them into another one first")
 
 
+def check_puts(
+    puts: Iterable[tuple[str, bytes | None]],
+    known: Collection[str],
+    users_of: Callable[[str], int],
+) -> None:
+    """Raises InvalidInput if one of these new settings, each a name and a value or None, is no good
+    setting of a scope or a tier; puts a tenant into a tier that does not exist after all of them;
+    deletes a tier that tenants are in; or if they would make too many tiers.
+    """
+    after, named = set(known), list[str]()
+    for name, value in puts:
+        tier = tier_of(name)
+        if tier is not None and value is not None:
+            decode(name, value)
+            after.add(tier)
+        elif tier is not None:
+            after.discard(tier)
+        elif value is not None and scope_of(name) is not None:
+            named.append(decode_scope(name, value).tier or "")
+    for tier in filter(None, set(known) - after):
+        if users := users_of(tier):
+            raise tier_in_use(tier, users)
+    for tier in filter(None, named):
+        if tier not in after:
+            raise unknown_tier(tier, filter(None, known))
+    if len(after) > TIERS_MAX and after - set(known):
+        raise InvalidInput(field="tier", why=f"there are {TIERS_MAX}, and no more may be")
+
+
 # -- the values that count -------------------------------------------------------------------------
 
 
@@ -199,3 +235,58 @@ def _group_rules(own: ScopeSettings, layers: Sequence[Layer]) -> Effective:
     if own.groups is not None or rules == NO_RULES:
         return Effective(own.groups and rules, BUILT_IN if own.groups is None else OWN)
     return Effective(rules, next(each.layer for each in found.values() if each.value is not None))
+
+
+# -- what a change concerns ------------------------------------------------------------------------
+
+_LIMITS_OF = {
+    ScopeKind.TENANT: (None, "ceiling"),
+    ScopeKind.QUEUE: ("queue",),
+    ScopeKind.GROUP: ("group",),
+}
+"""Which parts of the defaults limit the scopes of each kind; None: the defaults themselves."""
+
+
+def concerned(
+    tier: str, before: Defaults, tiers: Mapping[str, Defaults]
+) -> dict[str, list[ScopeKind]]:
+    """The tiers in which tenants may have other limits after a change of a tier ("": the platform's
+    defaults, which concern tenants without a tier, and those whose tier leaves them open), and for
+    which kinds of scopes. `tiers` are those after the change.
+    """
+    after = tiers.get(tier, NO_DEFAULTS)
+    layers = {tier: NO_DEFAULTS} if tier else {**tiers, "": NO_DEFAULTS}
+    found = {name: kinds_limited(before, after, above) for name, above in layers.items()}
+    return {name: kinds for name, kinds in found.items() if kinds}
+
+
+def kinds_limited(
+    before: Defaults, after: Defaults, above: Defaults = NO_DEFAULTS
+) -> list[ScopeKind]:
+    """The kinds of scopes whose limits may change with a layer, for tenants with a stronger layer
+    `above` it.
+    """
+    return [
+        kind
+        for kind, parts in _LIMITS_OF.items()
+        if any(_differ(*(_part(each, part) for each in (before, after, above))) for part in parts)
+    ]
+
+
+def rates(defaults: Defaults) -> list[Rate | None]:
+    """All rates of a layer."""
+    parts = (_part(defaults, part) for part in (None, *_PARTS))
+    return [getattr(part, "rate", None) for part in parts]
+
+
+def _part(defaults: Defaults, name: str | None) -> Any:
+    return defaults if name is None else getattr(defaults, name)
+
+
+def _differ(before: Any, after: Any, above: Any) -> bool:
+    """Whether a limit differs that a stronger layer leaves open."""
+    return any(
+        getattr(before, field, None) != getattr(after, field, None)
+        and getattr(above, field, None) is None
+        for field in _BOUNDED
+    )

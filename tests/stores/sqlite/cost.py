@@ -5,9 +5,12 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from holdfast.core.job import Lease, NewJob
 from holdfast.core.scope import Scope, ScopeSettings, encode
+from holdfast.core.tiers import Defaults, name_of
+from holdfast.core.tiers import encode as encode_tier
 from holdfast.store import Claim, Put
 from holdfast.stores.sqlite.claim import claim_jobs
 from holdfast.stores.sqlite.count import recount
@@ -76,6 +79,14 @@ class Cost:
         value = None if settings is None else encode(settings)
         puts = [Put(scope.name, value, version) for scope in scopes]
         put_settings(transaction, puts, None, None)
+
+    def set_tier(self, tier: str, version: int, **fields: Any) -> None:
+        with self.transaction() as transaction:
+            self.put_tier(transaction, tier, version, **fields)
+
+    def put_tier(self, transaction: Transaction, tier: str, version: int, **fields: Any) -> None:
+        put = Put(name_of(tier), encode_tier(Defaults(**fields)), version)
+        put_settings(transaction, [put], None, None)
 
     def enqueue(self, jobs: list[NewJob]) -> None:
         with self.transaction() as transaction:

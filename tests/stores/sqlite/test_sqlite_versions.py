@@ -12,7 +12,8 @@ import pytest
 
 from holdfast.core.errors import ConfigError, SchemaTooNew, SchemaTooOld, StoreUnsupported
 from holdfast.core.scope import BlockerKind
-from holdfast.store import Claim, Ref, Watch
+from holdfast.core.tiers import Defaults, encode, name_of
+from holdfast.store import Claim, Put, Ref, Watch
 from holdfast.stores.sqlite.layout import APPLICATION_ID, SCHEMA_VERSION
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.testing import ManualClock
@@ -138,11 +139,15 @@ async def test_a_file_of_a_later_version_is_upgraded(
         await old.enqueue([job("new", queue="audio")])
         leases = await old.claim(claim(9, "another"))
         (gate,) = (await old.explain(Ref(ACME, "b"))).gates
+        await old.settings([Put(name_of(""), encode(Defaults(max_running=4)), 0)])
+        await old.enqueue([job(f"n{n}", queue="audio") for n in range(5)])
+        more = await old.claim(claim(9, "a third"))
     finally:
         await old.close()
 
     assert sorted(lease.job.id for lease in leases) == ["c", "d", "new"]
     assert (gate.kind, gate.holders) == (BlockerKind.LIMIT, ("a",))
+    assert [lease.job.tenant for lease in more] == [ACME]  # It runs a, c and new already.
     assert tables(path) == tables(Path(store.options.path))
 
 

@@ -15,7 +15,7 @@ import pytest
 from holdfast.core.errors import InvalidInput, StaleSetting, StoreFull, StoreUnavailable
 from holdfast.core.job import Failed, State
 from holdfast.core.lifecycle import decide
-from holdfast.core.scope import BlockerKind
+from holdfast.core.scope import BlockerKind, Scope, ScopeSettings, encode
 from holdfast.store import Claim, Put, Ref
 from holdfast.stores.sqlite import writer
 from holdfast.stores.sqlite.connection import open_writer
@@ -348,3 +348,14 @@ async def test_a_transaction_that_was_rolled_back_uses_no_sequence(store: Sqlite
 
     jobs = (await store.find(finding())).jobs
     assert sorted(one.seq for one in jobs) == [1, 2]
+
+
+async def test_a_call_that_fails_does_not_empty_the_cache_of_settings(store: SqliteStore) -> None:
+    """P19: to read the settings of many tenants again takes long."""
+    put = Put(Scope(ACME).name, encode(ScopeSettings(max_running=1)), 0)
+    await store.settings([put])
+    with pytest.raises(StaleSetting):
+        await store.settings([put])
+
+    assert store._writer is not None
+    assert store._writer._scope_cache.tenants == {ACME}

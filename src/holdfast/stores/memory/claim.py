@@ -19,6 +19,9 @@ from holdfast.stores.memory.rows import Row
 from holdfast.stores.notifier import Line
 from holdfast.stores.repeats import asked_for
 
+RECHECKS_MIN = 50
+"""Lines and groups that a claim for a few jobs checks after a change of a tier."""
+
 
 def claim_jobs(tables: Tables, claim: Claim) -> list[Lease]:
     leases = _repeated(tables, claim)
@@ -58,9 +61,6 @@ def _repair(tables: Tables) -> int:
     Returns how many it moved.
     """
     moved = _promote(tables) + _rescue(tables)
-    while tables.rechecks and moved < 2 * REPAIR_MAX:
-        tables.recheck_next()
-        moved += 1
     while tables.reopen and tables.reopen[0][0] <= tables.now and moved < 2 * REPAIR_MAX:
         tables.reopen_next()
         moved += 1
@@ -110,6 +110,8 @@ def _select(tables: Tables, claim: Claim) -> list[Lease]:
     dry: set[str] = set()
     """Tenants that have nothing more for this claim."""
     platform = PlatformRound(tables, claim)
+    rechecks = REPAIR_MAX * REPAIR_PASSES_MAX
+    _recheck(tables, min(max(claim.limit, RECHECKS_MIN), REPAIR_MAX))
     while (room := platform.room(claim.limit - len(leases))) > 0:
         let_in = platform.let_in(room)
         dry -= let_in
@@ -121,8 +123,22 @@ def _select(tables: Tables, claim: Claim) -> list[Lease]:
             platform.start(len(taken))
             leases += taken
         elif not let_in:
-            break
+            checked = _recheck(tables, min(rechecks, REPAIR_MAX))
+            if not checked:
+                break
+            rechecks -= checked
+            dry.clear()
     return leases
+
+
+def _recheck(tables: Tables, most: int) -> int:
+    """Checks what changed tiers may have opened; returns how many lines and groups."""
+    for number in range(most):
+        each = tables.rechecks.next()
+        if each is None:
+            return number
+        tables.recheck(each)
+    return most
 
 
 def _round(platform: PlatformRound, tenants: list[str], room: int, dry: set[str]) -> list[Lease]:

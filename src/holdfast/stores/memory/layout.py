@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, bisect_right
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import takewhile
 
@@ -36,6 +36,7 @@ from holdfast.core.clock import Micros
 from holdfast.core.job import TERMINAL, NewJob, State
 from holdfast.core.rate import Rate
 from holdfast.core.scope import Scope, ScopeKind
+from holdfast.core.tiers import Defaults
 from holdfast.stores.memory.claim_repeat import ClaimHistory
 from holdfast.stores.memory.count_ages import Ages
 from holdfast.stores.memory.events import EventLog
@@ -44,6 +45,7 @@ from holdfast.stores.memory.idempotency import Keys
 from holdfast.stores.memory.limits import Limits, queue_scope
 from holdfast.stores.memory.limits_groups import Group
 from holdfast.stores.memory.limits_platform import PlatformLimits
+from holdfast.stores.memory.limits_tiers import Rechecks
 from holdfast.stores.memory.rows import Row, ordered
 from holdfast.stores.notifier import Line
 
@@ -64,8 +66,7 @@ class Tables(Keys, EventLog):
         self.groups: dict[Scope, Group] = {}
         self.limits = Limits(self.running)
         self.platform = PlatformLimits(self.limits)
-        self.rechecks: deque[Line | Scope] = deque()
-        """Lines and groups that a changed tier may have opened."""
+        self.rechecks = Rechecks(self.limits)
         self.wakes_all = False
         """Whether this step made room for more lines than `lines.woken` names."""
         self.counts: dict[Line, Counter[State]] = {}
@@ -282,7 +283,7 @@ class Tables(Keys, EventLog):
         if scope.of_platform:
             self.count_running((scope,))
         elif scope.kind is ScopeKind.TENANT and self.limits.tiers:
-            self.rechecks += [each for each in self.groups if each.tenant == scope.tenant]
+            self.rechecks.add_groups_of(scope.tenant, self.groups)
         elif scope.kind is ScopeKind.GROUP:
             self._regroup(scope)
         elif scope.kind is ScopeKind.QUEUE:
@@ -293,14 +294,13 @@ class Tables(Keys, EventLog):
                     self._regroup(group)
         self.refresh_scope(scope)
 
-    def tiers_changed(self) -> None:
-        """Has claims look again, bit by bit, at what has no room."""
-        self.rechecks = deque([*self.lines.resting, *self.groups])
+    def tier_changed(self, tier: str, before: Defaults) -> None:
+        """Has claims look again, bit by bit, at what has no room by the changed values."""
+        self.rechecks.add(tier, before, self.lines.resting, self.groups)
         self.wakes_all = True
 
-    def recheck_next(self) -> None:
+    def recheck(self, each: Line | Scope) -> None:
         """Checks whether a line or a group has room under the tiers as they are now."""
-        each = self.rechecks.popleft()
         self.grant_all(each) if isinstance(each, Scope) else self.refresh(each)
 
     # -- room of the platform's scopes -----------------------------------------------------------

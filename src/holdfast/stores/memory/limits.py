@@ -7,7 +7,7 @@ have at most.
     slots     Scope -> {id: until}        places that outsiders hold
     platform  Scope -> ScopeSettings      those of `settings` that are the platform's
     tiers     name -> Defaults            "": the platform's defaults
-    counting  Scope -> ScopeSettings      what counts with the tiers, filled in as it is asked for
+    counting  own settings, kind, tier -> ScopeSettings      what counts, as far as asked for
 
 A room of UNLIMITED means that nothing limits the scope.
 """
@@ -36,6 +36,8 @@ UNLIMITED = 1 << 60
 FULL = Bucket()
 _WHOLE = (WHOLE,)
 _WHOLE_ONLY = frozenset({ScopeKind.PLATFORM})
+COUNTING_MAX = 10_000
+"""Different settings of which the values that count are kept."""
 
 
 def queue_scope(tenant: str, queue: str) -> Scope:
@@ -59,7 +61,9 @@ class Limits:
         self.tiers: dict[str, Defaults] = {}
         self.tier_users: Counter[str] = Counter()
         """How many tenants are in each tier."""
-        self._counting: dict[Scope, ScopeSettings] = {}
+        self.tier_of: dict[str, str] = {}
+        """Of the tenants that are in one."""
+        self._counting: dict[tuple[ScopeSettings, ScopeKind, str | None], ScopeSettings] = {}
         self._tiers_changed: tuple[int, Micros] = (0, 0)
         """How often a tier has changed, and when it did last."""
         self._buckets: dict[Scope, tuple[Bucket, int]] = {}
@@ -70,15 +74,18 @@ class Limits:
         own = self.settings.get(scope, NO_SETTINGS)
         if not self.tiers or scope.of_platform:
             return own
-        found = self._counting.get(scope)
+        tier = self.tier_of.get(scope.tenant)
+        key = own, scope.kind, tier
+        found = self._counting.get(key)
         if found is None:
-            found = effective(own, scope.kind, self.layers(scope.tenant))
-            self._counting[scope] = found
+            if len(self._counting) >= COUNTING_MAX:
+                self._counting.clear()
+            found = self._counting[key] = effective(own, scope.kind, self._layers(tier))
         return found
 
-    def layers(self, tenant: str) -> list[Layer]:
-        """The tier of a tenant and the platform's defaults, as far as they exist."""
-        return layers_of(self.settings.get(Scope(tenant), NO_SETTINGS).tier, self.tiers)
+    def _layers(self, tier: str | None) -> list[Layer]:
+        """A tier and the platform's defaults, as far as they exist."""
+        return layers_of(tier, self.tiers)
 
     @property
     def any(self) -> bool:
@@ -147,16 +154,14 @@ class Limits:
             return bucket.bounded(rate, self._tiers_changed[1])
         return bucket
 
-    def set(self, scope: Scope, settings: ScopeSettings | None) -> None:
+    def set(self, scope: Scope, settings: ScopeSettings | None, now: Micros) -> None:
         """The settings of a scope from now on; None: it has none."""
         rate = self.of(scope).rate
         if rate is not None and scope in self._buckets:
             # What a change of a tier did to the bucket goes by the rate that it left.
             self._keep(scope, self._bucket(scope, rate))
-        self._counting.clear()
         if scope.kind is ScopeKind.TENANT:
-            self._change_tier(self.settings.get(scope), -1)
-            self._change_tier(settings, 1)
+            self._put_into_tier(scope.tenant, None if settings is None else settings.tier, now)
         for stored in (self.settings, self.platform) if scope.of_platform else (self.settings,):
             if settings is None:
                 stored.pop(scope, None)
@@ -169,15 +174,25 @@ class Limits:
         brought to a new rate when they are used.
         """
         self._counting.clear()
-        self._tiers_changed = self._tiers_changed[0] + 1, now
+        self._change_rates(now)
         if defaults is None:
             self.tiers.pop(tier, None)
         else:
             self.tiers[tier] = defaults
 
-    def _change_tier(self, settings: ScopeSettings | None, number: int) -> None:
-        if settings is not None and settings.tier is not None:
-            self.tier_users[settings.tier] += number
+    def _change_rates(self, now: Micros) -> None:
+        """A tier, or the tier of a tenant, has changed: no bucket is emptier than empty now."""
+        self._tiers_changed = self._tiers_changed[0] + 1, now
+
+    def _put_into_tier(self, tenant: str, tier: str | None, now: Micros) -> None:
+        before = self.tier_of.pop(tenant, None)
+        if before != tier:
+            self._change_rates(now)
+        if before is not None:
+            self.tier_users[before] -= 1
+        if tier is not None:
+            self.tier_of[tenant] = tier
+            self.tier_users[tier] += 1
 
     def start(self, line: Line, group: Scope | None, now: Micros) -> None:
         """Takes the tokens of a job that starts, from its tenant, its queue and its group."""

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from holdfast.core import bounds, tiers
-from holdfast.core.errors import InvalidInput, StaleSetting, TenantFull
-from holdfast.core.scope import PREFIX, decode, scope_of
+from holdfast.core.errors import StaleSetting, TenantFull
+from holdfast.core.scope import decode, scope_of
 from holdfast.core.tiers import tier_of
 from holdfast.store import Put, Setting
 from holdfast.stores.memory.layout import Tables
@@ -25,6 +25,7 @@ class Settings:
 
     def put(self, puts: Sequence[Put]) -> list[Setting]:
         """Applies all of them, or none."""
+        limits = self._tables.limits
         new: Counter[str] = Counter()
         for put in puts:
             found = self._settings.get(put.name)
@@ -36,9 +37,8 @@ class Settings:
             scope = scope_of(put.name)
             if scope is not None and put.name not in self._versions:
                 new[scope.tenant] += 1
-            if put.value is not None and put.name.startswith(PREFIX):
-                self._check_tier(decode(put.name, put.value).tier, puts)
-            self._check_change_of_tier(put)
+        names = [(put.name, put.value) for put in puts]
+        tiers.check_puts(names, limits.tiers, limits.tier_users.__getitem__)
         for tenant, more in new.items():
             if self._scopes[tenant] + more > bounds.SETTINGS_MAX:
                 raise TenantFull(tenant=tenant, what="scopes", max=bounds.SETTINGS_MAX)
@@ -46,28 +46,6 @@ class Settings:
         for put in puts:
             self._put(put)
         return [self._settings[put.name] for put in puts if put.name in self._settings]
-
-    def _check_tier(self, tier: str | None, puts: Sequence[Put]) -> None:
-        """Raises InvalidInput if there is no such tier, and these puts do not make it."""
-        known = self._tables.limits.tiers
-        made = {put.name for put in puts if put.value is not None}
-        if tier is not None and tier not in known and tiers.name_of(tier) not in made:
-            raise tiers.unknown_tier(tier, filter(None, known))
-
-    def _check_change_of_tier(self, put: Put) -> None:
-        """Raises InvalidInput for bad defaults, and for the deletion of a tier that is in use."""
-        tier, limits = tier_of(put.name), self._tables.limits
-        if tier is None:
-            return
-        if put.value is None:
-            if limits.tier_users[tier]:
-                raise tiers.tier_in_use(tier, limits.tier_users[tier])
-            return
-        tiers.decode(put.name, put.value)
-        if tier not in limits.tiers and len(limits.tiers) >= bounds.TIERS_MAX:
-            raise InvalidInput(
-                field="tier", why=f"there are {bounds.TIERS_MAX}, and no more may be"
-            )
 
     def _put(self, put: Put) -> None:
         version = self._versions[put.name] = self._versions.get(put.name, 0) + 1
@@ -79,12 +57,14 @@ class Settings:
         tables = self._tables
         if tier is not None:
             defaults = None if put.value is None else tiers.decode(put.name, put.value)
+            before = tables.limits.tiers.get(tier, tiers.NO_DEFAULTS)
             tables.limits.set_tier(tier, defaults, tables.now)
-            tables.tiers_changed()
+            tables.tier_changed(tier, before)
             tables.note_setting("", put.name, (put.value or b"").decode())
         if scope is None:
             return
-        tables.limits.set(scope, None if put.value is None else decode(put.name, put.value))
+        settings = None if put.value is None else decode(put.name, put.value)
+        tables.limits.set(scope, settings, tables.now)
         tables.settings_changed(scope)
         words = (put.value or b"").decode()
         tables.note_setting(scope.tenant, put.name, words)

@@ -10,15 +10,18 @@ import msgspec
 from holdfast.core.bounds import (
     CLAIM_REPEAT_S,
     ERROR_CHARS_MAX,
+    REPAIR_MAX,
+    REPAIR_PASSES_MAX,
 )
 from holdfast.core.clock import Micros, micros
 from holdfast.core.job import EventKind, JobRecord, Lease, Reason
-from holdfast.core.scope import PLATFORM, line_share, rounds
+from holdfast.core.scope import PLATFORM, ScopeKind, line_share, rounds
 from holdfast.store import Claim, Ref
 from holdfast.stores.notifier import Line
 from holdfast.stores.repeats import asked_for
 from holdfast.stores.sqlite import statements as sql
 from holdfast.stores.sqlite.bulk import listed
+from holdfast.stores.sqlite.claim_look import Look
 from holdfast.stores.sqlite.claim_platform import PlatformRound, PlatformTurn
 from holdfast.stores.sqlite.claim_repair import overdue, repair
 from holdfast.stores.sqlite.fairness import (
@@ -28,9 +31,11 @@ from holdfast.stores.sqlite.fairness import (
     next_lines,
     next_tenants,
 )
+from holdfast.stores.sqlite.limits import apply_tenant_limits
 from holdfast.stores.sqlite.limits_groups import gate_jobs, grant
-from holdfast.stores.sqlite.limits_platform import Rank, any_to_let_in, set_jobs_aside
-from holdfast.stores.sqlite.limits_room import Room, group_room, line_rooms
+from holdfast.stores.sqlite.limits_platform import any_to_let_in, set_jobs_aside
+from holdfast.stores.sqlite.limits_room import Room, line_rooms
+from holdfast.stores.sqlite.limits_tiers import Looks
 from holdfast.stores.sqlite.rows import DEFAULT_RULES, SEQ, claimed, record, storable_text
 from holdfast.stores.sqlite.transaction import Transaction
 
@@ -39,6 +44,11 @@ FORGOTTEN_MAX = 8
 
 TYPED_PAGE = 64
 """Jobs of a line that a claim looks at together, where types have limits."""
+
+FULL_MAX = REPAIR_MAX * REPAIR_PASSES_MAX
+"""Tenants and lines without room that a claim meets and closes, and jobs that it puts back because
+their groups have no room. Only a tier that lowers limits leaves them where claims meet them.
+"""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -93,6 +103,10 @@ class _Taken:
         self.transaction = transaction
         self.claim = claim
         self.leases: list[Lease] = []
+        self.full_tenants: set[str] = set()
+        """Tenants that the claim met without room."""
+        self._full_lines: set[Line] = set()
+        self._full_left = FULL_MAX
         self._seqs: list[int] = []
 
     @property
@@ -102,6 +116,51 @@ class _Taken:
     def add(self, job: JobRecord, until: Micros) -> None:
         self.leases.append(Lease(job, f"{self.claim.nonce}.{job.seq}", until))
         self._seqs.append(job.seq)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the claim may look further. The next claim goes on where this one ends."""
+        return self._full_left > 0
+
+    def met_full(self, number: int = 1) -> None:
+        """Counts what the claim met that has no room."""
+        self._full_left -= number
+
+    def is_full(self, line: Line, rooms: list[Room]) -> bool:
+        """Whether the tenant or the queue of a line has no room; then it is closed."""
+        for room in rooms:
+            if room.left() == 0:
+                self.met_full()
+                if room.scope.kind is ScopeKind.TENANT:
+                    self.full_tenants.add(line[0])
+                    self.transaction.tenants_to_check.add(line[0])
+                else:
+                    self._full_lines.add(line)
+                    self.transaction.lines_to_check.add(line)
+                return True
+        return False
+
+    def may_take(self, tenant: str) -> bool:
+        """Whether further lines of the tenant may have jobs for the claim."""
+        return self.goes_on and tenant not in self.full_tenants
+
+    def close_full(self) -> set[Line]:
+        """Closes what has no room, so that the claim need not read it again; returns the lines.
+        Where there are no tiers, what can be claimed from has room.
+        """
+        closed: set[Line] = set()
+        if self.transaction.scope_cache.tiered and (self._full_lines or self.full_tenants):
+            apply_tenant_limits(self.transaction)
+            closed, self._full_lines = self._full_lines, closed
+        return closed
+
+    def look_again(self, looks: Looks) -> set[str]:
+        """Opens what changed tiers have made room for; returns the tenants that it looked at."""
+        tenants = looks.portion()
+        if tenants:
+            apply_tenant_limits(self.transaction)
+            self.full_tenants -= tenants
+        return tenants
 
     def write(self) -> None:
         if self._seqs:
@@ -117,9 +176,11 @@ def _claim_in_turns(transaction: Transaction, claim: Claim, credits: TurnCredits
     taken = _Taken(transaction, claim)
     turns = Turns(transaction, credits)
     platform = PlatformRound(transaction, claim)
+    looks = Looks(transaction, claim)
     dry: set[str] = set()
     """Tenants without more jobs for this claim."""
-    while platform.goes_on and (room := platform.room(taken.room)) > 0:
+    taken.look_again(looks)
+    while platform.goes_on and taken.goes_on and (room := platform.room(taken.room)) > 0:
         before = len(taken.leases), len(dry)
         let_in = platform.let_in(room)
         dry -= let_in
@@ -132,8 +193,12 @@ def _claim_in_turns(transaction: Transaction, claim: Claim, credits: TurnCredits
             platform.start(PLATFORM, len(taken.leases) - before[0])
             taken.write()
             turns.write()
+            taken.close_full()
         if not let_in and before == (len(taken.leases), len(dry)):
-            break
+            looked = taken.look_again(looks)
+            if not looked:
+                break
+            dry -= looked
     platform.save()
     return taken.leases
 
@@ -149,7 +214,7 @@ def _claim_round(
     times = rounds(room, weights)
     platform.begin(weights)
     for tenant, weight in zip(tenants, weights, strict=True):
-        if room == 0:
+        if room == 0 or not taken.goes_on:
             break
         turn = platform.turn(weight)
         allowed = turns.allowance(tenant, weight * times)
@@ -183,7 +248,7 @@ def _claim_tenant(taken: _Taken, turns: Turns, tenant: str, turn: PlatformTurn, 
         twice = max(0, left - share * len(lines))
         for place, queue in enumerate(lines):
             asked = min(share + (place < twice), left)
-            if asked == 0:
+            if asked == 0 or not taken.may_take(tenant):
                 break
             number = _claim_line(taken, (tenant, queue), turn, asked)
             left -= number
@@ -194,10 +259,11 @@ def _claim_tenant(taken: _Taken, turns: Turns, tenant: str, turn: PlatformTurn, 
         for queue in lines[:twice]:
             if queue not in dry:
                 turns.end_line(tenant, queue)
-        if left == 0:
+        if left == 0 or not taken.may_take(tenant):
             break
         taken.write()
         turns.write()
+        dry -= {queue for _, queue in taken.close_full()}
     return wanted - left
 
 
@@ -206,11 +272,13 @@ def _claim_line(taken: _Taken, line: Line, turn: PlatformTurn, wanted: int) -> i
     transaction = taken.transaction
     tenant, queue = line
     rooms: list[Room] = []
-    if tenant in transaction.scope_cache.tenants:
+    if transaction.scope_cache.limited(tenant):
         # Lines share the limits of their tenant, so the counts must have the visits before this
         # one.
         transaction.write_counts(tenant)
         rooms = line_rooms(transaction, tenant, queue)
+        if taken.is_full(line, rooms):
+            return 0
     wanted = min(wanted, turn.line_room(line), *(room.left() for room in rooms))
     if wanted == 0:
         return 0
@@ -226,7 +294,7 @@ def _lease_first(taken: _Taken, line: Line, turn: PlatformTurn, wanted: int) -> 
     """Leases the first jobs of a line; where groups or types have limits, those that have room."""
     transaction = taken.transaction
     tenant, queue = line
-    if turn.typed or taken.claim.exclude_groups or tenant in transaction.scope_cache.grouping:
+    if turn.typed or taken.claim.exclude_groups or transaction.scope_cache.grouping(tenant):
         return _lease_one_by_one(taken, line, turn, wanted)
     return _lease(taken, line, sql.TAKE, (queue, tenant, transaction.now, wanted))
 
@@ -237,11 +305,12 @@ def _lease_one_by_one(taken: _Taken, line: Line, turn: PlatformTurn, wanted: int
     tenant, queue = line
     excluded = _encode(taken.claim.exclude_groups).decode()
     page = max(wanted, TYPED_PAGE) if turn.typed else wanted
-    look = _Look(transaction, line, turn)
-    while look.goes_on and len(look.seqs) < wanted:
+    look = Look(transaction, line, turn)
+    while look.goes_on and taken.goes_on and len(look.seqs) < wanted:
         values = (queue, tenant, transaction.now, excluded, page)
         look.read(transaction.execute(sql.STARTABLE, values).fetchall(), wanted)
         gate_jobs(transaction, tenant, queue, look.back)
+        taken.met_full(len(look.back))
         set_jobs_aside(transaction, line, look.aside)
         if look.freed is not None:
             # The group counts its jobs by their rows and by the counts: these must agree.
@@ -250,79 +319,6 @@ def _lease_one_by_one(taken: _Taken, line: Line, turn: PlatformTurn, wanted: int
             grant(transaction, tenant, look.freed)
     look.save()
     return _lease(taken, line, sql.TAKE_THESE, (listed(list(look.seqs)),))
-
-
-class _Look:
-    """One visit of a claim to a line that looks at each job."""
-
-    def __init__(self, transaction: Transaction, line: Line, turn: PlatformTurn) -> None:
-        self._transaction = transaction
-        self._line = line
-        self._turn = turn
-        self._rooms: dict[str, Room] = {}
-        self.seqs: dict[int, None] = {}
-        """The jobs to lease."""
-        self.goes_on = True
-        self.back: list[int] = []
-        """Jobs of the last page whose groups have no room."""
-        self.aside: list[tuple[int, str]] = []
-        """Jobs of the last page that go aside, with their types."""
-        self.freed: str | None = None
-        """A group of which a job went aside, so that others of it may come before what follows."""
-
-    def read(self, page: list[tuple[int, str | None, str, int]], wanted: int) -> None:
-        """Looks at the first jobs of the line, until it has as many as wanted."""
-        tenant, queue = self._line
-        self.back, self.aside, self.freed = [], [], None
-        for seq, group, type, priority in page:
-            if seq in self.seqs:
-                continue
-            if len(self.seqs) == wanted or self.freed is not None:
-                break
-            if self._turn.typed and not self._has_type_room(seq, type, priority):
-                if not self.goes_on:
-                    break
-                if self._transaction.scope_cache.gated(tenant, group, queue):
-                    self.freed = group
-            elif group is not None and not self._has_group_room(group):
-                self.back.append(seq)
-                self._transaction.groups_to_check.add((tenant, group))
-            else:
-                self.seqs[seq] = None
-                if self._turn.typed:
-                    self._turn.start(type)
-        self.goes_on = self.goes_on and bool(self.back or self.aside)
-
-    def _has_type_room(self, seq: int, type: str, priority: int) -> bool:
-        """Without room the job goes aside, or the visit ends with it."""
-        rank: Rank = (-priority, seq)
-        if self._turn.waits(self._line, rank):
-            self.goes_on = False
-            return False
-        if self._turn.allows(self._line, type, rank):
-            return True
-        if self._turn.sets_aside(self._line, type, rank):
-            self.aside.append((seq, type))
-        else:
-            self.goes_on = False
-        return False
-
-    def _has_group_room(self, group: str) -> bool:
-        tenant, queue = self._line
-        if not self._transaction.scope_cache.gated(tenant, group, queue):
-            return True
-        room = self._rooms.get(group)
-        if room is None:
-            room = self._rooms[group] = group_room(self._transaction, tenant, group, queue)
-        if room.left() == 0:
-            return False
-        room.start()
-        return True
-
-    def save(self) -> None:
-        """Stores the tokens of groups that are left."""
-        for room in self._rooms.values():
-            room.save()
 
 
 def _lease(taken: _Taken, line: Line, statement: str, values: tuple[Any, ...]) -> int:

@@ -16,6 +16,7 @@ from holdfast.stores.sqlite import scope_statements as scope_sql
 from holdfast.stores.sqlite import statements as sql
 from holdfast.stores.sqlite.limits_platform import count_running, platform_changed
 from holdfast.stores.sqlite.limits_room import key_of, live, taken
+from holdfast.stores.sqlite.limits_tiers import check_all
 from holdfast.stores.sqlite.scope_cache import read_settings
 from holdfast.stores.sqlite.settings import settings_page
 from holdfast.stores.sqlite.transaction import Transaction
@@ -157,5 +158,6 @@ def recount(transaction: Transaction) -> int:
             execute(statement)
     transaction.tenants_to_check |= transaction.scope_cache.tenants
     transaction.lines_to_check |= transaction.scope_cache.queues
+    check_all(transaction)
     after = dict(execute(scope_sql.RUNNING).fetchall())
     return sum(abs(after.get(line, 0) - before.get(line, 0)) for line in before | after)

@@ -22,7 +22,6 @@ from holdfast.core.scope import (
     Scope,
     ScopeKind,
     ScopeSettings,
-    group_settings,
     platform_scopes,
 )
 from holdfast.store import Ref
@@ -30,7 +29,7 @@ from holdfast.stores.sqlite import scope_statements as scope_sql
 from holdfast.stores.sqlite import statements as sql
 from holdfast.stores.sqlite.limits_room import Room, taken
 from holdfast.stores.sqlite.rows import Row
-from holdfast.stores.sqlite.scope_cache import read_settings
+from holdfast.stores.sqlite.scope_cache import NEVER, RatesChange, read_cache, read_settings
 
 
 def explain_job(connection: sqlite3.Connection, ref: Ref, now: Micros) -> Explanation:
@@ -55,21 +54,27 @@ def explain_job(connection: sqlite3.Connection, ref: Ref, now: Micros) -> Explan
 
 
 def _all_scope_gates(connection: sqlite3.Connection, row: Row, now: Micros) -> Iterator[Blocker]:
-    queue = Scope(row.tenant, ScopeKind.QUEUE, row.queue)
-    of_queue = read_settings(connection, queue)
-    for scope in (*platform_scopes(row.queue, row.type), Scope(row.tenant)):
+    tenant, queue = Scope(row.tenant), Scope(row.tenant, ScopeKind.QUEUE, row.queue)
+    group = None if row.group is None else Scope(row.tenant, ScopeKind.GROUP, row.group)
+    cache = read_cache(connection, row.tenant, [queue] if group is None else [queue, group])
+    for scope in platform_scopes(row.queue, row.type):
         yield from _scope_gates(connection, scope, read_settings(connection, scope), now)
-    yield from _scope_gates(connection, queue, of_queue, now)
-    if row.group is not None:
-        group = Scope(row.tenant, ScopeKind.GROUP, row.group)
-        rules = group_settings(read_settings(connection, group), of_queue)
+    rates = cache.rates_change(row.tenant)
+    for scope in (tenant, queue):
+        yield from _scope_gates(connection, scope, cache.of(scope), now, rates)
+    if group is not None:
+        rules = cache.group(row.tenant, group.part, row.queue)
         if rules.ordered:
             yield from _order_gates(connection, row, group)
-        yield from _scope_gates(connection, group, rules, now)
+        yield from _scope_gates(connection, group, rules, now, rates)
 
 
 def _scope_gates(
-    connection: sqlite3.Connection, scope: Scope, rules: ScopeSettings | GroupSettings, now: Micros
+    connection: sqlite3.Connection,
+    scope: Scope,
+    rules: ScopeSettings | GroupSettings,
+    now: Micros,
+    rates: RatesChange = NEVER,
 ) -> Iterator[Blocker]:
     running, slots = taken(connection, scope, rules.slots_count, now)
     if rules.max_running is not None:
@@ -78,7 +83,7 @@ def _scope_gates(
         running=running,
         slots=slots,
         holders=lambda: _holders(connection, scope, bool(slots), now),
-        token_at=Room(connection, scope, rules, now).token_at(),
+        token_at=Room(connection, scope, rules, now, rates).token_at(),
     )
     return blockers.scope_blockers(scope, rules, usage)
 

@@ -72,7 +72,7 @@ def _slot(transaction: Transaction, scope: Scope | None, more: int) -> None:
         return
     if more:
         transaction.execute(scope_sql.SLOT_ADD, (*key_of(scope), more))
-    if scope.tenant in transaction.scope_cache.tenants:
+    if transaction.scope_cache.limited(scope.tenant):
         room_changed(transaction, scope)
 
 

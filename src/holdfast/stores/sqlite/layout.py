@@ -35,6 +35,9 @@
                               trigger keeps it, so that the indexes of lines are written only when
                               it changes
       next_turn               of a line: the turn that it gets when it becomes ready
+      resting                 of a closed tenant or line, and of a group whose jobs wait: the tier
+                              of the tenant, '' without one. Set where there are tiers, or were
+      looked                  of these: the value of counters.scopes when their room was computed
       ring                    of a line: a copy of its tenant's turn, corrected when a claim meets
                               it; 0 while the line is out of the ring of its queue
       line_count queue_count group_count slot_count
@@ -48,15 +51,24 @@
       seen                    the order of a tenant's lines: the one let in longest ago first
     claims    nonce -> until, seqs            claims that gave leases, for repeats
     buckets   (kind, tenant, part) -> full_at     tokens of a rate; no row: full
-    reopen    (kind, tenant, part) -> at          when time alone may make room in a scope
+      rated                   the value of counters.scopes up to which changes of the rate by a tier
+                              are in full_at
+    reopen    (kind, tenant, part) -> at          when time alone may make room in a scope. With the
+                              instant 0: what changed tiers may have opened; the kind is `tier/` and
+                              a kind of scope, the part the tier; or `tier/all` and a tenant
     keys      (tenant, queue, type, key) -> id, until     idempotency; until NULL: while it lives
     events    cursor -> a run of events       the log; cursors from `counters`, never used twice
       at kind tenant queue type attempt fence until note    what the events of the run share
       signed                  the operator who acted, and why
       ids number              of the jobs, as JSON; the row has the last cursor (`events.py`)
     counters  one row: seq, cursor, turn, a few ahead of the last ones that were used; events_floor
-              (the last pruned cursor); scopes (how often settings of scopes were changed)
-    settings  name -> value, version; of a scope also `stamp`, the value of counters.scopes then
+              (the last pruned cursor); scopes (how often settings of scopes and tiers were
+              changed)
+    settings  name -> value, version; of a scope or a tier also `stamp`, the value of
+                              counters.scopes then
+      tier                    of a tenant: the tier that it is in
+      changed at              the stamp and the instant of the last change of the rates of a tier,
+                              or of the tier of a tenant
     holds     name -> owner, until, note; of a slot also the prefix of its scope's slots, and its
               tenant
 
@@ -91,6 +103,9 @@ that changes its state.
     keys_until  (until)                  timed keys                   prune
     counts_idle, buckets_full, holds_until, claims_until              prune
     reopen_at   (at)                     claim: checked again
+    counts_resting (resting, kind, looked), counts_looked (tenant, looked)
+                                         claim: checked again after a change of a tier
+    settings_tier (tier)                 whether tenants are in a tier
     holds_slots (scope, until), holds_tenant (tenant, until)          slots of a scope or a tenant
 
 `jobs_due` has a few more columns, so that `count` need not read the rows.
@@ -98,8 +113,11 @@ that changes its state.
 Counts: each call notes which jobs moved from which place to which. The transaction adds these moves
 up and writes each scope once (`Transaction.write_counts`), before a claim reads the counts and
 before the commit. Limits compare with these counts, so whatever ends a job frees its place:
-`limits.apply_limits` checks the scopes that the moves touched. A tenant without settings costs
+`limits.apply_limits` checks the scopes that the moves touched. A tenant without limits costs
 nothing here.
+
+Tiers: the values that count are computed when they are needed, so a change of a tier writes its
+setting and a few rows of `reopen`. The next claims look at what rests in that tier, in portions.
 
 Ordering: tenants and lines without jobs, and closed ones, are not in the indexes of turns, so they
 cost nothing however many they are. `jobs_ready` begins with the queue because workers name queues.

@@ -20,7 +20,14 @@ from holdfast.stores.sqlite.transaction import Transaction
 
 
 def apply_limits(transaction: Transaction) -> None:
-    """Opens what has room now and closes what has none: first groups, then tenants and lines."""
+    """Opens what has room now and closes what has none."""
+    apply_tenant_limits(transaction)
+    if transaction.scope_cache.over_all:
+        refresh_platform(transaction)
+
+
+def apply_tenant_limits(transaction: Transaction) -> None:
+    """The same of groups, then of tenants and lines, without the scopes of the platform."""
     transaction.write_counts()
     while transaction.groups_to_check:
         grant(transaction, *transaction.groups_to_check.pop())
@@ -29,8 +36,6 @@ def apply_limits(transaction: Transaction) -> None:
         refresh_tenant(transaction, transaction.tenants_to_check.pop())
     while transaction.lines_to_check:
         refresh_line(transaction, *transaction.lines_to_check.pop())
-    if transaction.scope_cache.over_all:
-        refresh_platform(transaction)
 
 
 def refresh_tenant(transaction: Transaction, tenant: str) -> None:
@@ -48,17 +53,23 @@ def refresh_line(transaction: Transaction, tenant: str, queue: str) -> None:
 
 def _refresh(transaction: Transaction, scope: Scope) -> bool:
     """Opens or closes a scope; True when it has just been opened."""
-    settings = transaction.scope_cache.of(scope)
-    room = Room(transaction.connection, scope, settings, transaction.now)
-    is_open = room.left() > 0
+    cache = transaction.scope_cache
+    rates = cache.rates_change(scope.tenant)
+    room = Room(transaction.connection, scope, cache.of(scope), transaction.now, rates)
+    is_open, rests = room.left() > 0, None
     if not is_open:
         reopen_later(transaction, room)
+        rests = cache.tier_of(scope.tenant) if cache.tiered else None
     key = key_of(scope)
     found = transaction.execute(scope_sql.SCOPE_OPEN, key).fetchone()
-    if found is None or found[0] == is_open:
+    if found is None or found == (is_open, rests):
+        return False
+    marks = (rests, transaction.scopes_version)
+    if found[0] == is_open:
+        transaction.execute(scope_sql.SCOPE_REST, (*marks, *key))
         return False
     transaction.turn += 1
-    transaction.execute(scope_sql.SCOPE_SET, (int(is_open), transaction.turn, *key))
+    transaction.execute(scope_sql.SCOPE_SET, (int(is_open), transaction.turn, *marks, *key))
     return is_open
 
 

@@ -10,7 +10,7 @@ from holdfast.core import bounds
 from holdfast.core.bounds import PRUNE_MAX
 from holdfast.core.errors import QUEUE_FULL_RETRY_S, HoldfastError, QueueFull, TenantFull
 from holdfast.core.job import NewJob
-from holdfast.core.scope import ScopeKind
+from holdfast.core.scope import ScopeKind, ScopeSettings
 from holdfast.stores.sql_rows import size_of
 from holdfast.stores.sqlite import scope_statements as scope_sql
 from holdfast.stores.sqlite import statements as sql
@@ -32,6 +32,7 @@ class Caps:
         """Tenant -> (jobs, bytes) that have not ended."""
         self._near: dict[str, bool] = {}
         self._concern: dict[str, bool] = {}
+        self._settings: dict[str, ScopeSettings] = {}
         self._new_parts: dict[tuple[str, ScopeKind], set[str]] = {}
 
     def concern(self, tenant: str) -> bool:
@@ -43,10 +44,15 @@ class Caps:
         return concern
 
     def capped(self, tenant: str) -> bool:
-        if tenant not in self._scope_cache.tenants:
-            return False
-        settings = self._scope_cache.tenant(tenant)
+        settings = self._settings_of(tenant)
         return settings.max_queued is not None or settings.max_bytes is not None
+
+    def _settings_of(self, tenant: str) -> ScopeSettings:
+        """The settings that count for a tenant, looked up once for all of its jobs."""
+        settings = self._settings.get(tenant)
+        if settings is None:
+            settings = self._settings[tenant] = self._scope_cache.tenant(tenant)
+        return settings
 
     def refusal(self, job: NewJob) -> HoldfastError | None:
         """Why the tenant may not have this job too; None when it may."""
@@ -61,7 +67,7 @@ class Caps:
 
     def no_room(self, tenant: str, size: int) -> QueueFull | None:
         """Why the tenant may not have a job of this size waiting too; None when it may."""
-        settings, (jobs, total) = self._scope_cache.tenant(tenant), self._of(tenant)
+        settings, (jobs, total) = self._settings_of(tenant), self._of(tenant)
         for what, has, more, most in (
             ("jobs", jobs, 1, settings.max_queued),
             ("bytes", total, size, settings.max_bytes),

@@ -5,6 +5,7 @@ A part is the jobs of one group in one queue.
 
 from __future__ import annotations
 
+from holdfast.core.bounds import CLAIM_MAX
 from holdfast.core.scope import (
     Scope,
     ScopeKind,
@@ -13,14 +14,32 @@ from holdfast.stores.sql_rows import BLOCKED
 from holdfast.stores.sqlite import scope_statements as scope_sql
 from holdfast.stores.sqlite.bulk import listed
 from holdfast.stores.sqlite.limits_room import UNLIMITED, bound_bucket, group_room, reopen_later
+from holdfast.stores.sqlite.limits_tiers import look_later
 from holdfast.stores.sqlite.transaction import Transaction
 
 
 def grant(transaction: Transaction, tenant: str, group: str) -> None:
     """Opens the gates of as many jobs of a group as it has room for, in their order."""
-    queue = ""
+    queue, more = "", False
     while (queue := _queue_after(transaction, scope_sql.WAITING_QUEUE, tenant, group, queue)) != "":
-        _grant_part(transaction, tenant, group, queue)
+        more |= _grant_part(transaction, tenant, group, queue)
+    if transaction.scope_cache.tiered:
+        _mark_resting(transaction, tenant, group, more=more)
+
+
+def _mark_resting(transaction: Transaction, tenant: str, group: str, *, more: bool) -> None:
+    """Notes that jobs of the group wait, so that a changed tier finds it; or that none do. If there
+    is room for `more` of them, claims look again.
+    """
+    waits = _queue_after(transaction, scope_sql.WAITING_QUEUE, tenant, group, "") != ""
+    rests = transaction.scope_cache.tier_of(tenant) if waits else None
+    found = transaction.execute(scope_sql.GROUP_RESTING, (tenant, group)).fetchone()
+    if more or (found is not None and found[0] != rests):
+        looked = 0 if more else transaction.scopes_version
+        values = (rests, looked, ScopeKind.GROUP.value, tenant, group)
+        transaction.execute(scope_sql.SCOPE_REST, values)
+    if more:
+        look_later(transaction, tenant, ScopeKind.GROUP)
 
 
 def _queue_after(
@@ -30,24 +49,33 @@ def _queue_after(
     return "" if found is None else found[0]
 
 
-def _grant_part(transaction: Transaction, tenant: str, group: str, queue: str) -> None:
-    gate = transaction.scope_cache.group(tenant, group, queue)
-    if gate.open:
+def _grant_part(transaction: Transaction, tenant: str, group: str, queue: str) -> bool:
+    """Opens the gates of a part; True when more have to be opened later."""
+    cache = transaction.scope_cache
+    gate = cache.group(tenant, group, queue)
+    if gate.open and not cache.tiered:
         _set_part(transaction, tenant, group, queue, gate=0)
-        return
+        return False
     room = group_room(transaction, tenant, group, queue)
     left = room.left()
+    if cache.tiered:
+        left = min(left, CLAIM_MAX)  # One change of a tier may open many groups.
     if left == 0:
         reopen_later(transaction, room)
-        return
+        return False
+    part = (tenant, group, queue)
     if gate.ordered:
-        seqs = _head(transaction, tenant, group, queue)
+        seqs = _head(transaction, *part)
+    elif gate.open:
+        waiting = transaction.execute(scope_sql.GRANTABLE, (*part, left)).fetchall()
+        seqs = [seq for _, seq in waiting]
     else:
-        seqs = _first(transaction, (tenant, group, queue), left)
+        seqs = _first(transaction, part, left)
     if seqs:
         transaction.execute(scope_sql.GRANT, (listed(seqs),))
         transaction.count_move((tenant, queue, None), BLOCKED, "enqueued", len(seqs))
         transaction.ready_lines.add((tenant, queue))
+    return gate.open and len(seqs) == CLAIM_MAX
 
 
 def _head(transaction: Transaction, tenant: str, group: str, queue: str) -> list[int]:

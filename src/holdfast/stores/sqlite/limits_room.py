@@ -12,6 +12,7 @@ from holdfast.core.clock import Micros
 from holdfast.core.rate import Bucket, Rate
 from holdfast.core.scope import GroupSettings, Scope, ScopeKind, ScopeSettings
 from holdfast.stores.sqlite import scope_statements as scope_sql
+from holdfast.stores.sqlite.scope_cache import NEVER, RatesChange
 from holdfast.stores.sqlite.transaction import Transaction
 
 UNLIMITED = 1 << 60
@@ -28,7 +29,9 @@ class Room:
         scope: Scope,
         gate: ScopeSettings | GroupSettings,
         now: Micros,
+        rates: RatesChange = NEVER,
     ) -> None:
+        """`rates` is the last change of rates by a tier: `ScopeCache.rates_change`."""
         self.scope = scope
         self.gate = gate
         self.now = now
@@ -36,11 +39,21 @@ class Room:
         self._execute = connection.execute
         self.running = self.slots = 0
         self.bucket = Bucket()
+        self._rated = rates[0]
         if gate.max_running is not None:
             self.running, self.slots = taken(connection, scope, gate.slots_count, now)
         if gate.rate is not None:
             found = self._execute(scope_sql.BUCKET, self._key).fetchone()
-            self.bucket = Bucket(found[0] if found is not None else 0)
+            if found is not None:
+                self._read_bucket(gate.rate, rates, *found)
+
+    def _read_bucket(self, rate: Rate, rates: RatesChange, full_at: Micros, rated: int) -> None:
+        """A tier that has changed its rates did not write the buckets: that is done here."""
+        self.bucket = Bucket(full_at)
+        if rated < rates[0]:
+            self.bucket = self.bucket.bounded(rate, rates[1])
+        else:
+            self._rated = rated
 
     def left(self) -> int:
         gate, left = self.gate, UNLIMITED
@@ -61,7 +74,7 @@ class Room:
 
     def save(self) -> None:
         if self.gate.rate is not None:
-            self._execute(scope_sql.BUCKET_PUT, (*self._key, self.bucket.full_at))
+            self._execute(scope_sql.BUCKET_PUT, (*self._key, self.bucket.full_at, self._rated))
 
     def token_at(self) -> Micros | None:
         """When the bucket has its next token; None when it has one now, or there is no rate."""
@@ -105,23 +118,27 @@ def live(connection: sqlite3.Connection, scope: Scope, slots: int, now: Micros) 
 def line_rooms(transaction: Transaction, tenant: str, queue: str) -> list[Room]:
     """The room of the tenant and of the queue of a line."""
     cache, connection, now = transaction.scope_cache, transaction.connection, transaction.now
+    rates = cache.rates_change(tenant)
     return [
-        Room(connection, scope, cache.of(scope), now)
+        Room(connection, scope, cache.of(scope), now, rates)
         for scope in (Scope(tenant), Scope(tenant, ScopeKind.QUEUE, queue))
     ]
 
 
 def group_room(transaction: Transaction, tenant: str, group: str, queue: str) -> Room:
-    gate = transaction.scope_cache.group(tenant, group, queue)
+    cache = transaction.scope_cache
+    gate = cache.group(tenant, group, queue)
     scope = Scope(tenant, ScopeKind.GROUP, group)
-    return Room(transaction.connection, scope, gate, transaction.now)
+    rates = cache.rates_change(tenant)
+    return Room(transaction.connection, scope, gate, transaction.now, rates)
 
 
 def bound_bucket(transaction: Transaction, scope: Scope, rate: Rate | None) -> None:
     """Applies a new rate from now on: no bucket may be emptier than empty."""
     if rate is not None:
         emptiest = Bucket(UNLIMITED).bounded(rate, transaction.now)
-        transaction.execute(scope_sql.BUCKET_BOUND, (*key_of(scope), emptiest.full_at))
+        values = (*key_of(scope), emptiest.full_at, transaction.scopes_version)
+        transaction.execute(scope_sql.BUCKET_BOUND, values)
 
 
 def reopen_later(transaction: Transaction, room: Room) -> None:

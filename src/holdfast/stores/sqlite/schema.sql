@@ -97,6 +97,8 @@ CREATE TABLE counts (
     ready       INTEGER NOT NULL DEFAULT 0,
     next_turn   INTEGER NOT NULL DEFAULT 0,
     aside       INTEGER NOT NULL DEFAULT 0,
+    resting     TEXT,
+    looked      INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (kind, tenant, part)
 ) WITHOUT ROWID;
 
@@ -105,6 +107,8 @@ CREATE INDEX tenants_turn ON counts (turn)
 CREATE INDEX counts_idle ON counts (tenant, kind)
     WHERE waiting + scheduled + enqueued + processing + retrying = 0
     AND completed + failed + canceled + slots + queue_count + group_count = 0;
+CREATE INDEX counts_resting ON counts (resting, kind, looked) WHERE resting IS NOT NULL;
+CREATE INDEX counts_looked ON counts (tenant, looked) WHERE resting IS NOT NULL;
 
 CREATE TABLE aside (
     kind   TEXT    NOT NULL,
@@ -124,6 +128,7 @@ CREATE TABLE buckets (
     tenant  TEXT    NOT NULL,
     part    TEXT    NOT NULL,
     full_at INTEGER NOT NULL,
+    rated   INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (kind, tenant, part)
 ) WITHOUT ROWID;
 
@@ -192,10 +197,14 @@ CREATE TABLE settings (
     name    TEXT PRIMARY KEY,
     value   BLOB,              -- NULL: deleted; the row keeps its version from being used again
     version INTEGER NOT NULL,
-    stamp   INTEGER            -- of a scope: the value of counters.scopes when it was put
+    stamp   INTEGER,           -- of a scope or a tier: the value of counters.scopes when it was put
+    tier    TEXT,              -- of a tenant: the tier that it is in
+    changed INTEGER,           -- of a tier: the stamp when its rates changed; of a tenant: its tier
+    at      INTEGER            -- the instant of that change
 ) WITHOUT ROWID;
 
 CREATE INDEX settings_stamp ON settings (stamp) WHERE stamp IS NOT NULL;
+CREATE INDEX settings_tier ON settings (tier) WHERE tier IS NOT NULL;
 
 CREATE TABLE holds (
     name   TEXT PRIMARY KEY,

@@ -151,27 +151,61 @@ SLOTS_PAST = "SELECT count(*) FROM holds WHERE scope = ? AND until <= ?"
 SLOT_NEXT = "SELECT until FROM holds WHERE scope = ? AND until > ? ORDER BY until LIMIT 1"
 SLOT_NAMES = "SELECT name FROM holds WHERE scope = ? AND until > ? ORDER BY until LIMIT ?"
 SLOTS_DROP = "DELETE FROM holds WHERE scope = ? AND until <= ?"
-BUCKET = "SELECT full_at FROM buckets WHERE kind = ? AND tenant = ? AND part = ?"
+BUCKET = "SELECT full_at, rated FROM buckets WHERE kind = ? AND tenant = ? AND part = ?"
 BUCKET_PUT = (
-    "INSERT INTO buckets (kind, tenant, part, full_at) VALUES (?, ?, ?, ?)"
-    " ON CONFLICT (kind, tenant, part) DO UPDATE SET full_at = excluded.full_at"
+    "INSERT INTO buckets (kind, tenant, part, full_at, rated) VALUES (?, ?, ?, ?, ?)"
+    " ON CONFLICT (kind, tenant, part)"
+    " DO UPDATE SET full_at = excluded.full_at, rated = excluded.rated"
 )
 BUCKETS_OF = "SELECT part FROM buckets WHERE kind = 'group' AND tenant = ?"
 BUCKET_BOUND = (
-    "UPDATE buckets SET full_at = min(full_at, ?4) WHERE kind = ?1 AND tenant = ?2 AND part = ?3"
+    "UPDATE buckets SET full_at = min(full_at, ?4), rated = ?5"
+    " WHERE kind = ?1 AND tenant = ?2 AND part = ?3"
 )
 REOPEN_AT = "SELECT at FROM reopen WHERE kind = ? AND tenant = ? AND part = ?"
 REOPEN_PUT = (
     "INSERT INTO reopen (kind, tenant, part, at) VALUES (?, ?, ?, ?)"
     " ON CONFLICT (kind, tenant, part) DO UPDATE SET at = min(at, excluded.at)"
 )
-REOPEN_PAST = "SELECT kind, tenant, part FROM reopen WHERE at <= ? ORDER BY at LIMIT ?"
+REOPEN_PAST = "SELECT kind, tenant, part FROM reopen WHERE at > 0 AND at <= ? ORDER BY at LIMIT ?"
 REOPEN_DROP = "DELETE FROM reopen WHERE kind = ? AND tenant = ? AND part = ?"
-SCOPE_OPEN = "SELECT open FROM counts WHERE kind = ? AND tenant = ? AND part = ?"
+SCOPE_OPEN = "SELECT open, resting FROM counts WHERE kind = ? AND tenant = ? AND part = ?"
 SCOPE_SET = (
-    "UPDATE counts SET open = ?1, turn = ?2, next_turn = ?2"
-    " WHERE kind = ?3 AND tenant = ?4 AND part = ?5"
+    "UPDATE counts SET open = ?1, turn = ?2, next_turn = ?2, resting = ?3, looked = ?4"
+    " WHERE kind = ?5 AND tenant = ?6 AND part = ?7"
 )
+
+# -- tiers -----------------------------------------------------------------------------------------
+
+# Kinds in the table `reopen` that say what has to be looked at again. Their instant is 0.
+LOOK_PREFIX = "tier/"
+LOOK_PUT = (
+    f"INSERT INTO reopen (kind, tenant, part, at) VALUES ('{LOOK_PREFIX}' || ?, ?, ?, 0)"
+    " ON CONFLICT DO NOTHING"
+)
+LOOKS = (
+    f"SELECT substr(kind, {len(LOOK_PREFIX) + 1}), tenant, part FROM reopen"
+    f" WHERE kind >= '{LOOK_PREFIX}' AND kind < 'tier0' ORDER BY kind DESC LIMIT ?"
+)
+LOOK_DROP = f"DELETE FROM reopen WHERE kind = '{LOOK_PREFIX}' || ? AND tenant = ? AND part = ?"
+RESTING_IN = (
+    "SELECT kind, tenant, part FROM counts INDEXED BY counts_resting"
+    " WHERE resting = ? AND kind = ? AND looked < ? ORDER BY looked LIMIT ?"
+)
+RESTING_OF = (
+    "SELECT kind, tenant, part FROM counts INDEXED BY counts_looked"
+    " WHERE resting IS NOT NULL AND tenant = ? AND looked < ? ORDER BY looked LIMIT ?"
+)
+LOOKED = "UPDATE counts SET looked = ? WHERE kind = ? AND tenant = ? AND part = ?"
+SCOPE_REST = "UPDATE counts SET resting = ?, looked = ? WHERE kind = ? AND tenant = ? AND part = ?"
+GROUP_RESTING = "SELECT resting FROM counts WHERE kind = 'group' AND tenant = ? AND part = ?"
+TIER_USERS = "SELECT count(*) FROM settings INDEXED BY settings_tier WHERE tier = ?"
+# A recount forgets what rests. These check all of it again.
+ALL_TENANTS = "SELECT tenant FROM counts WHERE kind = 'tenant'"
+ALL_LINES = "SELECT tenant, part FROM counts WHERE kind = 'queue' AND tenant > ''"
+ALL_WAITING_GROUPS = f"SELECT DISTINCT tenant, group_name FROM jobs WHERE {GATED} AND gate = 1"
+
+# -- groups ----------------------------------------------------------------------------------------
 
 GATE = "UPDATE jobs SET gate = 1 WHERE seq IN (SELECT value FROM json_each(?))"
 GRANT = "UPDATE jobs SET gate = 0 WHERE seq IN (SELECT value FROM json_each(?))"
@@ -215,10 +249,15 @@ COUNTS_CLEAR = "DELETE FROM counts"
 
 SETTING = "SELECT name, value, version FROM settings WHERE name = ?"
 SETTING_PUT = (
-    "INSERT INTO settings (name, value, version, stamp) VALUES (?, ?, ?, ?) ON CONFLICT (name)"
-    " DO UPDATE SET value = excluded.value, version = excluded.version, stamp = excluded.stamp"
+    "INSERT INTO settings (name, value, version, stamp, tier, changed, at)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (name)"
+    " DO UPDATE SET value = excluded.value, version = excluded.version, stamp = excluded.stamp,"
+    " tier = excluded.tier, changed = coalesce(excluded.changed, changed),"
+    " at = coalesce(excluded.at, at)"
 )
-SETTINGS_SINCE = "SELECT name, value FROM settings WHERE stamp IS NOT NULL AND stamp > ?"
+_STAMPED = "SELECT name, value, stamp, changed, at FROM settings WHERE stamp IS NOT NULL"
+SETTINGS_SINCE = f"{_STAMPED} AND stamp > ?"
+STAMPED = f"{_STAMPED} AND name = ?"
 SETTINGS_PAGE = "SELECT name, value, version FROM settings WHERE value IS NOT NULL AND {names}"
 SETTINGS_WITHIN = "SELECT count(*) FROM settings WHERE name >= ? AND name < ?"
 HOLD = "SELECT name, owner, until, note FROM holds WHERE name = ?"

@@ -1,13 +1,14 @@
-"""Settings: names with a value and a version; settings of scopes take effect in the same step."""
+"""Settings: names with a value and a version. Those of scopes and tiers take effect at once."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-from holdfast.core import bounds
+from holdfast.core import bounds, tiers
 from holdfast.core.bounds import NAME_MAX
 from holdfast.core.errors import StaleSetting, TenantFull
 from holdfast.core.job import EventKind
@@ -18,6 +19,7 @@ from holdfast.stores.sqlite.limits import room_changed
 from holdfast.stores.sqlite.limits_groups import regrant, regrant_queue
 from holdfast.stores.sqlite.limits_platform import count_running
 from holdfast.stores.sqlite.limits_room import bound_bucket
+from holdfast.stores.sqlite.limits_tiers import tenant_moved, tier_changed
 from holdfast.stores.sqlite.transaction import Transaction
 
 Paging = tuple[str, str, int]
@@ -40,17 +42,22 @@ def put_settings(
         scope = scope_of(one.name)
         if scope is not None and found is None and one.name not in last:
             new[scope.tenant] += 1
-        if one.value is not None and scope is not None:
-            decode(one.name, one.value)  # Refused before anything is changed.
         last[one.name] = version
     _check_scopes(transaction, new)
+    tiers.check_puts(
+        [(one.name, one.value) for one in puts],
+        transaction.scope_cache.tiers,
+        partial(_tier_users, transaction),
+    )
     for one in puts:
         last[one.name] += 1
-        scope = scope_of(one.name)
-        stamp = None if scope is None else transaction.scopes_version + 1
-        execute(scope_sql.SETTING_PUT, (one.name, one.value, last[one.name], stamp))
+        scope, tier = scope_of(one.name), tiers.tier_of(one.name)
         if scope is not None:
-            _configure(transaction, scope, one)
+            _configure(transaction, scope, one, last[one.name])
+        elif tier is not None:
+            _set_tier(transaction, tier, one, last[one.name])
+        else:
+            _store(transaction, one, last[one.name])
     if page is not None:
         return settings_page(transaction.connection, page)
     rows = [execute(scope_sql.SETTING, (one.name,)).fetchone() for one in puts]
@@ -71,14 +78,50 @@ def _check_scopes(transaction: Transaction, new: Counter[str]) -> None:
             raise TenantFull(tenant=tenant, what="scopes", max=bounds.SETTINGS_MAX)
 
 
-def _configure(transaction: Transaction, scope: Scope, put: Put) -> None:
+def _tier_users(transaction: Transaction, tier: str) -> int:
+    """How many tenants are in a tier."""
+    (users,) = transaction.execute(scope_sql.TIER_USERS, (tier,)).fetchone()
+    return int(users)
+
+
+def _store(
+    transaction: Transaction,
+    put: Put,
+    version: int,
+    tier: str | None = None,
+    *,
+    rates: bool = False,
+) -> None:
+    """Writes a setting. The cache reads one of a scope or a tier; `rates` says whether it changes
+    rates that tenants have from tiers.
+    """
+    stamp = None
+    if scope_of(put.name) is not None or tiers.tier_of(put.name) is not None:
+        stamp = transaction.scopes_version = transaction.scopes_version + 1
+    change = (stamp, transaction.now) if rates else (None, None)
+    values = (put.name, put.value, version, stamp, tier, *change)
+    transaction.execute(scope_sql.SETTING_PUT, values)
+    transaction.scope_cache.sync(transaction.connection, transaction.scopes_version)
+
+
+def _set_tier(transaction: Transaction, tier: str, put: Put, version: int) -> None:
+    """Applies what a tier, or the platform for "", sets from now on."""
+    before = transaction.scope_cache.tiers.get(tier, tiers.NO_DEFAULTS)
+    after = tiers.NO_DEFAULTS if put.value is None else tiers.decode(put.name, put.value)
+    _store(transaction, put, version, rates=tiers.rates(before) != tiers.rates(after))
+    tier_changed(transaction, tier, before)
+    _record(transaction, "", put)
+
+
+def _configure(transaction: Transaction, scope: Scope, put: Put, version: int) -> None:
     """Applies the new settings of a scope."""
     cache = transaction.scope_cache
     before = cache.of(scope)
     if scope.of_platform:
         transaction.write_counts()  # By the settings that held until now.
-    transaction.scopes_version += 1
-    cache.sync(transaction.connection, transaction.scopes_version)
+    tier = None if put.value is None else decode(put.name, put.value).tier
+    moved = tier != before.tier
+    _store(transaction, put, version, tier, rates=moved)
     bound_bucket(transaction, scope, cache.of(scope).rate)
     if scope.of_platform:
         count_running(transaction, scope)
@@ -87,10 +130,14 @@ def _configure(transaction: Transaction, scope: Scope, put: Put) -> None:
     elif before.groups != cache.of(scope).groups:
         regrant_queue(transaction, scope)
     room_changed(transaction, scope)
+    if moved:
+        tenant_moved(transaction, scope.tenant)
+    _record(transaction, scope.tenant, put)
+
+
+def _record(transaction: Transaction, tenant: str, put: Put) -> None:
     text = (put.value or b"").decode()
-    transaction.record_event(
-        EventKind.CONFIGURED, (scope.tenant, put.name, "", ""), 0, 0, text=text
-    )
+    transaction.record_event(EventKind.CONFIGURED, (tenant, put.name, "", ""), 0, 0, text=text)
 
 
 def settings_page(connection: sqlite3.Connection, page: Paging) -> list[Setting]:

@@ -160,7 +160,7 @@ class Transaction:
         self.signed: str | None = None
         """Who made the present call, and why, for its events."""
         self.tenants_to_check: set[str] = set()
-        """Tenants with settings whose room may have changed: see `limits.apply_limits`."""
+        """Tenants with limits whose room may have changed: see `limits.apply_limits`."""
         self.lines_to_check: set[Line] = set()
         """Lines of such tenants whose room may have changed."""
         self.groups_to_check: set[Group] = set()
@@ -270,10 +270,10 @@ class Transaction:
                 self.platform_to_check[scope] = self.platform_to_check.get(scope, 0) + more
 
     def _check_later(self, tenant: str, queue: str, group: str | None) -> None:
-        if tenant in self.scope_cache.tenants:
+        if self.scope_cache.limited(tenant):
             self.tenants_to_check.add(tenant)
             self.lines_to_check.add((tenant, queue))
-            if group is not None and tenant in self.scope_cache.grouping:
+            if group is not None and self.scope_cache.grouping(tenant):
                 self.groups_to_check.add((tenant, group))
 
     def group_drained(self, tenant: str, group: str | None) -> bool:

@@ -166,7 +166,8 @@ class Writer:
         for call in calls:
             run(transaction, call)
             if not connection.in_transaction:
-                self._scope_cache.clear()
+                if self._scope_cache.version != self._last.counters[2]:
+                    self._scope_cache.clear()  # It has settings that were rolled back.
                 return [other for other in calls if other is not call and other.error is None]
         apply_limits(transaction)
         transaction.flush()

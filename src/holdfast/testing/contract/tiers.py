@@ -190,6 +190,23 @@ async def test_a_raised_tier_counts_for_the_next_claim(bench: Bench) -> None:
     assert await bench.claim(1000) == []
 
 
+async def test_a_raised_tier_is_found_among_many_others(bench: Bench) -> None:
+    """P13: tenants of another tier that are at their limit do not come first."""
+    tiers = {FREE: [f"a{n:03}" for n in range(300)], PRO: [f"b{n}" for n in range(5)]}
+    for tier, tenants in tiers.items():
+        await layer(bench, tier, max_running=1)
+        for tenant in tenants:
+            await bench.configure(tenant_of(tenant), tier=tier)
+    many = [*tiers[FREE], *tiers[PRO]]
+    await bench.add(*(job(f"j{n}", tenant=tenant) for tenant in many for n in range(2)))
+    assert len(await bench.claim(1000)) == len(many)
+    assert await bench.claim(10) == []
+
+    await layer(bench, PRO, max_running=2)
+
+    assert shares(await bench.claim(10)) == dict.fromkeys(tiers[PRO], 1)
+
+
 async def test_a_lowered_tier_counts_for_the_next_claim(bench: Bench) -> None:
     """P13: nothing starts until enough has ended."""
     await layer(bench, "", max_running=3)
