@@ -25,6 +25,8 @@ from holdfast.core.scope import (
     group_settings,
     platform_scopes,
 )
+from holdfast.core.tiers import Layer, effective, name_of
+from holdfast.core.tiers import decode as decode_defaults
 from holdfast.store import Ref
 from holdfast.stores.redis.rows import record, rows_of
 from holdfast.stores.redis.shards import Shards
@@ -35,7 +37,7 @@ async def explain_job(shards: Shards, ref: Ref, now: Micros | None) -> Explanati
     answer = await shards.call("explain", shards.of(ref.tenant), args, now)
     if answer is None:
         raise JobNotFound(id=ref.id)
-    rows, rank, ring, head, scopes, seen = answer
+    rows, rank, ring, head, scopes, seen, texts = answer
     (row,) = rows_of(rows)
     job = record(row, 0)  # As it is stored: a job that is due later is not shown as enqueued.
     at = int(seen)
@@ -45,13 +47,25 @@ async def explain_job(shards: Shards, ref: Ref, now: Micros | None) -> Explanati
         return blockers.running(job.worker, job.attempt, job.lease_until)
     if job.state is State.PROCESSING and job.attempt < job.rules.max_attempts:
         job = msgspec.structs.replace(job, state=State.ENQUEUED)  # The next claim finds it so.
-    found = [*blockers.own_blockers(job, at), *_scope_blockers(job, scopes, head.decode())]
+    blocked = _scope_blockers(job, scopes, head.decode(), _layers(texts))
+    found = [*blockers.own_blockers(job, at), *blocked]
     ahead = None if found else min(rank, AHEAD_MAX)
     tenants = ring if shards.number == 1 else await shards.sizes(f"ring:{job.queue}")
     return blockers.explanation(found, ahead, tenants)
 
 
-def _scope_blockers(job: JobRecord, answer: list[Any], head: str) -> Iterator[Blocker]:
+def _layers(texts: list[bytes]) -> list[Layer]:
+    """What concerns the tenant beside its own settings, the strongest first."""
+    names = (name.decode() for name in texts[::2])
+    return [
+        Layer(name, decode_defaults(name_of(name), text))
+        for name, text in zip(names, texts[1::2], strict=True)
+    ]
+
+
+def _scope_blockers(
+    job: JobRecord, answer: list[Any], head: str, layers: list[Layer]
+) -> Iterator[Blocker]:
     over_all: tuple[Scope, ...] = platform_scopes(job.queue, job.envelope.type)
     if len(answer) < len(over_all) + 2:
         over_all = ()  # The platform has no settings.
@@ -60,8 +74,9 @@ def _scope_blockers(job: JobRecord, answer: list[Any], head: str) -> Iterator[Bl
         yield from _blockers(scope, _settings(scope, of_scope[0]), of_scope)
     tenant = Scope(job.tenant)
     queue = Scope(job.tenant, ScopeKind.QUEUE, job.queue)
-    of_queue = _settings(queue, answer[1][0])
-    yield from _blockers(tenant, _settings(tenant, answer[0][0]), answer[0])
+    of_tenant = effective(_settings(tenant, answer[0][0]), tenant.kind, layers)
+    of_queue = effective(_settings(queue, answer[1][0]), queue.kind, layers)
+    yield from _blockers(tenant, of_tenant, answer[0])
     yield from _blockers(queue, of_queue, answer[1])
     if job.group is not None:
         group = Scope(job.tenant, ScopeKind.GROUP, job.group)

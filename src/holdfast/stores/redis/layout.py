@@ -6,9 +6,12 @@ parts of a name are separated by a zero byte, which no name contains.
 
     meta           hash    shard 0 only: format, shards; written once
     heads          hash    seq, cursor, turn, visit: the last numbers given out; floor: the last
-                           pruned cursor; rules, platform: the number of scopes with settings,
-                           of tenants and of the platform; aside: 1 if anything may wait at limits
-                           of the platform; now: the latest instant of a clock other than the
+                           pruned cursor; rules: the number of scopes of tenants with settings,
+                           of tiers, and 1 if `looks` is; platform: of scopes of the platform with
+                           settings; tiers: of tiers, the defaults included; changes: how often a
+                           tier changed, or a tenant its tier; looks: 1 if claims look again at
+                           tenants of changed tiers; aside: 1 if anything may wait at limits of
+                           the platform; now: the latest instant of a clock other than the
                            server's; format: checked by each script; sweep:*: how far prune has
                            read the counts
 
@@ -66,6 +69,17 @@ queue whole lines wait, of a type single jobs (`lib_aside.lua`, `lib_resume.lua`
     ready          zset    scopes at which there may be room by now: claims let in what waits there
     kept           hash    tenant -> its turn, if all that it has waits
 
+A tier changes in one write. What it kept waiting is listed while there are tiers, so that claims
+find it (`lib_tiers.lua`, `lib_relook.lua`). A shard applies tiers by what it stores of them itself:
+
+    tiers          hash    tier -> version, change, instant, its defaults; '' is the platform's
+                           defaults. A deleted tier keeps its version
+    tier_users     hash    tier -> number of tenants in it
+    shut:<tier>    zset    tenants that have no room, or lines or groups without room, by the change
+                           up to which claims have looked at them
+    stuck:<tenant> zset    its lines (q) and groups (g) without room, likewise
+    looks          zset    tiers whose tenants are looked at again, by the change that asks for it
+
 A claim that gave leases is stored for a minute, so that it leases nothing more when it is repeated:
 
     claim:<nonce>  string  until when, then the sequences of its jobs
@@ -81,9 +95,11 @@ type) have an empty tenant:
     setting_names  zset    names of settings that have a value, in order
     rules          hash    scope -> its settings
     ruled          hash    tenant -> number of its scopes with settings; tenant\0 -> number of those
-                           that concern groups; tenant\0\0 -> number that ever had settings: bounded
+                           that concern groups; tenant\0\0 -> number that ever had settings, which
+                           is bounded; tenant\0\0\0 -> change and instant of its last change of tier
     running        hash    scope of the platform with settings -> its running jobs
-    buckets        hash    scope -> when the bucket of its rate is full again
+    buckets        hash    scope -> when the bucket of its rate is full again; with tiers also their
+                           last change before it was used
     slots:<scope>  zset    slots that outsiders hold, by their end
     slots_of:<tenant>  zset   the names of all slots of a tenant, by their end: bounded
     reopen         zset    scopes, by the instant at which time alone may make room in them

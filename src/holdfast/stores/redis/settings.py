@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core import bounds
+from holdfast.core import bounds, tiers
 from holdfast.core.clock import Micros
 from holdfast.core.errors import InvalidInput, StaleSetting, TenantFull
 from holdfast.core.job import By
-from holdfast.core.scope import PREFIX, SLOTS, Scope, decode, scope_of
+from holdfast.core.scope import PREFIX, SLOTS, Scope, decode, encode, scope_of
 from holdfast.store import Put, Setting
 from holdfast.stores.redis.count import KIND_CODES
 from holdfast.stores.redis.rows import exact, raw, words
@@ -20,7 +20,9 @@ from holdfast.stores.redis.shards import Shards
 
 _OF_TENANT = re.compile(rf"(?:{PREFIX}|{SLOTS})(?:tenant|queue|group|platform|type)/([0-9]+):")
 
-STALE, FULL = 0, 2
+STALE, FULL, UNKNOWN_TIER, TIER_IN_USE, TIERS_FULL = 0, 2, 3, 4, 5
+TIER_CODE = "d"
+"""In place of the kind of a scope: the setting is a tier, or the platform's defaults."""
 
 
 class NamePage(msgspec.Struct, frozen=True):
@@ -41,25 +43,36 @@ async def put_settings(
     shards: Shards, puts: Sequence[Put], by: By | None, now: Micros | None
 ) -> list[Setting]:
     scopes = [scope_of(one.name) for one in puts]
-    for one, scope in zip(puts, scopes, strict=True):
-        if one.value is not None and scope is not None:
-            decode(one.name, one.value)  # Refused before anything changes.
+    items = [_item(one, scope) for one, scope in zip(puts, scopes, strict=True)]
     spread = shards.spread(puts, homes_of(shards, scopes))
     if len(spread) > 1:
         why = "settings of several tenants cannot be put in one call on a store with shards"
         raise InvalidInput(field="puts", why=why)
     for shard in spread:
-        items = [
-            (one.name, raw(one.value), exact("version", one.version), *scope_args(scope))
-            for one, scope in zip(puts, scopes, strict=True)
-        ]
-        args = (items, None, bounds.SETTINGS_MAX, words(by))
+        args = (items, None, bounds.SETTINGS_MAX, words(by), bounds.TIERS_MAX)
         return _settings(await shards.call("settings", shard, args, now), puts)
     return []
 
 
+def _item(one: Put, scope: Scope | None) -> tuple[Any, ...]:
+    """A put as settings.lua takes it. A value that cannot be one is refused.
+
+    Scripts read the value as it is encoded here: without nulls, for which Lua has a value.
+    """
+    head = one.name, raw(one.value), exact("version", one.version)
+    if scope is not None:
+        rules = None if one.value is None else decode(one.name, one.value)
+        text = None if rules is None else encode(rules)
+        return *head, *scope_args(scope), raw(text), rules and rules.tier
+    tier = tiers.tier_of(one.name)
+    if tier is None:
+        return head
+    text = None if one.value is None else tiers.encode(tiers.decode(one.name, one.value))
+    return *head, TIER_CODE, "", tier, raw(text)
+
+
 async def list_settings(shards: Shards, page: NamePage, now: Micros | None) -> list[Setting]:
-    args = ((), page.args(page.after), bounds.SETTINGS_MAX, None)
+    args = ((), page.args(page.after), bounds.SETTINGS_MAX, None, bounds.TIERS_MAX)
     answers = await shards.each("settings", shards_under(shards, page.under), args, now)
     found = [each for answer in answers for each in _settings(answer, ())]
     return sorted(found, key=lambda one: one.name)[: page.limit]
@@ -74,6 +87,14 @@ def _settings(answer: list[Any], puts: Sequence[Put]) -> list[Setting]:
     if done == FULL:
         tenant = values[0].decode()
         raise TenantFull(tenant=tenant, what="scopes", max=bounds.SETTINGS_MAX)
+    if done == UNKNOWN_TIER:
+        tier, *known = (value.decode() for value in values)
+        raise tiers.unknown_tier(tier, known)
+    if done == TIER_IN_USE:
+        raise tiers.tier_in_use(values[0].decode(), int(values[1]))
+    if done == TIERS_FULL:
+        why = f"there are {bounds.TIERS_MAX}, and no more may be"
+        raise InvalidInput(field="tier", why=why)
     threes = zip(values[::3], values[1::3], values[2::3], strict=True)
     return [Setting(name.decode(), value, int(version)) for name, value, version in threes]
 

@@ -84,7 +84,7 @@ class RedisStore:
             cluster=options.cluster,
             scopes=True,
             platform=not options.cluster and options.shards in (None, 1),
-            tiers=False,
+            tiers=not options.cluster and options.shards in (None, 1),
         )
 
     @classmethod
@@ -111,6 +111,7 @@ class RedisStore:
             durable=durable,
             # No script sees the jobs of several shards.
             platform=not self.options.cluster and number == 1,
+            tiers=not self.options.cluster and number == 1,
         )
         self._owner = os.getpid()
         self._links = links

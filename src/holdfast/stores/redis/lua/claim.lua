@@ -1,9 +1,12 @@
 -- claim: {a claim (lib_leasing), grants or nil} -> {leases, how many each grant took}.
 --
--- With one shard, the script repairs, then gives the tenants their turns until the claim is full. A
--- claim over several shards was shared by claim.py: grants are {tenant, allowed, room, position},
+-- With one shard, the script repairs, then gives the tenants their turns until the claim is full. It
+-- looks again at tenants of changed tiers, at more of them if it finds too few jobs. A claim over
+-- several shards was shared by claim.py: grants are {tenant, allowed, room, position},
 -- one for each tenant of this shard. A claim that was made before gives its own leases and no
 -- others.
+
+local VISITS_MAX = 2000 -- Tenants without room that one claim meets; the next one goes on.
 
 local claim, grants = leasing.read(ARGS[1]), ARGS[2]
 
@@ -41,15 +44,32 @@ local function round(tenants, dry)
   return dried
 end
 
--- Lets in what waits at limits of the platform that have room by now. Returns whether anything, and
--- how many of the tenants were dry, which are not any more.
-local function let_in(room, dry)
-  local tenants, undried = resume.for_claim(claim, room), 0
+-- Of these tenants none is dry any more. Returns how many were.
+local function undry(tenants, dry)
+  local undried = 0
   for _, tenant in ipairs(tenants) do
     if dry[tenant] then undried = undried + 1 end
     dry[tenant] = nil
   end
-  return #tenants > 0, undried
+  return undried
+end
+
+-- Lets in what waits at limits of the platform that have room by now. Returns whether anything, and
+-- how many of the tenants were dry, which are not any more.
+local function let_in(room, dry)
+  local tenants = resume.for_claim(claim, room)
+  return #tenants > 0, undry(tenants, dry)
+end
+
+local looks_left = REPAIR_PASSES_MAX - 1
+
+-- Looks at a further portion of what a changed tier may have opened. Returns whether there was any,
+-- and how many of its tenants were dry.
+local function look_again(dry)
+  if heads.looks == 0 or looks_left == 0 then return false, 0 end
+  looks_left = looks_left - 1
+  local looked = relook.more(claim.tenants)
+  return #looked > 0, undry(looked, dry)
 end
 
 local function take_in_turn()
@@ -58,8 +78,9 @@ local function take_in_turn()
     local found, any, undried = {}, false, 0
     if heads.aside > 0 then any, undried = let_in(room, dry) end
     dried = dried - undried
-    -- A claim cannot serve more tenants than it has room for jobs.
-    local most = room + dried
+    -- A claim cannot serve more tenants than it has room for jobs. A lowered tier may have left
+    -- thousands without room in the turns: then it takes more and more of them.
+    local most = room + (heads.tiers > 0 and 2 or 1) * dried
     local tenants = fairness.tenants(claim.tenants, claim.queues, most)
     for _, one in ipairs(tenants) do
       if not dry[one[2]] then found[#found + 1] = one[2] end
@@ -67,11 +88,16 @@ local function take_in_turn()
     if #found > 0 then
       dried = dried + round(found, dry)
     elseif not any then
-      return
+      all_seen = true
     end
     room = left()
-    all_seen = is_shared() and shares.exhausted()
+    all_seen = all_seen or is_shared() and shares.exhausted()
       or not is_shared() and #tenants < most and dried >= #tenants
+    if all_seen and room > 0 and heads.looks > 0 then
+      any, undried = look_again(dry)
+      dried, all_seen = dried - undried, not any
+    end
+    if heads.tiers > 0 and dried > VISITS_MAX then return end
   end
 end
 
@@ -94,13 +120,14 @@ local function take_grants()
 end
 
 base.insist()
-local known, taken = leasing.repeated(claim), {}
+local known, taken = repeats.find(claim, leasing.leased), {}
 if known then
   taken = grants and counted() or taken
 elseif grants then
   taken = take_grants()
 else
   repair.all()
+  if heads.looks > 0 then relook.portion(claim.tenants) end
   take_in_turn()
 end
 return {leasing.answer(claim, known), taken}

@@ -1,6 +1,7 @@
 -- claim_candidates: {tenants or nil, queues or nil, most, nonce or nil} -> {the server's time, 1 if
 -- the claim of this nonce was begun before, candidates...}. The first step of a claim over several
--- shards: which tenants of this shard it can serve. Repairs first, as every claim does.
+-- shards: which tenants of this shard it can serve. Repairs first and looks again at tenants of
+-- changed tiers, as every claim does.
 --
 -- A candidate is {turn, tenant, weight, credit or -1, jobs it could start, 1 if it has no more}.
 -- The shard that is asked about a nonce stores it: of two equal claims only one goes on.
@@ -34,10 +35,21 @@ local function ready(tenant)
   return math.min(room, number), number <= room
 end
 
+-- The tenants that the claim can serve.
+local function served()
+  if heads.looks > 0 then relook.portion(tenants) end
+  local found, passes = fairness.tenants(tenants, queues, most), 1
+  while heads.looks > 0 and #found < most and passes < REPAIR_PASSES_MAX do
+    if #relook.more(tenants) == 0 then break end
+    found, passes = fairness.tenants(tenants, queues, most), passes + 1
+  end
+  return found
+end
+
 base.insist()
 if nonce and begun() then return {whole(SERVER_NOW), 1} end
 repair.all()
-local found = fairness.tenants(tenants, queues, most)
+local found = served()
 base.finish()
 local names, answer = {}, {whole(SERVER_NOW), 0}
 for at, one in ipairs(found) do names[at] = one[2] end

@@ -1,6 +1,6 @@
 -- explain: {tenant, id, holders most} -> false if there is no such job, or {row, jobs ahead of it
--- in its line, tenants in the turns of its queue, head of its group or '', scopes, the instant}.
--- Reads only.
+-- in its line, tenants in the turns of its queue, head of its group or '', scopes, the instant, the
+-- tiers that concern its tenant as {name, defaults as JSON, ...}}. Reads only.
 --
 -- A scope is {settings as JSON or '', running, live slots, token_at or '', holders, names of the
 -- slots}. Those of the platform come first, if it has settings; their holders are {tenant, how many
@@ -141,5 +141,5 @@ if group then
 end
 return {
   values.answers({row}), ahead(row), call('ZCARD', lines.ring_key(queue)), head, scopes,
-  whole(NOW),
+  whole(NOW), heads.tiers > 0 and tiers.texts(tenant) or {},
 }

@@ -126,5 +126,7 @@ end
 function counts.forget(record)
   zdrop(key('scopes:' .. record.kind), record.tenant .. '\0' .. record.part)
   hput(COUNTS, record.scope, false)
-  if record.kind == 't' and heads.aside > 0 then turns.forget(record.tenant) end
+  if record.kind ~= 't' then return end
+  if heads.aside > 0 then turns.forget(record.tenant) end
+  if heads.tiers > 0 then relook.release(record.tenant) end
 end

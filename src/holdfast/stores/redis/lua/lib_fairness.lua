@@ -7,6 +7,7 @@
 -- cut short.
 
 local CORRECTIONS_MAX = 1000 -- Per ring and call; after that turns are taken as they are.
+local WRONG_MAX = 2000 -- Likewise, if none takes turns: the next claim goes on.
 local TENANTS, CREDIT = key('tenants'), key('credit')
 
 -- The first of {score, member} by their scores.
@@ -65,7 +66,9 @@ local function first_of_ring(queue, most, found)
     local range = call('ZRANGE', ring, 0, most - 1, 'WITHSCORES')
     local fine, wrong = correct(ring, queue, range, found)
     corrected = corrected + wrong
-    if wrong == 0 or (corrected > CORRECTIONS_MAX and fine > 0) then return end
+    if wrong == 0 or (corrected > CORRECTIONS_MAX and fine > 0) or corrected > WRONG_MAX then
+      return
+    end
   end
 end
 

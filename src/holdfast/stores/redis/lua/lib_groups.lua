@@ -8,8 +8,12 @@
 -- Jobs of a group without limit, rate, pause or order are in their line like any other.
 
 local has, mark, unmark = rows.has, rows.mark, rows.unmark
+local GRANTED_MAX = 1000 -- Jobs of a group and queue that are in their line: what one claim takes.
 
-local touched = {}
+local touched, granted = {}, 0
+
+-- How many jobs entered their lines in this call.
+function groups.granted() return granted end
 
 local function part_name(tenant, group, queue) return tenant .. '\0' .. group .. '\0' .. queue end
 local function wait_key(part) return key('wait:' .. part) end
@@ -70,6 +74,7 @@ local function grant(row, part)
   unmark(row, WAITS)
   mark(row, GRANTED)
   row.dirty = true
+  granted = granted + 1
   lines.push(row)
 end
 
@@ -115,10 +120,11 @@ local function grant_first(part, room)
   until moved == 0
 end
 
--- Moves as many of a group's jobs in a queue into their line as it has room for, in order.
+-- Moves as many of a group's jobs in a queue into their line as it has room for, in order. Returns
+-- whether others wait.
 function groups.grant(tenant, group, queue)
   local part, limit = part_name(tenant, group, queue), limits.group(tenant, group, queue)
-  local room = limits.group_room(tenant, group, queue)
+  local room = math.min(limits.group_room(tenant, group, queue), GRANTED_MAX)
   if room > 0 then
     if limit.ordered then
       grant_ordered(tenant, group, part, room)
@@ -129,24 +135,24 @@ function groups.grant(tenant, group, queue)
   zflush(wait_key(part))
   if call('EXISTS', wait_key(part)) == 1 then
     limits.recheck_later('g', tenant, group, limit)
-  else
-    zflush(granted_key(part))
-    if call('EXISTS', granted_key(part)) == 0 then
-      call('SREM', parts_key(tenant, group), queue)
-    end
+    return true
   end
+  zflush(granted_key(part))
+  if call('EXISTS', granted_key(part)) == 0 then call('SREM', parts_key(tenant, group), queue) end
+  return false
+end
+
+local function refresh(tenant, group)
+  local queues, waits = call('SMEMBERS', parts_key(tenant, group)), false
+  for _, queue in ipairs(queues) do waits = groups.grant(tenant, group, queue) or waits end
+  if heads.tiers > 0 and #queues > 0 and not waits then relook.drop('g', tenant, group) end
 end
 
 function groups.refresh_all()
   while next(touched) do
     local all = touched
     touched = {}
-    for _, names in pairs(all) do
-      local tenant, group = names[1], names[2]
-      for _, queue in ipairs(call('SMEMBERS', parts_key(tenant, group))) do
-        groups.grant(tenant, group, queue)
-      end
-    end
+    for _, names in pairs(all) do refresh(names[1], names[2]) end
   end
 end
 

@@ -7,10 +7,10 @@
 local PASSED_MAX = 10000 -- Jobs of excluded groups that one claim passes over.
 local VISITS_MAX = 2000 -- Lines in which one turn finds nothing.
 local TOGETHER_MAX = 8 -- Lines whose jobs are taken together: as many as fit in any turn.
-local SEQ_SIZE = 16
-local REPEAT_US = CLAIM_REPEAT_US
+local BACK_MAX = 1000 -- Jobs that one claim puts back because their groups have no room.
 
 leasing.leased = {} -- The rows, in the order in which they were leased.
+local back_left = BACK_MAX
 
 function leasing.read(list)
   local nonces = list[2]
@@ -41,8 +41,8 @@ local function lease(row, claim, turn)
 end
 
 -- Leases a job that was taken out of its line, if it may start now. Returns 'leased', 'passed' (its
--- group is excluded), 'back' (it is past its time to live, or its group has no room), or what its
--- type says (`shares.stop`).
+-- group is excluded), 'back' (it is past its time to live, or its group has no room), 'stop' (too
+-- many were put back), or what its type says (`shares.stop`).
 local function try(row, claim, turn)
   if row.expires > 0 and row.expires <= NOW then
     index.expire(row)
@@ -55,6 +55,9 @@ local function try(row, claim, turn)
   if group and limits.limits_group(row.tenant, group, row.queue)
     and limits.group_room(row.tenant, group, row.queue) <= 0
   then
+    -- A tier may limit groups of which thousands of jobs are in the line: the next claim goes on.
+    if back_left == 0 then return 'stop' end
+    back_left = back_left - 1
     groups.wait_again(row)
     return 'back'
   end
@@ -82,7 +85,8 @@ local function take_list(list, claim, wanted, turn, passed)
   return got, waiting, #list + 1, back, false
 end
 
--- How many jobs to take out of a line next. Many may wait for their type: then more and more.
+-- How many jobs to take out of a line next. Many may wait for their type or group: then more and
+-- more.
 local function next_size(size, wanted, waiting, is_whole)
   if waiting == 0 then return wanted end
   return is_whole and math.min(2 * size, ASIDE_MAX) or 1
@@ -127,7 +131,7 @@ local function take_line(line, claim, wanted, turn)
     for at = rest, #list do zput(line.key, list[at].seq, -list[at].priority) end
     if back then groups.refresh_all() end
     is_empty = #seqs < size and rest > #list and not back
-    size = next_size(size, wanted - got, waiting, rest > #list)
+    size = next_size(size, wanted - got, waiting + (back and 1 or 0), rest > #list)
   end
   for _, row in ipairs(passed) do zput(line.key, row.seq, -row.priority) end
   if #passed > 0 then return got, false end
@@ -198,53 +202,9 @@ function leasing.turn(tenant, claim, allowed, room, turn)
   return got, got < wanted and not (turn and shares.has_more(turn))
 end
 
--- -- repeats --------------------------------------------------------------------------------------
--- A claim that gave leases is stored under its nonce for a while: until when, and the sequences of
--- its jobs. Repeated, it gives those of its leases that are still valid, and no others.
-
-local function remember(claim)
-  if #leasing.leased == 0 then return end
-  local seqs = {wide(NOW + REPEAT_US)}
-  for at, row in ipairs(leasing.leased) do seqs[at + 1] = row.seq end
-  call('SET', key('claim:' .. claim.nonce), table.concat(seqs), 'PX', whole(REPEAT_US / 1000))
-end
-
--- Whether a claim asks for jobs like this: a caller with the nonce of another gets none of its
--- leases.
-local function asks_for(claim, row)
-  if not claim.of_tenants then
-    claim.of_tenants, claim.of_queues = set_of(claim.tenants) or {}, set_of(claim.queues) or {}
-  end
-  return (not claim.tenants or claim.of_tenants[row.tenant])
-    and (not claim.queues or claim.of_queues[row.queue])
-end
-
--- Whether this claim was made before. If so, its valid leases are in `leasing.leased`.
-function leasing.repeated(claim)
-  local known = false
-  for _, nonce in ipairs(claim.nonces) do
-    local text = call('GET', key('claim:' .. nonce))
-    if text and tonumber(string.sub(text, 1, SEQ_SIZE)) > NOW then
-      known = true
-      local seqs = {}
-      for at = SEQ_SIZE + 1, #text, SEQ_SIZE do
-        seqs[#seqs + 1] = string.sub(text, at, at + SEQ_SIZE - 1)
-      end
-      for _, row in ipairs(rows.list(seqs)) do
-        if row.state == PROCESSING and row.lease > NOW and row.nonce == nonce
-          and asks_for(claim, row)
-        then
-          leasing.leased[#leasing.leased + 1] = row
-        end
-      end
-    end
-  end
-  return known
-end
-
 -- Ends a claim. Returns its leases as values.answers does.
 function leasing.answer(claim, known)
-  if not known then remember(claim) end
+  if not known then repeats.remember(claim, leasing.leased) end
   base.finish()
   return values.answers(leasing.leased)
 end

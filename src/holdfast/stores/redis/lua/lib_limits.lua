@@ -1,31 +1,55 @@
--- Limits, rates, pauses and slots of scopes. The rules are a port of core/scope.py.
--- For a tenant without settings nothing is read.
+-- Limits, rates, pauses and slots of scopes. The rules are a port of core/scope.py; lib_tiers fills
+-- in what the settings of a tenant leave open. For a tenant without settings nothing is read.
 
 local NOTHING = {}
-local settings, buckets, of_tenants, of_groups = {}, {}, {}, {}
+local settings, stored, buckets = {}, {}, {}
+local has_own, of_tenants, of_groups, held_back = {}, {}, {}, {}
 
+-- While claims look again at changed tiers, every tenant counts as one with settings: what a tier
+-- that is gone held back must still be found.
 local function read_tenant(tenant)
   local found = call('HMGET', key('ruled'), tenant, tenant .. '\0')
-  of_tenants[tenant] = found[1] ~= false and found[1] ~= '0'
-  of_groups[tenant] = found[2] ~= false and found[2] ~= '0'
+  local own = found[1] ~= false and found[1] ~= '0'
+  has_own[tenant], of_groups[tenant] = own, found[2] ~= false and found[2] ~= '0'
+  of_tenants[tenant] = own or heads.looks > 0 or held_back[tenant] or false
+  if heads.tiers > 0 then
+    of_tenants[tenant] = of_tenants[tenant] or tiers.concerns(tenant)
+    of_groups[tenant] = of_groups[tenant] or tiers.limits_groups(tenant)
+  end
 end
 
+-- Whether settings of its own, of its tier or of the platform's defaults concern a tenant.
 function limits.has_settings(tenant)
   if of_tenants[tenant] == nil then read_tenant(tenant) end
   return of_tenants[tenant]
 end
 
--- The settings of a scope.
+-- The settings that a scope itself has.
+function limits.own(kind, tenant, part)
+  if has_own[tenant] == nil then read_tenant(tenant) end
+  if not has_own[tenant] then return NOTHING end
+  local scope = counts.name(kind, tenant, part)
+  if not stored[scope] then
+    local text = call('HGET', key('rules'), scope)
+    stored[scope] = text and cjson.decode(text) or NOTHING
+  end
+  return stored[scope]
+end
+
+-- The settings that count for a scope.
 function limits.of(kind, tenant, part)
   if not has_settings(tenant) then return NOTHING end
+  if heads.tiers == 0 then return limits.own(kind, tenant, part) end
   local scope = counts.name(kind, tenant, part)
-  local found = settings[scope]
-  if not found then
-    local text = call('HGET', key('rules'), scope)
-    found = text and cjson.decode(text) or NOTHING
-    settings[scope] = found
+  if not settings[scope] then
+    settings[scope] = tiers.effective(kind, tenant, limits.own(kind, tenant, part))
   end
-  return found
+  return settings[scope]
+end
+
+-- Has settings read again: this call changed some.
+function limits.forget()
+  settings_changed, settings, stored, has_own, of_tenants, of_groups = true, {}, {}, {}, {}, {}
 end
 
 -- The settings of a group, as `scope.group_gate`: its own first, then the default of its queue.
@@ -56,29 +80,35 @@ function limits.weight(tenant) return limits.of('t', tenant, '').weight or 1 end
 local function divided_up(number, by) return math.floor((number + by - 1) / by) end
 local function price(rate) return divided_up(rate.per_us, rate.count) end
 
-local function bucket(scope)
-  local full_at = buckets[scope]
-  if not full_at then
-    full_at = tonumber(call('HGET', key('buckets'), scope) or '0')
-    buckets[scope] = full_at
+local changed_at = {} -- When a tier changed the rate of a bucket that was not used since.
+
+-- When the bucket of a rate is full again. Under a changed rate it lacks at most what it can hold.
+local function bucket(scope, rate)
+  if not buckets[scope] then
+    local text = call('HGET', key('buckets'), scope) or '0'
+    buckets[scope] = tonumber(string.match(text, '^%d+'))
+    if heads.tiers > 0 and buckets[scope] > NOW then
+      changed_at[scope] = tiers.changed_after(scope, tonumber(string.match(text, ' (%d+)$') or '0'))
+    end
   end
-  return full_at
+  local full_at, at = buckets[scope], changed_at[scope]
+  return at and math.min(full_at, at + rate.burst * price(rate)) or full_at
 end
 
 -- How many tokens a scope has.
 function limits.tokens(scope, rate)
-  return rate.burst - divided_up(math.max(0, bucket(scope) - NOW), price(rate))
+  return rate.burst - divided_up(math.max(0, bucket(scope, rate) - NOW), price(rate))
 end
 
 local changed_buckets = {}
 
 local function set_bucket(scope, full_at)
-  buckets[scope] = full_at
+  buckets[scope], changed_at[scope] = full_at, nil
   changed_buckets[scope] = true
 end
 
 function limits.take_token(scope, rate, number)
-  if rate then set_bucket(scope, math.max(bucket(scope), NOW) + (number or 1) * price(rate)) end
+  if rate then set_bucket(scope, math.max(bucket(scope, rate), NOW) + (number or 1) * price(rate)) end
 end
 
 -- Takes a token from each rate that applies to a job that starts.
@@ -95,19 +125,23 @@ end
 
 -- Applies a new rate: a bucket never lacks more tokens than it can hold.
 function limits.cap_bucket(scope, rate)
-  if not rate then return end
-  local emptiest = NOW + rate.burst * price(rate)
-  if bucket(scope) > emptiest then set_bucket(scope, emptiest) end
+  local emptiest = rate and NOW + rate.burst * price(rate)
+  if rate and (bucket(scope, rate) > emptiest or changed_at[scope]) then
+    set_bucket(scope, math.min(buckets[scope], emptiest))
+  end
 end
 
 -- When an empty bucket gets its next token; nil if it has tokens, or there is no rate.
 function limits.token_at(scope, rate)
   if not rate or limits.tokens(scope, rate) > 0 then return nil end
-  return bucket(scope) - (rate.burst - 1) * price(rate)
+  return bucket(scope, rate) - (rate.burst - 1) * price(rate)
 end
 
 function limits.save()
-  for scope in pairs(changed_buckets) do hput(key('buckets'), scope, whole(buckets[scope])) end
+  local change = heads.tiers > 0 and ' ' .. whole(heads.changes) or ''
+  for scope in pairs(changed_buckets) do
+    hput(key('buckets'), scope, whole(buckets[scope]) .. change)
+  end
 end
 
 -- -- room -----------------------------------------------------------------------------------------
@@ -132,13 +166,9 @@ local function room(kind, tenant, part, limit)
   return math.max(0, left)
 end
 
-function limits.tenant_room(tenant)
-  if not has_settings(tenant) then return UNLIMITED end
-  return room('t', tenant, '', limits.of('t', tenant, ''))
-end
+function limits.tenant_room(tenant) return room('t', tenant, '', limits.of('t', tenant, '')) end
 
 function limits.queue_room(tenant, queue)
-  if not has_settings(tenant) then return UNLIMITED end
   return room('q', tenant, queue, limits.of('q', tenant, queue))
 end
 
@@ -165,9 +195,11 @@ function limits.recheck_at(at, scope)
   if kind == 'q' then base.wake(tenant .. '\0' .. part) else turns.wake(tenant) end
 end
 
--- Has a scope checked when a token or the end of a slot will make room in it, if either will.
+-- Has a scope without room checked when a token or the end of a slot will make room in it, if either
+-- will, and when its tier changes.
 function limits.recheck_later(kind, tenant, part, limit)
   if limit == NOTHING then return end
+  if heads.tiers > 0 and not limit.paused then relook.shut(kind, tenant, part) end
   local scope = counts.name(kind, tenant, part)
   local at = limits.token_at(scope, limit.rate)
   if limit.slots_count and limit.max_running then
@@ -186,13 +218,8 @@ function limits.recheck(scope)
     return
   end
   call('ZREMRANGEBYSCORE', key('slots:' .. scope), '-inf', whole(NOW))
-  if kind == 'g' then
-    groups.touch(tenant, part)
-  elseif kind == 'q' then
-    lines.touch(tenant, part)
-  else
-    lines.touch_tenant(tenant)
-  end
+  if kind == 'g' then return groups.touch(tenant, part) end
+  if kind == 'q' then lines.touch(tenant, part) else lines.touch_tenant(tenant) end
 end
 
 -- Applies new settings of a scope, as JSON; nil if they were deleted.
@@ -204,18 +231,16 @@ function limits.configure(kind, tenant, part, text)
   local new = text and cjson.decode(text) or NOTHING
   if text then call('HSET', name, scope, text) else call('HDEL', name, scope) end
   local more = (text and 1 or 0) - (before and 1 or 0)
-  call('HINCRBY', key('ruled'), tenant, more)
   local was = before and (kind == 'g' or old.groups ~= nil)
   local is = text and (kind == 'g' or new.groups ~= nil)
+  call('HINCRBY', key('ruled'), tenant, more)
   call('HINCRBY', key('ruled'), tenant .. '\0', (is and 1 or 0) - (was and 1 or 0))
   base.set_head('rules', heads.rules + more)
-  settings[scope] = new
-  of_tenants[tenant], of_groups[tenant] = nil, nil
+  limits.forget()
   -- If the last settings were deleted, what they held back must still be found in this call.
-  settings_changed = true
-  read_tenant(tenant)
-  of_tenants[tenant] = true
-  limits.cap_bucket(scope, new.rate)
+  held_back[tenant] = true
+  if kind == 't' and old.tier ~= new.tier then tiers.move(tenant, old.tier, new.tier) end
+  limits.cap_bucket(scope, limits.of(kind, tenant, part).rate)
   if kind == 'g' then
     groups.reset(tenant, part)
   elseif kind == 'q' and (old.groups ~= nil or new.groups ~= nil) then

@@ -111,9 +111,12 @@ local function is_ready(line)
   line.has_jobs = false
   if not has_settings(tenant) then return has_jobs end
   local has_room = limits.queue_room(tenant, queue) > 0
-  call(has_jobs and not has_room and 'SADD' or 'SREM', key('resting:' .. tenant), queue)
+  local resting = key('resting:' .. tenant)
   if has_jobs and not has_room then
+    call('SADD', resting, queue)
     limits.recheck_later('q', tenant, queue, limits.of('q', tenant, queue))
+  elseif call('SREM', resting, queue) == 1 and heads.tiers > 0 then
+    relook.drop('q', tenant, queue)
   end
   return has_jobs and has_room
 end
@@ -146,5 +149,5 @@ function lines.refresh_all(quiet)
   end
   for at = 1, #list do list[at].position = false end
   base.position = position
-  for tenant in pairs(tenants) do turns.refresh(tenant) end
+  for tenant in pairs(tenants) do turns.refresh(tenant, quiet) end
 end

@@ -105,7 +105,9 @@ function turns.close(line)
     zflush(name)
     left = call('EXISTS', name)
   end
-  if left == 0 then leave(tenant) end
+  if left > 0 then return end
+  leave(tenant)
+  if heads.tiers > 0 and has_settings(tenant) then relook.release(tenant) end
 end
 
 -- Wakes the workers that sleep on lines of a tenant that have jobs.
@@ -120,15 +122,15 @@ function turns.wake(tenant)
   for _, queue in ipairs(call('SMEMBERS', resting)) do base.wake(tenant .. '\0' .. queue) end
 end
 
--- Lets a tenant take turns or not, as its room is now.
-function turns.refresh(tenant)
+-- Lets a tenant take turns or not, as its room is now. `quiet`: nobody is woken.
+function turns.refresh(tenant, quiet)
   local name = lines.open_key(tenant)
   zflush(name)
   if call('EXISTS', name) == 0 then return end
   if limits.tenant_room(tenant) > 0 then
     if not turns.turn(tenant) then
       join(tenant)
-      turns.wake(tenant)
+      if not quiet then turns.wake(tenant) end
     end
   else
     leave(tenant)

@@ -58,7 +58,7 @@ end
 local function prune_buckets()
   local found = call('HSCAN', key('buckets'), 0, 'COUNT', limit)[2]
   for at = 1, #found, 2 do
-    if tonumber(found[at + 1]) <= NOW then call('HDEL', key('buckets'), found[at]) end
+    if tonumber(string.match(found[at + 1], '^%d+')) <= NOW then call('HDEL', key('buckets'), found[at]) end
   end
 end
 

@@ -1,13 +1,17 @@
--- settings: {puts, page or nil, most, by or nil} -> {1, name, value, version, ...}, or {0, name,
--- version} if a put is stale, or {2, tenant} if the tenant has too many scopes with settings: then
--- nothing changes.
+-- settings: {puts, page or nil, most, by or nil, most tiers} -> {1, name, value, version, ...}. Or,
+-- if nothing changes: {0, name, version}, a put is stale; {2, tenant}, it has too many scopes with
+-- settings; {3, tier, names of tiers}, there is no such tier; {4, tier, number}, so many tenants are
+-- in it; {5}, there are too many tiers.
 --
--- A put is {name, value or nil, version, kind or nil, tenant, part}; with a kind it is the setting
--- of that scope and takes effect at once. A page is {from, to, limit} of names in order. A tenant
--- may have `most` scopes with settings, deleted ones included: versions are kept.
+-- A put is {name, value or nil, version, kind or nil, tenant, part, text or nil, tier or nil}. With
+-- a kind it is the setting of that scope, or of the tier `part` (kind d), and takes effect at once:
+-- `text` is the value as Python encodes it, `tier` the one that it puts a tenant into. A page is
+-- {from, to, limit} of names in order. A tenant may have `most` scopes with settings, deleted ones
+-- included: versions are kept.
 
-local puts, page, most = ARGS[1], ARGS[2], ARGS[3]
+local puts, page, most, most_tiers = ARGS[1], ARGS[2], ARGS[3], ARGS[5]
 base.by = ARGS[4]
+local OF_TIER = 'd'
 
 -- The value, nil if there is none, and the last version, which is kept when the value is deleted.
 local function setting(name)
@@ -29,12 +33,45 @@ local function put(one)
     call('ZREM', key('setting_names'), one[1])
   end
   if one[4] then
-    if version == 0 then call('HINCRBY', key('ruled'), scopes_field(one[5]), 1) end
-    limits.configure(one[4], one[5], one[6], one[2])
+    if one[4] == OF_TIER then
+      tiers.configure(one[6], one[7], version + 1)
+    else
+      if version == 0 then call('HINCRBY', key('ruled'), scopes_field(one[5]), 1) end
+      limits.configure(one[4], one[5], one[6], one[7])
+    end
     local name = rows.name(one[5], one[1])
     local cursor = events.add('configured', one[5], one[1], '', '', 0, 0, nil, one[2] or '',
       events.tails({name})[1])
     events.set_tail(name, cursor)
+  end
+end
+
+-- What these puts make of tiers: `made` and `gone` by name, and how many more there will be.
+local function changed_tiers()
+  local made, gone, more = {}, {}, 0
+  for _, one in ipairs(puts) do
+    if one[4] == OF_TIER then
+      local set, there = one[2] and made or gone, tiers.exists(one[6])
+      set[one[6]] = true
+      more = more + (one[2] and 1 or 0) - (there and 1 or 0)
+    end
+  end
+  return made, gone, more
+end
+
+-- Why the puts are refused, as far as tiers go.
+local function refusal_of_tiers()
+  local made, gone, more = changed_tiers()
+  if more > 0 and heads.tiers + more > most_tiers then return {5} end
+  for tier in pairs(gone) do
+    local number = tiers.users(tier)
+    if number > 0 then return {4, tier, number} end
+  end
+  for _, one in ipairs(puts) do
+    local tier = one[8]
+    if tier and not made[tier] and (gone[tier] or not tiers.exists(tier)) then
+      return {3, tier, unpack(tiers.names())}
+    end
   end
 end
 
@@ -45,7 +82,7 @@ local function refusal()
     local value, version = setting(one[1])
     local now = value and version or 0
     if now ~= one[3] then return {0, one[1], whole(now)} end
-    if one[4] and version == 0 and not seen[one[1]] then
+    if one[4] and one[4] ~= OF_TIER and version == 0 and not seen[one[1]] then
       seen[one[1]] = true
       new[one[5]] = (new[one[5]] or 0) + 1
     end
@@ -54,6 +91,7 @@ local function refusal()
     local known = tonumber(call('HGET', key('ruled'), scopes_field(tenant)) or '0')
     if known + more > most then return {2, tenant} end
   end
+  return refusal_of_tiers()
 end
 
 if #puts > 0 then
