@@ -4,6 +4,7 @@ what each side met as one line of JSON. An alarm ends a child that hangs.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -43,7 +44,9 @@ def in_child(act: Callable[[], str]) -> str:
     if child == 0:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(CHILD_S)
-        os.write(writing, act().encode())
+        said = act()
+        gc.collect()  # The parent's connections may be collected here; it must not notice.
+        os.write(writing, said.encode())
         os._exit(0)
     os.close(writing)
     with open(reading) as pipe:

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import asyncpg
 
 from holdfast.core.errors import NOT_OPEN, StoreUnavailable
+from holdfast.stores import forks
 from holdfast.stores.postgres.options import Options
 
 Connection: TypeAlias = "asyncpg.Connection[Any]"
@@ -100,6 +101,7 @@ class Pools:
         self._lock = threading.Lock()
         self._pools: dict[asyncio.AbstractEventLoop, Pool] = {}
         self._closed = False
+        forks.keep(self)
 
     async def pool(self) -> Pool:
         loop = asyncio.get_running_loop()

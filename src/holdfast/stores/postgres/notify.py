@@ -14,6 +14,7 @@ import asyncpg
 import msgspec
 
 from holdfast.store import Ref
+from holdfast.stores import forks
 from holdfast.stores.notifier import Line, Notifier
 from holdfast.stores.postgres.connection import CLOSE_S, Connection, connect
 from holdfast.stores.postgres.options import Options
@@ -45,6 +46,7 @@ class Notifications:
         self._up = False
         self.sender = f"{os.getpid()}.{uuid.uuid4().hex[:8]}"
         self.channel = options.channel
+        forks.keep(self)
 
     @property
     def hears(self) -> bool:

@@ -23,6 +23,7 @@ from redis.backoff import NoBackoff
 
 from holdfast.core.backoff import Delays
 from holdfast.core.errors import NOT_OPEN, StoreUnavailable
+from holdfast.stores import forks
 from holdfast.stores.redis.errors import ours, passing
 from holdfast.stores.redis.options import Options
 from holdfast.stores.redis.routes import Address, Routes
@@ -49,6 +50,7 @@ class Links:
         self._links: dict[asyncio.AbstractEventLoop, _Link] = {}
         self._routes = Routes(options)
         self._closed = False
+        forks.keep(self)
 
     async def script(
         self,

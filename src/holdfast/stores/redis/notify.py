@@ -21,6 +21,7 @@ from redis import exceptions
 from holdfast.core.backoff import Delays
 from holdfast.core.errors import NOT_OPEN, StoreUnavailable
 from holdfast.store import Ref
+from holdfast.stores import forks
 from holdfast.stores.notifier import Notifier
 from holdfast.stores.redis.options import Options
 from holdfast.stores.redis.rows import unpack
@@ -44,6 +45,7 @@ class Subscriptions:
         self._lock = threading.Lock()
         self._by_loop: dict[asyncio.AbstractEventLoop, Subscription] = {}
         self._closed = False
+        forks.keep(self)
 
     def here(self) -> Subscription:
         """The subscription of the running loop, made with the first call."""

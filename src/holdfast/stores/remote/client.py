@@ -23,6 +23,7 @@ import msgspec
 
 from holdfast.core.backoff import Delays
 from holdfast.core.errors import ConfigError, HoldfastError, InvalidInput, StoreUnavailable
+from holdfast.stores import forks
 from holdfast.stores.remote.breaker import Breaker
 from holdfast.stores.remote.errors import Answer, NoAnswer, NotSent, refusal
 from holdfast.stores.remote.options import Options
@@ -67,6 +68,7 @@ class Client:
         self._transport = transport
         self._breaker = Breaker(options.breaker, options.breaker_s)
         self._closed = False
+        forks.keep(self)
 
     async def hello(self) -> Hello:
         try:
