@@ -164,6 +164,7 @@ BAD: list[tuple[list[str], int, str]] = [
     (["pause", "", "--queue", "mail", "--reason", "x"], 1, "tenant: must not be empty"),
     (["pause", "--platform"], 2, "--reason"),
     (["pause", "--platform", "--type", "nil", "--reason", "x"], 1, "no app has registered"),
+    (["resume", "--platform", "--type", "sent_email"], 1, "Did you mean 'send_email'"),
     (["resume"], 2, "either a TENANT, or --platform"),
 ]
 
