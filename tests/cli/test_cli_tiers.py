@@ -121,6 +121,7 @@ def test_a_misspelt_tier_is_not_shown_as_an_empty_one(desk: Desk) -> None:
         (("tier", "pro", "--defaults"), 2, "not both"),
         (("tier", "pro", "--delete", "--weight", "2"), 2, "--delete"),
         (("tier", "--delete"), 2, "name a tier"),
+        (("tier", "none", "--weight", "2"), 2, "means no tier"),
         (("tier", "pro", "--delete"), 1, "no tier 'pro'"),
         (("tier", "pro", "--max-running", "0"), 1, "max_running"),
         (("tier", "pro", "--rate", "100"), 1, "100/s"),

@@ -79,6 +79,8 @@ def command(
         raise click.UsageError("name a tier, or --defaults, not both")
     if name is None and not defaults and (changes or delete):
         raise click.UsageError("name a tier, or --defaults")
+    if name == "none":  # `limit TENANT --tier none` takes the tenant out of its tier.
+        raise click.UsageError("no tier can be named 'none': the word means no tier")
     if delete and (changes or defaults):
         raise click.UsageError("--delete takes the name of a tier and no values")
     every = name is None and not defaults
