@@ -12,6 +12,7 @@ import pytest
 from holdfast import App, Context, InvalidInput, operate
 from holdfast.core import bounds
 from holdfast.core.clock import SECOND
+from holdfast.core.errors import StoreError, StoreUnavailable
 from holdfast.load import Load
 from holdfast.store import Claim, Take
 from holdfast.stores import open_store
@@ -186,3 +187,52 @@ async def test_limits_of_all_tenants_bound_what_can_run(app: App) -> None:
 
     assert (paused.runnable, paused.oldest_at, paused.waiting) == (0, None, 13)
     assert (await operate.load(app.store, tenants=["acme"])).runnable > 0
+
+
+async def test_limits_of_tiers_and_defaults_bound_what_can_run(app: App) -> None:
+    """Of tenants, their queues and their groups: more workers would not run more jobs."""
+    if not app.store.capabilities.tiers:
+        pytest.skip("this store keeps no tiers yet")
+    platform = app.platform()
+    for tenant in ("acme", "globex"):
+        await put(app, 20, tenant)
+        await put(app, 10, tenant, group="g")
+
+    async def runnable(**which: Any) -> int:
+        return (await operate.load(app.store, **which)).runnable
+
+    seen = [await runnable()]
+    await platform.defaults().set(max_running=9)
+    seen.append(await runnable())
+    await platform.tier("pro").set(max_running=25, group={"max_running": 1})
+    await app.tenant("acme").scope().set(tier="pro")
+    seen.append(await runnable())
+    await platform.defaults().set(queue={"max_running": 4})
+    seen += [await runnable(), await runnable(tenants=["acme"])]
+    await app.tenant("acme").queue("sums").set(max_running=29)
+    seen.append(await runnable(tenants=["acme"]))
+
+    assert seen == [60, 18, 9 + 21, 4 + 4, 4, 21]
+
+
+@pytest.mark.parametrize(
+    ("error", "said"), [(StoreError, 20), (StoreUnavailable, None)], ids=["forbidden", "away"]
+)
+async def test_a_reader_who_may_not_see_tiers_gets_the_load_without_them(
+    app: App, monkeypatch: pytest.MonkeyPatch, error: type[StoreError], said: int | None
+) -> None:
+    """P19: a service tells tiers to the platform only. A store that is away is an error, though."""
+    await put(app, 20)
+    asked = app.store.settings
+
+    async def settings(*puts: Any, under: str | None = None, **more: Any) -> Any:
+        if under == "tier/":
+            raise error(store="the service", why="not allowed")
+        return await asked(*puts, under=under, **more)
+
+    monkeypatch.setattr(app.store, "settings", settings)
+    if said is None:
+        with pytest.raises(error):
+            await operate.load(app.store)
+    else:
+        assert (await operate.load(app.store)).runnable == said

@@ -116,15 +116,16 @@ async def test_a_queue_may_be_limited_before_its_first_job(app: App) -> None:
 
 
 async def test_a_type_that_nobody_registered_is_refused(app: App) -> None:
-    """With the name that was meant; nothing is changed."""
+    """With the name that was meant; nothing is changed. A resume of a misspelt type is refused too:
+    the type that was meant would stay paused.
+    """
     wrong = app.platform().type("send_emial")
 
-    for act in (wrong.set(max_running=1), wrong.pause("down", "ann")):
+    for act in (wrong.set(max_running=1), wrong.pause("down", "ann"), wrong.resume("ann")):
         with pytest.raises(InvalidInput, match="Did you mean 'send_email'") as caught:
             await act
         assert caught.value.facts["field"] == "type"
     assert (await wrong.get()).version == 0
-    assert (await wrong.resume("ann")).settings == NO_SETTINGS
 
 
 async def test_a_type_of_another_process_is_known_by_the_store(app: App) -> None:
@@ -143,12 +144,13 @@ async def test_the_limit_of_a_type_that_is_gone_can_be_removed() -> None:
     registered(app)
     async with app:
         await app.platform().type("send_email").set(max_running=1)
+        await app.platform().type("send_email").pause("down", "ann")
         [published] = await app.store.settings(under="type/")
         await app.store.settings([Put(published.name, None, published.version)])
 
-        gone = await platform(app.store).type("send_email").set(max_running=None)
-
-    assert gone.settings == NO_SETTINGS
+        gone = platform(app.store).type("send_email")
+        await gone.set(max_running=None)
+        assert (await gone.resume("ann")).settings == NO_SETTINGS
 
 
 # -- bad input -------------------------------------------------------------------------------------

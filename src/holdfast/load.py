@@ -4,8 +4,9 @@
     wanted   = slots / slots of one worker, rounded up, between `at_least` and `at_most`
 
 `runnable` counts the ready jobs that limits and pauses allow to run: a million jobs behind a limit
-of two need no more workers than two jobs. Rates and limits of job types are not considered. Limits
-of all tenants together are considered if the load of all tenants is asked for.
+of two need no more workers than two jobs, also if the limit is of a tier or a default. Rates and
+limits of job types are not considered. Limits of all tenants together are considered if the load of
+all tenants is asked for.
 """
 
 from __future__ import annotations
@@ -20,11 +21,14 @@ from holdfast.core import bounds
 from holdfast.core.bounds import SCOPES_MAX
 from holdfast.core.check import check_whole
 from holdfast.core.clock import Micros, seconds
+from holdfast.core.errors import StoreError
 from holdfast.core.job import State
 from holdfast.core.scope import NO_SETTINGS, Scope, ScopeKind, ScopeSettings, group_settings
+from holdfast.core.tiers import Defaults, effective, layers_of
 from holdfast.listings import configured, tallies
 from holdfast.scopes import ScopeState
 from holdfast.store import Store, Tally
+from holdfast.tiers import tiers
 from holdfast.worker_registry import Worker, present_workers
 
 WAITING_PER_SLOT = 10
@@ -83,9 +87,10 @@ async def load(
     counted = await _all(store, names, ScopeKind.QUEUE)
     found = [tally for tally in counted if lines is None or tally.queue in lines]
     settings = await _settings(store, names)
-    groups = await _all(store, names, ScopeKind.GROUP) if _grouped(settings) else []
+    rules = _Rules(settings, await _tiers(store))
+    groups = await _all(store, names, ScopeKind.GROUP) if rules.grouped else []
     over_all = _Platform(counted, settings)
-    runnable, oldest = _runnable(found, groups, settings, over_all)
+    runnable, oldest = _runnable(found, groups, rules, over_all)
     # A tenant must not learn about the workers of other tenants.
     alone = next(iter(names)) if names is not None and len(names) == 1 else None
     present = await present_workers(store, alone, own=own)
@@ -134,12 +139,46 @@ async def _settings(store: Store, tenants: set[str] | None) -> dict[Scope, Scope
     return {scope: state for each in found for scope, state in each.items()}
 
 
-def _grouped(settings: dict[Scope, ScopeState]) -> bool:
-    """Whether any group has a limit or a pause. Only then its counts are needed."""
-    return any(
-        scope.kind is ScopeKind.GROUP or state.settings.groups is not None
-        for scope, state in settings.items()
-    )
+async def _tiers(store: Store) -> dict[str, Defaults]:
+    """The tiers and the defaults. None for a caller of a service who may not read them."""
+    if not store.capabilities.tiers:
+        return {}
+    try:
+        return {one.tier: one.defaults for one in await tiers(store)}
+    except StoreError as error:
+        if type(error) is not StoreError:  # The store is away or damaged.
+            raise
+        return {}
+
+
+class _Rules:
+    """What counts for each scope: its own settings, and what its layers fill in."""
+
+    def __init__(self, settings: dict[Scope, ScopeState], tiers: dict[str, Defaults]) -> None:
+        self._settings = settings
+        self._tiers = tiers
+        self._found: dict[Scope, ScopeSettings] = {}
+        """What was asked for already: each queue is, once per group of its tenant."""
+
+    @property
+    def grouped(self) -> bool:
+        """Whether any group has a limit or a pause. Only then its counts are needed."""
+        return any(
+            scope.kind is ScopeKind.GROUP or state.settings.groups is not None
+            for scope, state in self._settings.items()
+        ) or any(one.group is not None for one in self._tiers.values())
+
+    def of(self, scope: Scope) -> ScopeSettings:
+        if not self._tiers:
+            return self._own(scope)
+        if scope not in self._found:
+            layers = layers_of(self._own(Scope(scope.tenant)).tier, self._tiers)
+            self._found[scope] = effective(self._own(scope), scope.kind, layers)
+        return self._found[scope]
+
+    def _own(self, scope: Scope) -> ScopeSettings:
+        state = self._settings.get(scope)
+        return NO_SETTINGS if state is None else state.settings
 
 
 class _Platform:
@@ -173,15 +212,11 @@ class _Platform:
 def _runnable(
     lines: list[Tally],
     groups: list[Tally],
-    settings: dict[Scope, ScopeState],
+    rules: _Rules,
     over_all: _Platform,
 ) -> tuple[int, Micros | None]:
     """How many of the ready jobs may run, and since when the oldest of them waits."""
-
-    def of(scope: Scope) -> ScopeSettings:
-        state = settings.get(scope)
-        return NO_SETTINGS if state is None else state.settings
-
+    of = rules.of
     by_tenant: dict[str, list[Tally]] = {}
     for line in lines:
         by_tenant.setdefault(line.tenant, []).append(line)
@@ -200,8 +235,8 @@ def _runnable(
     for tenant, mine in by_tenant.items():
         queues = [of(Scope(tenant, ScopeKind.QUEUE, line.queue)) for line in mine]
         rooms = [
-            min(_room(line, rules), over_all.of(line.queue))
-            for line, rules in zip(mine, queues, strict=True)
+            min(_room(line, queue), over_all.of(line.queue))
+            for line, queue in zip(mine, queues, strict=True)
         ]
         for line, room in zip(mine, rooms, strict=True):
             by_queue[line.queue] = by_queue.get(line.queue, 0) + min(_ready(line), room)

@@ -38,6 +38,13 @@ class TypeHandle(ScopeHandle):
         await self._known()
         return await super().pause(reason, author)
 
+    async def resume(self, author: str, reason: str = "") -> ScopeState:
+        """As `ScopeHandle.resume`. Raises InvalidInput if no app has registered the type: a
+        misspelt name would leave the type that was meant paused.
+        """
+        await self._known()
+        return await super().resume(author, reason)
+
     async def _known(self) -> None:
         """Raises InvalidInput unless the app or the store knows the type. What was set while it was
         known can still be changed.

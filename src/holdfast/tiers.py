@@ -128,8 +128,11 @@ async def effective(store: Store, scope: Scope) -> dict[str, Effective]:
             for field, value in values.items()
         }
     whole = own if scope.kind is ScopeKind.TENANT else await _settings(store, Scope(scope.tenant))
-    found = {each.tier: each.defaults for each in await tiers(store)}
-    return chosen(own, scope.kind, layers_of(whole.tier, found))
+    known = {each.tier: each.defaults for each in await tiers(store)}
+    found = chosen(own, scope.kind, layers_of(whole.tier, known))
+    if scope.kind is ScopeKind.TENANT and found["weight"].value is None:
+        found["weight"] = Effective(NO_SETTINGS.share, BUILT_IN)
+    return found
 
 
 async def _settings(store: Store, scope: Scope) -> ScopeSettings:

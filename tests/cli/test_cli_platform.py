@@ -122,6 +122,20 @@ def test_jobs_say_that_the_platform_is_paused(desk: Desk, tenant: tuple[str, ...
     assert "paused by ann: down" in desk.run("jobs", *tenant).stdout
 
 
+@pytest.mark.parametrize("command", [("queues",), ("queues", "--tenant", "acme"), ("tenants",)])
+def test_tables_say_that_all_tenants_are_paused(desk: Desk, command: tuple[str, ...]) -> None:
+    """Nothing in their rows would say why no job starts."""
+    desk.add("a")
+    desk.run("limit", "--platform", "--max-running", "9")
+    desk.run("pause", "--platform", "--queue", "mail", "--reason", "down", "--author", "ann")
+
+    told = desk.run(*command).stdout.splitlines()
+
+    assert told[-1] == "queue 'mail' of the platform: paused by ann: down"
+    assert not any("max 9 running" in line for line in told)
+    assert isinstance(desk.json(*command), list)
+
+
 def test_a_gate_of_the_platform_is_explained_with_its_holders(desk: Desk) -> None:
     """By tenant."""
     desk.add("theirs", tenant="globex")
@@ -164,6 +178,7 @@ BAD: list[tuple[list[str], int, str]] = [
     (["pause", "", "--queue", "mail", "--reason", "x"], 1, "tenant: must not be empty"),
     (["pause", "--platform"], 2, "--reason"),
     (["pause", "--platform", "--type", "nil", "--reason", "x"], 1, "no app has registered"),
+    (["resume", "--platform", "--type", "sent_email"], 1, "Did you mean 'send_email'"),
     (["resume"], 2, "either a TENANT, or --platform"),
 ]
 

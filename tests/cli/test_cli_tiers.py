@@ -40,8 +40,9 @@ def test_a_tier_is_set_shown_and_deleted(desk: Desk) -> None:
     assert (found["tier"], found["version"], found["max_running"]) == ("pro", 1, 5)
     assert found["queue"] == {"max_running": 4, "rate": None, "burst": None}
     assert found["ceiling"]["max_running"] == 6
-    assert gone.stdout == "tier 'pro': nothing\n"
+    assert gone.stdout == "tier 'pro': deleted\n"
     assert desk.json("tier") == {"tiers": []}
+    assert desk.run("tier").stdout == "no tiers and no defaults\n"
 
 
 def test_the_defaults_and_all_tiers_are_listed(desk: Desk) -> None:
@@ -76,10 +77,41 @@ def test_a_tenant_is_put_into_a_tier_and_told_what_counts(desk: Desk) -> None:
     assert said.exit_code == 0, said.output
     assert "tier pro" in said.stdout.splitlines()[0]
     assert "from tier pro: max_running 5" in said.stdout
-    assert "from platform: rate 9/s" in said.stdout
-    assert effective["max_running"] == {"value": 5, "layer": "tier pro"}
-    assert effective["max_bytes"] == {"value": None, "layer": "built-in"}
+    assert "from the defaults: rate 9/s" in said.stdout
+    assert effective["max_running"] == {"value": 5, "layer": "tier pro", "ceiling": False}
+    assert effective["max_bytes"] == {"value": None, "layer": "built-in", "ceiling": False}
     assert desk.json("limit", "acme", "--tier", "none")["tier"] is None
+
+
+def test_a_ceiling_that_counts_is_told(desk: Desk) -> None:
+    """The tenant's own value is above it."""
+    desk.run("tier", "--defaults", "--ceiling-running", "4")
+    desk.run("tier", "pro", "--ceiling-running", "6")
+
+    mine = desk.run("limit", "acme", "--max-running", "9")
+    more = desk.json("limit", "acme", "--tier", "pro")["effective"]
+
+    assert "from the ceiling of the defaults: max_running 4" in mine.stdout
+    assert more["max_running"] == {"value": 6, "layer": "tier pro", "ceiling": True}
+
+
+@pytest.mark.parametrize("option", [("--max-running", "3"), (), ("--delete",), ("--json",)])
+def test_an_empty_name_is_not_the_defaults(desk: Desk, option: tuple[str, ...]) -> None:
+    """A shell variable that is not set would change what all tenants have."""
+    said = desk.run("tier", "", *option)
+
+    assert (said.exit_code, "tier: must not be empty" in said.output) == (1, True), said.output
+    assert desk.json("tier") == {"tiers": []}
+
+
+def test_a_misspelt_tier_is_not_shown_as_an_empty_one(desk: Desk) -> None:
+    """With the name that was meant."""
+    desk.run("tier", "pro", "--max-running", "5")
+
+    said = desk.run("tier", "prro")
+
+    assert said.exit_code == 1
+    assert "there is no tier 'prro'. Did you mean 'pro'?" in said.output
 
 
 @pytest.mark.parametrize(
@@ -89,9 +121,15 @@ def test_a_tenant_is_put_into_a_tier_and_told_what_counts(desk: Desk) -> None:
         (("tier", "pro", "--defaults"), 2, "not both"),
         (("tier", "pro", "--delete", "--weight", "2"), 2, "--delete"),
         (("tier", "--delete"), 2, "name a tier"),
+        (("tier", "none", "--weight", "2"), 2, "means no tier"),
         (("tier", "pro", "--delete"), 1, "no tier 'pro'"),
         (("tier", "pro", "--max-running", "0"), 1, "max_running"),
         (("tier", "pro", "--rate", "100"), 1, "100/s"),
+        (("tier", "pro", "--queue-rate", "100"), 1, "queue.rate: is '100'"),
+        (("tier", "pro", "--group-max-running", "0"), 1, "group.max_running: is 0"),
+        (("tier", "pro", "--max-running", "9", "--ceiling-running", "8"), 1, "is 9, above the"),
+        (("tier", "--defaults", "--rate", "9/s", "--ceiling-rate", "8/s"), 1, "is 9/s, above the"),
+        (("tier", "pro"), 1, "no tier 'pro'"),
         (("limit", "acme", "--tier", "pro"), 1, "no tier 'pro'"),
         (("limit", "acme", "--queue", "mail", "--tier", "pro"), 1, "tenant"),
     ],

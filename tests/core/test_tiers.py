@@ -94,7 +94,8 @@ def test_a_ceiling_bounds_what_is_above_it_or_not_set(most: int | None) -> None:
 
     found = chosen(own, ScopeKind.TENANT, layers)["max_running"]
 
-    assert found == (Effective(4, "tier free") if most else Effective(2, "platform"))
+    bound = Effective(4, "tier free", ceiling=True)
+    assert found == (bound if most else Effective(2, "platform"))
 
 
 def test_an_own_ceiling_counts_before_that_of_the_tier() -> None:
@@ -111,7 +112,7 @@ def test_a_limit_that_nobody_sets_is_the_ceiling() -> None:
 
     found = chosen(NO_SETTINGS, ScopeKind.TENANT, layers)["max_running"]
 
-    assert found == Effective(4, "tier free")
+    assert found == Effective(4, "tier free", ceiling=True)
 
 
 def test_what_tiers_do_not_set_stays() -> None:

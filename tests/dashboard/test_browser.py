@@ -179,7 +179,7 @@ async def test_markup_of_a_job_is_shown_inert(browser: Browser, url: str, api: C
         await expect(page.locator("#payload")).to_contain_text("<script>window.hit=1</script>")
 
 
-@pytest.mark.parametrize("width", [380, 1400])
+@pytest.mark.parametrize("width", [380, 900, 1160, 1400])
 async def test_no_page_is_wider_than_its_window(
     browser: Browser, url: str, jobs: dict[str, str], service: Service, width: int
 ) -> None:

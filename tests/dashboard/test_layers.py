@@ -52,7 +52,7 @@ async def row(visit: Visit, token: str, tenant: str) -> str:
 
 
 async def test_each_value_has_its_layer(visit: Visit, service: Service) -> None:
-    """The tenant's own has no word; a ceiling says so."""
+    """Also the tenant's own; a ceiling says so."""
     await layered(service.store)
 
     free = await row(visit, "reader", "acme")
@@ -63,10 +63,10 @@ async def test_each_value_has_its_layer(visit: Visit, service: Service) -> None:
     assert "at most 1 running (tier free) , 1/s per group (defaults) tenant: " in free
     assert "tenant: at most 2 running (tier free) , 50/s (defaults) , at most 900" in free
     assert "globex tier pro" in pro
-    assert "at most 9 running, at most 7 per group (tier pro) , 1/s per group (defaults)" in pro
+    assert "at most 9 running (own) , at most 7 per group (tier pro) , 1/s per group" in pro
     assert "groups in order tenant: at most 40 running (ceiling of tier pro) , 50/s" in pro
     assert "weight 3 (tier pro) , at most 70 waiting" in pro
-    assert "at most 70 waiting (" not in pro
+    assert "at most 70 waiting (own)" in pro
     assert "tenant: 50/s (defaults) , at most 900 waiting (defaults)" in other
     assert "tier" not in other
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.dashboard.visitor import Visit
+from tests.dashboard.visitor import Visit, tidy
 
 from holdfast import operate
 from holdfast.service.service import Service
@@ -43,5 +43,6 @@ async def test_limits_pauses_and_tiers_are_shown(visit: Visit, service: Service)
     for said in ("the whole store", "0 of 500", "100/s", "at most 5 running", "weight 3", ">pro<"):
         assert said in text, said
     assert text.index("the whole store") < text.index(">mail<")
+    assert "queue mail 0 0 of 20 20 100/s no" in tidy(text), "the row begins with what it is"
     assert EVIL not in text
     assert "&lt;b&gt;x&lt;/b&gt;" in text

@@ -89,7 +89,7 @@ async def test_the_limits_that_the_store_keeps_are_shown(store_url: str) -> None
         assert ("queue mail 1 1 of 7 7 none" in page) is kept.platform
         assert ("all tenants: at most 7 running" in row) is kept.platform
         assert ("pro 1 weight 3 5/s" in page) is kept.tiers
-        assert ("5/s (tier pro) tenant: at most 50 running, weight 3 (tier pro)" in row) is (
+        assert ("5/s (tier pro) tenant: at most 50 running (own) , weight 3 (tier pro)" in row) is (
             kept.tiers
         )
         assert "at most 900 waiting" in row

@@ -28,10 +28,12 @@ from tests.service.probing import (
     worked_packed,
 )
 
+from holdfast.core import tiers
 from holdfast.core.scope import PLATFORM, Pause, Scope, ScopeKind
 from holdfast.scopes import ScopeHandle
 from holdfast.store import Act, Change, Put, Ref, Selection, Take
 from holdfast.stores.remote import wire
+from holdfast.tiers import TierHandle
 
 
 def line(target: Target) -> Scope:
@@ -59,6 +61,22 @@ def of_type(target: Target) -> Scope:
     return Scope("", ScopeKind.TYPE, "send")
 
 
+def tiered(probe: Probe) -> Probe:
+    """The probe, after the platform has made a tier."""
+
+    async def act(at: Place, target: Target) -> bool:
+        await TierHandle(at.store, "pro").set(weight=2)
+        return await probe(at, target)
+
+    return act
+
+
+def put_tier(tier: str) -> Probe:
+    """Writes a tier, or the defaults, by its name."""
+    put = Put(tiers.name_of(tier), tiers.encode(tiers.Defaults(weight=3)), 0)
+    return verb("put", lambda t: wire.Puts([put], None), bound=False)
+
+
 SECRET = "the provider is down"
 
 
@@ -84,6 +102,10 @@ async def explained_packed(at: Place, target: Target) -> Answer:
 async def seen_on_a_page(at: Place, target: Target) -> Answer:
     path = f"/ui/jobs/{target.tenant}/{target.id}"
     return await Visitor(Client(at.app), at.token).get(path)
+
+
+async def tiers_on_a_page(at: Place, target: Target) -> bool:
+    return done(await Visitor(Client(at.app), at.token).get("/ui/platform"))
 
 
 async def logged(at: Place, target: Target) -> Answer:
@@ -125,6 +147,22 @@ PLATFORM_ACTS: dict[str, tuple[Probe, ...]] = {
         told(explained),
         told(explained_packed),
         told(seen_on_a_page),
+    ),
+    "read tiers and defaults": (
+        native("GET", "/v1/platform/tiers"),
+        tiered(native("GET", "/v1/platform/tiers/pro")),
+        native("GET", "/v1/platform/defaults"),
+        tiered(verb("settings", lambda t: wire.Under(tiers.PREFIX), bound=False)),
+        tiers_on_a_page,
+    ),
+    "set tiers and defaults, put a tenant into a tier": (
+        native("PATCH", "/v1/platform/defaults", {"max_running": 5}),
+        native("PATCH", "/v1/platform/tiers/pro", {"max_running": 5}),
+        tiered(native("DELETE", "/v1/platform/tiers/pro")),
+        tiered(native("PATCH", "/v1/scopes/tenant", {"tier": "pro"})),
+        tiered(put(whole, tier="pro")),
+        put_tier(""),
+        put_tier("pro"),
     ),
     "read the events of these limits": (told(logged),),
 }

@@ -22,7 +22,7 @@ from holdfast.cli.values import none_or_whole, yes_or_no
 from holdfast.core.amend import Limits
 from holdfast.core.job import By
 from holdfast.core.plural import many
-from holdfast.core.tiers import BUILT_IN, OWN, Effective
+from holdfast.core.tiers import BUILT_IN, OWN, PLATFORM, Effective
 from holdfast.scopes import ScopeState, words
 from holdfast.store import Tally
 
@@ -132,14 +132,19 @@ def _data(found: _Found) -> Plain:
 
 
 def _counts(one: Effective) -> Plain:
-    return {"value": value_text(one.value), "layer": one.layer}
+    return {"value": value_text(one.value), "layer": one.layer, "ceiling": one.ceiling}
+
+
+def _layer(one: Effective) -> str:
+    name = "the defaults" if one.layer == PLATFORM else one.layer
+    return f"the ceiling of {name}" if one.ceiling else name
 
 
 def _print(found: _Found) -> None:
     _print_settings(found.state)
     for field, one in found.effective.items():
-        if one.layer not in (OWN, BUILT_IN):
-            click.echo(f"from {clean(one.layer)}: {field} {value_text(one.value)}")
+        if one.ceiling or one.layer not in (OWN, BUILT_IN):
+            click.echo(f"from {clean(_layer(one))}: {field} {value_text(one.value)}")
     if found.tally is not None:
         counts = [f"{number} {name.value}" for name, number in found.tally.counts.items()]
         if not found.state.scope.of_platform:

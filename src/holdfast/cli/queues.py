@@ -6,7 +6,12 @@ import click
 
 from holdfast import operate
 from holdfast.cli.common import Settings, common_options, json_option, opened, work
-from holdfast.cli.scoping import settings_data, settings_of, settings_words
+from holdfast.cli.scoping import (
+    print_pauses_of_all,
+    settings_data,
+    settings_of,
+    settings_words,
+)
 from holdfast.cli.show import counts_data, instant_text, print_json, print_table, waited
 from holdfast.core.job import State
 from holdfast.core.scope import Scope, ScopeKind
@@ -22,7 +27,7 @@ States = dict[Scope, ScopeState]
 @common_options
 @click.pass_obj
 def command(settings: Settings, tenant: str | None, as_json: bool) -> None:
-    """Count the jobs of each queue by state, and show its limits."""
+    """Count the jobs of each queue by state, and show its limits. Pauses of all tenants follow."""
     tallies, states = work(_tallies(settings, tenant))
     if as_json:
         print_json([_data(tally, states) for tally in tallies])
@@ -37,11 +42,13 @@ def command(settings: Settings, tenant: str | None, as_json: bool) -> None:
             "limits",
         )
         print_table(heads, [_row(tally, states) for tally in tallies], keep=("tenant", "queue"))
+        print_pauses_of_all(states)
 
 
 async def _tallies(settings: Settings, tenant: str | None) -> tuple[list[Tally], States]:
     async with opened(settings) as store:
-        return await operate.queues(store, tenant), await operate.scopes(store, tenant)
+        states = await operate.scopes(store, tenant) | await operate.scopes(store, "")
+        return await operate.queues(store, tenant), states
 
 
 def _data(tally: Tally, states: States) -> dict[str, object]:

@@ -15,7 +15,7 @@ from holdfast.cli.show import Plain, clean
 from holdfast.core.rate import Rate
 from holdfast.core.scope import Ceiling, GroupRules, Pause, Scope, ScopeKind, ScopeSettings
 from holdfast.core.tiers import LimitRules
-from holdfast.scopes import ScopeHandle, ScopeState, rate_text
+from holdfast.scopes import ScopeHandle, ScopeState, rate_text, words
 from holdfast.store import Store
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -142,6 +142,15 @@ def settings_words(settings: ScopeSettings) -> str:
 
 def pause_words(pause: Pause) -> str:
     return f"paused by {clean(pause.author)}: {clean(pause.reason)}"
+
+
+def print_pauses_of_all(states: dict[Scope, ScopeState]) -> None:
+    """Prints a line for each pause over all tenants: no row of a table of tenants or queues has it,
+    although it stops their jobs.
+    """
+    for scope, state in states.items():
+        if scope.of_platform and state.settings.paused is not None:
+            click.echo(f"{clean(words(scope))}: {pause_words(state.settings.paused)}")
 
 
 def _words(settings: ScopeSettings) -> Iterator[str]:

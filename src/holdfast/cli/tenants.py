@@ -6,7 +6,12 @@ import click
 
 from holdfast import operate
 from holdfast.cli.common import Settings, common_options, json_option, opened, work
-from holdfast.cli.scoping import settings_data, settings_of, settings_words
+from holdfast.cli.scoping import (
+    print_pauses_of_all,
+    settings_data,
+    settings_of,
+    settings_words,
+)
 from holdfast.cli.show import counts_data, instant_text, print_json, print_table, waited
 from holdfast.core.job import State
 from holdfast.core.scope import Scope, ScopeKind
@@ -21,7 +26,7 @@ States = dict[Scope, ScopeState]
 @common_options
 @click.pass_obj
 def command(settings: Settings, as_json: bool) -> None:
-    """Count the jobs of each tenant by state, and show its limits."""
+    """Count the jobs of each tenant by state, and show its limits. Pauses of all tenants follow."""
     totals, states = work(_totals(settings))
     if as_json:
         print_json([_data(total, states) for total in totals])
@@ -36,11 +41,13 @@ def command(settings: Settings, as_json: bool) -> None:
             "limits",
         )
         print_table(heads, [_row(total, states) for total in totals], keep=("tenant",))
+        print_pauses_of_all(states)
 
 
 async def _totals(settings: Settings) -> tuple[list[TenantTotal], States]:
     async with opened(settings) as store:
-        return await operate.tenants(store), await operate.scopes(store)
+        states = await operate.scopes(store) | await operate.scopes(store, "")
+        return await operate.tenants(store), states
 
 
 def _data(total: TenantTotal, states: States) -> dict[str, object]:

@@ -10,11 +10,11 @@ import click
 from holdfast import operate
 from holdfast.cli.common import Settings, common_options, json_option, opened, work
 from holdfast.cli.scoping import rate_data, rules_words
-from holdfast.cli.show import Plain, print_json
+from holdfast.cli.show import Plain, clean, print_json
 from holdfast.cli.signing import signed
 from holdfast.cli.values import none_or_whole
 from holdfast.core.job import By
-from holdfast.core.tiers import Defaults, LimitRules
+from holdfast.core.tiers import Defaults, LimitRules, unknown_tier
 from holdfast.tiers import TierState
 
 _EACH = ("queue", "group")
@@ -79,21 +79,26 @@ def command(
         raise click.UsageError("name a tier, or --defaults, not both")
     if name is None and not defaults and (changes or delete):
         raise click.UsageError("name a tier, or --defaults")
+    if name == "none":  # `limit TENANT --tier none` takes the tenant out of its tier.
+        raise click.UsageError("no tier can be named 'none': the word means no tier")
     if delete and (changes or defaults):
         raise click.UsageError("--delete takes the name of a tier and no values")
-    tier = "" if defaults else name
-    if tier is None:
+    every = name is None and not defaults
+    if every:
         found = work(_all(settings))
     elif delete:
-        found = [work(_delete(settings, tier, expect, by))]
+        found = [work(_delete(settings, name or "", expect, by))]
     else:
-        found = [work(_apply(settings, tier, changes, expect, by))]
+        found = [work(_apply(settings, name, changes, expect, by))]
     if as_json:
-        print_json(_data(found[0]) if tier is not None else {"tiers": [*map(_data, found)]})
+        print_json({"tiers": [*map(_data, found)]} if every else _data(found[0]))
         return
     for state in found:
-        title = f"tier {state.tier!r}" if state.tier else "defaults"
-        click.echo(f"{title}: {', '.join(_words(state.defaults)) or 'nothing'}")
+        title = f"tier {clean(state.tier)!r}" if state.tier else "defaults"
+        said = "deleted" if delete else ", ".join(_words(state.defaults)) or "nothing"
+        click.echo(f"{title}: {said}")
+    if not found:
+        click.echo("no tiers and no defaults")
 
 
 def _changes(given: dict[str, Any]) -> dict[str, Any]:
@@ -129,14 +134,18 @@ async def _delete(settings: Settings, tier: str, expect: int | None, by: By) -> 
 
 
 async def _apply(
-    settings: Settings, tier: str, changes: dict[str, Any], expect: int | None, by: By
+    settings: Settings, tier: str | None, changes: dict[str, Any], expect: int | None, by: By
 ) -> TierState:
+    """`tier`: None for the defaults. An empty name, as of an unset variable, is refused."""
     async with opened(settings) as store:
         platform = operate.platform(store)
-        handle = platform.tier(tier) if tier else platform.defaults()
+        handle = platform.defaults() if tier is None else platform.tier(tier)
         if changes:
             return await handle.set(expect=expect, by=by, **changes)
-        return await handle.get()
+        found = await handle.get()
+        if tier is not None and not found.version:
+            raise unknown_tier(tier, [one.tier for one in await platform.tiers() if one.tier])
+        return found
 
 
 def _data(state: TierState) -> Plain:

@@ -153,4 +153,4 @@ def _rated(prefix: str, before: Rate | None, changes: dict[str, Any]) -> None:
         text = said.checked(f"{prefix}rate").words.partition(" ")[0]
         changes["rate"] = rate(text, said.burst if burst is None else burst)
     elif said is not None:
-        changes["rate"] = rate(said, burst)
+        changes["rate"] = rate(said, burst, prefix)

@@ -46,14 +46,16 @@ SHOWN_MAX = 50
 _UNITS = {"s": SECOND, "m": 60 * SECOND, "h": 3600 * SECOND, "d": 24 * 3600 * SECOND}
 
 
-def rate(text: object, burst: int | None = None) -> Rate:
-    """`100/s`, `60/m`, `1000/h`, `5/d`; the burst is the count unless given."""
+def rate(text: object, burst: int | None = None, prefix: str = "") -> Rate:
+    """`100/s`, `60/m`, `1000/h`, `5/d`; the burst is the count unless given. An error names the
+    field with the prefix.
+    """
     found = _RATE.fullmatch(text) if isinstance(text, str) else None
     if found is None or found[2] not in _UNITS:
         why = f"is {repr(text)[:SHOWN_MAX]}, must be a number and a unit: 100/s, 60/m"
-        raise InvalidInput(field="rate", why=why)
-    count = check_whole("rate", int(found[1]), 1, RUNNING_CAP_MAX)
-    whole = check_whole("burst", count if burst is None else burst, 1, RUNNING_CAP_MAX)
+        raise InvalidInput(field=f"{prefix}rate", why=why)
+    count = check_whole(f"{prefix}rate", int(found[1]), 1, RUNNING_CAP_MAX)
+    whole = check_whole(f"{prefix}burst", count if burst is None else burst, 1, RUNNING_CAP_MAX)
     return Rate(count, _UNITS[found[2]], whole)
 
 

@@ -90,7 +90,8 @@ class Defaults(
         for field in _BOUNDED:
             limit, top = getattr(self, field), getattr(self.ceiling, field, None)
             if limit is not None and top is not None and above(limit, top):
-                raise InvalidInput(field=field, why="is above the ceiling of the same defaults")
+                said = [one.words if isinstance(one, Rate) else one for one in (limit, top)]
+                raise InvalidInput(field=field, why=f"is {said[0]}, above the ceiling of {said[1]}")
         return self
 
 

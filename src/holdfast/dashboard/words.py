@@ -13,7 +13,7 @@ from markupsafe import Markup, escape
 from holdfast.core.clock import Micros, moment, seconds
 from holdfast.core.rate import Rate
 from holdfast.core.scope import NO_RULES, ScopeKind, ScopeSettings
-from holdfast.core.tiers import OWN, PLATFORM, Effective, Layer, chosen, chosen_for_groups
+from holdfast.core.tiers import PLATFORM, Effective, Layer, chosen, chosen_for_groups
 from holdfast.scopes import rate_text
 
 LINE_MAX = 160
@@ -117,7 +117,9 @@ def unlink(part: str) -> str:
 
 
 class Limit(msgspec.Struct, frozen=True):
-    """A limit that counts, and the layer that gave it; empty if the scope itself did."""
+    """A limit that counts, and the layer that gave it; empty where there are no layers: without
+    tiers and defaults all limits are the scope's own.
+    """
 
     text: str
     layer: str = ""
@@ -127,9 +129,10 @@ def limits(
     own: ScopeSettings, kind: ScopeKind = ScopeKind.QUEUE, layers: Sequence[Layer] = ()
 ) -> list[Limit]:
     """The limits that count for a scope, given its own settings and the layers below them."""
-    found = _limits(chosen(own, kind, layers), _TEXTS)
+    layered = bool(layers)
+    found = _limits(chosen(own, kind, layers), _TEXTS, layered)
     if kind is ScopeKind.QUEUE:
-        found += _limits(chosen_for_groups(own.groups, layers), _GROUP_TEXTS)
+        found += _limits(chosen_for_groups(own.groups, layers), _GROUP_TEXTS, layered)
         if (own.groups or NO_RULES).ordered:
             found.append(Limit("groups in order"))
     if own.ceiling is not None:
@@ -140,16 +143,16 @@ def limits(
     return found
 
 
-def _limits(found: Mapping[str, Effective], texts: Mapping[str, str]) -> list[Limit]:
+def _limits(found: Mapping[str, Effective], texts: Mapping[str, str], layered: bool) -> list[Limit]:
     said = ((text, found[field]) for field, text in texts.items() if field in found)
     return [
-        Limit(_filled(text, one.value), _layer(one)) for text, one in said if one.value is not None
+        Limit(_filled(text, one.value), _layer(one) if layered else "")
+        for text, one in said
+        if one.value is not None
     ]
 
 
 def _layer(one: Effective) -> str:
-    if one.layer == OWN:
-        return ""
     name = "defaults" if one.layer == PLATFORM else one.layer
     return f"ceiling of {name}" if one.ceiling else name
 

@@ -18,6 +18,8 @@ class EffectiveOut(Out):
     value: Any
     """A number, a rate, the rules for groups, or null."""
     layer: str
+    ceiling: bool = False
+    """Whether it is the ceiling of that layer, which bounds what the tenant set."""
 
 
 class EffectivesOut(Out):

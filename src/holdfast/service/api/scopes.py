@@ -125,7 +125,8 @@ async def effective(call: Call) -> EffectivesOut:
     found = await handle.effective()
     return EffectivesOut(
         effective={
-            field: EffectiveOut(value=each.value, layer=each.layer) for field, each in found.items()
+            field: EffectiveOut(value=each.value, layer=each.layer, ceiling=each.ceiling)
+            for field, each in found.items()
         }
     )
 

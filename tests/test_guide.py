@@ -1,0 +1,128 @@
+"""The guide "Many customers" is true: its commands and programs say what the page shows."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from tests import guide
+from tests.service.live import serving
+
+from holdfast.cli.main import cli
+
+PAGE = Path(__file__).parent.parent / "docs" / "guides" / "tenants.md"
+STEPS = list(guide.steps(PAGE))
+RUN_S = 120
+END = "--- end of step ---"
+KEYS = {"OPS": ("*", "admin"), "ACME": ("acme", "read")}
+"""The keys that the page takes from the environment: of whom, and with which right."""
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Path:
+    """An empty folder with the app of the page."""
+    (tmp_path / "mail.py").write_text(guide.program(PAGE)[0], "utf-8")
+    return tmp_path
+
+
+def test_every_command_of_the_guide_says_what_is_shown(desk: Path) -> None:
+    """In one shell, from the top of the page to its end, beside a service on the same store."""
+    curl = subprocess.run(["curl", "--version"], capture_output=True, text=True, check=False)
+    found = re.match(r"curl (\d+)\.(\d+)", curl.stdout)
+    if found is None or (int(found[1]), int(found[2])) < (7, 82):
+        pytest.skip("no curl that knows --json")
+    keys = _keys(desk)
+    script = "".join(f"{step.command}\necho '{END}'\n" for step in STEPS)
+
+    with serving(f"sqlite:///{desk / 'jobs.db'}", f"--keys={desk / 'keys.json'}") as url:
+        done = subprocess.run(
+            ["bash", "-u", "-c", f"exec 2>&1\n{script}"],
+            cwd=desk,
+            env=_environment() | keys | {"H": url},
+            capture_output=True,
+            text=True,
+            timeout=RUN_S,
+            check=False,
+        )
+
+    assert done.returncode == 0, done.stdout
+    said = [_tidy(one) for one in done.stdout.split(f"{END}\n")[:-1]]
+    assert list(zip([step.command for step in STEPS], said, strict=True)) == [
+        (step.command, step.said) for step in STEPS
+    ]
+
+
+def _keys(desk: Path) -> dict[str, str]:
+    """Makes the keys and their file."""
+    entries, keys = [], {}
+    for name, (tenant, right) in KEYS.items():
+        arguments = ["keys", "new", name, "--tenant", tenant, "--right", right, "--json"]
+        made = json.loads(CliRunner().invoke(cli, arguments).stdout)
+        keys[name] = made["key"]
+        entries.append(made["entry"])
+    (desk / "keys.json").write_text(json.dumps({"keys": entries}), "utf-8")
+    return keys
+
+
+def _environment() -> dict[str, str]:
+    """With the `holdfast` of this interpreter, and no other store than the page's."""
+    env = {name: one for name, one in os.environ.items() if not name.startswith("HOLDFAST_")}
+    return env | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{env['PATH']}"}
+
+
+def _tidy(said: str) -> str:
+    """Without spaces at the ends of lines, as the page is."""
+    return "\n".join(line.rstrip() for line in said.splitlines())
+
+
+def test_every_program_of_the_guide_prints_what_is_shown(desk: Path) -> None:
+    """As one program, from the top of the page to its end."""
+    (desk / "page.py").write_text("\n\n".join(guide.program(PAGE)), "utf-8")
+
+    done = subprocess.run(
+        [sys.executable, "page.py"],
+        cwd=desk, env=_environment(), capture_output=True, text=True, timeout=RUN_S, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == guide.printed(PAGE)
+
+
+def test_no_command_of_the_guide_is_left_out() -> None:
+    """An indented command without its `$` would not be run; nor would one within a sentence."""
+    assert len(STEPS) > 25
+    assert [
+        one for one in guide.blocks(PAGE) if not one[0].startswith("$ ") and _commands(one)
+    ] == []
+    run = [step.command for step in STEPS]
+    assert [
+        one for one in _within_sentences() if not any(each.startswith(one) for each in run)
+    ] == []
+
+
+def _commands(block: list[str]) -> list[str]:
+    return [line for line in block if re.match(r"(holdfast|curl) ", line.strip())]
+
+
+def _within_sentences() -> Iterator[str]:
+    """Commands with options, which a reader copies. The name of a command alone is none."""
+    for line in guide.prose(PAGE):
+        for found in re.findall(r"`(holdfast [^`]+)`", line):
+            if " -" in found:
+                yield found
+
+
+def test_the_shell_of_the_test_has_what_the_page_needs() -> None:
+    """The page's commands are those of this project, not of another one on the path."""
+    found = shutil.which("holdfast", path=_environment()["PATH"])
+
+    assert found is not None
+    assert Path(found).parent == Path(sys.executable).parent
