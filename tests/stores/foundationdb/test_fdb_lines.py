@@ -13,7 +13,7 @@ from holdfast.core import bounds
 from holdfast.core.clock import SECOND
 from holdfast.core.errors import TenantFull
 from holdfast.core.job import Completed, Lease, NewJob
-from holdfast.core.scope import LINES_PER_CLAIM
+from holdfast.core.scope import line_share
 from holdfast.store import Take
 from holdfast.stores.foundationdb import fairness_lines
 from holdfast.stores.foundationdb.fairness_lines import LINES_MAX
@@ -80,7 +80,7 @@ async def test_more_queues_than_a_claim_sees_hide_nobody(bench: Bench, size: int
     got = Counter(lease.job.tenant for lease in leases)
     assert abs(got[ACME] - got["zoo"]) <= size + 1
     lines = Counter(lease.job.queue for lease in leases if lease.job.tenant == ACME)
-    assert max(lines.values()) <= max(2, size // LINES_PER_CLAIM)
+    assert max(lines.values()) <= max(2, line_share(-(-size // 2), TENANTS))
 
 
 async def test_more_tenants_than_a_claim_sees_come_in_turn(bench: Bench) -> None:
