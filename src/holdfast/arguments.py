@@ -7,17 +7,19 @@ values. A service checks them when they arrive from outside (`service/api/permis
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from holdfast.core.bounds import (
     BATCH_MAX,
     CHANGE_MAX,
     CLAIM_MAX,
     DELAY_S_MAX,
+    ENTRIES_MAX,
     EXCLUDE_MAX,
     GROUP_MAX,
     ID_MAX,
     INSTANT_MAX,
+    JOURNALS_MAX,
     KEY_MAX,
     LEASE_S_MAX,
     NAME_MAX,
@@ -37,8 +39,9 @@ from holdfast.core.check import check_name, check_nonce, check_token, check_whol
 from holdfast.core.clock import SECOND
 from holdfast.core.errors import InvalidInput
 from holdfast.core.job import NewJob, Rules, State, check_new, check_rules
+from holdfast.core.journal import OF_HANDLERS, Entry, EntryKind, check_awaits
 from holdfast.core.lifecycle import Transition
-from holdfast.store import Change, Claim, Extension, Find, Ref, Selection, Take, Watch
+from holdfast.store import Change, Claim, Extension, Find, Ref, Selection, Signal, Take, Watch
 
 CURSOR_MAX = 2**63 - 1
 DELAY_MAX = int(DELAY_S_MAX) * SECOND
@@ -97,7 +100,7 @@ def check_selection(select: Selection) -> None:
 
 
 def check_find(find: Find) -> None:
-    within("limit", find.limit, PAGE_MAX)
+    within("limit", find.limit, JOURNALS_MAX if find.journals else PAGE_MAX)
     check_cursor("after", find.after)
     check_selection(find.select)
 
@@ -111,6 +114,12 @@ def check_change(change: Change) -> None:
     check_instant("run_at", change.run_at)
     if change.by is not None:
         change.by.checked()
+
+
+def check_signal(signal: Signal) -> None:
+    check_name("tenant", signal.tenant, TENANT_MAX)
+    check_name("id", signal.id, ID_MAX)
+    Entry(EntryKind.SIGNAL, signal.name, signal.value).checked()
 
 
 def check_take(take: Take) -> None:
@@ -153,6 +162,7 @@ def check_extension(one: Extension) -> Extension:
     if one.progress is not None and len(one.progress) > PROGRESS_CHARS_MAX:
         why = f"has {len(one.progress)} characters, at most {PROGRESS_CHARS_MAX}"
         raise InvalidInput(field="progress", why=why)
+    check_entries(one.entries)
     return one
 
 
@@ -170,7 +180,21 @@ def check_transition(one: Transition) -> Transition:
         )
     check_whole("delay_us", one.delay_us, 0, DELAY_MAX)
     check_instant("run_at", one.run_at)
+    if one.awaits is not None:
+        if one.to is not State.SCHEDULED:
+            raise InvalidInput(field="awaits", why="is allowed only for a job that is parked")
+        check_awaits(one.awaits)
+    check_entries(one.entries)
     return one
+
+
+def check_entries(entries: Sequence[Entry]) -> None:
+    """Checks the journal entries of a run."""
+    within("entries", len(entries), ENTRIES_MAX)
+    for entry in entries:
+        if entry.kind not in OF_HANDLERS:
+            raise InvalidInput(field="kind", why=f"a run cannot write a {entry.kind.value}")
+        entry.checked()
 
 
 # -- single fields ---------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from holdfast.arguments import (
     check_find,
     check_prefix,
     check_ref,
+    check_signal,
     check_take,
     check_tenant,
     check_watch,
@@ -52,6 +53,8 @@ from holdfast.store import (
     Put,
     Ref,
     Setting,
+    Signal,
+    Signaled,
     Store,
     Take,
     Tally,
@@ -115,6 +118,8 @@ class Dispatcher:
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         within("jobs", len(jobs), BATCH_MAX)
+        if not self.capabilities.steps and any(job.edges or job.parents for job in jobs):
+            self._needs_steps()
         return await self._call("enqueue", len(jobs), self.inner.enqueue(jobs))
 
     async def enqueue_using(self, connection: Any, jobs: Sequence[NewJob]) -> list[Enqueued]:
@@ -138,7 +143,15 @@ class Dispatcher:
         within("transitions", len(transitions), BATCH_MAX)
         return await self._call("ack", len(transitions), self.inner.ack(transitions))
 
-    # -- cancel and change -----------------------------------------------------------------------
+    # -- signal, cancel and change ---------------------------------------------------------------
+
+    async def signal(self, signals: Sequence[Signal], *, by: By | None = None) -> list[Signaled]:
+        within("signals", len(signals), BATCH_MAX)
+        for signal in signals:
+            check_signal(signal)
+        _check_by(by)
+        self._needs_steps()
+        return await self._call("signal", len(signals), self.inner.signal(signals, by=by))
 
     async def cancel(self, refs: Sequence[Ref], *, by: By | None = None) -> list[Canceled]:
         within("refs", len(refs), BATCH_MAX)
@@ -256,6 +269,10 @@ class Dispatcher:
             self._needs_platform()
         elif put.value is not None and decode(put.name, put.value).tier is not None:
             self._needs_tiers()
+
+    def _needs_steps(self) -> None:
+        if not self.capabilities.steps:
+            raise StoreUnsupported(store=name_of(self), feature="steps, signals and flows")
 
     def _needs_tiers(self) -> None:
         if not self.capabilities.tiers:

@@ -23,6 +23,7 @@ from holdfast.core.check import check_name, check_whole
 from holdfast.core.clock import SECOND, Micros
 from holdfast.core.errors import HoldfastError
 from holdfast.core.job import By, Event, JobRecord, Lease, NewJob, Reason, State
+from holdfast.core.journal import Edge, Entry
 from holdfast.core.lifecycle import Transition
 from holdfast.core.redact import Redacted
 from holdfast.core.result import Result_co
@@ -53,6 +54,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """Limits, rates and pauses over all tenants are supported."""
     tiers: bool
     """Tiers and defaults of the platform are supported."""
+    steps: bool
+    """Journals, signals and joins are supported: steps of a job, and jobs that await others."""
 
 
 class Enqueued(msgspec.Struct, Generic[Result_co], frozen=True, gc=False):
@@ -88,6 +91,8 @@ class Extension(Redacted, msgspec.Struct, frozen=True, gc=False, kw_only=True):
     token: str
     lease_us: Micros
     progress: str | None = None
+    entries: tuple[Entry, ...] = ()
+    """Written to the job's journal in the same step."""
 
 
 class Extended(msgspec.Struct, frozen=True, gc=False):
@@ -116,6 +121,22 @@ class Canceled(msgspec.Struct, frozen=True):
 
     id: str
     canceled: bool
+    error: HoldfastError | None = None
+
+
+class Signal(msgspec.Struct, frozen=True, gc=False):
+    """A named value for one job. The first one with its name counts."""
+
+    tenant: str
+    id: str
+    name: str
+    value: bytes
+
+
+class Signaled(msgspec.Struct, frozen=True, gc=False):
+    id: str
+    stored: bool
+    """False if an earlier signal of this name counts, or the signal was refused."""
     error: HoldfastError | None = None
 
 
@@ -191,6 +212,15 @@ class Find(msgspec.Struct, frozen=True, kw_only=True):
     """The cursor of the previous page."""
     limit: int = 100
     newest_first: bool = True
+    journals: bool = False
+    """Whether to read the journals and edges of these jobs, of JOURNALS_MAX at most."""
+
+
+class Journal(msgspec.Struct, frozen=True):
+    """What is stored beside the record of a job."""
+
+    entries: Sequence[Entry] = ()
+    edges: Sequence[Edge] = ()
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -198,6 +228,8 @@ class Page(msgspec.Struct, frozen=True):
     """May be shorter than the limit, or empty, before the last page; see `cursor`."""
     cursor: int | None
     """None on the last page."""
+    journals: Mapping[Ref, Journal] = {}
+    """Of the jobs that have one, if they were asked for."""
 
 
 class Tally(msgspec.Struct, frozen=True):
@@ -321,10 +353,20 @@ class Store(Protocol):
 
     async def ack(self, transitions: Sequence[Transition]) -> list[Acked]:
         """Applies each transition whose lease is still valid (P3-P6, P11), by the rules
-        `lifecycle.refusal` and `lifecycle.settle`.
+        `lifecycle.refusal` and `lifecycle.settle`. The end of a job, by whatever verb, tells the
+        joins that its edges name (P17); JournalFull refuses entries that are too many (P16).
         """
 
-    # -- cancel, change --------------------------------------------------------------------------
+    # -- signal, cancel, change ------------------------------------------------------------------
+    async def signal(self, signals: Sequence[Signal], *, by: By | None = None) -> list[Signaled]:
+        """Stores a value in the journal of each job, unless it has one of that name, and makes a
+        parked job ready that awaits it. Refusals: JobNotFound, JobCanceled, JobAlreadyTerminal,
+        JournalFull.
+
+        It is a verb because a signal and the ack of a job that parks to await it must meet in one
+        step of the store. As two steps, each could miss the other, and the job would not wake.
+        """
+
     async def cancel(self, refs: Sequence[Ref], *, by: By | None = None) -> list[Canceled]:
         """Cancels jobs that are not finished. After that nothing changes the job (P5)."""
 

@@ -8,9 +8,10 @@ from typing import Protocol
 
 import msgspec
 
-from holdfast.core.bounds import HOLDERS_MAX
+from holdfast.core.bounds import HOLDERS_MAX, INSTANT_MAX
 from holdfast.core.clock import Micros
 from holdfast.core.job import State
+from holdfast.core.journal import AWAITS_PARENTS, EntryKind
 from holdfast.core.plural import many
 from holdfast.core.scope import (
     Blocker,
@@ -31,6 +32,8 @@ class Waiting(Protocol):
     def run_at(self) -> Micros: ...
     @property
     def expires_at(self) -> Micros | None: ...
+    @property
+    def awaits(self) -> str | None: ...
 
 
 class Usage(msgspec.Struct, frozen=True):
@@ -64,10 +67,22 @@ def own_blockers(job: Waiting, now: Micros) -> Iterator[Blocker]:
         words = "the lease of its last attempt has expired; the upkeep will fail it"
         yield Blocker(kind=BlockerKind.EXPIRED, words=words)
     elif job.state is State.WAITING:
-        yield Blocker(kind=BlockerKind.ORDER, words="it waits for other jobs of its workflow")
+        yield Blocker(kind=BlockerKind.AWAITS, words=_awaited(AWAITS_PARENTS))
+    elif job.state is State.SCHEDULED and job.awaits is not None and job.run_at > now:
+        until = job.run_at if job.run_at < INSTANT_MAX else None
+        yield Blocker(kind=BlockerKind.AWAITS, words=_awaited(job.awaits), until=until)
     elif job.state in (State.SCHEDULED, State.RETRYING) and job.run_at > now:
         why = "its next attempt is due later" if job.state is State.RETRYING else "it is due later"
         yield Blocker(kind=BlockerKind.SCHEDULE, words=why, until=job.run_at)
+
+
+def _awaited(awaits: str) -> str:
+    if awaits == AWAITS_PARENTS:
+        return "it waits for the end of its parents"
+    kind, _, name = awaits.partition(":")
+    if kind == EntryKind.SIGNAL:
+        return f"it waits for the signal {name!r}"
+    return f"it waits for the end of the jobs of its {name!r}"
 
 
 def scope_blockers(

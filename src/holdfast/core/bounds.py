@@ -59,6 +59,37 @@ INSTANT_MAX = 7_258_118_400_000_000
 VERSION_MAX = 2**31 - 1
 """Schema version of a job type."""
 
+# The journal of a job.
+ENTRY_NAME_MAX = 128
+STEPS_MAX = 1000
+"""Steps, positions and joins of a job."""
+STEP_BYTES_MAX = 64 * 1024
+"""The result of one step, or the value of one signal."""
+STEPS_BYTES_MAX = 1024 * 1024
+"""All steps, positions and signals of a job together."""
+SIGNALS_MAX = 100
+ERRORS_MAX = 10
+"""Attempts of a job whose errors are kept."""
+ERROR_BYTES_MAX = 16 * 1024
+LOGS_MAX = 64
+"""Log entries of a job, each with several lines; a further one replaces the oldest."""
+LOG_BYTES_MAX = 8 * 1024
+JOURNALS_MAX = 100
+"""Jobs whose journals one page may bring: each can have a megabyte."""
+ENTRIES_MAX = 100
+"""Entries of one extension or transition."""
+
+# Flows.
+EDGES_MAX = 10_000
+"""Edges of one job: how many others may await its end."""
+PARENTS_MAX = 10_000
+JOIN_MAX = 100_000
+"""Jobs that one join may await."""
+RELEASE_MAX = 200
+"""Edges that one call follows when a job ends; claims follow the rest, as many in each."""
+KEEP_AGAIN_S = 60.0
+"""When `prune` looks again at an ended job whose result a living job may still want."""
+
 # Settings of a scope.
 RUNNING_CAP_MAX = 1_000_000
 QUEUED_CAP_MAX = 10**12

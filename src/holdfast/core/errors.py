@@ -23,7 +23,8 @@ HoldfastError
 │   ├── JobAlreadyTerminal     JOB_TERMINAL
 │   ├── InvalidLeaseToken      INVALID_LEASE_TOKEN
 │   ├── LeaseExpired           LEASE_EXPIRED
-│   └── NotChangeable          NOT_CHANGEABLE      its state forbids the change
+│   ├── NotChangeable          NOT_CHANGEABLE      its state forbids the change
+│   └── JournalFull            JOURNAL_FULL        too many or too large steps or signals
 ├── JobFailed                  JOB_FAILED          the awaited job has failed; has its reason
 ├── WaitTimeout                WAIT_TIMEOUT
 ├── WorkerShutdown             WORKER_SHUTDOWN     a run must stop: its worker is stopping
@@ -201,6 +202,11 @@ class LeaseExpired(Refused):
 class NotChangeable(Refused):
     code = "NOT_CHANGEABLE"
     text = "job {id!r}: cannot be changed while {state}"
+
+
+class JournalFull(Refused):
+    code = "JOURNAL_FULL"
+    text = "job {id!r}: {why}"
 
 
 class JobFailed(HoldfastError):

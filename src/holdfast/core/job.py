@@ -13,11 +13,13 @@ import msgspec
 from holdfast.core.bounds import (
     ATTEMPTS_MAX,
     DELAY_S_MAX,
+    EDGES_MAX,
     GROUP_MAX,
     ID_MAX,
     INSTANT_MAX,
     KEY_MAX,
     NAME_BYTES_MAX,
+    PARENTS_MAX,
     PRIORITY_MAX,
     PRIORITY_MIN,
     REASON_MAX,
@@ -28,6 +30,7 @@ from holdfast.core.bounds import (
 from holdfast.core.check import check_name, check_whole
 from holdfast.core.clock import Micros
 from holdfast.core.errors import InvalidInput
+from holdfast.core.journal import Edge, Entry
 from holdfast.core.redact import Redacted
 from holdfast.core.retry import PRESETS, RetryPolicy
 
@@ -45,6 +48,8 @@ class State(StrEnum):
     CANCELED = "canceled"
 
 
+EDGE_BYTES = 16
+"""What an edge takes besides its names."""
 TERMINAL = frozenset({State.COMPLETED, State.FAILED, State.CANCELED})
 
 
@@ -107,6 +112,10 @@ class NewJob(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     group: str | None = None
     tags: tuple[str, ...] = ()
     origin: str | None = None
+    edges: tuple[Edge, ...] = ()
+    """The jobs that await the end of this one."""
+    parents: int = 0
+    """How many edges lead to this job. It is `waiting` until all these parents have ended."""
     fresh: bool = False
     """The id was generated for this call, so no ended job can have it. A store must ignore this
     when it repeats a call whose answer was lost.
@@ -153,6 +162,8 @@ class JobRecord(msgspec.Struct, frozen=True, gc=False):
     """Bytes in the envelope's codec, or the object itself if the store does not encode."""
     progress: str | None = None
     replayed_as: str | None = None
+    awaits: str | None = None
+    """The signal or the join that makes a parked or waiting job ready; see `core/journal.py`."""
 
     @property
     def type(self) -> str:
@@ -169,6 +180,8 @@ class Lease(Redacted, msgspec.Struct, frozen=True, gc=False):
     job: JobRecord
     token: str
     until: Micros
+    journal: tuple[Entry, ...] = ()
+    """The steps, positions, joins and signals of the job, in no order."""
 
     @property
     def fence(self) -> int:
@@ -213,11 +226,21 @@ class Snoozed(msgspec.Struct, frozen=True):
     delay_us: Micros
 
 
+class Parked(msgspec.Struct, frozen=True):
+    """The handler sleeps, or waits for a signal or a join; costs no attempt."""
+
+    delay_us: Micros = 0
+    run_at: Micros | None = None
+    """An instant, used instead of the delay."""
+    awaits: str | None = None
+    """What makes the job ready before that; see `core/journal.py`."""
+
+
 class Abandoned(msgspec.Struct, frozen=True):
     """The worker shut down before the handler ended; costs no attempt."""
 
 
-Outcome = Completed | Failed | Released | Snoozed | Abandoned
+Outcome = Completed | Failed | Released | Snoozed | Parked | Abandoned
 
 
 class EventKind(StrEnum):
@@ -235,6 +258,12 @@ class EventKind(StrEnum):
     CHANGED = "changed"
     REPLAYED = "replayed"
     DELETED = "deleted"
+    SIGNALED = "signaled"
+    """A signal was stored. The note has its name."""
+    READY = "ready"
+    """What the job waited for has come: its parents have ended, or a signal or a join that it
+    awaited. The note names it.
+    """
     DRAINED = "drained"
     """The last job of a group has ended. The note names the group."""
     CONFIGURED = "configured"
@@ -303,6 +332,11 @@ def replay_id(tenant: str, origin: str) -> str:
     return f"replay-{hashlib.sha256(name.encode()).hexdigest()[:32]}"
 
 
+def edge_bytes(job: NewJob) -> int:
+    """The bytes of a job's edges. A tenant's cap on bytes counts them with the payload."""
+    return sum(len(edge.target) + len(edge.join) + EDGE_BYTES for edge in job.edges)
+
+
 def again(job: NewJob) -> NewJob:
     """The job in the form for a repeated call: the first call may have created it."""
     return msgspec.structs.replace(job, fresh=False) if job.fresh else job
@@ -331,6 +365,13 @@ def check_new(job: NewJob) -> NewJob:
         _check_key(job, check_name("key", job.key, KEY_MAX))
     if job.group is not None:
         check_name("group", job.group, GROUP_MAX)
+    if job.edges:
+        if len(job.edges) > EDGES_MAX:
+            raise InvalidInput(field="edges", why=f"has {len(job.edges)}, at most {EDGES_MAX}")
+        for edge in job.edges:
+            edge.checked()
+    if job.parents:
+        check_whole("parents", job.parents, 0, PARENTS_MAX)
     if job.tags:
         if len(job.tags) > TAGS_MAX:
             raise InvalidInput(field="tags", why=f"has {len(job.tags)}, at most {TAGS_MAX}")

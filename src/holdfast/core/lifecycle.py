@@ -8,7 +8,7 @@ processing --complete--> completed
    |  |  \\--fail for good, or no attempts left--> failed (dead letter, reason code)
    |  \\--release, snooze, shutdown--> enqueued or scheduled, attempt given back
    \\--lease expired--> enqueued again, or failed when no attempts are left
-waiting (on parents of its workflow) -> enqueued
+waiting (for its parents in a flow) -> enqueued or scheduled, or failed or canceled with a parent
 any non-terminal --cancel--> canceled
 """
 
@@ -35,15 +35,17 @@ from holdfast.core.job import (
     Failed,
     JobRecord,
     Outcome,
+    Parked,
     Reason,
     Released,
     Snoozed,
     State,
 )
+from holdfast.core.journal import Entry
 from holdfast.core.redact import Redacted
 
 MOVES: dict[State, frozenset[State]] = {
-    State.WAITING: frozenset({State.ENQUEUED, State.CANCELED, State.FAILED}),
+    State.WAITING: frozenset({State.ENQUEUED, State.SCHEDULED, State.CANCELED, State.FAILED}),
     State.SCHEDULED: frozenset({State.ENQUEUED, State.CANCELED, State.FAILED}),
     State.ENQUEUED: frozenset({State.PROCESSING, State.SCHEDULED, State.CANCELED, State.FAILED}),
     State.PROCESSING: frozenset(
@@ -84,6 +86,12 @@ class Transition(Redacted, msgspec.Struct, frozen=True, gc=False, kw_only=True):
     reason: Reason | None = None
     error: str | None = None
     result: Any = None
+    entries: tuple[Entry, ...] = ()
+    """Written to the job's journal in the same step."""
+    awaits: str | None = None
+    """For `to=SCHEDULED`: the signal or join that makes the job ready before its instant. If it has
+    come already the job is ready at once.
+    """
 
 
 class Held(Protocol):
@@ -136,6 +144,8 @@ def decide(outcome: Outcome, job: JobRecord, token: str, chance: float) -> Trans
             return _given_back(job, token, delay, miss)
         case Snoozed(delay_us=delay):
             return _given_back(job, token, delay, False)
+        case Parked():
+            return _parked(outcome, job, token)
         case Abandoned():
             return _given_back(job, token, 0, False)
 
@@ -180,6 +190,19 @@ def _given_back(job: JobRecord, token: str, delay: Micros, miss: bool) -> Transi
         delay_us=delay,
         give_back=True,
         miss=miss,
+    )
+
+
+def _parked(outcome: Parked, job: JobRecord, token: str) -> Transition:
+    return Transition(
+        tenant=job.tenant,
+        id=job.id,
+        token=token,
+        to=State.SCHEDULED,
+        delay_us=outcome.delay_us,
+        run_at=outcome.run_at,
+        give_back=True,
+        awaits=outcome.awaits,
     )
 
 
@@ -231,14 +254,18 @@ def _lapse_refusal(job: Held, token: str | None, now: Micros) -> type[Refused] |
     return None if still and token is None else InvalidLeaseToken
 
 
-def settle(job: Held, change: Transition, now: Micros) -> Settled:
-    """The new state of the record. Enforces the maximum of attempts for every caller."""
+def settle(job: Held, change: Transition, now: Micros, come: bool = False) -> Settled:
+    """The new state of the record. Enforces the maximum of attempts for every caller.
+
+    `come`: what the transition awaits has come already.
+    """
     to, reason, error = change.to, change.reason, change.error
     if to is State.RETRYING and job.attempt >= job.max_attempts:
         to, reason = State.FAILED, reason or Reason.MAX_ATTEMPTS
     run_at = None
     if to in (State.RETRYING, State.SCHEDULED, State.ENQUEUED):
         run_at = change.run_at if change.run_at is not None else now + change.delay_us
+        run_at = min(run_at, now) if come else run_at
         if to is State.SCHEDULED and run_at <= now:
             to = State.ENQUEUED
     return Settled(
@@ -255,6 +282,7 @@ class Movable(Held, Protocol):
     """A stored job that can be changed in place."""
 
     state: State
+    awaits: str | None
     attempt: int
     run_at: Micros
     lapses: int
@@ -265,15 +293,16 @@ class Movable(Held, Protocol):
     result: Any
 
 
-def apply(job: Movable, change: Transition, now: Micros) -> Settled:
+def apply(job: Movable, change: Transition, now: Micros, come: bool = False) -> Settled:
     """Changes the job as `settle` says. The caller checks `refusal` before and writes it after."""
-    settled = settle(job, change, now)
+    settled = settle(job, change, now, come)
     job.lapses += change.lapsed and job.state is State.PROCESSING
     job.misses += change.miss
     job.state, job.attempt = settled.state, settled.attempt
     job.reason, job.error = settled.reason, settled.error or job.error
     if settled.run_at is not None:
         job.run_at = settled.run_at
+    job.awaits = change.awaits if job.state is State.SCHEDULED else None
     if not change.lapsed:
         job.token = None  # An expired token stays, so that its late holder gets LeaseExpired.
     if job.state in TERMINAL:
@@ -296,6 +325,11 @@ def _kind(to: State, lapsed: bool) -> EventKind:
     if to is State.RETRYING:
         return EventKind.RETRYING
     return EventKind.RESCUED if lapsed else EventKind.RELEASED
+
+
+def due_state(run_at: Micros, now: Micros) -> State:
+    """The state of a job that waits for nothing but its instant."""
+    return State.SCHEDULED if run_at > now else State.ENQUEUED
 
 
 def seen(state: State, run_at: Micros, now: Micros) -> State:

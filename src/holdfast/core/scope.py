@@ -363,6 +363,8 @@ class BlockerKind(StrEnum):
     RUNNING = "running"
     SCHEDULE = "schedule"
     EXPIRED = "expired"
+    AWAITS = "awaits"
+    """It waits for a signal, or for the end of other jobs."""
     PAUSE = "pause"
     LIMIT = "limit"
     RATE = "rate"

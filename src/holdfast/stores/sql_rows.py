@@ -87,6 +87,7 @@ class Row:
 
     __slots__ = (
         "attempt",
+        "awaits",
         "error",
         "expires_at",
         "fence",
@@ -153,6 +154,7 @@ class Row:
         self.reason = None if reason is None else REASONS[reason]
         self.rules = rules
         self.result: Any = None
+        self.awaits: str | None = None
         self.was = self.place
         """Where it was counted when it was read."""
 

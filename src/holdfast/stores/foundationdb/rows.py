@@ -97,6 +97,7 @@ class Row(Redacted, msgspec.Struct, array_like=True, gc=False):
     queue's limit; -1 where the limit is not split."""
     aside: bool = False
     """Whether it is enqueued, but waits for room of its type over all tenants."""
+    awaits: str | None = None
 
     @property
     def stamp(self) -> bytes:

@@ -14,7 +14,14 @@ from typing import Any, TypeVar
 
 from holdfast.core.bounds import PAGE_MAX
 from holdfast.core.clock import Clock, Micros, micros
-from holdfast.core.errors import NOT_OPEN, InvalidInput, StoreError, StoreUnavailable, TenantFull
+from holdfast.core.errors import (
+    NOT_OPEN,
+    InvalidInput,
+    StoreError,
+    StoreUnavailable,
+    StoreUnsupported,
+    TenantFull,
+)
 from holdfast.core.job import By, Lease, NewJob
 from holdfast.core.lifecycle import Transition
 from holdfast.core.scope import Explanation, ScopeKind, scope_of, slot_scope_of
@@ -37,6 +44,8 @@ from holdfast.store import (
     Put,
     Ref,
     Setting,
+    Signal,
+    Signaled,
     Take,
     Tally,
     Watch,
@@ -128,6 +137,7 @@ class FoundationStore:
             scopes=True,
             platform=True,
             tiers=False,
+            steps=False,
         )
 
     @classmethod
@@ -220,6 +230,9 @@ class FoundationStore:
         return await self._write(
             partial(ack_jobs, transitions=transitions), partial(ask_jobs, jobs=transitions)
         )
+
+    async def signal(self, signals: Sequence[Signal], *, by: By | None = None) -> list[Signaled]:
+        raise StoreUnsupported(store="foundationdb", feature="signals")
 
     async def cancel(self, refs: Sequence[Ref], *, by: By | None = None) -> list[Canceled]:
         return await self._write(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.core.errors import JobNotFound
 from holdfast.core.job import TERMINAL, EventKind, State
 from holdfast.store import Canceled, Ref
-from holdfast.stores.memory.ack import finish
+from holdfast.stores.memory.joins import finish
 from holdfast.stores.memory.layout import Tables
 
 

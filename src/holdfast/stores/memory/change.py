@@ -5,9 +5,11 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.core.job import TERMINAL, EventKind, State, replay_id
+from holdfast.core.lifecycle import due_state
 from holdfast.store import Act, Change, Changed, Ref
 from holdfast.stores.memory.enqueue import enqueue
 from holdfast.stores.memory.find import selects
+from holdfast.stores.memory.joins import ended
 from holdfast.stores.memory.layout import Tables
 from holdfast.stores.memory.rows import Row
 
@@ -34,6 +36,8 @@ def _change(tables: Tables, change: Change, row: Row) -> str | None:
     if row.state is State.PROCESSING:
         return None
     if change.act is Act.DELETE:
+        if row.state not in TERMINAL:
+            ended(tables, row)
         tables.remove(row, now)
         tables.note(EventKind.DELETED, row)
         return row.new.id
@@ -43,7 +47,8 @@ def _change(tables: Tables, change: Change, row: Row) -> str | None:
         row.priority = change.priority
     else:
         row.run_at = change.run_at if change.run_at is not None else now + change.delay_us
-        row.state = State.SCHEDULED if row.run_at > now else State.ENQUEUED
+        if row.state is not State.WAITING:
+            row.state = due_state(row.run_at, now)
     row.updated_at = now
     tables.place(row)
     tables.note(EventKind.CHANGED, row, row.run_at, change.act.value)
@@ -61,6 +66,8 @@ def _replay(tables: Tables, row: Row) -> str | None:
         delay_us=0,
         run_at=None,
         key=None,
+        edges=(),
+        parents=0,
     )
     if enqueue(tables, new).error is not None:
         return None  # Its tenant is full.

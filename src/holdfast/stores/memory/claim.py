@@ -14,6 +14,8 @@ from holdfast.stores.memory.claim_platform import (
     let_first_in,
     set_job_aside,
 )
+from holdfast.stores.memory.joins import release
+from holdfast.stores.memory.journal import remembered
 from holdfast.stores.memory.layout import Tables
 from holdfast.stores.memory.rows import Row
 from holdfast.stores.notifier import Line
@@ -27,6 +29,7 @@ def claim_jobs(tables: Tables, claim: Claim) -> list[Lease]:
     leases = _repeated(tables, claim)
     if leases is not None:
         return leases
+    release(tables)
     for _ in range(REPAIR_PASSES_MAX):
         if _repair(tables) < REPAIR_MAX:
             break
@@ -48,7 +51,7 @@ def _repeated(tables: Tables, claim: Claim) -> list[Lease] | None:
         token = f"{claim.nonce}.{row.seq}"
         record = row.record(tables.now)
         if row.token == token and row.lease_until > tables.now and asked_for(claim, record):
-            leases.append(Lease(record, token, row.lease_until))
+            leases.append(Lease(record, token, row.lease_until, remembered(row)))
     return leases
 
 
@@ -244,11 +247,11 @@ def _lease(tables: Tables, row: Row, claim: Claim) -> Lease:
     row.lease_until = until = now + claim.lease_us
     row.worker = claim.worker
     row.updated_at = now
-    row.progress = None
+    row.progress = row.awaits = None
     if tables.limits.any:
         tables.limits.start(row.line, row.group, now)
     tables.place(row)
     if row.group is not None:
         tables.grant(row.group, row.new.queue)
     tables.note(EventKind.LEASED, row, until, claim.worker)
-    return Lease(row.record(now), token, until)
+    return Lease(row.record(now), token, until, remembered(row))

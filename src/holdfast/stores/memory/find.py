@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from holdfast.core.clock import Micros
 from holdfast.core.job import JobRecord, State
 from holdfast.core.lifecycle import seen
-from holdfast.store import Find, Page, Selection
+from holdfast.store import Find, Journal, Page, Ref, Selection
 from holdfast.stores.memory.layout import Tables
 from holdfast.stores.memory.rows import Row
 
@@ -19,12 +19,16 @@ def find_jobs(tables: Tables, find: Find) -> Page:
     if find.select.ids and find.select.tenant is not None:
         rows = _by_id(tables, find, find.select.tenant)
     jobs: list[JobRecord] = []
+    journals: dict[Ref, Journal] = {}
     for row in rows:
         if selects(find.select, row, tables.now):
             if len(jobs) == find.limit:
-                return Page(jobs, jobs[-1].seq)
+                return Page(jobs, jobs[-1].seq, journals)
             jobs.append(row.record(tables.now))
-    return Page(jobs, None)
+            if find.journals and (row.journal is not None or row.new.edges):
+                entries = () if row.journal is None else row.journal.all()
+                journals[Ref(row.new.tenant, row.new.id)] = Journal(entries, row.new.edges)
+    return Page(jobs, None, journals)
 
 
 def _by_id(tables: Tables, find: Find, tenant: str) -> list[Row]:

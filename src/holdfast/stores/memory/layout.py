@@ -16,6 +16,7 @@
     ttl       heap(expires_at)                        jobs with a time to live
     finished  heap(keep_until)                        terminal jobs until pruned
     ages      (tenant, queue) -> heap(run_at)         see count_ages.py
+    releasing tenant -> rows                          ended, with edges to follow; see joins.py
     keys      (tenant, queue, type, key) -> KeyHold   see idempotency.py
     events    deque(Event)                            the newest EVENTS_MAX; see events.py
 
@@ -28,7 +29,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, bisect_right
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from itertools import takewhile
 
@@ -37,6 +38,7 @@ from holdfast.core.job import TERMINAL, NewJob, State
 from holdfast.core.rate import Rate
 from holdfast.core.scope import Scope, ScopeKind
 from holdfast.core.tiers import Defaults
+from holdfast.store import Ref
 from holdfast.stores.memory.claim_repeat import ClaimHistory
 from holdfast.stores.memory.count_ages import Ages
 from holdfast.stores.memory.events import EventLog
@@ -82,6 +84,9 @@ class Tables(Keys, EventLog):
         self.ttl: list[Entry] = []
         self.finished: list[Entry] = []
         self.ages = Ages(self._waits)
+        self.releasing: dict[str, deque[Row]] = {}
+        self.ended: list[Ref] = []
+        """The jobs that this step has ended, whom callers may wait for."""
         self._seq = 0
 
     # -- rows ------------------------------------------------------------------------------------
@@ -130,7 +135,7 @@ class Tables(Keys, EventLog):
                 self.grant(group, row.new.queue)
         elif state in TERMINAL:
             heapq.heappush(self.finished, (row.keep_until, row.seq, row.stamp))
-        else:
+        elif state is not State.WAITING:
             heapq.heappush(self.due, (row.run_at, row.seq, row.stamp))
             self.lines.woken.add(row.line)  # It may be due before what a sleeper waits for.
         self._count(row, state)
@@ -157,12 +162,10 @@ class Tables(Keys, EventLog):
         """Rows past a cursor, in or against first-enqueue order."""
         order = self.order  # A deletion during the walk may put a shorter list in its place.
         if newest_first:
-            end = len(order) if after is None else bisect_left(order, after)
-            seqs = iter(order[i] for i in range(end - 1, -1, -1))
+            places = range((len(order) if after is None else bisect_left(order, after)) - 1, -1, -1)
         else:
-            start = 0 if after is None else bisect_right(order, after)
-            seqs = iter(order[i] for i in range(start, len(order)))
-        return (row for seq in seqs if (row := self.by_seq.get(seq)) is not None)
+            places = range(0 if after is None else bisect_right(order, after), len(order))
+        return (row for i in places if (row := self.by_seq.get(order[i])) is not None)
 
     # -- counts ----------------------------------------------------------------------------------
 

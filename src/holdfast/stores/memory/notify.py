@@ -19,7 +19,7 @@ def soonest(tables: Tables, watch: Watch) -> float:
         row = tables.rows.get((watch.job.tenant, watch.job.id))
         return 0.0 if row is None or row.state in TERMINAL else WAIT_S_MAX
     where = watch.tenants, watch.queues
-    if tables.rechecks:
+    if tables.rechecks or tables.releasing:
         return 0.0
     if tables.limits.platform_room(PLATFORM, tables.now) > 0 and (
         tables.lines.any(*where) or has_room(tables, *where)

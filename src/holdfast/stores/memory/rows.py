@@ -10,16 +10,20 @@ from typing import TypeVar
 import msgspec
 
 from holdfast.core.clock import Micros
-from holdfast.core.job import TERMINAL, JobRecord, NewJob, Reason, State
-from holdfast.core.lifecycle import seen
+from holdfast.core.job import TERMINAL, JobRecord, NewJob, Reason, State, edge_bytes
+from holdfast.core.journal import AWAITS_PARENTS
+from holdfast.core.lifecycle import due_state, seen
 from holdfast.core.redact import Redacted
 from holdfast.core.scope import Scope, platform_scopes
 from holdfast.stores.memory.fairness import Entry
+from holdfast.stores.memory.journal import Journal
 from holdfast.stores.memory.limits import group_scope, queue_scope
 from holdfast.stores.memory.payloads import fixed, own, size_of
 from holdfast.stores.notifier import Line
 
 T = TypeVar("T", int, Entry)
+AWAITING = (State.WAITING, State.SCHEDULED)
+"""States in which a job may await something."""
 
 
 class Row(Redacted, msgspec.Struct, gc=False):
@@ -60,6 +64,10 @@ class Row(Redacted, msgspec.Struct, gc=False):
     result: object = None
     progress: str | None = None
     replayed_as: str | None = None
+    awaits: str | None = None
+    journal: Journal | None = None
+    followed: int = 0
+    """How many of its edges were followed after its end."""
 
     @classmethod
     def of(cls, new: NewJob, seq: int, now: Micros) -> Row:
@@ -73,14 +81,16 @@ class Row(Redacted, msgspec.Struct, gc=False):
             seq,
             (new.tenant, new.queue),
             None if new.group is None else group_scope(new.tenant, new.group),
-            size_of(body),
+            size_of(body) + edge_bytes(new),
             shared,
             new.priority,
             now,
             now,
             run_at,
-            State.SCHEDULED if run_at > now else State.ENQUEUED,
+            State.WAITING if new.parents else due_state(run_at, now),
             None if new.ttl_us is None else now + new.ttl_us,
+            awaits=AWAITS_PARENTS if new.parents else None,
+            journal=Journal.of_parents(new.parents, now) if new.parents else None,
         )
 
     @property
@@ -123,6 +133,7 @@ class Row(Redacted, msgspec.Struct, gc=False):
     def record(self, now: Micros) -> JobRecord:
         new = self.new
         held = self.state is State.PROCESSING
+        state = seen(self.state, self.run_at, now)
         return JobRecord(
             new.tenant,
             new.id,
@@ -135,7 +146,7 @@ class Row(Redacted, msgspec.Struct, gc=False):
             new.tags,
             new.origin,
             self.seq,
-            seen(self.state, self.run_at, now),
+            state,
             self.attempt,
             self.fence,
             self.lapses,
@@ -152,6 +163,7 @@ class Row(Redacted, msgspec.Struct, gc=False):
             self.result,
             self.progress,
             self.replayed_as,
+            self.awaits if state in AWAITING else None,
         )
 
 

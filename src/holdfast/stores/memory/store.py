@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from holdfast.core.bounds import PAGE_MAX, WAIT_S_MAX
 from holdfast.core.clock import Clock, Micros, SystemClock
 from holdfast.core.errors import NOT_OPEN, ConfigError, JobNotFound, StoreUnavailable
-from holdfast.core.job import TERMINAL, By, Lease, NewJob
+from holdfast.core.job import By, Lease, NewJob
 from holdfast.core.lifecycle import Transition
 from holdfast.core.scope import Explanation, ScopeKind
 from holdfast.store import (
@@ -31,6 +31,8 @@ from holdfast.store import (
     Put,
     Ref,
     Setting,
+    Signal,
+    Signaled,
     Take,
     Tally,
     Watch,
@@ -46,10 +48,12 @@ from holdfast.stores.memory.explain import explain_job
 from holdfast.stores.memory.extend import extend
 from holdfast.stores.memory.find import find_jobs
 from holdfast.stores.memory.holds import Holds
+from holdfast.stores.memory.joins import release
 from holdfast.stores.memory.layout import Tables
 from holdfast.stores.memory.maintenance import expired, prune
 from holdfast.stores.memory.notify import soonest
 from holdfast.stores.memory.settings import Settings
+from holdfast.stores.memory.signal import send
 from holdfast.stores.notifier import Notifier
 
 
@@ -69,6 +73,7 @@ class MemoryStore:
         scopes=True,
         platform=True,
         tiers=True,
+        steps=True,
     )
 
     def __init__(self, clock: Clock | None = None) -> None:
@@ -114,21 +119,15 @@ class MemoryStore:
 
     async def ack(self, transitions: Sequence[Transition]) -> list[Acked]:
         with self._step() as tables:
-            acked = [ack(tables, change) for change in transitions]
-        self._notifier.notify(
-            ended=(
-                Ref(change.tenant, change.id)
-                for change, answer in zip(transitions, acked, strict=True)
-                if answer.state in TERMINAL
-            )
-        )
-        return acked
+            return [ack(tables, change) for change in transitions]
+
+    async def signal(self, signals: Sequence[Signal], *, by: By | None = None) -> list[Signaled]:
+        with self._step(by) as tables:
+            return [send(tables, signal) for signal in signals]
 
     async def cancel(self, refs: Sequence[Ref], *, by: By | None = None) -> list[Canceled]:
         with self._step(by) as tables:
-            canceled = [cancel(tables, ref) for ref in refs]
-        self._notifier.notify(ended=refs)
-        return canceled
+            return [cancel(tables, ref) for ref in refs]
 
     async def change(self, change: Change) -> Changed:
         with self._step(change.by) as tables:
@@ -231,8 +230,13 @@ class MemoryStore:
             tables.now = self._clock.now()
             tables.by = None if by is None else by.words
             yield tables
+            if tables.ended:
+                release(tables)
+            ended, tables.ended = tables.ended, []
+            if ended:
+                self._notifier.notify(ended=ended)
             woken, tables.lines.woken = tables.lines.woken, set()
-            wakes_all, tables.wakes_all = tables.wakes_all, False
+            wakes_all, tables.wakes_all = tables.wakes_all or bool(tables.releasing), False
             if (woken or wakes_all) and tables.limits.platform_is_full(tables.now):
                 return  # Nobody can claim until a job ends or a setting changes.
         if wakes_all:

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from holdfast.core.backoff import Delays
 from holdfast.core.bounds import PAGE_MAX, WAIT_S_MAX
 from holdfast.core.clock import SECOND, Clock, Micros, SystemClock
-from holdfast.core.errors import NOT_OPEN, InvalidInput, StoreUnavailable
+from holdfast.core.errors import NOT_OPEN, InvalidInput, StoreUnavailable, StoreUnsupported
 from holdfast.core.job import By, Lease, NewJob, State
 from holdfast.core.lifecycle import Transition
 from holdfast.core.scope import Explanation, ScopeKind
@@ -40,6 +40,8 @@ from holdfast.store import (
     Put,
     Ref,
     Setting,
+    Signal,
+    Signaled,
     Take,
     Tally,
     Watch,
@@ -105,6 +107,7 @@ class PostgresStore:
             scopes=True,
             platform=True,
             tiers=False,
+            steps=False,
         )
 
     @classmethod
@@ -202,6 +205,9 @@ class PostgresStore:
         return [answers[place] for place in range(len(transitions))]
 
     # -- operators -------------------------------------------------------------------------------
+
+    async def signal(self, signals: Sequence[Signal], *, by: By | None = None) -> list[Signaled]:
+        raise StoreUnsupported(store="postgres", feature="signals")
 
     async def cancel(self, refs: Sequence[Ref], *, by: By | None = None) -> list[Canceled]:
         return await self._call(lambda step: cancel_jobs(step, refs), _words(by))

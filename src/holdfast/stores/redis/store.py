@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.core.bounds import PAGE_MAX, WAIT_S_MAX
 from holdfast.core.clock import Clock, Micros, seconds
-from holdfast.core.errors import NOT_OPEN, StoreUnavailable
+from holdfast.core.errors import NOT_OPEN, StoreUnavailable, StoreUnsupported
 from holdfast.core.job import By, Lease, NewJob
 from holdfast.core.lifecycle import Transition
 from holdfast.core.scope import Explanation, ScopeKind
@@ -36,6 +36,8 @@ from holdfast.store import (
     Put,
     Ref,
     Setting,
+    Signal,
+    Signaled,
     Take,
     Tally,
     Watch,
@@ -85,6 +87,7 @@ class RedisStore:
             scopes=True,
             platform=not options.cluster and options.shards in (None, 1),
             tiers=not options.cluster and options.shards in (None, 1),
+            steps=False,
         )
 
     @classmethod
@@ -155,6 +158,9 @@ class RedisStore:
         return await ack_transitions(shards, transitions, shards.now())
 
     # -- operators -------------------------------------------------------------------------------
+
+    async def signal(self, signals: Sequence[Signal], *, by: By | None = None) -> list[Signaled]:
+        raise StoreUnsupported(store="redis", feature="signals")
 
     async def cancel(self, refs: Sequence[Ref], *, by: By | None = None) -> list[Canceled]:
         shards = self._mine()

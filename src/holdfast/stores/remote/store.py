@@ -49,6 +49,8 @@ from holdfast.store import (
     Put,
     Ref,
     Setting,
+    Signal,
+    Signaled,
     Take,
     Tally,
     Watch,
@@ -100,6 +102,7 @@ class RemoteStore:
             scopes=True,
             platform=False,
             tiers=False,
+            steps=False,
         )
 
     @classmethod
@@ -177,6 +180,9 @@ class RemoteStore:
         )
 
     # -- cancel and change -------------------------------------------------------------------------
+
+    async def signal(self, signals: Sequence[Signal], *, by: By | None = None) -> list[Signaled]:
+        raise StoreUnsupported(store="remote", feature="signals")
 
     async def cancel(self, refs: Sequence[Ref], *, by: By | None = None) -> list[Canceled]:
         return await self._ask(wire.CANCEL, wire.Refs(list(refs), by))

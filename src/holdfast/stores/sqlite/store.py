@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast.core.bounds import PAGE_MAX, WAIT_S_MAX
 from holdfast.core.clock import Clock, Micros, SystemClock
-from holdfast.core.errors import NOT_OPEN, StoreUnavailable
+from holdfast.core.errors import NOT_OPEN, StoreUnavailable, StoreUnsupported
 from holdfast.core.job import By, Lease, NewJob
 from holdfast.core.lifecycle import Transition
 from holdfast.core.scope import Explanation, ScopeKind
@@ -41,6 +41,8 @@ from holdfast.store import (
     Ref,
     Selection,
     Setting,
+    Signal,
+    Signaled,
     Take,
     Tally,
     Watch,
@@ -105,6 +107,7 @@ class SqliteStore:
             scopes=True,
             platform=True,
             tiers=True,
+            steps=False,
         )
 
     @classmethod
@@ -170,6 +173,9 @@ class SqliteStore:
         return await self._write(lambda transaction: ack_jobs(transaction, transitions))
 
     # -- cancel and change -----------------------------------------------------------------------
+
+    async def signal(self, signals: Sequence[Signal], *, by: By | None = None) -> list[Signaled]:
+        raise StoreUnsupported(store="sqlite", feature="signals")
 
     async def cancel(self, refs: Sequence[Ref], *, by: By | None = None) -> list[Canceled]:
         signed = None if by is None else by.words

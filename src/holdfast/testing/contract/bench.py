@@ -5,14 +5,25 @@ Create one per test: see `holdfast.testing.contract`.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
+import msgspec
 import pytest
 
-from holdfast.core.bounds import EXPIRED_MAX, PAGE_MAX
+from holdfast.core.bounds import EXPIRED_MAX, INSTANT_MAX, PAGE_MAX
 from holdfast.core.clock import Micros
-from holdfast.core.job import Event, EventKind, JobRecord, Lease, NewJob, Outcome, State
+from holdfast.core.job import (
+    Event,
+    EventKind,
+    JobRecord,
+    Lease,
+    NewJob,
+    Outcome,
+    Parked,
+    State,
+)
+from holdfast.core.journal import Entry, EntryKind
 from holdfast.core.lifecycle import Transition, decide, lapse
 from holdfast.core.scope import Blocker, BlockerKind, Explanation, Scope, ScopeSettings, encode
 from holdfast.dispatch import inner_of, name_of
@@ -23,14 +34,22 @@ from holdfast.store import (
     Enqueued,
     Extended,
     Extension,
+    Journal,
     Put,
     Ref,
     Setting,
+    Signal,
+    Signaled,
     Store,
     Tally,
 )
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.contract.builders import ACME, LEASE, finding, job
+
+
+def by_key(entries: Iterable[Entry]) -> dict[tuple[EntryKind, str], bytes]:
+    """The values of entries by kind and name."""
+    return {(entry.kind, entry.name): entry.value for entry in entries}
 
 
 class Bench:
@@ -102,7 +121,11 @@ class Bench:
         return lease
 
     async def extend(
-        self, lease: Lease, length: Micros = LEASE, progress: str | None = None
+        self,
+        lease: Lease,
+        length: Micros = LEASE,
+        progress: str | None = None,
+        entries: tuple[Entry, ...] = (),
     ) -> Extended:
         extension = Extension(
             tenant=lease.job.tenant,
@@ -110,12 +133,52 @@ class Bench:
             token=lease.token,
             lease_us=length,
             progress=progress,
+            entries=entries,
         )
         return (await self.store.extend([extension]))[0]
 
-    async def end(self, lease: Lease, outcome: Outcome, chance: float = 0.0) -> Acked:
+    async def write(self, lease: Lease, kind: EntryKind, name: str, value: bytes) -> Extended:
+        """Writes one entry to the journal, under the lease."""
+        self.needs("steps")
+        return await self.extend(lease, entries=(Entry(kind, name, value),))
+
+    async def step(self, lease: Lease, name: str, value: bytes = b"1") -> None:
+        """Writes the result of a step, which must be accepted."""
+        assert (await self.write(lease, EntryKind.STEP, name, value)).error is None
+
+    async def park(
+        self, lease: Lease, awaits: str | None = None, delay: Micros | None = None
+    ) -> Acked:
+        """Parks a job until an instant, or until what it awaits has come."""
+        self.needs("steps")
+        run_at = INSTANT_MAX if delay is None else None
+        return await self.end(lease, Parked(delay or 0, run_at, awaits))
+
+    async def send(
+        self, id: str, name: str, value: bytes = b"true", tenant: str = ACME
+    ) -> Signaled:
+        """Sends a signal to a job."""
+        self.needs("steps")
+        return (await self.store.signal([Signal(tenant, id, name, value)]))[0]
+
+    async def journal(self, id: str, tenant: str = ACME) -> dict[tuple[EntryKind, str], bytes]:
+        """The journal of a job, as a reader sees it."""
+        self.needs("steps")
+        find = msgspec.structs.replace(finding(tenant, ids=(id,)), journals=True)
+        page = await self.store.find(find)
+        found = page.journals.get(Ref(tenant, id), Journal())
+        return by_key(found.entries)
+
+    async def end(
+        self,
+        lease: Lease,
+        outcome: Outcome,
+        chance: float = 0.0,
+        entries: tuple[Entry, ...] = (),
+    ) -> Acked:
         """Acks the transition for this outcome."""
-        return await self.ack(decide(outcome, lease.job, lease.token, chance))
+        change = decide(outcome, lease.job, lease.token, chance)
+        return await self.ack(msgspec.structs.replace(change, entries=entries))
 
     async def ack(self, transition: Transition) -> Acked:
         return (await self.store.ack([transition]))[0]

@@ -1,0 +1,29 @@
+"""Signal: stores a value for a job, and makes it ready if it awaits that."""
+
+from __future__ import annotations
+
+from holdfast.core.errors import JobAlreadyTerminal, JobCanceled, JobNotFound, JournalFull
+from holdfast.core.job import TERMINAL, EventKind, State
+from holdfast.core.journal import Entry, EntryKind, await_signal
+from holdfast.store import Signal, Signaled
+from holdfast.stores.memory.joins import ready
+from holdfast.stores.memory.journal import write
+from holdfast.stores.memory.layout import Tables
+
+
+def send(tables: Tables, signal: Signal) -> Signaled:
+    row = tables.rows.get((signal.tenant, signal.id))
+    if row is None:
+        return Signaled(signal.id, False, JobNotFound(id=signal.id))
+    if row.state in TERMINAL:
+        refused = JobCanceled if row.state is State.CANCELED else JobAlreadyTerminal
+        return Signaled(signal.id, False, refused(id=signal.id))
+    awaited = await_signal(signal.name)
+    if row.journal is not None and row.journal.has(awaited):
+        return Signaled(signal.id, False)
+    entry = Entry(EntryKind.SIGNAL, signal.name, signal.value)
+    if (full := write(row, [entry], tables.now)) is not None:
+        return Signaled(signal.id, False, JournalFull(id=signal.id, why=full))
+    tables.note(EventKind.SIGNALED, row, note=signal.name)
+    ready(tables, row, awaited)
+    return Signaled(signal.id, True)
