@@ -14,6 +14,7 @@ from holdfast.core import bounds
 from holdfast.core.clock import SECOND
 from holdfast.core.errors import InvalidInput, StoreUnavailable, StoreUnsupported
 from holdfast.core.job import By, State
+from holdfast.core.journal import Signal
 from holdfast.core.lifecycle import Transition
 from holdfast.core.scope import ScopeKind
 from holdfast.dispatch import Dispatcher, StoreCall, dispatched, inner_of, name_of
@@ -57,6 +58,7 @@ def change(**changed: Any) -> Try:
     return lambda store: store.change(msgspec.structs.replace(wish, **changed))
 
 
+SIGNAL = Signal("acme", "a", "approved", b"true")
 EXTENSION = Extension(tenant="acme", id="a", token="t", lease_us=SECOND)
 TRANSITION = Transition(tenant="acme", id="a", token="t", to=State.COMPLETED)
 
@@ -129,6 +131,7 @@ ACCEPTED: dict[str, tuple[int, Try]] = {
     "claim": (0, claim()),
     "extend": (1, lambda store: store.extend([EXTENSION])),
     "ack": (1, lambda store: store.ack([TRANSITION])),
+    "signal": (1, lambda store: store.signal([SIGNAL], by=By("ann"))),
     "cancel": (1, lambda store: store.cancel([REF], by=By("ann"))),
     "change": (0, change()),
     "expired": (0, lambda store: store.expired(1)),
@@ -188,6 +191,8 @@ async def test_a_verb_reaches_the_store_with_the_arguments_it_was_given(verb: st
 
 class Recorder:
     """Notes the arguments of each call, by the name of its verb."""
+
+    capabilities = MemoryStore.capabilities
 
     def __init__(self) -> None:
         self.calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = []

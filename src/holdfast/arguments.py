@@ -15,20 +15,24 @@ from holdfast.core.bounds import (
     CLAIM_MAX,
     DELAY_S_MAX,
     ENTRIES_MAX,
+    ENTRY_NAME_MAX,
     EXCLUDE_MAX,
     GROUP_MAX,
+    HOLD_S_MAX,
     ID_MAX,
     INSTANT_MAX,
     JOURNALS_MAX,
     KEY_MAX,
     LEASE_S_MAX,
     NAME_MAX,
+    NOTE_MAX,
     PAGE_MAX,
     PRIORITY_MAX,
     PRIORITY_MIN,
     PROGRESS_CHARS_MAX,
     QUEUE_MAX,
     SELECT_MAX,
+    SETTING_MAX,
     TAG_MAX,
     TENANT_MAX,
     TYPE_MAX,
@@ -39,9 +43,9 @@ from holdfast.core.check import check_name, check_nonce, check_token, check_whol
 from holdfast.core.clock import SECOND
 from holdfast.core.errors import InvalidInput
 from holdfast.core.job import NewJob, Rules, State, check_new, check_rules
-from holdfast.core.journal import OF_HANDLERS, Entry, EntryKind, check_awaits
+from holdfast.core.journal import OF_HANDLERS, Entry, EntryKind, Signal, check_awaits
 from holdfast.core.lifecycle import Transition
-from holdfast.store import Change, Claim, Extension, Find, Ref, Selection, Signal, Take, Watch
+from holdfast.store import Act, Change, Claim, Extension, Find, Put, Ref, Selection, Take, Watch
 
 CURSOR_MAX = 2**63 - 1
 DELAY_MAX = int(DELAY_S_MAX) * SECOND
@@ -112,6 +116,10 @@ def check_change(change: Change) -> None:
     check_whole("priority", change.priority, PRIORITY_MIN, PRIORITY_MAX)
     check_whole("delay_us", change.delay_us, 0, DELAY_MAX)
     check_instant("run_at", change.run_at)
+    if change.from_step is not None:
+        check_name("from_step", change.from_step, ENTRY_NAME_MAX)
+        if change.act is not Act.REPLAY:
+            raise InvalidInput(field="from_step", why="is for replays only")
     if change.by is not None:
         change.by.checked()
 
@@ -122,10 +130,23 @@ def check_signal(signal: Signal) -> None:
     Entry(EntryKind.SIGNAL, signal.name, signal.value).checked()
 
 
-def check_take(take: Take) -> None:
-    take.checked()
+def check_put(put: Put) -> Put:
+    """The put, if nothing of it is too long."""
+    check_name("name", put.name, NAME_MAX)
+    within("value", len(put.value or b""), SETTING_MAX)
+    check_whole("version", put.version, 0, CURSOR_MAX)
+    return put
+
+
+def check_take(take: Take) -> Take:
+    """The take, if nothing of it is too long."""
+    check_name("name", take.name, NAME_MAX)
+    check_name("owner", take.owner, NAME_MAX)
+    within("note", len(take.note.encode()), NOTE_MAX)
+    check_whole("length_us", take.length_us, 0, int(HOLD_S_MAX) * SECOND)
     if "\x00" in take.note:
         raise InvalidInput(field="note", why="has a null character")
+    return take
 
 
 def check_ref(ref: Ref) -> None:

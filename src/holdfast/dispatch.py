@@ -20,6 +20,7 @@ from holdfast.arguments import (
     check_cursor,
     check_find,
     check_prefix,
+    check_put,
     check_ref,
     check_signal,
     check_take,
@@ -31,6 +32,7 @@ from holdfast.core.check import check_name, check_seconds, check_whole
 from holdfast.core.clock import Micros
 from holdfast.core.errors import StoreUnsupported
 from holdfast.core.job import By, Lease, NewJob
+from holdfast.core.journal import Signal, Signaled
 from holdfast.core.lifecycle import Transition
 from holdfast.core.scope import Explanation, ScopeKind, decode, scope_of
 from holdfast.core.tiers import tier_of
@@ -53,8 +55,6 @@ from holdfast.store import (
     Put,
     Ref,
     Setting,
-    Signal,
-    Signaled,
     Store,
     Take,
     Tally,
@@ -260,7 +260,7 @@ class Dispatcher:
     # -- inside ----------------------------------------------------------------------------------
 
     def _check_put(self, put: Put) -> None:
-        put.checked()
+        check_put(put)
         scope = scope_of(put.name)
         if scope is None:
             if tier_of(put.name) is not None:

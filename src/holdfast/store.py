@@ -18,12 +18,11 @@ from typing import Generic, Protocol
 
 import msgspec
 
-from holdfast.core.bounds import HOLD_S_MAX, NAME_MAX, NOTE_MAX, PAGE_MAX, SETTING_MAX, within
-from holdfast.core.check import check_name, check_whole
-from holdfast.core.clock import SECOND, Micros
+from holdfast.core.bounds import PAGE_MAX
+from holdfast.core.clock import Micros
 from holdfast.core.errors import HoldfastError
 from holdfast.core.job import By, Event, JobRecord, Lease, NewJob, Reason, State
-from holdfast.core.journal import Edge, Entry
+from holdfast.core.journal import Entry, Journal, Signal, Signaled
 from holdfast.core.lifecycle import Transition
 from holdfast.core.redact import Redacted
 from holdfast.core.result import Result_co
@@ -124,22 +123,6 @@ class Canceled(msgspec.Struct, frozen=True):
     error: HoldfastError | None = None
 
 
-class Signal(msgspec.Struct, frozen=True, gc=False):
-    """A named value for one job. The first one with its name counts."""
-
-    tenant: str
-    id: str
-    name: str
-    value: bytes
-
-
-class Signaled(msgspec.Struct, frozen=True, gc=False):
-    id: str
-    stored: bool
-    """False if an earlier signal of this name counts, or the signal was refused."""
-    error: HoldfastError | None = None
-
-
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
     """Selects jobs. An empty field does not restrict; a job must have all of `tags`."""
 
@@ -180,6 +163,10 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     priority: int = 0
     delay_us: Micros = 0
     run_at: Micros | None = None
+    from_step: str | None = None
+    """For REPLAY: the new job starts with the signals of its origin, and with the steps and
+    positions that were written before this step. An origin without the step is not replayed.
+    """
     by: By | None = None
 
 
@@ -214,13 +201,6 @@ class Find(msgspec.Struct, frozen=True, kw_only=True):
     newest_first: bool = True
     journals: bool = False
     """Whether to read the journals and edges of these jobs, of JOURNALS_MAX at most."""
-
-
-class Journal(msgspec.Struct, frozen=True):
-    """What is stored beside the record of a job."""
-
-    entries: Sequence[Entry] = ()
-    edges: Sequence[Edge] = ()
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -262,13 +242,6 @@ class Put(msgspec.Struct, frozen=True):
     value: bytes | None
     version: int
 
-    def checked(self) -> Put:
-        """Returns itself. Raises InvalidInput, which names the field, if something is too long."""
-        check_name("name", self.name, NAME_MAX)
-        within("value", len(self.value or b""), SETTING_MAX)
-        check_whole("version", self.version, 0, 2**63 - 1)
-        return self
-
 
 class Setting(msgspec.Struct, frozen=True):
     """A version is never reused for a name, even if the name was deleted in between."""
@@ -285,14 +258,6 @@ class Take(msgspec.Struct, frozen=True):
     owner: str
     length_us: Micros
     note: str = ""
-
-    def checked(self) -> Take:
-        """Returns itself. Raises InvalidInput, which names the field, if something is too long."""
-        check_name("name", self.name, NAME_MAX)
-        check_name("owner", self.owner, NAME_MAX)
-        within("note", len(self.note.encode()), NOTE_MAX)
-        check_whole("length_us", self.length_us, 0, int(HOLD_S_MAX) * SECOND)
-        return self
 
 
 class Hold(msgspec.Struct, frozen=True):
@@ -320,7 +285,6 @@ class Store(Protocol):
     @property
     def capabilities(self) -> Capabilities: ...
 
-    # -- life ------------------------------------------------------------------------------------
     async def open(self) -> None:
         """Opens the store and checks its schema version. Errors say what to do."""
 
@@ -330,7 +294,6 @@ class Store(Protocol):
     async def migrate(self) -> int:
         """Upgrades the schema and returns its version. Safe from many processes at once."""
 
-    # -- enqueue, claim, extend, ack -------------------------------------------------------------
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         """Stores the jobs (P1). For a known id or a held key it returns the earlier job (P12).
 
@@ -357,14 +320,13 @@ class Store(Protocol):
         joins that its edges name (P17); JournalFull refuses entries that are too many (P16).
         """
 
-    # -- signal, cancel, change ------------------------------------------------------------------
     async def signal(self, signals: Sequence[Signal], *, by: By | None = None) -> list[Signaled]:
         """Stores a value in the journal of each job, unless it has one of that name, and makes a
         parked job ready that awaits it. Refusals: JobNotFound, JobCanceled, JobAlreadyTerminal,
         JournalFull.
 
-        It is a verb because a signal and the ack of a job that parks to await it must meet in one
-        step of the store. As two steps, each could miss the other, and the job would not wake.
+        It is a verb because a signal and the ack that parks a job to await it must meet in one step
+        of the store. As two steps each could miss the other, and the job would not wake.
         """
 
     async def cancel(self, refs: Sequence[Ref], *, by: By | None = None) -> list[Canceled]:
@@ -373,14 +335,12 @@ class Store(Protocol):
     async def change(self, change: Change) -> Changed:
         """Does one step of a change to the selected jobs without a lease whose state allows it."""
 
-    # -- expired, prune --------------------------------------------------------------------------
     async def expired(self, limit: int) -> list[Lapsed]:
         """Reads jobs whose lease or time to live has expired, the most overdue first."""
 
     async def prune(self, limit: int, events_keep_us: Micros) -> Pruned:
         """Deletes finished jobs and timed keys past their retention, and older events."""
 
-    # -- find, count, explain, events ------------------------------------------------------------
     async def find(self, find: Find) -> Page:
         """A page of jobs in sequence order."""
 
@@ -408,7 +368,6 @@ class Store(Protocol):
     ) -> EventPage:
         """The events after a cursor, in stored order (P14). -1 returns the current end."""
 
-    # -- settings, hold --------------------------------------------------------------------------
     async def settings(
         self,
         puts: Sequence[Put] = (),
@@ -437,6 +396,5 @@ class Store(Protocol):
         slots; TenantFull refuses the whole batch.
         """
 
-    # -- wait ------------------------------------------------------------------------------------
     async def wait(self, watch: Watch, timeout_s: float) -> None:
         """Sleeps until the watched event may have happened, or the time-out. A hint only."""

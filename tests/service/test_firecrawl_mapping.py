@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
+from holdfast.arguments import check_take
 from holdfast.core.bounds import (
     DELAY_S_MAX,
     GROUP_MAX,
@@ -61,7 +62,7 @@ def test_the_longest_ids_fit_the_names_of_their_holds(letter: str) -> None:
 
     for name in (claim, mapping.active_scope(crawl).slot(job), *of_team):
         assert len(name) <= NAME_MAX
-        Take(name, "o", 1).checked()
+        check_take(Take(name, "o", 1))
         slot_scope_of(name)
 
 

@@ -85,7 +85,7 @@ EDGES_MAX = 10_000
 PARENTS_MAX = 10_000
 JOIN_MAX = 100_000
 """Jobs that one join may await."""
-RELEASE_MAX = 200
+RELEASE_MAX = 1000
 """Edges that one call follows when a job ends; claims follow the rest, as many in each."""
 KEEP_AGAIN_S = 60.0
 """When `prune` looks again at an ended job whose result a living job may still want."""

@@ -20,7 +20,7 @@ joins by entries, then parks until one of them is complete.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 
 import msgspec
@@ -40,7 +40,7 @@ from holdfast.core.bounds import (
 )
 from holdfast.core.check import check_name, check_whole
 from holdfast.core.clock import Micros
-from holdfast.core.errors import InvalidInput
+from holdfast.core.errors import HoldfastError, InvalidInput
 
 
 class EntryKind(StrEnum):
@@ -176,6 +176,29 @@ def check_awaits(awaits: str) -> str:
     return awaits
 
 
+class Signal(msgspec.Struct, frozen=True, gc=False):
+    """A named value for one job. The first one with its name counts."""
+
+    tenant: str
+    id: str
+    name: str
+    value: bytes
+
+
+class Signaled(msgspec.Struct, frozen=True, gc=False):
+    id: str
+    stored: bool
+    """False if an earlier signal of this name counts, or the signal was refused."""
+    error: HoldfastError | None = None
+
+
+class Journal(msgspec.Struct, frozen=True):
+    """What is stored beside the record of a job."""
+
+    entries: Sequence[Entry] = ()
+    edges: Sequence[Edge] = ()
+
+
 Key = tuple[EntryKind, str]
 """Kind and name: what identifies an entry in its journal."""
 
@@ -225,6 +248,22 @@ def written(
         lengths[key] = len(entry.value)
         fresh[key] = msgspec.structs.replace(entry, name=key[1])
     return list(fresh.values()), Size(steps, signals, used, logs)
+
+
+def before_step(entries: Iterable[Entry], name: str) -> list[Entry] | None:
+    """What a replay from this step starts with; None if there is no such step. Entries of the same
+    instant as the step are not among them: their steps run again.
+    """
+    found = list(entries)
+    until = next((one.at for one in found if (one.kind, one.name) == (EntryKind.STEP, name)), None)
+    if until is None:
+        return None
+    earlier = (EntryKind.STEP, EntryKind.POSITION)
+    return [
+        entry
+        for entry in found
+        if entry.kind is EntryKind.SIGNAL or (entry.kind in earlier and entry.at < until)
+    ]
 
 
 def log_name(number: int) -> str:

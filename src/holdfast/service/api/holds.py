@@ -6,6 +6,7 @@ import heapq
 
 import msgspec
 
+from holdfast.arguments import check_take
 from holdfast.core.bounds import (
     BATCH_MAX,
     PAGE_MAX,
@@ -56,7 +57,7 @@ async def hold(call: Call, asked: wire.Takes) -> list[Hold]:
 
 def _planned(call: Call, take: Take) -> Take | None:
     """The take in the form for the store; None for an election that the caller may not win."""
-    take.checked()
+    check_take(take)
     if permissions.slot(call, take.name):
         return take
     if take.name.startswith(PREFIX):
@@ -83,7 +84,7 @@ def _present(call: Call, take: Take, tenant: str) -> Take:
         serves = call.caller.queues_of(said.queues)
         said = msgspec.structs.replace(said, tenants=(tenant,), queues=serves)
         note = msgspec.json.encode(said).decode()
-    return Take(f"{tenant_prefix(tenant)}{name}", take.owner, take.length_us, note).checked()
+    return check_take(Take(f"{tenant_prefix(tenant)}{name}", take.owner, take.length_us, note))
 
 
 async def _leader(call: Call) -> Hold:

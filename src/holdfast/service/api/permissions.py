@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.arguments import check_extension, check_job, check_transition
+from holdfast.arguments import check_extension, check_job, check_put, check_transition
 from holdfast.core.bounds import PAGE_MAX, REASON_MAX
 from holdfast.core.codec import JSON, OBJECT, json_fault
 from holdfast.core.errors import InvalidInput, PayloadTooLarge
@@ -120,7 +120,7 @@ def seen_hold(call: Call, name: str) -> bool:
 
 def put(call: Call, one: Put) -> Put:
     """The put, if its scope is one of the caller's. Other settings are for admins only."""
-    scope = scope_of(one.checked().name)
+    scope = scope_of(check_put(one).name)
     if scope is not None:
         _scoped(call, scope)
     elif call.tenant_name is not None:

@@ -23,6 +23,7 @@ from holdfast.core.errors import (
     TenantFull,
 )
 from holdfast.core.job import By, Lease, NewJob
+from holdfast.core.journal import Signal, Signaled
 from holdfast.core.lifecycle import Transition
 from holdfast.core.scope import Explanation, ScopeKind, scope_of, slot_scope_of
 from holdfast.store import (
@@ -44,8 +45,6 @@ from holdfast.store import (
     Put,
     Ref,
     Setting,
-    Signal,
-    Signaled,
     Take,
     Tally,
     Watch,

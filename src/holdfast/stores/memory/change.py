@@ -5,11 +5,13 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.core.job import TERMINAL, EventKind, State, replay_id
+from holdfast.core.journal import Entry, before_step
 from holdfast.core.lifecycle import due_state
 from holdfast.store import Act, Change, Changed, Ref
 from holdfast.stores.memory.enqueue import enqueue
 from holdfast.stores.memory.find import selects
 from holdfast.stores.memory.joins import ended
+from holdfast.stores.memory.journal import write
 from holdfast.stores.memory.layout import Tables
 from holdfast.stores.memory.rows import Row
 
@@ -32,7 +34,7 @@ def _change(tables: Tables, change: Change, row: Row) -> str | None:
     """The id of the changed or new job, or None when this job cannot be changed so."""
     now = tables.now
     if change.act is Act.REPLAY:
-        return _replay(tables, row)
+        return _replay(tables, row, change.from_step)
     if row.state is State.PROCESSING:
         return None
     if change.act is Act.DELETE:
@@ -55,8 +57,13 @@ def _change(tables: Tables, change: Change, row: Row) -> str | None:
     return row.new.id
 
 
-def _replay(tables: Tables, row: Row) -> str | None:
+def _replay(tables: Tables, row: Row, from_step: str | None) -> str | None:
     if row.state not in TERMINAL or row.replayed_as is not None:
+        return None
+    known: list[Entry] | None = []
+    if from_step is not None:
+        known = before_step(() if row.journal is None else row.journal.all(), from_step)
+    if known is None:
         return None
     new = msgspec.structs.replace(
         row.new,
@@ -71,6 +78,8 @@ def _replay(tables: Tables, row: Row) -> str | None:
     )
     if enqueue(tables, new).error is not None:
         return None  # Its tenant is full.
+    for entry in known:
+        write(tables.rows[new.tenant, new.id], [entry], entry.at)
     row.replayed_as = new.id
     tables.note(EventKind.REPLAYED, row, note=new.id)
     return new.id

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 
 from holdfast.core.clock import Micros
 from holdfast.core.job import JobRecord, State
+from holdfast.core.journal import Journal
 from holdfast.core.lifecycle import seen
-from holdfast.store import Find, Journal, Page, Ref, Selection
+from holdfast.store import Find, Page, Ref, Selection
 from holdfast.stores.memory.layout import Tables
 from holdfast.stores.memory.rows import Row
 

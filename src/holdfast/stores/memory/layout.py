@@ -69,8 +69,7 @@ class Tables(Keys, EventLog):
         self.limits = Limits(self.running)
         self.platform = PlatformLimits(self.limits)
         self.rechecks = Rechecks(self.limits)
-        self.wakes_all = False
-        """Whether this step made room for more lines than `lines.woken` names."""
+        self.wakes_all = False  # This step made room for more lines than `lines.woken` names.
         self.counts: dict[Line, Counter[State]] = {}
         self.tenants: dict[str, Counter[State]] = {}
         self.queues: Counter[str] = Counter()
@@ -85,8 +84,7 @@ class Tables(Keys, EventLog):
         self.finished: list[Entry] = []
         self.ages = Ages(self._waits)
         self.releasing: dict[str, deque[Row]] = {}
-        self.ended: list[Ref] = []
-        """The jobs that this step has ended, whom callers may wait for."""
+        self.ended: list[Ref] = []  # By this step: callers may wait for them.
         self._seq = 0
 
     # -- rows ------------------------------------------------------------------------------------

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from holdfast.core.errors import JobAlreadyTerminal, JobCanceled, JobNotFound, JournalFull
 from holdfast.core.job import TERMINAL, EventKind, State
-from holdfast.core.journal import Entry, EntryKind, await_signal
-from holdfast.store import Signal, Signaled
+from holdfast.core.journal import Entry, EntryKind, Signal, Signaled, await_signal
 from holdfast.stores.memory.joins import ready
 from holdfast.stores.memory.journal import write
 from holdfast.stores.memory.layout import Tables

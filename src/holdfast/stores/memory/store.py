@@ -10,6 +10,7 @@ from holdfast.core.bounds import PAGE_MAX, WAIT_S_MAX
 from holdfast.core.clock import Clock, Micros, SystemClock
 from holdfast.core.errors import NOT_OPEN, ConfigError, JobNotFound, StoreUnavailable
 from holdfast.core.job import By, Lease, NewJob
+from holdfast.core.journal import Signal, Signaled
 from holdfast.core.lifecycle import Transition
 from holdfast.core.scope import Explanation, ScopeKind
 from holdfast.store import (
@@ -31,8 +32,6 @@ from holdfast.store import (
     Put,
     Ref,
     Setting,
-    Signal,
-    Signaled,
     Take,
     Tally,
     Watch,

@@ -28,6 +28,7 @@ from holdfast.core.errors import (
     StoreUnsupported,
 )
 from holdfast.core.job import By, Lease, NewJob
+from holdfast.core.journal import Signal, Signaled
 from holdfast.core.lifecycle import Transition
 from holdfast.core.scope import Explanation, ScopeKind
 from holdfast.store import (
@@ -49,8 +50,6 @@ from holdfast.store import (
     Put,
     Ref,
     Setting,
-    Signal,
-    Signaled,
     Take,
     Tally,
     Watch,

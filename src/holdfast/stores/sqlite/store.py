@@ -19,6 +19,7 @@ from holdfast.core.bounds import PAGE_MAX, WAIT_S_MAX
 from holdfast.core.clock import Clock, Micros, SystemClock
 from holdfast.core.errors import NOT_OPEN, StoreUnavailable, StoreUnsupported
 from holdfast.core.job import By, Lease, NewJob
+from holdfast.core.journal import Signal, Signaled
 from holdfast.core.lifecycle import Transition
 from holdfast.core.scope import Explanation, ScopeKind
 from holdfast.store import (
@@ -41,8 +42,6 @@ from holdfast.store import (
     Ref,
     Selection,
     Setting,
-    Signal,
-    Signaled,
     Take,
     Tally,
     Watch,

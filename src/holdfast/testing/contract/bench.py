@@ -23,7 +23,7 @@ from holdfast.core.job import (
     Parked,
     State,
 )
-from holdfast.core.journal import Entry, EntryKind
+from holdfast.core.journal import Entry, EntryKind, Journal, Signal, Signaled
 from holdfast.core.lifecycle import Transition, decide, lapse
 from holdfast.core.scope import Blocker, BlockerKind, Explanation, Scope, ScopeSettings, encode
 from holdfast.dispatch import inner_of, name_of
@@ -34,12 +34,9 @@ from holdfast.store import (
     Enqueued,
     Extended,
     Extension,
-    Journal,
     Put,
     Ref,
     Setting,
-    Signal,
-    Signaled,
     Store,
     Tally,
 )

@@ -107,4 +107,4 @@ PLATFORM_SCOPES = (PLATFORM, over_all(), type_of())
 """One of each kind of the platform's. A job of type send in MAIL is inside all three."""
 
 _FIND = ("after", "limit", "newest_first")
-_CHANGE = ("after", "limit", "priority", "delay_us", "run_at", "by")
+_CHANGE = ("after", "limit", "priority", "delay_us", "run_at", "from_step", "by")

@@ -16,9 +16,9 @@ from holdfast.core.errors import (
     JournalFull,
 )
 from holdfast.core.job import By, Completed, EventKind, Failed, State
-from holdfast.core.journal import EntryKind, await_join, await_signal, new_join
+from holdfast.core.journal import EntryKind, Signal, await_join, await_signal, new_join
 from holdfast.core.scope import BlockerKind
-from holdfast.store import Act, Signal, Watch
+from holdfast.store import Act, Watch
 from holdfast.testing.contract.bench import Bench, by_key
 from holdfast.testing.contract.builders import ACME, GLOBEX, MAIL, changing
 from holdfast.testing.contract.wait import asleep

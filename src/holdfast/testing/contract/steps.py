@@ -5,25 +5,20 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.bounds import (
-    ERRORS_MAX,
-    LOGS_MAX,
     STEP_BYTES_MAX,
-    STEPS_BYTES_MAX,
-    STEPS_MAX,
 )
 from holdfast.core.errors import (
     InvalidInput,
     InvalidLeaseToken,
     JobCanceled,
     JobNotFound,
-    JournalFull,
     LeaseExpired,
 )
-from holdfast.core.job import Abandoned, Completed, Failed, Lease, State
+from holdfast.core.job import Completed, Failed
 from holdfast.core.journal import Entry, EntryKind, Join, join_of, new_join
-from holdfast.store import Act, Extension, Ref
+from holdfast.store import Extension
 from holdfast.testing.contract.bench import Bench, by_key
-from holdfast.testing.contract.builders import ACME, GLOBEX, LEASE, changing, rules
+from holdfast.testing.contract.builders import ACME, GLOBEX, LEASE
 
 STEP, POSITION, ERROR, LOG = (
     EntryKind.STEP,
@@ -175,165 +170,6 @@ async def test_tenants_do_not_see_or_write_steps_of_others(bench: Bench) -> None
     assert await bench.journal("a", GLOBEX) == {}
     await bench.step(theirs, "s", b"theirs")
     assert await bench.journal("a", ACME) == {(STEP, "s"): b"mine"}
-
-
-# -- the share of a job ----------------------------------------------------------------------------
-
-
-async def test_a_job_has_at_most_so_many_steps(bench: Bench) -> None:
-    """P16, P19: one more is refused, nothing of that extension is stored, and the lease stays."""
-    await fill(bench, STEPS_MAX - 1, 1)
-    lease = await held_again(bench)
-
-    answer = await bench.extend(lease, entries=steps(2, prefix="more"))
-
-    assert isinstance(answer.error, JournalFull)
-    assert len(await bench.journal("a")) == STEPS_MAX - 1
-    assert (await bench.extend(lease, entries=steps(1, prefix="more"))).error is None
-
-
-async def held_again(bench: Bench) -> Lease:
-    """A new lease of the only job, after the first has expired."""
-    bench.clock.advance(61)
-    return await bench.one()
-
-
-async def test_steps_of_a_job_have_at_most_so_many_bytes(bench: Bench) -> None:
-    """P16, P19: all together; a position counts with its newest value."""
-    full = STEPS_BYTES_MAX // STEP_BYTES_MAX
-    await fill(bench, full - 1, STEP_BYTES_MAX)
-    lease = await held_again(bench)
-    for _ in range(3):
-        filled = await bench.write(lease, POSITION, "p", b"x" * STEP_BYTES_MAX)
-        assert filled.error is None
-
-    assert isinstance((await bench.write(lease, STEP, "more", b"x")).error, JournalFull)
-    assert (await bench.write(lease, POSITION, "p", b"x")).error is None
-    assert (await bench.write(lease, STEP, "more", b"x")).error is None
-
-
-async def test_a_full_journal_does_not_spoil_the_batch(bench: Bench) -> None:
-    """P15, P19: only the extension that is too much is refused."""
-    await fill(bench, STEPS_MAX, 1)
-    await bench.put("b")
-    bench.clock.advance(61)
-    first, second = await bench.claim(2)
-
-    answers = await bench.store.extend(
-        [
-            Extension(
-                tenant=ACME,
-                id=each.job.id,
-                token=each.token,
-                lease_us=LEASE,
-                entries=steps(1, prefix="more"),
-            )
-            for each in (first, second)
-        ]
-    )
-
-    errors = {answer.id: type(answer.error) for answer in answers}
-    assert errors == {"a": JournalFull, "b": type(None)}
-
-
-async def test_an_ack_with_too_many_steps_changes_nothing(bench: Bench) -> None:
-    """P16: the job is still held, and can be failed."""
-    await fill(bench, STEPS_MAX, 1)
-    lease = await held_again(bench)
-
-    answer = await bench.end(lease, Completed(), entries=steps(1, prefix="more"))
-
-    assert isinstance(answer.error, JournalFull)
-    assert await bench.state("a") is State.PROCESSING
-    assert (await bench.end(lease, Failed("full", retryable=False))).state is State.FAILED
-
-
-# -- errors and logs -------------------------------------------------------------------------------
-
-
-async def test_errors_are_kept_by_attempt_and_replaced(bench: Bench) -> None:
-    """P4: one per place; leases do not bring them back."""
-    lease = await bench.held("a")
-    for number in range(ERRORS_MAX):
-        await bench.write(lease, ERROR, str(number), f"first {number}".encode())
-    await bench.write(lease, ERROR, "3", b"second")
-
-    found = await bench.journal("a")
-    assert len(found) == ERRORS_MAX
-    assert found[ERROR, "3"] == b"second"
-    bench.clock.advance(61)
-    assert (await bench.one()).journal == ()
-
-
-async def test_the_newest_log_entries_are_kept(bench: Bench) -> None:
-    """P15: the store numbers them, over all attempts; they use up nothing of the steps."""
-    lease = await bench.held("a")
-    for number in range(LOGS_MAX):
-        await bench.write(lease, LOG, "", f"line {number}".encode())
-    bench.clock.advance(61)
-    lease = await bench.one()
-    entries = (Entry(LOG, "", b"next"), Entry(LOG, "", b"last"))
-    assert (await bench.extend(lease, entries=entries)).error is None
-
-    found = await bench.journal("a")
-    lines = {value for (kind, _), value in found.items() if kind is LOG}
-    assert len(found) == LOGS_MAX
-    assert {b"next", b"last", b"line 2"} <= lines
-    assert not {b"line 0", b"line 1"} & lines
-    assert lease.journal == ()
-
-
-# -- keeping ---------------------------------------------------------------------------------------
-
-
-async def test_a_journal_is_kept_with_its_job_and_pruned_with_it(bench: Bench) -> None:
-    """P16: a job of the same id starts with an empty one."""
-    lease = await bench.held("a", rules=rules(keep_us=LEASE))
-    await bench.step(lease, "charge")
-    await bench.write(lease, LOG, "", b"line")
-    await bench.end(lease, Completed())
-    assert await bench.journal("a") != {}
-    bench.clock.advance(61)
-    await bench.store.prune(100, LEASE)
-
-    again = await bench.held("a")
-
-    assert again.journal == ()
-    assert await bench.journal("a") == {}
-
-
-async def test_a_job_that_is_not_kept_leaves_no_journal(bench: Bench) -> None:
-    """P16: also if it is removed by its ack."""
-    lease = await bench.held("a", rules=rules(keep_us=0))
-    await bench.step(lease, "charge")
-    await bench.end(lease, Completed())
-
-    again = await bench.held("a")
-
-    assert again.journal == ()
-    assert await bench.journal("a") == {}
-
-
-async def test_a_deleted_job_leaves_no_journal(bench: Bench) -> None:
-    """P16."""
-    lease = await bench.held("a")
-    await bench.step(lease, "charge")
-    await bench.end(lease, Abandoned())
-    await bench.store.change(changing(Act.DELETE, ids=("a",)))
-
-    assert (await bench.held("a")).journal == ()
-
-
-async def test_a_replay_starts_with_an_empty_journal(bench: Bench) -> None:
-    """P6: it is a new job; its origin keeps its own."""
-    lease = await bench.held("a")
-    await bench.step(lease, "charge")
-    await bench.end(lease, Failed("no", retryable=False))
-    done = await bench.store.change(changing(Act.REPLAY, ids=("a",)))
-
-    assert (await bench.one()).journal == ()
-    assert await bench.journal("a") == {(STEP, "charge"): b"1"}
-    assert done.done[Ref(ACME, "a")]
 
 
 # -- joins, as a run makes them --------------------------------------------------------------------
