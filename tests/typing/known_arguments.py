@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any, assert_type
 
-from holdfast import App, Context, Enqueued, EnqueuedMany, Job, JobRecord
+from holdfast import App, Context, EnqueuedMany, Job, JobHandle, JobRecord
+from holdfast.handle import SyncJobHandle
 from holdfast.typed import JobFunction
 
 app = App("memory://")
@@ -61,7 +62,7 @@ async def use() -> None:
     assert_type(GenerateWaveform(track_id="t"), GenerateWaveform)
     assert_type(GenerateWaveform(track_id="t").resolution, int)
     made = await acme.enqueue(send_email(to="a"), delay=5, key="k")
-    assert_type(made, Enqueued[int])
+    assert_type(made, JobHandle[int])
     assert_type(await acme.enqueue_many(resize(width=n) for n in range(3)), EnqueuedMany)
     assert_type(await acme.get(made.id), JobRecord)
     function: JobFunction[..., int] = send_email
@@ -82,7 +83,7 @@ async def results() -> None:
 def blocking() -> None:
     acme = app.sync.tenant("acme")
     made = acme.enqueue(send_email("a"), priority=2)
-    assert_type(made, Enqueued[int])
+    assert_type(made, SyncJobHandle[int])
     assert_type(acme.wait(made), int)
     assert_type(acme.wait(made.id), Any)
     assert_type(app.sync.run_now(bare("a")), list[int])
