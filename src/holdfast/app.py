@@ -26,8 +26,9 @@ from holdfast.core.errors import ConfigError, StoreUnavailable
 from holdfast.core.job import JobRecord, Rules, State
 from holdfast.core.retry import policy
 from holdfast.dispatch import Dispatcher, dispatched, name_of
-from holdfast.enqueue import Enqueuer, Options, amend, checked
+from holdfast.enqueue import Enqueuer, SharedOptions, amend, checked
 from holdfast.events import Announcer, Subscriber
+from holdfast.idempotency import KeyOf, key_of
 from holdfast.middleware import Middleware, chain
 from holdfast.platform import PlatformHandle
 from holdfast.store import Store
@@ -51,12 +52,16 @@ R = TypeVar("R")
 K = TypeVar("K", bound=type[Job])
 
 
-class TypeOptions(Options, total=False):
-    """The options of `@app.job` that are not also options of an enqueue."""
+class TypeOptions(SharedOptions, total=False):
+    """The options of `@app.job`."""
 
     name: str
     """The name stored with every job. Do not change it when the code moves. Default: the name of
     the function or class.
+    """
+    key: str | KeyOf
+    """Derives the idempotency key of each job: a text with names of arguments, as in
+    `"waveform:{track_id}"`, or a callable that takes the job and returns its key, or None for none.
     """
     cpu: bool
     """Runs the handler in a child process, for CPU-bound work."""
@@ -142,9 +147,9 @@ class App:
             raise ConfigError(
                 field=name, why="a job class must derive from holdfast.Job and define run()"
             )
-        own = ("name", "cpu", "version", "upgrades", "codec")
+        own = ("name", "key", "cpu", "version", "upgrades", "codec")
         defaults = checked({key: value for key, value in options.items() if key not in own})
-        for option in ("id", "key", "run_at", "delay", "group", "tags", "ttl"):
+        for option in ("id", "run_at", "delay", "group", "tags", "ttl"):
             if option in defaults:
                 raise ConfigError(field=option, why="is an option of enqueue, not of a job type")
         version = check_whole("version", options.get("version", 1), 1, 1_000_000)
@@ -169,6 +174,7 @@ class App:
                 version=version,
                 upgrades=upgrades,
                 codec=codec,
+                key=key_of(name, kind.__struct_fields__, options.get("key")),
                 result=result_of(_work_of(source)),
                 home=f"{source.__module__}:{source.__qualname__}",
             )

@@ -161,6 +161,8 @@ class JobType(msgspec.Struct, frozen=True, kw_only=True):
     version: int
     upgrades: Mapping[int, Upgrade]
     codec: str
+    key: Callable[[Any], str | None] | None = None
+    """Derives the idempotency key of a job."""
     result: Any = Any
     """The return annotation of the handler."""
     home: str
