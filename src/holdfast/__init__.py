@@ -17,6 +17,7 @@ from holdfast.core.errors import (
 from holdfast.core.job import By, Event, JobRecord, Reason, State
 from holdfast.core.retry import Backoff, Jitter, RetryPolicy
 from holdfast.enqueue import EnqueuedMany
+from holdfast.handle import JobHandle
 from holdfast.store import Enqueued
 from holdfast.tenant import Tenant
 from holdfast.typed import Job
@@ -37,6 +38,7 @@ __all__ = [
     "Job",
     "JobCanceled",
     "JobFailed",
+    "JobHandle",
     "JobNotFound",
     "JobRecord",
     "PayloadTooLarge",

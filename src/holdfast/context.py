@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 import msgspec
 
@@ -20,6 +20,16 @@ from holdfast.core.errors import (
     WorkerShutdown,
 )
 from holdfast.core.job import JobRecord, effect_key, fence_of
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    # Not Any by default: with that, mypy knows no result of any handler.
+    State_co = TypeVar("State_co", default=object, covariant=True)
+else:
+    from typing import TypeVar
+
+    State_co = TypeVar("State_co", covariant=True)
 
 logger = logging.getLogger("holdfast.job")
 
@@ -72,11 +82,30 @@ class Client(Protocol):
     def enqueue(self) -> Callable[..., Awaitable[Any]]: ...
 
 
-class Context:
-    """One run of one job. Safe to use from the handler's thread."""
+class Missing(StrEnum):
+    """Why a run has no state."""
 
-    def __init__(self, job: JobRecord, client_of: Callable[[str], Client] | None = None) -> None:
+    LIFESPAN = "this app opens none: give it a lifespan, App(..., lifespan=...)"
+    CHILD = (
+        "a handler with cpu=True runs in a child process, where the lifespan is not open; pass"
+        " what it needs as arguments, or open it in the handler's module"
+    )
+
+
+class Context(Generic[State_co]):
+    """One run of one job. Safe to use from the handler's thread.
+
+    `Context[Resources]` tells type checkers the type of `state`.
+    """
+
+    def __init__(
+        self,
+        job: JobRecord,
+        client_of: Callable[[str], Client] | None = None,
+        state: Any = Missing.LIFESPAN,
+    ) -> None:
         self.job = job
+        self._state = state
         self.tenant = job.tenant
         self.job_id = job.id
         self.attempt = job.attempt
@@ -88,6 +117,14 @@ class Context:
         self._stopping: StopReason | None = (
             None  # Only the worker's loop writes it, so it needs no lock.
         )
+
+    @property
+    def state(self) -> State_co:
+        """What the app's lifespan yielded. Raises InvalidInput if there is none."""
+        state: State_co | Missing = self._state
+        if isinstance(state, Missing):
+            raise InvalidInput(field="ctx.state", why=state.value)
+        return state
 
     @property
     def effect_key(self) -> str:

@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from datetime import datetime
 from enum import StrEnum
+from types import UnionType
 from typing import Any, TypeVar, Unpack, overload
 
 from holdfast.core.bounds import (
@@ -16,7 +17,7 @@ from holdfast.core.bounds import (
 )
 from holdfast.core.check import check_seconds, check_whole
 from holdfast.core.clock import Micros, instant, micros
-from holdfast.core.codec import Codecs
+from holdfast.core.codec import Codecs, check_type
 from holdfast.core.errors import (
     QUEUE_FULL_RETRY_S,
     InvalidInput,
@@ -33,6 +34,7 @@ from holdfast.core.scope import Scope, ScopeKind
 from holdfast.enqueue import EnqueuedMany, Enqueuer, Options, checked
 from holdfast.events import Gap, follow
 from holdfast.explain import Explained, explain
+from holdfast.handle import JobHandle, handle_of
 from holdfast.listings import tallies
 from holdfast.scopes import GroupHandle, ScopeHandle, supported
 from holdfast.store import (
@@ -51,6 +53,7 @@ from holdfast.typed import AnyJob
 
 E = TypeVar("E", bound=StrEnum)
 R = TypeVar("R")
+T = TypeVar("T")
 
 WAIT_POLL_S = 5.0
 """How long `wait` sleeps if no wake-up arrives."""
@@ -68,15 +71,17 @@ class Tenant:
 
     async def enqueue(
         self, job: AnyJob[R], *, using: Any = None, **options: Unpack[Options]
-    ) -> Enqueued[R]:
+    ) -> JobHandle[R]:
         """Stores the job durably. Safe to repeat with the same id or key.
 
         `using` is the caller's own connection to the store's database. The job is then part of its
         transaction and can run when that commits.
         """
         if using is not None:
-            return await self._enqueuer.enqueue_using(using, self.name, job, checked(options))
-        return await self._enqueuer.enqueue(self.name, job, checked(options))
+            made = await self._enqueuer.enqueue_using(using, self.name, job, checked(options))
+        else:
+            made = await self._enqueuer.enqueue(self.name, job, checked(options))
+        return handle_of(JobHandle, made, self)
 
     async def enqueue_many(
         self,
@@ -148,29 +153,43 @@ class Tenant:
     async def wait(self, job: Enqueued[R], *, timeout: float = 30.0) -> R: ...
     @overload
     async def wait(self, job: str, *, timeout: float = 30.0) -> Any: ...
-    async def wait(self, job: Enqueued[R] | str, *, timeout: float = 30.0) -> Any:
+    @overload
+    async def wait(self, job: Enqueued[Any] | str, *, as_: type[T], timeout: float = 30.0) -> T: ...
+    @overload
+    async def wait(
+        self, job: Enqueued[Any] | str, *, as_: UnionType, timeout: float = 30.0
+    ) -> Any: ...
+    async def wait(
+        self, job: Enqueued[Any] | str, *, as_: Any = None, timeout: float = 30.0
+    ) -> Any:
         """Waits for a job and returns its result. Takes the answer of `enqueue` or an id. Raises
         JobFailed, JobCanceled or WaitTimeout.
+
+        `as_` is the type of the result: DecodeError if the stored one does not fit it.
         """
+        if as_ is not None:
+            check_type("as_", as_)
         job_id = job if isinstance(job, str) else job.id
         end = time.monotonic() + check_seconds("timeout", timeout)
         while True:
             found = await self.get(job_id)
             if found.state in TERMINAL:
-                return self._result(found)
+                return self._result(found, as_)
             left = end - time.monotonic()
             if left <= 0:
                 raise WaitTimeout(id=job_id, timeout_s=timeout)
             watch = Watch(job=Ref(self.name, job_id))
             await self._store.wait(watch, min(left, WAIT_POLL_S, WAIT_S_MAX))
 
-    def _result(self, job: JobRecord) -> Any:
+    def _result(self, job: JobRecord, as_: Any) -> Any:
         if job.state is State.CANCELED:
             raise JobCanceled(id=job.id)
         if job.state is State.FAILED:
             raise JobFailed(id=job.id, reason=job.reason, error=job.error)
-        kind = self._enqueuer.result_of(job.type)
-        return self._codecs.unseal_result(job.envelope.codec, job.result, kind)
+        codec = job.envelope.codec
+        if as_ is not None:
+            return self._codecs.unseal_result_as(codec, job.result, as_)
+        return self._codecs.unseal_result(codec, job.result, self._enqueuer.result_of(job.type))
 
     async def reprioritise(self, job_id: str, priority: int, *, by: By | None = None) -> None:
         """Changes the priority of a waiting job. Raises NotChangeable if it runs or has ended."""

@@ -15,6 +15,7 @@ from typing import (
     TypeVar,
     cast,
     dataclass_transform,
+    get_origin,
     get_type_hints,
 )
 
@@ -104,7 +105,7 @@ class Job(msgspec.Struct, Generic[Result_co], metaclass=JobMeta, frozen=True, kw
 
     if TYPE_CHECKING:
 
-        def run(self, ctx: Context, /) -> Awaitable[Result_co] | Result_co: ...
+        def run(self, ctx: Context[Any], /) -> Awaitable[Result_co] | Result_co: ...
 
     def with_options(self, **options: Any) -> Planned[Result_co]:
         """The job together with its own enqueue options, for `enqueue_many`."""
@@ -161,6 +162,8 @@ class JobType(msgspec.Struct, frozen=True, kw_only=True):
     version: int
     upgrades: Mapping[int, Upgrade]
     codec: str
+    key: Callable[[Any], str | None] | None = None
+    """Derives the idempotency key of a job."""
     result: Any = Any
     """The return annotation of the handler."""
     home: str
@@ -202,7 +205,8 @@ def _kind_of(function: Callable[..., Any], name: str) -> type[Job]:
     """A Job class with the function's parameters as fields and the function as `run`."""
     parameters = list(inspect.signature(function).parameters.values())
     hints = get_type_hints(function)
-    if not parameters or hints.get(parameters[0].name, Context) is not Context:
+    first = hints.get(parameters[0].name, Context) if parameters else None
+    if Context not in (first, get_origin(first)):
         raise ConfigError(
             field=name, why="the first parameter of a job function must be ctx: Context"
         )

@@ -16,6 +16,7 @@ from holdfast.ack import Acker, PendingAck
 from holdfast.app import App
 from holdfast.core.clock import micros
 from holdfast.core.job import JobRecord, Lease, Outcome
+from holdfast.lifespan import opened
 from holdfast.store import Acked, Claim
 from holdfast.worker.lease import ActiveJob
 from holdfast.worker.pool import Threads
@@ -44,11 +45,12 @@ async def drain(
     """Runs every job that can be claimed now, one after another, until none is left.
 
     None means every tenant or every queue. Jobs that are due later are not run: move the clock and
-    drain again. It opens the app if it is not open.
+    drain again. It opens the app if it is not open, and the app's lifespan.
     """
     threads = Threads(1)
-    async with app:
-        runner, acker = Runner(app, threads), Acker(app.store, app.announcer)
+    async with app, opened(app.lifespan, app) as state:
+        runner = Runner(app, threads, state=state)
+        acker = Acker(app.store, app.announcer)
         done: list[Drained] = []
         try:
             while len(done) < max_jobs and (lease := await _next(app, tenants, queues)):

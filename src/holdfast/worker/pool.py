@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.context import Context, Fail
+from holdfast.context import Context, Fail, Missing
 from holdfast.core.codec import Codecs
 from holdfast.core.errors import InvalidPayload
 from holdfast.core.job import JobRecord
@@ -113,7 +113,7 @@ def _in_child(home: str, packed: bytes) -> bytes:
     kind = target.kind if isinstance(target, JobFunction) else target
     codecs = Codecs()
     job = codecs.unseal(record.envelope, kind, record.envelope.version, {})
-    result = job.run(Context(record))
+    result = job.run(Context(record, state=Missing.CHILD))
     try:
         return codecs.seal(record.type, 1, "msgpack", result).body  # type: ignore[no-any-return]
     except InvalidPayload as error:

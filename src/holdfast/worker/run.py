@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.app import App
 from holdfast.config import Config
-from holdfast.context import Context, Fail, Retry, Snooze, StopReason
+from holdfast.context import Context, Fail, Missing, Retry, Snooze, StopReason
 from holdfast.core.clock import micros, seconds
 from holdfast.core.codec import OBJECT
 from holdfast.core.errors import (
@@ -41,8 +41,15 @@ UNKNOWN_DELAY_MOST_S = 300.0
 class Runner:
     """Runs jobs of an app. It turns a lease into an outcome, or into None if the lease is lost."""
 
-    def __init__(self, app: App, threads: Threads, config: Config | None = None) -> None:
+    def __init__(
+        self,
+        app: App,
+        threads: Threads,
+        config: Config | None = None,
+        state: Any = Missing.LIFESPAN,
+    ) -> None:
         self._app = app
+        self._state = state
         self._config = config or app.config
         self._threads = threads
         self._call = chain(app.middleware, self._dispatch)
@@ -64,7 +71,7 @@ class Runner:
             return self._missed(record, Reason.DECODE, f"codec {record.envelope.codec!r}")
         except DecodeError as error:
             return failed(record, Failed(str(error), reason=Reason.DECODE, retryable=False))
-        ctx = active.context = Context(record, self._app.tenant)
+        ctx = active.context = Context(record, self._app.tenant, self._state)
         active.task = asyncio.current_task()
         if active.ending is not None:
             return _stopped(active)

@@ -26,6 +26,7 @@ from holdfast.core.bounds import (
 )
 from holdfast.core.check import check_name
 from holdfast.core.job import Abandoned, Failed, Outcome
+from holdfast.lifespan import opened
 from holdfast.loop import keep_turning
 from holdfast.store import Acked, Watch
 from holdfast.upkeep.leader import Upkeep
@@ -104,10 +105,12 @@ class Worker:
         self._stop.set()
 
     async def run(self) -> None:
-        """Runs jobs until stopped, then drains. Returns when every lease is acked or released."""
-        async with self.app:
+        """Runs jobs until stopped, then drains. Returns when every lease is acked or released, and
+        the app's lifespan is closed.
+        """
+        async with self.app, opened(self.app.lifespan, self.app, self._stop) as state:
             self._threads = Threads(self.config.concurrency)
-            self._runner = Runner(self.app, self._threads, self.config)
+            self._runner = Runner(self.app, self._threads, self.config, state)
             self._acker = Acker(self.app.store, self.app.announcer)
             heartbeats = HeartbeatThread(self._background(), died=self.stop)
             heartbeats.start()
