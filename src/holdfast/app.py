@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
 
 from holdfast.config import Config
-from holdfast.context import Context, Missing
+from holdfast.context import Context, Missing, SyncContext
 from holdfast.core.bounds import (
     ATTEMPTS_MAX,
     PRIORITY_MAX,
@@ -81,6 +81,10 @@ class JobDecorator(Protocol):
     ) -> JobFunction[P, R]: ...
     @overload
     def __call__(self, target: Callable[Concatenate[Context[Any], P], R]) -> JobFunction[P, R]: ...
+    @overload
+    def __call__(
+        self, target: Callable[Concatenate[SyncContext[Any], P], R]
+    ) -> JobFunction[P, R]: ...
 
 
 class App:
@@ -124,6 +128,10 @@ class App:
     ) -> JobFunction[P, R]: ...
     @overload
     def job(self, target: Callable[Concatenate[Context[Any], P], R], /) -> JobFunction[P, R]: ...
+    @overload
+    def job(
+        self, target: Callable[Concatenate[SyncContext[Any], P], R], /
+    ) -> JobFunction[P, R]: ...
     @overload
     def job(self, **options: Unpack[TypeOptions]) -> JobDecorator: ...
     def job(self, *target: Any, **options: Any) -> Any:

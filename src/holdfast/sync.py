@@ -26,6 +26,7 @@ from holdfast.core.job import By, JobRecord
 from holdfast.enqueue import EnqueuedMany, Options
 from holdfast.explain import Explained
 from holdfast.handle import SyncJobHandle, handle_of
+from holdfast.job_journal import JobJournal
 from holdfast.platform import PlatformHandle
 from holdfast.store import Enqueued, Page, Tally
 from holdfast.sync_scopes import SyncGroup, SyncPlatform, SyncScope
@@ -282,8 +283,14 @@ class SyncTenant:
     ) -> None:
         self._call(self._tenant.reschedule(job_id, delay=delay, run_at=run_at, by=by))
 
-    def replay(self, job_id: str, *, by: By | None = None) -> str:
-        return self._call(self._tenant.replay(job_id, by=by))
+    def signal(self, job_id: str, name: str, value: Any = None, *, by: By | None = None) -> bool:
+        return self._call(self._tenant.signal(job_id, name, value, by=by))
+
+    def journal(self, job_id: str) -> JobJournal:
+        return self._call(self._tenant.journal(job_id))
+
+    def replay(self, job_id: str, *, from_step: str | None = None, by: By | None = None) -> str:
+        return self._call(self._tenant.replay(job_id, from_step=from_step, by=by))
 
     def counts(self) -> list[Tally]:
         return self._call(self._tenant.counts())

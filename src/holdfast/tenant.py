@@ -17,7 +17,7 @@ from holdfast.core.bounds import (
 )
 from holdfast.core.check import check_seconds, check_whole
 from holdfast.core.clock import Micros, instant, micros
-from holdfast.core.codec import Codecs, check_type
+from holdfast.core.codec import Codecs, JsonCodec, check_type
 from holdfast.core.errors import (
     QUEUE_FULL_RETRY_S,
     InvalidInput,
@@ -30,11 +30,13 @@ from holdfast.core.errors import (
     did_you_mean,
 )
 from holdfast.core.job import TERMINAL, By, Event, JobRecord, Reason, State
+from holdfast.core.journal import Signal
 from holdfast.core.scope import Scope, ScopeKind
 from holdfast.enqueue import EnqueuedMany, Enqueuer, Options, checked
 from holdfast.events import Gap, follow
 from holdfast.explain import Explained, explain
 from holdfast.handle import JobHandle, handle_of
+from holdfast.job_journal import JobJournal, read_journal
 from holdfast.listings import tallies
 from holdfast.scopes import GroupHandle, ScopeHandle, supported
 from holdfast.store import (
@@ -51,6 +53,7 @@ from holdfast.store import (
 )
 from holdfast.typed import AnyJob
 
+_encoder = JsonCodec()
 E = TypeVar("E", bound=StrEnum)
 R = TypeVar("R")
 T = TypeVar("T")
@@ -216,10 +219,36 @@ class Tenant:
         ref = Ref(self.name, job_id)
         await change_one(self._store, ref, Act.RESCHEDULE, delay_us=delay_us, run_at=at, by=by)
 
-    async def replay(self, job_id: str, *, by: By | None = None) -> str:
+    async def signal(
+        self, job_id: str, name: str, value: Any = None, *, by: By | None = None
+    ) -> bool:
+        """Sends a named value to a job, which may wait for it now, later or never. The first value
+        of a name counts: False says that there was one. Raises JobNotFound, or JobAlreadyTerminal
+        or JobCanceled for a job that has ended.
+        """
+        signal = Signal(self.name, job_id, name, _json("value", value))
+        [answer] = await self._store.signal([signal], by=_signed(by))
+        if answer.error is not None:
+            raise answer.error
+        return answer.stored
+
+    async def journal(self, job_id: str) -> JobJournal:
+        """What a job remembers: steps, signals, the errors of its last attempts, its log. Raises
+        JobNotFound.
+        """
+        return await read_journal(self._store, Ref(self.name, job_id))
+
+    async def replay(
+        self, job_id: str, *, from_step: str | None = None, by: By | None = None
+    ) -> str:
         """Makes a new job with the payload of a finished one and returns its id. A job is replayed
         once: a second call returns the same id.
+
+        With `from_step` the new job remembers the steps that were finished before this one, and all
+        signals. Otherwise it starts from the beginning.
         """
+        if from_step is not None:
+            (await self.journal(job_id)).checked_step(from_step)
         for _ in range(REPLAY_TRIES_MAX):
             job = await self.get(job_id)
             if job.state not in TERMINAL:
@@ -227,7 +256,9 @@ class Tenant:
             if job.replayed_as is not None:
                 return job.replayed_as
             select = Selection(tenant=self.name, ids=(job_id,))
-            replay = Change(select=select, act=Act.REPLAY, limit=1, by=_signed(by))
+            replay = Change(
+                select=select, act=Act.REPLAY, limit=1, from_step=from_step, by=_signed(by)
+            )
             changed = await self._store.change(replay)
             ref = Ref(self.name, job_id)
             if ref in changed.done:
@@ -304,6 +335,13 @@ async def change_one(store: Store, ref: Ref, act: Act, **change: Any) -> None:
     if not page.jobs:
         raise JobNotFound(id=ref.id)
     raise NotChangeable(id=ref.id, state=page.jobs[0].state.value)
+
+
+def _json(field: str, value: Any) -> bytes:
+    try:
+        return _encoder.encode(value)
+    except Exception as error:
+        raise InvalidInput(field=field, why=f"cannot be sent as JSON: {error}") from error
 
 
 def _signed(by: By | None) -> By | None:

@@ -23,7 +23,7 @@ import msgspec
 import msgspec.inspect
 from msgspec.structs import asdict
 
-from holdfast.context import Context
+from holdfast.context import Context, SyncContext
 from holdfast.core.codec import Upgrade, from_plain, to_plain
 from holdfast.core.errors import (
     ConfigError,
@@ -206,10 +206,14 @@ def _kind_of(function: Callable[..., Any], name: str) -> type[Job]:
     parameters = list(inspect.signature(function).parameters.values())
     hints = get_type_hints(function)
     first = hints.get(parameters[0].name, Context) if parameters else None
-    if Context not in (first, get_origin(first)):
+    kind = get_origin(first) or first
+    if not (inspect.isclass(kind) and issubclass(kind, Context)):
         raise ConfigError(
             field=name, why="the first parameter of a job function must be ctx: Context"
         )
+    if issubclass(kind, SyncContext) and inspect.iscoroutinefunction(function):
+        why = "is async, so its first parameter must be ctx: Context; SyncContext blocks"
+        raise ConfigError(field=name, why=why)
     annotations: dict[str, Any] = {}
     space: dict[str, Any] = {"__annotations__": annotations, "__module__": function.__module__}
     for parameter in parameters[1:]:

@@ -76,6 +76,8 @@ LOGS_MAX = 64
 LOG_BYTES_MAX = 8 * 1024
 JOURNALS_MAX = 100
 """Jobs whose journals one page may bring: each can have a megabyte."""
+STEP_TRIES_MAX = 20
+"""Tries of a step within one run."""
 ENTRIES_MAX = 100
 """Entries of one extension or transition."""
 

@@ -18,6 +18,7 @@ from holdfast.core.clock import micros
 from holdfast.core.job import JobRecord, Lease, Outcome
 from holdfast.lifespan import opened
 from holdfast.store import Acked, Claim
+from holdfast.worker.closing import closing_entries
 from holdfast.worker.lease import ActiveJob
 from holdfast.worker.pool import Threads
 from holdfast.worker.run import Runner
@@ -80,7 +81,8 @@ async def _one(runner: Runner, acker: Acker, lease: Lease, lease_s: float) -> Dr
     outcome = await runner.run(active)
     assert outcome is not None, "a drain cannot lose a lease"
     answers: list[Acked] = []
-    acker.submit(PendingAck(lease, outcome, active.end_s, answers.append))
+    entries = closing_entries(active, outcome)
+    acker.submit(PendingAck(lease, outcome, active.end_s, answers.append, entries))
     await runner.afterwards(active)
     await acker.idle()
     return Drained(lease.job, outcome, answers[0])

@@ -19,6 +19,7 @@ from holdfast.context import Context, Fail, Missing
 from holdfast.core.codec import Codecs
 from holdfast.core.errors import InvalidPayload
 from holdfast.core.job import JobRecord
+from holdfast.journal import Park
 from holdfast.typed import Job, JobFunction, JobType
 
 Task = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", Callable[[], Any]]
@@ -73,7 +74,7 @@ def _deliver(future: asyncio.Future[Any], result: Any, error: BaseException | No
         return
     if error is None:
         future.set_result(result)
-    elif isinstance(error, StopIteration) or not isinstance(error, Exception):
+    elif isinstance(error, StopIteration) or not isinstance(error, Exception | Park):
         # These would end the event loop, so they are wrapped in an ordinary error.
         future.set_exception(RuntimeError(f"handler raised {type(error).__name__}: {error}"))
     else:

@@ -32,6 +32,7 @@ from holdfast.store import Acked, Watch
 from holdfast.upkeep.leader import Upkeep
 from holdfast.worker.adapt import Adapt, Decision
 from holdfast.worker.claim import Claimer
+from holdfast.worker.closing import closing_entries
 from holdfast.worker.lease import ActiveJob, ActiveJobs, Heartbeat, HeartbeatThread
 from holdfast.worker.log import jobs, logger
 from holdfast.worker.lookout import Lookout
@@ -331,7 +332,8 @@ class Worker:
                 self._start()
 
         self._returned += isinstance(outcome, Abandoned)
-        self._acker.submit(PendingAck(active.lease, outcome, active.end_s, done))
+        entries = closing_entries(active, outcome)
+        self._acker.submit(PendingAck(active.lease, outcome, active.end_s, done, entries))
 
     # -- the end ---------------------------------------------------------------------------------
 
