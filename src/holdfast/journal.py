@@ -125,7 +125,7 @@ class StoredJournal:
             except Exception:
                 if number == options.tries:
                     raise
-                time.sleep(_pause_s(options, number))
+                self.block(asyncio.sleep(_pause_s(options, number)))
         return self.block(self._keep(name, result, result_of(_plain(fn))))
 
     def _begin(self, name: str, kind: Any) -> Found:
