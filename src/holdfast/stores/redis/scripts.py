@@ -17,10 +17,17 @@ from importlib import resources
 
 import msgspec
 
-from holdfast.core.bounds import ASIDE_MAX, CLAIM_REPEAT_S, REPAIR_MAX, REPAIR_PASSES_MAX
+from holdfast.core.bounds import (
+    ASIDE_MAX,
+    CLAIM_REPEAT_S,
+    COPIES_MAX,
+    REPAIR_MAX,
+    REPAIR_PASSES_MAX,
+)
 from holdfast.core.clock import micros
 from holdfast.core.job import Reason, State
 from holdfast.core.scope import LINE_JOBS, LINES_PER_CLAIM
+from holdfast.core.tiers import PREFIX as TIER_PREFIX
 from holdfast.stores.redis import layout
 from holdfast.stores.redis.rows import (
     EVENT_SIZE,
@@ -45,6 +52,7 @@ VERBS = (
     "change",
     "claim",
     "claim_candidates",
+    "copies",
     "count",
     "enqueue",
     "events",
@@ -80,6 +88,7 @@ LIBRARIES = (
     "selection",
     "admission",
     "tiers",
+    "copies",
     "relook",
     "platform",
     "aside",
@@ -115,6 +124,8 @@ _CONSTANTS: dict[str, str] = {
     "LINES_PER_CLAIM": str(LINES_PER_CLAIM),
     "LINE_JOBS": str(LINE_JOBS),
     "ASIDE_MAX": str(ASIDE_MAX),
+    "COPIES_MAX": str(COPIES_MAX),
+    "TIER_PREFIX": f"'{TIER_PREFIX}'",
     # The name of the scope that is the whole store.
     "WHOLE_STORE": "'p\\0\\0'",
     "REPAIR_MAX": str(REPAIR_MAX),

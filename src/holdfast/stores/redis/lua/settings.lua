@@ -1,7 +1,9 @@
--- settings: {puts, page or nil, most, by or nil, most tiers} -> {1, name, value, version, ...}. Or,
--- if nothing changes: {0, name, version}, a put is stale; {2, tenant}, it has too many scopes with
--- settings; {3, tier, names of tiers}, there is no such tier; {4, tier, number}, so many tenants are
--- in it; {5}, there are too many tiers.
+-- settings: {puts, page or nil, most, by or nil, most tiers, closed or nil} -> {1, name, value,
+-- version, ...}. Or, if nothing changes: {0, name, version}, a put is stale; {2, tenant}, it has too
+-- many scopes with settings; {3, tier, names of tiers}, there is no such tier; {4, tier, number}, so
+-- many tenants are in it; {5}, there are too many tiers; {6, tier}, it is closing. {7, copy, ...}:
+-- these are closing now, to be deleted once all shards have closed them and none has users: then
+-- `closed` is {name, stamp} of each.
 --
 -- A put is {name, value or nil, version, kind or nil, tenant, part, text or nil, tier or nil}. With
 -- a kind it is the setting of that scope, or of the tier `part` (kind d), and takes effect at once:
@@ -9,7 +11,7 @@
 -- {from, to, limit} of names in order. A tenant may have `most` scopes with settings, deleted ones
 -- included: versions are kept.
 
-local puts, page, most, most_tiers = ARGS[1], ARGS[2], ARGS[3], ARGS[5]
+local puts, page, most, most_tiers, closed = ARGS[1], ARGS[2], ARGS[3], ARGS[5], ARGS[6]
 base.by = ARGS[4]
 local OF_TIER = 'd'
 
@@ -34,7 +36,10 @@ local function put(one)
   end
   if one[4] then
     if one[4] == OF_TIER then
-      tiers.configure(one[6], one[7], version + 1)
+      -- Over several shards copies have versions of their own.
+      local number = version + 1
+      if SHARDS > 1 then number = copies.set(one[1], OF_TIER, one[6], one[7]) end
+      tiers.configure(one[6], one[7], number)
     else
       if version == 0 then call('HINCRBY', key('ruled'), scopes_field(one[5]), 1) end
       limits.configure(one[4], one[5], one[6], one[7])
@@ -59,12 +64,36 @@ local function changed_tiers()
   return made, gone, more
 end
 
+-- Closes the tiers that the puts delete: tenants of other shards may be in them. Returns nothing if
+-- all shards have closed them.
+local function refusal_to_delete()
+  local stamps, names, all_closed = {}, {}, true
+  for _, one in ipairs(closed or {}) do stamps[one[1]] = one[2] end
+  for _, one in ipairs(puts) do
+    local is_deleted = one[4] == OF_TIER and one[6] ~= '' and not one[2] and tiers.exists(one[6])
+    if is_deleted then
+      local name = one[1]
+      names[#names + 1] = name
+      all_closed = all_closed and stamps[name] and copies.is_closing(name, stamps[name])
+    end
+  end
+  if all_closed then return end
+  base.insist()
+  local answer = {7}
+  for at, name in ipairs(names) do
+    copies.close(name)
+    answer[at + 1] = copies.answer(name)
+  end
+  base.finish()
+  return answer
+end
+
 -- Why the puts are refused, as far as tiers go.
 local function refusal_of_tiers()
   local made, gone, more = changed_tiers()
   if more > 0 and heads.tiers + more > most_tiers then return {5} end
   for tier in pairs(gone) do
-    local number = tiers.users(tier)
+    local number = SHARDS == 1 and tiers.users(tier) or 0
     if number > 0 then return {4, tier, number} end
   end
   for _, one in ipairs(puts) do
@@ -72,7 +101,9 @@ local function refusal_of_tiers()
     if tier and not made[tier] and (gone[tier] or not tiers.exists(tier)) then
       return {3, tier, unpack(tiers.names())}
     end
+    if tier and SHARDS > 1 and copies.is_closing(TIER_PREFIX .. tier) then return {6, tier} end
   end
+  if SHARDS > 1 then return refusal_to_delete() end
 end
 
 -- Why all puts are refused; nil if they are not.
