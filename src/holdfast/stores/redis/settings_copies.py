@@ -165,8 +165,7 @@ async def compare(shards: Shards, now: Micros | None) -> None:
     for start in range(0, len(told), COPIES_MAX):
         args = ("again", told[start : start + COPIES_MAX])
         await shards.call("copies", HOME, args, now)
-    if wrong:
-        await settle(shards, now)
+    await settle(shards, now, reopen=True)
 
 
 def _stamps(answer: list[bytes]) -> dict[str, tuple[int, str, str]]:

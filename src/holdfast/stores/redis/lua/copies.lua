@@ -30,7 +30,7 @@ function acts.pending()
       found[#found + 1] = copies.answer(name)
     end
   end
-  base.finish()
+  if copies.has_opened() then base.finish() end
   return found
 end
 
@@ -40,7 +40,7 @@ function acts.done()
   base.finish()
 end
 
-acts['again'] = function()
+function acts.again()
   base.insist()
   for _, one in ipairs(list) do copies.repeat_from(one[1], one[2], one[3], one[4]) end
   base.finish()

@@ -70,10 +70,16 @@ function copies.close(name)
   restamp(name, {closing = true, kind = one.kind, part = one.part, text = one.text})
 end
 
+local opened = false
+
+-- Whether this call opened any.
+function copies.has_opened() return opened end
+
 function copies.reopen(name)
   local one = stored(name)
   if not one or not one.closing then return end
   base.insist()
+  opened = true
   restamp(name, {closing = false, kind = one.kind, part = one.part, text = one.text})
 end
 
