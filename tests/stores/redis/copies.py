@@ -8,8 +8,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-import msgspec
-
 from holdfast.core.scope import ScopeSettings
 from holdfast.core.scope import encode as encode_settings
 from holdfast.core.tiers import Defaults, encode, name_of
@@ -20,7 +18,6 @@ from holdfast.testing.contract.builders import tenant_of
 SHARDS = 4
 STEPS_MAX = 60
 """More calls than any change of a tier makes."""
-unpack = msgspec.msgpack.Decoder(strict=False).decode
 
 
 class Killed(Exception):
@@ -131,19 +128,19 @@ async def applied(store: RedisStore, shard: int) -> dict[str, dict[str, Any]]:
     return {name_of(tier): json.loads(text) for tier, text in texts.items() if text}
 
 
-async def closing(store: RedisStore, shard: int) -> list[str]:
+async def closing(store: RedisStore, shard: int) -> list[bytes]:
     """The tiers that a shard puts no tenant into although they exist."""
-    tag = store._mine().tag(shard)
-    flat = await store.links.command("HGETALL", f"{tag}:copies", key=tag)
-    pairs = flat.items() if isinstance(flat, dict) else zip(flat[::2], flat[1::2], strict=True)
-    return [name.decode() for name, packed in pairs if unpack(packed)[1]]
+    return await _members(store, shard, "closing")
 
 
 async def pending(store: RedisStore) -> list[bytes]:
     """What home lists as not known to all shards."""
-    tag = store._mine().tag(0)
-    found: list[bytes] = await store.links.command("HKEYS", f"{tag}:copying", key=tag)
-    return found
+    return await _members(store, 0, "copying")
+
+
+async def _members(store: RedisStore, shard: int, name: str) -> list[bytes]:
+    tag = store._mine().tag(shard)
+    return [*await store.links.command("SMEMBERS", f"{tag}:{name}", key=tag)]
 
 
 async def assert_settled(store: RedisStore) -> None:

@@ -27,7 +27,6 @@ from holdfast.core.bounds import (
 from holdfast.core.clock import micros
 from holdfast.core.job import Reason, State
 from holdfast.core.scope import LINE_JOBS, LINES_PER_CLAIM
-from holdfast.core.tiers import PREFIX as TIER_PREFIX
 from holdfast.stores.redis import layout
 from holdfast.stores.redis.rows import (
     EVENT_SIZE,
@@ -125,7 +124,6 @@ _CONSTANTS: dict[str, str] = {
     "LINE_JOBS": str(LINE_JOBS),
     "ASIDE_MAX": str(ASIDE_MAX),
     "COPIES_MAX": str(COPIES_MAX),
-    "TIER_PREFIX": f"'{TIER_PREFIX}'",
     # The name of the scope that is the whole store.
     "WHOLE_STORE": "'p\\0\\0'",
     "REPAIR_MAX": str(REPAIR_MAX),

@@ -48,22 +48,18 @@ async def put_settings(
         return []
     scopes = [scope_of(one.name) for one in puts]
     items = [_item(one, scope) for one, scope in zip(puts, scopes, strict=True)]
-    args = (items, None, bounds.SETTINGS_MAX, words(by), bounds.TIERS_MAX)
+    more = (None, bounds.SETTINGS_MAX, words(by), bounds.TIERS_MAX)
     spread = shards.spread(puts, homes_of(shards, scopes))
-    copied = [one.name for one in puts if is_copied(shards, one.name)]
+    copied = shards.number > 1 and any(tiers.tier_of(one.name) is not None for one in puts)
     of_tenants = any(scope is not None and scope.tenant for scope in scopes)
     if len(spread) > 1 or (copied and of_tenants):
         why = "settings of several tenants cannot be put in one call on a store with shards"
         raise InvalidInput(field="puts", why=why)
     if copied:
-        return _settings(await settings_copies.put_at_home(shards, args, copied, now), puts)
+        return _settings(await settings_copies.put_at_home(shards, items, more, now), puts)
     (shard,) = spread
-    return _settings(await settings_copies.put_in_shard(shards, shard, args, now), puts)
-
-
-def is_copied(shards: Shards, name: str) -> bool:
-    """Whether every shard has a copy of a setting."""
-    return shards.number > 1 and tiers.tier_of(name) is not None
+    answer = await settings_copies.put_in_shard(shards, shard, (items, *more), now)
+    return _settings(answer, puts)
 
 
 def _item(one: Put, scope: Scope | None) -> tuple[Any, ...]:

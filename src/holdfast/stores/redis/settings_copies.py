@@ -1,14 +1,14 @@
-"""Copies of the platform's settings: what every shard applies to its own tenants.
+"""Copies of tiers: what every shard applies to its own tenants.
 
-No script sees two shards. So one shard, home, stores these settings (version, event, listing), and
-every shard has a copy of them. A put first changes home, which gives the new state a stamp and
-lists it as pending, then tells all other shards, then has home forget that it is pending. A shard
-takes a copy only if its stamp is higher than that of the copy it has. Whoever dies in between
-leaves a pending state, which the next put, prune or open tells the shards.
+No script sees two shards. So one shard, home, stores the settings of tiers (version, event,
+listing), and every shard has a copy of each. A put first changes home, which gives the new state a
+stamp and lists it as pending, then tells all other shards, then has home forget that it is pending.
+A shard takes a copy only if its stamp is higher than that of the copy it has. Whoever dies in
+between leaves a pending state, which the next put, prune or open tells the shards.
 
-A tier that tenants are in is not deleted. Its users are in all shards, so its deletion has three
-steps: home closes the tier; each shard closes its copy, from then on refuses new tenants in it, and
-says how many it has; home deletes the tier if there are none, and opens it again if there are. Home
+A tier that tenants are in is not deleted. They are in all shards, so its deletion has three steps:
+home closes the tier; each shard closes its copy, from then on refuses new tenants in it, and says
+how many it has; home deletes the tier if there are none, and opens it again if there are. Home
 deletes only what is still closed by the same stamp. So whoever is in the way of a closed tier, or
 finds one that somebody left closed, has home open it again: the deletion begins anew if its process
 still lives. `lua/lib_copies.lua` shows what is stored.
@@ -32,8 +32,8 @@ from holdfast.stores.redis.rows import raw
 from holdfast.stores.redis.shards import Shards, together
 
 HOME = 0
-"""The shard that stores the platform's settings."""
-UNKNOWN_TIER, CLOSING, CLOSED = 3, 6, 7
+"""The shard that stores the settings of tiers."""
+UNKNOWN_TIER, CLOSING, CLOSED = 3, 8, 9
 """Of the answers of settings.lua: there is no such tier here; it is closing; these are closed."""
 TRIES_MAX = 10
 """How often a put is tried that others keep from what it needs."""
@@ -42,39 +42,47 @@ RETRY_S_MAX = 0.2
 
 
 class Copy(msgspec.Struct, frozen=True):
-    """A state of a setting as shards are told of it."""
+    """A state of a tier as shards are told of it."""
 
-    name: str
+    tier: str
     stamp: int
-    packed: bytes
-    """As the shards store it."""
+    text: bytes | None
+    """What it sets; None if it is deleted."""
+    closing: bool
     users: int
-    """Tenants of home that use it."""
+    """Tenants of home in it."""
 
 
 async def put_at_home(
-    shards: Shards, args: tuple[Any, ...], names: Sequence[str], now: Micros | None
+    shards: Shards, items: Sequence[tuple[Any, ...]], more: tuple[Any, ...], now: Micros | None
 ) -> list[Any]:
-    """Puts settings that every shard has a copy of. Returns what settings.lua answered, after all
-    shards know.
+    """Puts settings, tiers among them. Returns what settings.lua answered, after all shards know.
+
+    An item is a put as settings.lua takes it; `more` are its further arguments.
     """
-    closed: list[tuple[str, int]] = []
+    named = [tiers.tier_of(name) for name, *_ in items]
+    changed = [tier for tier in named if tier is not None]
+    stamps: dict[str | None, int] = {}
     delays = Delays(RETRY_S_MIN, RETRY_S_MAX, chance=random.random)
     for _ in range(TRIES_MAX):
-        answer: list[Any] = await shards.call("settings", HOME, (*args, closed), now)
+        puts = [
+            (*item, None, stamps[tier]) if tier in stamps else item
+            for item, tier in zip(items, named, strict=True)
+        ]
+        answer: list[Any] = await shards.call("settings", HOME, (puts, *more), now)
         if answer[0] != CLOSED:
             # Also after a refusal: this put may be the repeat of one whose answer was lost.
-            await settle(shards, now, names)
+            await settle(shards, now, changed)
             return answer
         found = _copies(answer[1:])
         for copy, users in zip(found, await _tell(shards, found, now), strict=True):
             if users:
-                await settle(shards, now, [one.name for one in found], reopen=True)
-                raise tiers.tier_in_use(tiers.tier_of(copy.name) or "", users)
-        if closed:  # Somebody opened one of them again. Whoever did is given time to go on.
+                await settle(shards, now, [one.tier for one in found], reopen=True)
+                raise tiers.tier_in_use(copy.tier, users)
+        if stamps:  # Somebody opened one of them again. Whoever did is given time to go on.
             await asyncio.sleep(delays.next_s())
-        closed = [(copy.name, copy.stamp) for copy in found]
-    raise _contended(shards, names)
+        stamps = {copy.tier: copy.stamp for copy in found}
+    raise _contended(shards, changed)
 
 
 async def put_in_shard(
@@ -97,34 +105,34 @@ async def put_in_shard(
             raise failed
         asked = True
         try:
-            await settle(shards, now, [tiers.name_of(answer[1].decode())], reopen=True)
+            await settle(shards, now, [answer[1].decode()], reopen=True)
         except StoreUnavailable as error:
             failed = error  # Perhaps of another shard: this one may have been told.
     raise _contended(shards, [answer[1].decode()])
 
 
-def _contended(shards: Shards, names: Iterable[str]) -> StoreUnavailable:
-    why = f"{', '.join(names)}: others changed it again and again; try again"
+def _contended(shards: Shards, changed: Iterable[str]) -> StoreUnavailable:
+    why = f"others change the tier {', '.join(changed)} again and again; try again"
     return StoreUnavailable(store=shards.name, why=why)
 
 
 async def settle(
-    shards: Shards, now: Micros | None, names: Sequence[str] = (), *, reopen: bool = False
+    shards: Shards, now: Micros | None, named: Sequence[str] = (), *, reopen: bool = False
 ) -> None:
-    """Tells all shards of the settings with these names, and of what is pending. With `reopen`
-    opens those of these names that are closing; without names, all.
+    """Tells all shards of these tiers, and of what is pending. With `reopen` opens those of these
+    that are closing; if none is named, all.
     """
     if shards.number == 1:
         return
-    left = list(names)
+    left = list(named)
     for _ in range(COPY_PASSES_MAX):
-        asked = [(name, reopen) for name in left[:COPIES_MAX]]
-        args = ("pending", asked, reopen and not names)
+        asked = [(tier, reopen) for tier in left[:COPIES_MAX]]
+        args = ("pending", asked, reopen and not named)
         found = _copies(await shards.call("copies", HOME, args, now))
         left = left[COPIES_MAX:]
         if found:
             await _tell(shards, found, now)
-            done = [(copy.name, copy.stamp) for copy in found]
+            done = [(copy.tier, copy.stamp) for copy in found]
             await shards.call("copies", HOME, ("done", done), now)
         if len(found) < COPIES_MAX and not left:
             return
@@ -132,16 +140,16 @@ async def settle(
 
 async def _tell(shards: Shards, found: Sequence[Copy], now: Micros | None) -> list[int]:
     """Has each shard take these copies. Returns for each how many tenants use it, in all shards."""
-    others = [shard for shard in shards.all() if shard != HOME]
+    told = [(one.tier, one.stamp, raw(one.text), one.closing) for one in found]
 
     async def tell(shard: int) -> list[int]:
         users: list[int] = []
-        for start in range(0, len(found), COPIES_MAX):
-            told = [(one.name, raw(one.packed)) for one in found[start : start + COPIES_MAX]]
-            users += await shards.call("copies", shard, ("accept", told), now)
+        for start in range(0, len(told), COPIES_MAX):
+            args = ("accept", told[start : start + COPIES_MAX])
+            users += await shards.call("copies", shard, args, now)
         return users
 
-    answers = await together(tell(shard) for shard in others)
+    answers = await together(tell(shard) for shard in shards.all() if shard != HOME)
     return [sum(numbers) for numbers in zip([one.users for one in found], *answers, strict=True)]
 
 
@@ -151,33 +159,26 @@ async def compare(shards: Shards, now: Micros | None) -> None:
     """
     if shards.number == 1:
         return
-    home, *others = await shards.each("copies", shards.all(), ("list", ()), now)
-    stamps = _stamps(home)
-    wrong: dict[str, tuple[str, int, str, str]] = {}
-    for other in map(_stamps, others):
-        for name in stamps.keys() | other.keys():
-            missing = (name, 0, *stamps[name][1:]) if name in stamps else None
-            here = (name, *other[name]) if name in other else missing
-            assert here is not None
-            if stamps.get(name) != other.get(name) and here[1] >= wrong.get(name, here)[1]:
-                wrong[name] = here
-    told = [*wrong.values()]
+    answers = await shards.each("copies", shards.all(), ("list", ()), now)
+    home, *others = [
+        {tier.decode(): int(stamp) for tier, stamp in zip(each[::2], each[1::2], strict=True)}
+        for each in answers
+    ]
+    highest: dict[str, int] = {}
+    for other in others:
+        for tier in home.keys() | other.keys():
+            stamp = other.get(tier, 0)
+            if stamp != home.get(tier, 0):
+                highest[tier] = max(stamp, highest.get(tier, 0))
+    told = [*highest.items()]
     for start in range(0, len(told), COPIES_MAX):
         args = ("again", told[start : start + COPIES_MAX])
         await shards.call("copies", HOME, args, now)
     await settle(shards, now, reopen=True)
 
 
-def _stamps(answer: list[bytes]) -> dict[str, tuple[int, str, str]]:
-    """By name: stamp, kind and part of each copy of a shard."""
-    columns = (answer[at::4] for at in range(4))
-    return {
-        name.decode(): (int(stamp), kind.decode(), part.decode())
-        for name, stamp, kind, part in zip(*columns, strict=True)
-    }
-
-
 def _copies(answer: Iterable[list[Any]]) -> list[Copy]:
     return [
-        Copy(name.decode(), int(stamp), packed, users) for name, stamp, packed, users in answer
+        Copy(tier.decode(), int(stamp), text or None, bool(closing), users)
+        for tier, stamp, text, closing, users in answer
     ]

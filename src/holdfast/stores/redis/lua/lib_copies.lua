@@ -1,142 +1,88 @@
--- Copies: settings of the platform that every shard applies to its own tenants.
+-- Copies of tiers: over several shards each shard applies the tiers to its own tenants.
 --
---   copies   hash  name of a setting -> {stamp, closing, kind, part, text or false} in msgpack
---   copying  hash  home: name -> the stamp that not every shard is known to have
+--   tiers     hash  what a shard applies (lib_tiers.lua); the version is the stamp of its state
+--   closing   set   tiers that exist but get no new tenants, because they may be deleted
+--   copying   set   home: tiers whose state not every shard is known to have, or that are closing
 --
--- Home is the shard that stores the setting. It decides, and gives each state of a setting a stamp.
--- Stamps follow the server's time and grow, so a state that comes late replaces no newer one, and a
--- server that took over without the last states gives later stamps than the one before it.
---
--- A setting that is closing is still applied, but gets no new users: home asks all shards for its
--- users before it deletes it. Only home closes and opens, and it deletes only what is still closing
--- by the stamp by which all shards closed it.
+-- Home is the shard that stores the settings of tiers. It decides, and gives each state of a tier a
+-- stamp. Stamps follow the server's time and grow, so a state that comes late replaces no newer one,
+-- and a server that took over without the last states gives later stamps than the one before it.
 
-local COPIES, COPYING = key('copies'), key('copying')
-local OF_TIER = 'd'
+local CLOSING, COPYING = key('closing'), key('copying')
 
-local known = {}
+function copies.is_closing(tier) return call('SISMEMBER', CLOSING, tier) == 1 end
 
--- What is stored of a setting; nil if nothing is.
-local function stored(name)
-  if known[name] == nil then
-    local packed = call('HGET', COPIES, name)
-    local found = packed and cmsgpack.unpack(packed)
-    known[name] = found and {stamp = found[1], closing = found[2], kind = found[3],
-      part = found[4], text = found[5], packed = packed}
-  end
-  return known[name] or nil
+-- Takes a state of a tier: what it sets, as JSON, nil if it is deleted.
+local function take(tier, stamp, text, closing)
+  tiers.configure(tier, text, stamp)
+  call(closing and 'SADD' or 'SREM', CLOSING, tier)
 end
-
-local function store(name, one)
-  one.packed = cmsgpack.pack({one.stamp, one.closing, one.kind, one.part, one.text})
-  known[name] = one
-  call('HSET', COPIES, name, one.packed)
-end
-
--- Applies a setting to the tenants of this shard.
-local function apply(one)
-  if one.kind == OF_TIER then tiers.configure(one.part, one.text or nil, one.stamp) end
-end
-
--- How many tenants of this shard use a setting.
-local function users(one) return one.kind == OF_TIER and tiers.users(one.part) or 0 end
 
 -- -- home -----------------------------------------------------------------------------------------
 
--- A new state of a setting, for all shards. Returns its stamp.
-local function restamp(name, one, least)
-  local before = stored(name)
-  one.stamp = math.max(SERVER_NOW, (before and before.stamp or 0) + 1, least or 0)
-  store(name, one)
-  call('HSET', COPYING, name, whole(one.stamp))
-  return one.stamp
+-- Gives a tier a new state, of which all shards are to be told.
+local function restamp(tier, text, closing, least)
+  take(tier, math.max(SERVER_NOW, tiers.state(tier).version + 1, least or 0), text, closing)
+  call('SADD', COPYING, tier)
 end
 
--- A new value of a setting, as JSON; nil if it was deleted. The caller applies it here.
-function copies.set(name, kind, part, text)
-  return restamp(name, {closing = false, kind = kind, part = part, text = text or false})
+-- Applies what a tier sets now, as JSON; nil if it is deleted.
+function copies.set(tier, text) restamp(tier, text, false) end
+
+-- Closes a tier, unless somebody does so already.
+function copies.close(tier)
+  if not copies.is_closing(tier) then restamp(tier, tiers.state(tier).json, true) end
 end
 
--- Whether a setting is closing, by this stamp if one is given.
-function copies.is_closing(name, stamp)
-  local one = stored(name)
-  return one ~= nil and one.closing and (not stamp or one.stamp == stamp)
+-- Whether a tier is closing in the state with this stamp.
+function copies.is_closed_by(tier, stamp)
+  return copies.is_closing(tier) and tiers.state(tier).version == stamp
 end
 
--- Closes a setting, unless somebody does so already.
-function copies.close(name)
-  local one = stored(name)
-  if one.closing then return end
-  restamp(name, {closing = true, kind = one.kind, part = one.part, text = one.text})
-end
-
-local opened = false
-
--- Whether this call opened any.
-function copies.has_opened() return opened end
-
-function copies.reopen(name)
-  local one = stored(name)
-  if not one or not one.closing then return end
+-- Opens a closing tier again. Returns whether it was closing.
+function copies.reopen(tier)
+  if not copies.is_closing(tier) then return false end
   base.insist()
-  opened = true
-  restamp(name, {closing = false, kind = one.kind, part = one.part, text = one.text})
+  restamp(tier, tiers.state(tier).json, false)
+  return true
 end
 
--- Has all shards told of a setting once more; one of them has a copy with this stamp. If home knows
--- less, that copy came from a server that is lost, and what home has replaces it.
-function copies.repeat_from(name, stamp, kind, part)
-  local one = stored(name) or {stamp = 0, closing = false, kind = kind, part = part, text = false}
-  if stamp > one.stamp then
-    restamp(name, {closing = one.closing, kind = one.kind, part = one.part, text = one.text},
-      stamp + 1)
-  else
-    call('HSET', COPYING, name, whole(one.stamp))
+-- Has all shards told of a tier once more: one of them has it with this stamp. If home has an older
+-- one, a server was lost that had given it. What home has replaces it.
+function copies.tell_again(tier, stamp)
+  local state = tiers.state(tier)
+  if stamp > state.version then
+    restamp(tier, state.json or nil, copies.is_closing(tier), stamp + 1)
+  end
+  call('SADD', COPYING, tier)
+end
+
+-- All shards have the state with this stamp. A closing tier stays listed until it is open or deleted:
+-- who closed it may die.
+function copies.done(tier, stamp)
+  if tiers.state(tier).version == stamp and not copies.is_closing(tier) then
+    call('SREM', COPYING, tier)
   end
 end
 
--- All shards have this state. What is closing stays listed, so that somebody opens it again.
-function copies.done(name, stamp)
-  if copies.is_closing(name) or call('HGET', COPYING, name) ~= whole(stamp) then return end
-  call('HDEL', COPYING, name)
+function copies.pending() return call('SMEMBERS', COPYING) end
+
+-- Whether shards may lack what home has of a tier that somebody asked for.
+function copies.is_worth_telling(tier)
+  return tiers.exists(tier) or call('SISMEMBER', COPYING, tier) == 1
 end
 
--- The names of what not every shard is known to have.
-function copies.pending() return call('HKEYS', COPYING) end
-
--- A setting as shards are told of it: {name, stamp, the stored copy, its users here}.
-function copies.answer(name)
-  local one = stored(name)
-  return {name, whole(one.stamp), one.packed, users(one)}
-end
-
--- Whether there is something to tell of a setting, whether or not it is pending.
-function copies.is_worth_telling(name)
-  local one = stored(name)
-  return one ~= nil and (one.text ~= false or call('HEXISTS', COPYING, name) == 1)
+-- A tier as shards are told of it: {tier, stamp, JSON or '', 1 if it is closing, its users here}.
+function copies.answer(tier)
+  local state = tiers.state(tier)
+  return {tier, whole(state.version), state.json or '', copies.is_closing(tier) and 1 or 0,
+    tiers.users(tier)}
 end
 
 -- -- every shard ----------------------------------------------------------------------------------
 
--- Takes a copy of what home has, unless this shard has a newer one. Returns its users here.
-function copies.accept(name, packed)
-  local before, found = stored(name), cmsgpack.unpack(packed)
-  local one = {stamp = found[1], closing = found[2], kind = found[3], part = found[4],
-    text = found[5]}
-  if not before or one.stamp > before.stamp then
-    store(name, one)
-    if one.text ~= (before and before.text or false) then apply(one) end
-  end
-  return users(one)
-end
-
--- The name, stamp, kind and part of each copy of this shard, flat.
-function copies.list()
-  local found = {}
-  for _, name in ipairs(call('HKEYS', COPIES)) do
-    local one, at = stored(name), #found
-    found[at + 1], found[at + 2], found[at + 3], found[at + 4] =
-      name, whole(one.stamp), one.kind, one.part
-  end
-  return found
+-- Takes what home has of a tier, unless this shard has a newer state. Returns its users here.
+function copies.accept(tier, stamp, text, closing)
+  if stamp > tiers.state(tier).version then take(tier, stamp, text, closing) end
+  return tiers.users(tier)
 end
