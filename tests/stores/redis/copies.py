@@ -11,17 +11,31 @@ from typing import Any
 from holdfast.core.scope import ScopeSettings
 from holdfast.core.scope import encode as encode_settings
 from holdfast.core.tiers import Defaults, encode, name_of
-from holdfast.store import Put
+from holdfast.store import Claim, Put
 from holdfast.stores.redis.store import RedisStore
-from holdfast.testing.contract.builders import tenant_of
+from holdfast.testing.contract.builders import LEASE, tenant_of
+from holdfast.testing.contract.platform import shares
 
 SHARDS = 4
 STEPS_MAX = 60
 """More calls than any change of a tier makes."""
 
 
+PRO, FREE = "pro", "free"
+
+Act = Callable[[RedisStore], Awaitable[None]]
+"""What a process does with its store."""
+
+
 class Killed(Exception):
     """The process of a store is gone."""
+
+
+def calls_of(store: RedisStore, instead: Callable[..., Awaitable[Any]]) -> Any:
+    """Puts this in place of the calls of a store to its server. Returns what made them before."""
+    real = store.links.script
+    store.links.script = instead  # type: ignore[method-assign, assignment]
+    return real
 
 
 class Steps:
@@ -31,8 +45,7 @@ class Steps:
         self.number = 0
         self._at = at
         self._happens = happens
-        self._real = store.links.script
-        store.links.script = self._script  # type: ignore[method-assign]
+        self._real = calls_of(store, self._script)
 
     async def _script(self, *args: Any) -> Any:
         number, self.number = self.number, self.number + 1
@@ -151,3 +164,52 @@ async def assert_settled(store: RedisStore) -> None:
     )
     assert [await closing(store, shard) for shard in range(store.shards)] == [[]] * store.shards
     assert await pending(store) == []
+
+
+# -- what processes do -----------------------------------------------------------------------------
+
+
+async def prune(store: RedisStore) -> None:
+    await store.prune(10, 0)
+
+
+async def reconcile(store: RedisStore) -> None:
+    await store.count(None, recount=True)
+
+
+async def change_another(store: RedisStore) -> None:
+    await set_tier(store, "other", weight=2)
+
+
+async def reopen(store: RedisStore) -> None:
+    other = RedisStore(store.options)
+    await other.open()
+    await other.close()
+
+
+def putting(most: int) -> Act:
+    async def put(store: RedisStore) -> None:
+        await set_tier(store, PRO, max_running=most)
+
+    return put
+
+
+def assigning(shard: int) -> Act:
+    async def put(store: RedisStore) -> None:
+        await assign(store, one_of_each(store)[shard], PRO)
+
+    return put
+
+
+async def deleting(store: RedisStore) -> None:
+    await delete_tier(store, PRO)
+
+
+_nonces = itertools.count()
+
+
+async def claimed(store: RedisStore, limit: int = 100) -> dict[str, int]:
+    """How many jobs of each tenant a claim gives."""
+    nonce = f"n{next(_nonces)}"
+    leases = await store.claim(Claim(worker="w", nonce=nonce, limit=limit, lease_us=LEASE))
+    return dict(shares(leases))
