@@ -121,6 +121,15 @@ async def assign(store: RedisStore, tenant: str, tier: str | None) -> None:
     await store.settings([Put(name, value, await version_of(store, name))])
 
 
+async def in_pro(store: RedisStore) -> list[str]:
+    """A tenant of each shard, in a tier that lets each run one job."""
+    await set_tier(store, PRO, max_running=1)
+    tenants = one_of_each(store)
+    for tenant in tenants:
+        await assign(store, tenant, PRO)
+    return tenants
+
+
 async def tier_of(store: RedisStore, tenant: str) -> str | None:
     found = await store.settings(under=tenant_of(tenant).name)
     return json.loads(found[0].value).get("tier") if found else None

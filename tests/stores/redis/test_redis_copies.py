@@ -10,6 +10,8 @@ from tests.stores.redis.copies import (
     FREE,
     PRO,
     Act,
+    Kill,
+    Killed,
     Steps,
     applied,
     assert_settled,
@@ -18,6 +20,7 @@ from tests.stores.redis.copies import (
     claimed,
     delete_tier,
     deleting,
+    in_pro,
     listed,
     one_of_each,
     opened,
@@ -32,6 +35,7 @@ from tests.stores.redis.copies import (
 )
 from tests.stores.redis.test_redis_commands import _commands
 
+from holdfast.core.bounds import COPIES_MAX
 from holdfast.core.errors import InvalidInput, StaleSetting, StoreUnavailable
 from holdfast.core.tiers import name_of
 from holdfast.store import Put
@@ -44,10 +48,7 @@ from holdfast.testing.contract.builders import job, tenant_of
 async def test_a_put_that_returned_holds_in_every_shard(node: RedisNode) -> None:
     """P13: for the next claim; the setting is listed once, and its change is one event."""
     async with opened(sharded(node.fresh())) as store:
-        await set_tier(store, PRO, max_running=1)
-        tenants = one_of_each(store)
-        for tenant in tenants:
-            await assign(store, tenant, PRO)
+        tenants = await in_pro(store)
         await store.enqueue([job(f"j{n}", tenant=each) for each in tenants for n in range(5)])
         assert await claimed(store) == dict.fromkeys(tenants, 1)
 
@@ -112,10 +113,7 @@ async def test_refusals_are_those_of_one_shard(
 async def test_a_tier_in_use_is_kept_wherever_its_tenants_are(node: RedisNode) -> None:
     """P15: the error tells their number in all shards; without them it is deleted."""
     async with opened(sharded(node.fresh())) as store:
-        await set_tier(store, PRO, max_running=1)
-        tenants = one_of_each(store)
-        for tenant in tenants:
-            await assign(store, tenant, PRO)
+        tenants = await in_pro(store)
         with pytest.raises(InvalidInput, match="4 tenants are in 'pro'"):
             await delete_tier(store, PRO)
         await assert_settled(store)
@@ -130,6 +128,32 @@ async def test_a_tier_in_use_is_kept_wherever_its_tenants_are(node: RedisNode) -
         await assert_settled(store)
         await set_tier(store, PRO, max_running=2)
         await assign(store, tenants[0], PRO)
+        await assert_settled(store)
+
+
+async def test_many_tiers_of_one_put_are_told_in_portions(node: RedisNode) -> None:
+    """P15: also by who finds them pending, and when they are deleted together."""
+    names = [name_of(f"tier{n:03}") for n in range(2 * COPIES_MAX + 50)]
+    url = sharded(node.fresh())
+    async with opened(url) as dying, opened(url) as store:
+        kill = Kill(dying, 1)
+        with pytest.raises(Killed):
+            await dying.settings([Put(name, b"{}", 0) for name in names])
+        assert kill.done
+        assert len(await pending(store)) == len(names)
+        await prune(store)
+        assert len(await listed(store)) == len(names)
+        await assert_settled(store)
+        await assign(store, "a", "tier249")
+        deletions = [Put(name, None, 1) for name in names]
+
+        with pytest.raises(InvalidInput, match="1 tenant is in 'tier249'"):
+            await store.settings(deletions)
+
+        assert len(await listed(store)) == len(names)
+        await assert_settled(store)
+        await store.settings(deletions[:-1])
+        assert await listed(store) == {names[-1]: {}}
         await assert_settled(store)
 
 

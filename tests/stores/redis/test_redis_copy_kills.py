@@ -22,6 +22,7 @@ from tests.stores.redis.copies import (
     change_another,
     claimed,
     deleting,
+    in_pro,
     listed,
     one_of_each,
     opened,
@@ -52,10 +53,7 @@ async def test_a_change_cut_off_anywhere_is_in_all_shards_or_none(
     for at in range(STEPS_MAX):
         url = sharded(node.fresh())
         async with opened(url) as dying, opened(url) as other:
-            await set_tier(other, PRO, max_running=1)
-            tenants = one_of_each(other)
-            for tenant in tenants:
-                await assign(other, tenant, PRO)
+            tenants = await in_pro(other)
             await other.enqueue([job(f"j{n}", tenant=each) for each in tenants for n in range(5)])
             assert len(await claimed(other)) == len(tenants)
             name, version = name_of(PRO), await version_of(other, name_of(PRO))
