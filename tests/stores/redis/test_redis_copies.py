@@ -181,7 +181,7 @@ class Backup:
 async def test_shards_agree_again_after_one_lost_what_it_had_confirmed(
     node: RedisNode, shard: int, change: Act
 ) -> None:
-    """P13: by the reconcile turn. What home has counts; a new put counts even before."""
+    """P13: by the reconcile turn. What home has counts."""
     async with opened(sharded(node.fresh())) as store:
         await set_tier(store, PRO, max_running=1)
         backup = Backup(node, store._mine().tag(shard))
@@ -195,6 +195,22 @@ async def test_shards_agree_again_after_one_lost_what_it_had_confirmed(
         assert await listed(store) == before
         await assert_settled(store)
         await set_tier(store, FREE, max_running=8)
+        await assert_settled(store)
+
+
+@pytest.mark.parametrize("shard", [0, 2])
+async def test_a_put_counts_in_all_shards_although_one_lost_the_one_before(
+    node: RedisNode, shard: int
+) -> None:
+    """P13: its stamp is later, also if home has forgotten what it gave."""
+    async with opened(sharded(node.fresh())) as store:
+        await set_tier(store, PRO, max_running=1)
+        backup = Backup(node, store._mine().tag(shard))
+        await set_tier(store, PRO, max_running=5)
+        backup.take_over()
+
+        await set_tier(store, PRO, max_running=9)
+
         await assert_settled(store)
 
 
