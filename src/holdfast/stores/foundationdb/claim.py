@@ -24,6 +24,7 @@ from holdfast.stores.foundationdb.claim_sharing import (
 from holdfast.stores.foundationdb.fairness import Turns
 from holdfast.stores.foundationdb.fairness_lines import Lines, drop_empty
 from holdfast.stores.foundationdb.limits_groups import rest_line
+from holdfast.stores.foundationdb.limits_tiers import look_again
 from holdfast.stores.foundationdb.runner import Ahead, Work
 from holdfast.stores.foundationdb.step import Step
 
@@ -71,6 +72,7 @@ class ClaimRun:
                 for _ in range(REPAIR_PASSES_MAX):
                     if await self._write(claim_repair.repair) < REPAIR_MAX:
                         break
+                await self._look_again()
                 return await self._attempt(Mode.ANNOUNCE)
         except NotAnnounced as error:
             line = error.line
@@ -80,6 +82,17 @@ class ClaimRun:
         self._claimers.announced(line, version)
         await asyncio.sleep(self._claimers.settle_s)
         return await self._attempt(Mode.OWN)
+
+    async def _look_again(self) -> None:
+        """Looks at what rests by tiers that have changed, a portion at a time, until enough of it
+        is open for this claim. One that names tenants looks at theirs, and at one portion.
+        """
+        opened = 0
+        for _ in range(REPAIR_PASSES_MAX):
+            looked = await self._write(partial(look_again, tenants=self._claim.tenants))
+            opened += looked.opened
+            if not looked.more or opened >= self._claim.limit or self._claim.tenants is not None:
+                break
 
     async def _wait_for_others(self, attempt: Attempt) -> Attempt:
         """Tries again while there are only jobs that others are about to take; when they do not, or

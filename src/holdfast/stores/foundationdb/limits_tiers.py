@@ -1,0 +1,329 @@
+"""Tiers: what a change of one writes, and what it has claims look at again.
+
+A change of a tier writes its setting, and a mark in TIER_LOOKS if anything rests in the tier. Lines
+that rest and groups whose jobs wait are found by their tenants, which TIER_RESTS lists by tier. So
+claims look at what a change may have opened in portions, and the mark names the place at which the
+next one goes on; the last one drops it. A limit that was lowered holds at once: claims compute the
+room of what they meet.
+
+TIER_RESTS may list a tenant of which nothing rests any more. Who finds that deletes the entry, if
+its lines and groups still are as it read them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from holdfast.core import tiers
+from holdfast.core.bounds import REPAIR_MAX
+from holdfast.core.scope import Scope, ScopeKind, scope_of
+from holdfast.core.tiers import NO_DEFAULTS, Defaults
+from holdfast.store import Put
+from holdfast.stores.foundationdb.layout import STEP_BYTES_MAX, Space, after, text, texts
+from holdfast.stores.foundationdb.limits import Room, ask_rooms, line_rooms
+from holdfast.stores.foundationdb.limits_groups import grant_group, reopen_later, reopen_line
+from holdfast.stores.foundationdb.overlay import Pair
+from holdfast.stores.foundationdb.rows import pack
+from holdfast.stores.foundationdb.scope_cache import PLATFORM
+from holdfast.stores.foundationdb.scope_tiers import (
+    OF_TENANT,
+    OF_TIER,
+    Look,
+    look_of,
+    put_rates,
+)
+from holdfast.stores.foundationdb.step import Step
+
+LINES, GROUPS, DONE = range(3)
+"""How far a look has come in a tenant: its lines, then its groups."""
+TIERS_AHEAD = 20
+"""Tiers that one portion looks at."""
+LINES_MAX = 100
+"""Resting lines of a tenant that are read at a time."""
+GROUP_COST = 10
+"""As how many tenants a group counts: it may have many jobs to let into their lines."""
+TIDY_MAX = 200
+"""Entries of TIER_RESTS that one step of a prune checks."""
+
+_chance = random.Random()
+
+
+# -- changes ---------------------------------------------------------------------------------------
+
+
+async def check(step: Step, puts: Sequence[Put]) -> None:
+    """Raises InvalidInput if one of these is no good setting of a scope or a tier."""
+    names = {put.name: tiers.tier_of(put.name) for put in puts}
+    if all(tier is None and scope_of(name) is None for name, tier in names.items()):
+        return
+    await step.settings.load()
+    gone = {names[put.name] for put in puts if put.value is None}
+    # With a conflict range: of this step and one that puts a tenant into the tier one fails.
+    users = {
+        tier: await step.counted(_users_key(step, tier), snapshot=False) for tier in gone if tier
+    }
+    known = step.settings.tiers.values
+    tiers.check_puts([(put.name, put.value) for put in puts], known, lambda tier: users[tier])
+
+
+def _users_key(step: Step, tier: str) -> bytes:
+    return step.keys.all(Space.TIER_USERS, text(tier))
+
+
+async def set_tier(step: Step, tier: str, put: Put, pair: Pair) -> None:
+    """Applies what a tier, or the platform for "", sets from now on."""
+    before = step.settings.tiers.values.get(tier, NO_DEFAULTS)
+    after_ = NO_DEFAULTS if put.value is None else tiers.decode(put.name, put.value)
+    step.put(*pair)
+    if tiers.rates(before) != tiers.rates(after_):
+        key = step.keys.all(Space.TIER_RATES, OF_TIER, text(tier))
+        put_rates(step, key, _next_change(step), step.now)
+    await step.settings.change(PLATFORM)
+    if await _mark_looks(step, tier, before):
+        await step.settings.change(PLATFORM)
+    step.wakes_all = True
+
+
+async def _mark_looks(step: Step, tier: str, before: Defaults) -> bool:
+    """Has claims look at what rests in the tiers that a change concerns; False if nothing does."""
+    concerned = tiers.concerned(tier, before, step.settings.tiers.values)
+    for name in concerned:
+        step.ask_under(step.keys.tier_rests(name), 1)
+    marked = False
+    for name, kinds in concerned.items():
+        if not await step.under(step.keys.tier_rests(name), 1):
+            continue
+        look = Look(kinds != [ScopeKind.GROUP], ScopeKind.GROUP in kinds)
+        earlier = step.settings.tiers.looks.get(name)
+        if earlier is not None:  # One that is not over begins anew.
+            look = Look(look.lines or earlier.lines, look.groups or earlier.groups)
+        step.put(_look_key(step, name), pack(look))
+        marked = True
+    return marked
+
+
+def _next_change(step: Step, tenant: str = PLATFORM) -> int:
+    """The number of a change of rates: above those of all that came before it. Steps that make one
+    for the same tenants conflict, so the version of the later one is higher; but a restore may put
+    versions back.
+    """
+    known = [*step.settings.tiers.rates.values(), step.settings.moved(tenant)]
+    return max(step.at.version, 1 + max(each.number for each in known))
+
+
+async def move_tenant(step: Step, tenant: str, before: str) -> None:
+    """Follows a tenant from the tier that it named before to the one that it names now."""
+    tier = step.settings.tier_named(tenant)
+    for name, more in ((before, -1), (tier, 1)):
+        if name:
+            step.add(_users_key(step, name), more)
+    key = step.keys.all(Space.TIER_RATES, OF_TENANT, text(tenant))
+    put_rates(step, key, _next_change(step, tenant), step.now)
+    if await step.get(step.keys.tier_rests(before, tenant)) is not None:
+        step.drop(step.keys.tier_rests(before, tenant))
+        step.put(step.keys.tier_rests(tier, tenant), b"")
+    await step.settings.change(tenant)
+
+
+# -- looking again ---------------------------------------------------------------------------------
+
+
+def _look_key(step: Step, tier: str) -> bytes:
+    return step.keys.all(Space.TIER_LOOKS, text(tier))
+
+
+class Looked(NamedTuple):
+    """What a portion did."""
+
+    opened: int
+    """Lines to which it gave work."""
+    more: bool
+    """Whether there is more to look at."""
+
+
+async def look_again(step: Step, tenants: Iterable[str] | None) -> Looked:
+    """Looks at the next portion of what rests by tiers that have changed: REPAIR_MAX tenants. With
+    `tenants` at these first.
+    """
+    await step.settings.load()
+    looks = step.settings.tiers.looks
+    if not looks:
+        return Looked(0, more=False)
+    if tenants is not None:
+        await _look_at_named(step, sorted(set(tenants))[:REPAIR_MAX])
+    names = sorted(looks)
+    if len(names) > TIERS_AHEAD:
+        names = _chance.sample(names, TIERS_AHEAD)
+    step.ask(_look_key(step, name) for name in names)
+    over = 0
+    for name in names:
+        over += await _Portion(step, name, REPAIR_MAX // len(names)).run()
+    if over:
+        await step.settings.change(PLATFORM)
+    return Looked(len(step.pointed), more=over < len(looks))
+
+
+async def _look_at_named(step: Step, tenants: list[str]) -> None:
+    """Looks at these tenants, if their tiers have changed."""
+    step.settings.ask(tenants)
+    await step.settings.load(tenants)
+    looks = step.settings.tiers.looks
+    by_tier: dict[str, list[str]] = {}
+    for tenant in tenants:
+        by_tier.setdefault(step.settings.tier_of(tenant), []).append(tenant)
+    for name, some in by_tier.items():
+        if name in looks:
+            look = Look(looks[name].lines, looks[name].groups)
+            await _Portion(step, name, REPAIR_MAX).tenants(some, look)
+
+
+class _Portion:
+    """What one step looks at in one tier."""
+
+    def __init__(self, step: Step, tier: str, most: int) -> None:
+        self._step = step
+        self._tier = tier
+        self._most = max(1, most)
+        self._left = self._most
+
+    async def run(self) -> bool:
+        """Goes on at the place of the mark; True at the end."""
+        step, key = self._step, _look_key(self._step, self._tier)
+        value = await step.get(key)
+        assert value is not None, "the marks are read with the settings of the platform"
+        look = look_of(value)
+        prefix = step.keys.tier_rests(self._tier)
+        begin = prefix + text(look.tenant) if look.tenant else prefix
+        if look.stage == DONE:
+            begin += b"\0"
+        pairs = await step.range(begin, after(prefix), self._most, snapshot=True)
+        names = [texts(one[len(prefix) :], 1)[0] for one, _ in pairs]
+        place = await self.tenants(names, look)
+        if place is None and len(pairs) == self._most:
+            place = msgspec.structs.replace(look, tenant=names[-1], stage=DONE, part="")
+        if place is None:
+            step.drop(key)
+        else:
+            step.put(key, pack(place))
+        return place is None
+
+    async def tenants(self, names: list[str], look: Look) -> Look | None:
+        """Looks at these; returns the place where to go on if they are too much for one step."""
+        await self._read(names, look)
+        for name in names:
+            goes_on = name == look.tenant and look.stage != DONE
+            place = look if goes_on else Look(look.lines, look.groups, name)
+            if self._over:
+                return place
+            rest = await self._look_at(place)
+            if rest is not None:
+                return rest
+        return None
+
+    @property
+    def _over(self) -> bool:
+        return self._left <= 0 or self._step.bytes >= STEP_BYTES_MAX
+
+    def _prefixes(self, tenant: str) -> tuple[bytes, bytes]:
+        """Those of the lines of a tenant that rest, and of its jobs that wait for their groups."""
+        keys = self._step.keys
+        return keys.all(Space.RESTING, text(tenant)), keys.own(tenant, Space.GROUP_WAITING)
+
+    async def _read(self, names: list[str], look: Look) -> None:
+        """Requests together what is read of these tenants."""
+        step = self._step
+        step.settings.ask(names)
+        for name in names:
+            resting, waiting = self._prefixes(name)
+            step.ask_range(resting, after(resting), LINES_MAX)
+            step.ask_range(waiting, after(waiting), 1)
+        await step.settings.load(names)
+        for name in names if look.lines else ():
+            resting, _ = self._prefixes(name)
+            if await step.under(resting, LINES_MAX, snapshot=True):
+                ask_rooms(step, name)
+
+    async def _look_at(self, look: Look) -> Look | None:
+        """Looks at one tenant; returns the place where to go on in it."""
+        step, tenant = self._step, look.tenant
+        self._left -= 1
+        if step.settings.tier_of(tenant) != self._tier:
+            step.drop(step.keys.tier_rests(self._tier, tenant))
+            return None
+        if look.stage == LINES and look.lines:
+            part = await self._lines(tenant, look.part)
+            if part is not None:
+                return msgspec.structs.replace(look, part=part)
+        if look.groups:
+            part = await self._groups(tenant, look.part if look.stage == GROUPS else "")
+            if part is not None:
+                return msgspec.structs.replace(look, stage=GROUPS, part=part)
+        await forget(step, self._tier, tenant)
+        return None
+
+    async def _lines(self, tenant: str, part: str) -> str | None:
+        """Reopens the resting lines of a tenant that have room; returns the last that it saw."""
+        step, known = self._step, dict[Scope, Room]()
+        prefix, _ = self._prefixes(tenant)
+        begin = prefix + text(part) + b"\0" if part else prefix
+        while pairs := await step.range(begin, after(prefix), LINES_MAX, snapshot=True):
+            for key, _ in pairs:
+                [part] = texts(key[len(prefix) :], 1)
+                rooms = await line_rooms(step, tenant, part, known)
+                full = [room for room in rooms if room.left() == 0]
+                for room in full:
+                    await reopen_later(step, room)
+                if full and full[0].scope == Scope(tenant):
+                    return None  # Nor has any other of its lines room.
+                if not full:
+                    reopen_line(step, tenant, part)
+            self._left -= len(pairs)
+            if len(pairs) < LINES_MAX:
+                return None
+            if self._over:
+                return part
+            begin = pairs[-1][0] + b"\0"
+        return None
+
+    async def _groups(self, tenant: str, part: str) -> str | None:
+        """Uses the room of a tenant's groups; returns the last one that is done."""
+        step = self._step
+        _, prefix = self._prefixes(tenant)
+        begin = after(prefix + text(part)) if part else prefix
+        while pairs := await step.range(begin, after(prefix), 1, snapshot=True):
+            if self._over:
+                return part
+            [group] = texts(pairs[0][0][len(prefix) :], 1)
+            self._left -= GROUP_COST
+            if not await grant_group(step, tenant, group):
+                part, begin = group, after(prefix + text(group))
+        return None
+
+
+async def forget(step: Step, tier: str, tenant: str) -> None:
+    """Deletes the entry of a tenant of which nothing rests, unless that changes meanwhile."""
+    prefixes = [
+        step.keys.all(Space.RESTING, text(tenant)),
+        step.keys.own(tenant, Space.GROUP_WAITING),
+    ]
+    for prefix in prefixes:
+        if await step.under(prefix, 1, snapshot=True):
+            return
+    for prefix in prefixes:
+        step.tr.add_read_conflict_range(prefix, after(prefix))
+    step.drop(step.keys.tier_rests(tier, tenant))
+
+
+async def tidy(step: Step, keys: Sequence[bytes]) -> None:
+    """Deletes those of these entries of which nothing rests."""
+    skip = len(step.keys.all(Space.TIER_RESTS))
+    named = [texts(key[skip:], 2) for key in keys[:TIDY_MAX]]
+    for _, tenant in named:
+        step.ask_under(step.keys.all(Space.RESTING, text(tenant)), 1)
+        step.ask_under(step.keys.own(tenant, Space.GROUP_WAITING), 1)
+    for tier, tenant in named:
+        await forget(step, tier, tenant)
