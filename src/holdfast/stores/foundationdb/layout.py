@@ -90,7 +90,7 @@ one is repeated and sees the other. Nothing else of the busy paths conflicts:
   in order.
 - ack, extend and cancel read their rows.
 - Lines that claims found without room many times lose their pointers until there may be room again
-  (`limits_groups.rest_line`). The step that hides a line reads the counters with conflict ranges,
+  (`limits_groups.rest_lines`). The step that hides a line reads the counters with conflict ranges,
   and a step that frees a place reads RESTING so, so that neither overlooks the other.
 - Pointers of empty lines are deleted by a transaction of their own, which reads the line with a
   conflict range: an enqueue between wins, and the pointer stays.

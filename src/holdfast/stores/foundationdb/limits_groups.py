@@ -58,24 +58,32 @@ def _resting(step: Step, tenant: str, queue: str) -> bytes:
     return step.keys.all(Space.RESTING, text(tenant), text(queue))
 
 
-async def rest_line(step: Step, line: Line) -> None:
-    """Hides a line from claims, if it still has no room."""
+async def rest_lines(step: Step, lines: list[Line]) -> None:
+    """Hides those of these lines from claims that still have no room."""
+    await step.settings.load(tenant for tenant, _ in lines)
+    for tenant, queue in lines:
+        ask_rooms(step, tenant, (ScopeKind.QUEUE, queue))
+    resting = [line for line in lines if await _rests(step, line)]
+    await drop_pointers(step, resting)
+
+
+async def _rests(step: Step, line: Line) -> bool:
+    """Whether a line has no room; if so it is marked as resting."""
     tenant, queue = line
-    await step.settings.load([tenant])
     full = []
     for scope in (Scope(tenant), Scope(tenant, ScopeKind.QUEUE, queue)):
         room = await Room.of(step, scope, step.settings.of(scope), snapshot=False)
         if room.left() == 0:
             full.append(room)
     if not full:
-        return
+        return False
     step.put(_resting(step, *line), b"")
     note_resting(step, tenant)
-    await drop_pointers(step, [line])
     for room in full:
         await reopen_later(step, room)
         if room.opens_at() is not None:
             step.lines.add(line)  # Sleepers of the line may have to wake earlier.
+    return True
 
 
 async def _reopen_lines(step: Step, tenant: str) -> None:

@@ -46,8 +46,6 @@ LINES_MAX = 100
 """Resting lines of a tenant that are read at a time."""
 GROUP_COST = 10
 """As how many tenants a group counts: it may have many jobs to let into their lines."""
-TIDY_MAX = 200
-"""Entries of TIER_RESTS that one step of a prune checks."""
 
 _chance = random.Random()
 
@@ -281,7 +279,7 @@ class _Portion:
                     return None  # Nor has any other of its lines room.
                 if not full:
                     reopen_line(step, tenant, part)
-            self._left -= len(pairs)
+            self._left -= len(pairs) - 1  # One line goes with its tenant.
             if len(pairs) < LINES_MAX:
                 return None
             if self._over:
@@ -318,10 +316,10 @@ async def forget(step: Step, tier: str, tenant: str) -> None:
     step.drop(step.keys.tier_rests(tier, tenant))
 
 
-async def tidy(step: Step, keys: Sequence[bytes]) -> None:
-    """Deletes those of these entries of which nothing rests."""
+async def forget_idle(step: Step, keys: Sequence[bytes]) -> None:
+    """Deletes those of these entries of whose tenants nothing rests."""
     skip = len(step.keys.all(Space.TIER_RESTS))
-    named = [texts(key[skip:], 2) for key in keys[:TIDY_MAX]]
+    named = [texts(key[skip:], 2) for key in keys]
     for _, tenant in named:
         step.ask_under(step.keys.all(Space.RESTING, text(tenant)), 1)
         step.ask_under(step.keys.own(tenant, Space.GROUP_WAITING), 1)

@@ -22,7 +22,6 @@ from holdfast.core.scope import (
     Scope,
     ScopeKind,
     ScopeSettings,
-    decode,
     group_settings,
     platform_scopes,
     scope_of,
@@ -38,6 +37,7 @@ from holdfast.stores.foundationdb.scope_tiers import (
     read_moved,
     read_tiers,
 )
+from holdfast.stores.readable import decode_settings
 
 TENANTS_MAX = 10_000
 """Tenants whose settings are cached."""
@@ -131,7 +131,7 @@ class StepSettings:
                 stored = setting_of(self._keys, key, value)
                 scope = scope_of(stored.name) if stored.value is not None else None
                 if scope is not None and stored.value is not None:
-                    found.scopes[scope] = decode(stored.name, stored.value)
+                    found.scopes[scope] = decode_settings(stored.name, stored.value)
         if tenant == PLATFORM:
             for key, value in await self._step.under(self._keys.all(Space.PLATFORM)):
                 found.marked[self._keys.scope_of(Space.PLATFORM, key)[0]] = value

@@ -7,14 +7,12 @@ from typing import NamedTuple
 import msgspec
 
 from holdfast.core.clock import Micros
-from holdfast.core.errors import InvalidInput
-from holdfast.core.scope import Ceiling, ScopeKind, ScopeSettings
+from holdfast.core.scope import ScopeKind, ScopeSettings
 from holdfast.core.tiers import (
     NO_DEFAULTS,
     PREFIX,
     Defaults,
     chosen_for_groups,
-    decode,
     effective,
     kinds_limited,
     layers_of,
@@ -23,9 +21,8 @@ from holdfast.core.tiers import (
 from holdfast.stores.foundationdb.layout import Keys, Space, text, texts
 from holdfast.stores.foundationdb.overlay import Overlay
 from holdfast.stores.foundationdb.rows import pack, setting_of
+from holdfast.stores.readable import decode_tier
 
-UNREADABLE = Defaults(ceiling=Ceiling(max_running=0))
-"""A tier that cannot be read lets nothing of its tenants start."""
 KEPT_MAX = 10_000
 """Different settings that are kept with the values of tiers filled in."""
 OF_TIER, OF_TENANT = b"\0", b"\1"
@@ -110,7 +107,7 @@ async def read_tiers(step: Overlay, keys: Keys) -> Tiers:
     for key, value in await step.under(settings):
         stored = setting_of(keys, key, value)
         if stored.value is not None:
-            values[tier_of(stored.name) or ""] = _readable(stored.name, stored.value)
+            values[tier_of(stored.name) or ""] = decode_tier(stored.name, stored.value)
     changes = {_name(key, rates): _change.decode(value) for key, value in await step.under(rates)}
     marks = {_name(key, looks): look_of(value) for key, value in await step.under(looks)}
     return Tiers(values, changes, marks) if values or changes or marks else NO_TIERS
@@ -134,10 +131,3 @@ def look_of(value: bytes) -> Look:
 def _name(key: bytes, prefix: bytes) -> str:
     [name] = texts(key[len(prefix) :], 1)
     return name
-
-
-def _readable(name: str, value: bytes) -> Defaults:
-    try:
-        return decode(name, value)
-    except (InvalidInput, TypeError, ValueError):
-        return UNREADABLE
