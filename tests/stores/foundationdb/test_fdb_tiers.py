@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -87,10 +86,9 @@ def cost(monkeypatch: pytest.MonkeyPatch) -> Cost:
 
 
 @pytest.fixture
-def at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lines rest as soon as a claim finds them without room."""
     monkeypatch.setattr(claim_sharing, "FULL_MAX", 1)
-    return
 
 
 def kept(engine: Engine, *spaces: Space) -> int:
@@ -304,6 +302,61 @@ async def test_many_groups_are_opened_in_portions(bench: Bench, engine: Engine) 
     assert kept(engine, Space.TIER_LOOKS) == 1
     assert len(await all_of(bench)) == len(groups) - 1
     assert kept(engine, Space.TIER_LOOKS) == 0
+
+
+@pytest.mark.parametrize("named", [False, True])
+async def test_a_tenant_with_many_groups_keeps_no_other_waiting(
+    bench: Bench, engine: Engine, named: bool
+) -> None:
+    """P19: its groups are opened in rounds, and the first portion comes to the last tenant."""
+    await layer(bench, "", group=LimitRules(max_running=1))
+    for n in range(60):
+        await bench.put(f"{n}-a", f"{n}-b", tenant="a", group=f"g{n:02}")
+    await bench.put("a", "b", tenant="z", group="g")
+    assert len(await all_of(bench)) == 61
+
+    await layer(bench, "", group=LimitRules(max_running=2))
+    [lease] = await bench.claim(1, **({"tenants": ("a",)} if named else {}))
+
+    assert kept(engine, Space.TIER_LEFT) == 1
+    assert "z" in shares([lease, *await bench.claim(1, tenants=("z",))])
+    assert len(await all_of(bench)) == 59
+    assert kept(engine, Space.TIER_LOOKS, Space.TIER_LEFT) == 0
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_a_tenant_with_many_lines_is_opened_in_rounds(bench: Bench, engine: Engine) -> None:
+    """P13: none of its lines is left, also under a change that comes between."""
+    await layer(bench, "", queue=LimitRules(max_running=1))
+    await bench.add(*(job(f"{q}-{n}", queue=f"q{q}") for q in range(250) for n in range(3)))
+    assert len(await all_of(bench)) == 250
+    assert kept(engine, Space.RESTING) == 250
+
+    await layer(bench, "", queue=LimitRules(max_running=2))
+    got = len(await bench.claim(1))
+    assert kept(engine, Space.TIER_LEFT) == 1
+    await layer(bench, "", queue=LimitRules(max_running=3))
+
+    assert got + len(await all_of(bench)) == 500
+    assert kept(engine, Space.TIER_LOOKS, Space.TIER_LEFT) == 0
+
+
+async def test_a_record_that_is_no_record_stops_its_group_alone(bench: Bench) -> None:
+    """P19: claims that look at what a raised tier opened go on without it."""
+    await layer(bench, "", group=LimitRules(max_running=1))
+    await bench.put("a", "bad", group="g")
+    await bench.put("a", "b", group="g", tenant=GLOBEX)
+    assert len(await all_of(bench)) == 2
+    store = bench.store
+    assert isinstance(store, FoundationStore)
+
+    async def damage(step: Any) -> None:
+        step.put(step.keys.row(ACME, "bad"), b"\xc1garbage")
+
+    await store._write(damage)
+    await layer(bench, "")
+
+    assert [one.job.tenant for one in await all_of(bench)] == [GLOBEX]
 
 
 async def test_a_large_group_is_opened_in_portions(

@@ -48,6 +48,7 @@ place), which fix their order. Readers count on from HEAD; writers move them to 
                                             groups wait, since there are tiers; maybe not any more
          TIER_LOOKS  tier -> kinds, place   tiers whose values have changed: claims look again at
                                             what rests, from this place on (`limits_tiers.py`)
+         TIER_LEFT   tier tenant -> place   tenants of which they have not seen all yet
          TIER_RATES  0 tier | 1 tenant -> change, at    when a tier changed rates, or a tenant tiers
          PLATFORM kind tenant part -> ''    scopes of the platform that have settings, or had some
                                             while jobs waited; 'u': its running jobs are not counted
@@ -199,6 +200,7 @@ class Space(IntEnum):
     TIER_RESTS = 35
     TIER_LOOKS = 36
     TIER_RATES = 37
+    TIER_LEFT = 38
 
     ROWS = 64
     BODIES = 65

@@ -164,13 +164,14 @@ async def _grant_queue(step: Step, tenant: str, group: str, queue: str) -> bool:
         granted = await _waiting_head(step, tenant, group, queue)
     else:
         granted = await _next_waiting(step, (tenant, group, queue), left)
-    for row in await step.rows([(tenant, id) for id in granted]):
-        assert row is not None, "an entry of a group leads to a job"
+    # A record that cannot be read stops its group alone.
+    rows = [row for row in await step.rows([(tenant, id) for id in granted]) if row is not None]
+    for row in rows:
         row.gate, row.granted = 0, not settings.open
         step.save(row)
     if len(granted) >= left:
         await reopen_later(step, room)
-    return left > len(granted) >= GRANTS_MAX
+    return bool(rows) and left > len(granted) >= GRANTS_MAX
 
 
 async def _waiting_head(step: Step, tenant: str, group: str, queue: str) -> list[str]:

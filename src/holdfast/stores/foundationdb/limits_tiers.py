@@ -2,9 +2,10 @@
 
 A change of a tier writes its setting, and a mark in TIER_LOOKS if anything rests in the tier. Lines
 that rest and groups whose jobs wait are found by their tenants, which TIER_RESTS lists by tier. So
-claims look at what a change may have opened in portions, and the mark names the place at which the
-next one goes on; the last one drops it. A limit that was lowered holds at once: claims compute the
-room of what they meet.
+claims look at what a change may have opened in portions, and the mark names the tenant after which
+the next one goes on. A tenant with more than its share of a portion is noted in TIER_LEFT, and goes
+on in a later round, so that it keeps nobody waiting. The last portion drops the mark. A limit that
+was lowered holds at once: claims compute the room of what they meet.
 
 TIER_RESTS may list a tenant of which nothing rests any more. Who finds that deletes the entry, if
 its lines and groups still are as it read them.
@@ -38,12 +39,13 @@ from holdfast.stores.foundationdb.scope_tiers import (
 )
 from holdfast.stores.foundationdb.step import Step
 
-LINES, GROUPS, DONE = range(3)
-"""How far a look has come in a tenant: its lines, then its groups."""
 TIERS_AHEAD = 20
 """Tiers that one portion looks at."""
 LINES_MAX = 100
-"""Resting lines of a tenant that are read at a time."""
+GROUPS_MAX = 5
+"""Resting lines and waiting groups of one tenant that one portion looks at."""
+NAMED_GROUPS_MAX = 20
+"""The same where the claim names the tenant."""
 GROUP_COST = 10
 """As how many tenants a group counts: it may have many jobs to let into their lines."""
 
@@ -113,6 +115,12 @@ def _next_change(step: Step, tenant: str = PLATFORM) -> int:
     return max(step.at.version, 1 + max(each.number for each in known))
 
 
+def ask_move(step: Step, tenant: str) -> None:
+    """Requests what `move_tenant` reads, for a tenant that was in no tier."""
+    step.ask((step.keys.all(Space.TIER_RATES, OF_TENANT, text(tenant)),))
+    step.ask((step.keys.tier_rests("", tenant),))
+
+
 async def move_tenant(step: Step, tenant: str, before: str) -> None:
     """Follows a tenant from the tier that it named before to the one that it names now."""
     tier = step.settings.tier_named(tenant)
@@ -156,10 +164,11 @@ async def look_again(step: Step, tenants: Iterable[str] | None) -> Looked:
     names = sorted(looks)
     if len(names) > TIERS_AHEAD:
         names = _chance.sample(names, TIERS_AHEAD)
-    step.ask(_look_key(step, name) for name in names)
+    values = await step.get_many([_look_key(step, name) for name in names])
     over = 0
-    for name in names:
-        over += await _Portion(step, name, REPAIR_MAX // len(names)).run()
+    for name, value in zip(names, values, strict=True):
+        assert value is not None, "the marks are read with the settings of the platform"
+        over += await _Portion(step, name, look_of(value), REPAIR_MAX // len(names)).run()
     if over:
         await step.settings.change(PLATFORM)
     return Looked(len(step.pointed), more=over < len(looks))
@@ -175,127 +184,146 @@ async def _look_at_named(step: Step, tenants: list[str]) -> None:
         by_tier.setdefault(step.settings.tier_of(tenant), []).append(tenant)
     for name, some in by_tier.items():
         if name in looks:
-            look = Look(looks[name].lines, looks[name].groups)
-            await _Portion(step, name, REPAIR_MAX).tenants(some, look)
+            portion = _Portion(step, name, looks[name], REPAIR_MAX)
+            keys = {tenant: portion.left_key(tenant) for tenant in some}
+            values = await step.get_many(list(keys.values()))
+            await portion.tenants(dict(zip(some, values, strict=True)), NAMED_GROUPS_MAX)
+
+
+class Place(msgspec.Struct, frozen=True, array_like=True):
+    """How far looks have come in one tenant: its lines, then its groups."""
+
+    in_groups: bool = False
+    part: str = ""
+    """The last queue or group that is done."""
+
+
+START = Place()
+_place = msgspec.msgpack.Decoder(Place)
 
 
 class _Portion:
     """What one step looks at in one tier."""
 
-    def __init__(self, step: Step, tier: str, most: int) -> None:
+    def __init__(self, step: Step, tier: str, look: Look, most: int) -> None:
         self._step = step
         self._tier = tier
-        self._most = max(1, most)
-        self._left = self._most
+        self._look = look
+        self._left = most
+        self._noted: set[str] = set()
+        """Those of the tenants that are in TIER_LEFT."""
+
+    def left_key(self, *tenants: str) -> bytes:
+        """The key of what is left of a tenant, or the prefix of all."""
+        return self._step.keys.all(Space.TIER_LEFT, text(self._tier), *map(text, tenants))
 
     async def run(self) -> bool:
         """Goes on at the place of the mark; True at the end."""
-        step, key = self._step, _look_key(self._step, self._tier)
-        value = await step.get(key)
-        assert value is not None, "the marks are read with the settings of the platform"
-        look = look_of(value)
-        prefix = step.keys.tier_rests(self._tier)
-        begin = prefix + text(look.tenant) if look.tenant else prefix
-        if look.stage == DONE:
-            begin += b"\0"
-        pairs = await step.range(begin, after(prefix), self._most, snapshot=True)
-        names = [texts(one[len(prefix) :], 1)[0] for one, _ in pairs]
-        place = await self.tenants(names, look)
-        if place is None and len(pairs) == self._most:
-            place = msgspec.structs.replace(look, tenant=names[-1], stage=DONE, part="")
-        if place is None:
-            step.drop(key)
+        step, look, most = self._step, self._look, self._left
+        prefix = self.left_key() if look.again else step.keys.tier_rests(self._tier)
+        begin = prefix + text(look.tenant) + b"\0" if look.tenant else prefix
+        pairs = await step.range(begin, after(prefix), most, snapshot=True)
+        found = {texts(key[len(prefix) :], 1)[0]: value for key, value in pairs}
+        seen = await self.tenants({name: value or None for name, value in found.items()})
+        if seen < len(found) or len(pairs) == most:
+            last = [look.tenant, *found][seen]
+            place = msgspec.structs.replace(look, tenant=last)
+        elif await step.under(self.left_key(), 1):
+            place = Look(look.lines, look.groups, again=True)
         else:
-            step.put(key, pack(place))
-        return place is None
+            step.drop(_look_key(step, self._tier))
+            return True
+        step.put(_look_key(step, self._tier), pack(place))
+        return False
 
-    async def tenants(self, names: list[str], look: Look) -> Look | None:
-        """Looks at these; returns the place where to go on if they are too much for one step."""
-        await self._read(names, look)
-        for name in names:
-            goes_on = name == look.tenant and look.stage != DONE
-            place = look if goes_on else Look(look.lines, look.groups, name)
-            if self._over:
-                return place
-            rest = await self._look_at(place)
+    async def tenants(self, places: dict[str, bytes | None], groups: int = GROUPS_MAX) -> int:
+        """Looks at these tenants, each from its place on; returns at how many of them."""
+        await self._read(list(places))
+        for seen, (tenant, place) in enumerate(places.items()):
+            if self._left <= 0 or self._full:
+                return seen
+            self._left -= 1
+            start = START if place is None else _place.decode(place)
+            rest = await self._look_at(tenant, start, groups)
             if rest is not None:
-                return rest
-        return None
+                self._step.put(self.left_key(tenant), pack(rest))
+            elif place is not None or tenant in self._noted:
+                self._step.drop(self.left_key(tenant))
+        return len(places)
 
     @property
-    def _over(self) -> bool:
-        return self._left <= 0 or self._step.bytes >= STEP_BYTES_MAX
+    def _full(self) -> bool:
+        return self._step.bytes >= STEP_BYTES_MAX
 
     def _prefixes(self, tenant: str) -> tuple[bytes, bytes]:
         """Those of the lines of a tenant that rest, and of its jobs that wait for their groups."""
         keys = self._step.keys
         return keys.all(Space.RESTING, text(tenant)), keys.own(tenant, Space.GROUP_WAITING)
 
-    async def _read(self, names: list[str], look: Look) -> None:
+    async def _read(self, tenants: list[str]) -> None:
         """Requests together what is read of these tenants."""
         step = self._step
-        step.settings.ask(names)
-        for name in names:
-            resting, waiting = self._prefixes(name)
-            step.ask_range(resting, after(resting), LINES_MAX)
-            step.ask_range(waiting, after(waiting), 1)
-        await step.settings.load(names)
-        for name in names if look.lines else ():
-            resting, _ = self._prefixes(name)
+        step.settings.ask(tenants)
+        for tenant in tenants:
+            for prefix, most in zip(self._prefixes(tenant), (LINES_MAX, 1), strict=True):
+                step.ask_under(prefix, most)
+        step.ask(map(self.left_key, tenants))
+        await step.settings.load(tenants)
+        for tenant in tenants if self._look.lines else ():
+            resting, _ = self._prefixes(tenant)
             if await step.under(resting, LINES_MAX, snapshot=True):
-                ask_rooms(step, name)
+                ask_rooms(step, tenant)
+        values = await step.get_many([*map(self.left_key, tenants)], snapshot=True)
+        self._noted = {each for each, value in zip(tenants, values, strict=True) if value}
 
-    async def _look_at(self, look: Look) -> Look | None:
+    async def _look_at(self, tenant: str, place: Place, groups: int) -> Place | None:
         """Looks at one tenant; returns the place where to go on in it."""
-        step, tenant = self._step, look.tenant
-        self._left -= 1
+        step, look = self._step, self._look
         if step.settings.tier_of(tenant) != self._tier:
             step.drop(step.keys.tier_rests(self._tier, tenant))
             return None
-        if look.stage == LINES and look.lines:
-            part = await self._lines(tenant, look.part)
+        if look.lines and not place.in_groups:
+            part = await self._lines(tenant, place.part)
             if part is not None:
-                return msgspec.structs.replace(look, part=part)
+                return Place(False, part)
         if look.groups:
-            part = await self._groups(tenant, look.part if look.stage == GROUPS else "")
+            part = await self._groups(tenant, place.part if place.in_groups else "", groups)
             if part is not None:
-                return msgspec.structs.replace(look, stage=GROUPS, part=part)
+                return Place(True, part)
         await forget(step, self._tier, tenant)
         return None
 
     async def _lines(self, tenant: str, part: str) -> str | None:
-        """Reopens the resting lines of a tenant that have room; returns the last that it saw."""
+        """Reopens the resting lines of a tenant that have room; returns the last that it saw if
+        there are more.
+        """
         step, known = self._step, dict[Scope, Room]()
         prefix, _ = self._prefixes(tenant)
         begin = prefix + text(part) + b"\0" if part else prefix
-        while pairs := await step.range(begin, after(prefix), LINES_MAX, snapshot=True):
-            for key, _ in pairs:
-                [part] = texts(key[len(prefix) :], 1)
-                rooms = await line_rooms(step, tenant, part, known)
-                full = [room for room in rooms if room.left() == 0]
-                for room in full:
-                    await reopen_later(step, room)
-                if full and full[0].scope == Scope(tenant):
-                    return None  # Nor has any other of its lines room.
-                if not full:
-                    reopen_line(step, tenant, part)
-            self._left -= len(pairs) - 1  # One line goes with its tenant.
-            if len(pairs) < LINES_MAX:
-                return None
-            if self._over:
-                return part
-            begin = pairs[-1][0] + b"\0"
-        return None
+        pairs = await step.range(begin, after(prefix), LINES_MAX, snapshot=True)
+        for key, _ in pairs:
+            [part] = texts(key[len(prefix) :], 1)
+            rooms = await line_rooms(step, tenant, part, known)
+            full = [room for room in rooms if room.left() == 0]
+            for room in full:
+                await reopen_later(step, room)
+            if full and full[0].scope == Scope(tenant):
+                return None  # Nor has any other of its lines room.
+            if not full:
+                reopen_line(step, tenant, part)
+        self._left -= max(0, len(pairs) - 1)  # One line goes with its tenant.
+        return part if len(pairs) == LINES_MAX else None
 
-    async def _groups(self, tenant: str, part: str) -> str | None:
-        """Uses the room of a tenant's groups; returns the last one that is done."""
+    async def _groups(self, tenant: str, part: str, most: int) -> str | None:
+        """Uses the room of a tenant's groups; returns the last that is done if there are more."""
         step = self._step
         _, prefix = self._prefixes(tenant)
         begin = after(prefix + text(part)) if part else prefix
         while pairs := await step.range(begin, after(prefix), 1, snapshot=True):
-            if self._over:
+            if most == 0 or self._full:
                 return part
             [group] = texts(pairs[0][0][len(prefix) :], 1)
+            most -= 1
             self._left -= GROUP_COST
             if not await grant_group(step, tenant, group):
                 part, begin = group, after(prefix + text(group))

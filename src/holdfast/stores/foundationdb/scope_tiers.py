@@ -41,14 +41,15 @@ NEVER = RatesChange(0, 0)
 
 class Look(msgspec.Struct, frozen=True, array_like=True):
     """A mark in TIER_LOOKS: of what kinds claims look at what rests in a tier, and how far they
-    have come: which part of which tenant they looked at last.
+    have come.
     """
 
     lines: bool
     groups: bool
     tenant: str = ""
-    stage: int = 0
-    part: str = ""
+    """The last one that they have looked at."""
+    again: bool = False
+    """Whether this is a later round, over the tenants of TIER_LEFT."""
 
 
 class Tiers:

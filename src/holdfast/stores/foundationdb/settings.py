@@ -17,17 +17,19 @@ from holdfast.stores.foundationdb import (
     limits_platform,
     limits_tiers,
 )
-from holdfast.stores.foundationdb.fairness_lines import wake_lines
+from holdfast.stores.foundationdb.fairness_lines import ask_open_lines, wake_lines
 from holdfast.stores.foundationdb.layout import Space
 from holdfast.stores.foundationdb.limits import bucket_of, put_bucket
 from holdfast.stores.foundationdb.rows import StoredSetting, pack, setting_key, setting_of
 from holdfast.stores.foundationdb.runner import Runner
+from holdfast.stores.foundationdb.scope_cache import kinds_of, settings_prefix
 from holdfast.stores.foundationdb.step import Step
 
 
 async def put_settings(step: Step, puts: Sequence[Put]) -> list[Setting]:
     """Applies all of them, or none."""
     last: dict[str, int] = {}
+    _ask(step, puts)
     for put in puts:
         stored = await _stored(step, put.name)
         last[put.name] = 0 if stored is None else stored.version
@@ -46,6 +48,21 @@ async def put_settings(step: Step, puts: Sequence[Put]) -> list[Setting]:
     await limits_groups.regroup(step)
     found = [await _stored(step, put.name) for put in puts]
     return [_setting(each) for each in found if each is not None and each.value is not None]
+
+
+def _ask(step: Step, puts: Sequence[Put]) -> None:
+    """Requests what is read of each of them: many may be put together."""
+    step.ask(setting_key(step.keys, put.name) for put in puts)
+    scopes = [scope for put in puts if (scope := scope_of(put.name)) is not None]
+    if scopes:
+        step.settings.ask(scope.tenant for scope in scopes)
+    for scope in scopes:
+        step.ask([step.keys.scope(Space.BUCKETS, scope)])
+        for kind in kinds_of(scope.tenant):
+            step.ask_under(settings_prefix(step.keys, scope.tenant, kind), 0)
+        if scope.kind is ScopeKind.TENANT:
+            limits_tiers.ask_move(step, scope.tenant)
+            ask_open_lines(step, scope.tenant)
 
 
 async def _stored(step: Step, name: str) -> StoredSetting | None:
