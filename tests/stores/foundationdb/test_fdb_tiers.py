@@ -4,144 +4,46 @@ opened.
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from typing import Any
 
 import pytest
-from tests.foundationdb_engine import Engine, Faults
+from tests.foundationdb_engine import Engine
+from tests.stores.foundationdb.tier_bench import (
+    KEYS,
+    PREFIX,
+    Cost,
+    all_of,
+    at_limit,
+    at_rest,
+    kept,
+    put_into,
+)
 
-from holdfast.core.bounds import CLAIM_MAX, REPAIR_MAX
-from holdfast.core.errors import InvalidInput
-from holdfast.core.job import Completed, Lease
-from holdfast.core.rate import rate
-from holdfast.core.scope import Ceiling, ScopeSettings, encode
-from holdfast.core.tiers import Defaults, LimitRules, name_of
-from holdfast.core.tiers import encode as encode_tier
-from holdfast.store import Claim, Put, Watch
-from holdfast.stores.foundationdb import claim_sharing, limits_groups
+from holdfast.core.bounds import REPAIR_MAX
+from holdfast.core.job import Completed
+from holdfast.core.scope import Ceiling
+from holdfast.core.tiers import LimitRules
+from holdfast.store import Put, Watch
+from holdfast.stores.foundationdb import limits_groups
 from holdfast.stores.foundationdb.fairness_lines import LINES_MAX
-from holdfast.stores.foundationdb.layout import Keys, Space, after
+from holdfast.stores.foundationdb.layout import Space
 from holdfast.stores.foundationdb.options import Options
-from holdfast.stores.foundationdb.overlay import Overlay, count_of
-from holdfast.stores.foundationdb.rows import pack, setting_key
 from holdfast.stores.foundationdb.store import FoundationStore
 from holdfast.testing.contract.bench import Bench
-from holdfast.testing.contract.builders import ACME, AUDIO, GLOBEX, LEASE, ids, job, tenant_of
+from holdfast.testing.contract.builders import ACME, AUDIO, GLOBEX, ids, job, tenant_of
 from holdfast.testing.contract.platform import shares
 from holdfast.testing.contract.tiers import FREE, PRO, layer
 from holdfast.testing.contract.wait import asleep
 
 FEW, MANY = REPAIR_MAX + 50, 3 * REPAIR_MAX
 """A claim looks at REPAIR_MAX tenants first: it has a full portion to look at in both cases."""
-CLAIMS_MAX = 30
-PREFIX = "c"
-KEYS = Keys(PREFIX.encode() + b"\0")
 OF_TIERS = (Space.TIER_USERS, Space.TIER_RESTS, Space.TIER_LOOKS, Space.TIER_RATES)
-
-
-class Cost:
-    """Counts the keys and ranges that steps ask for, the rows they read, and what they write."""
-
-    def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        self.asked: list[bytes] = []
-        self.rows = self.writes = 0
-        ask, ask_range, range_ = Overlay.ask, Overlay.ask_range, Overlay.range
-        hand_over = Overlay.hand_over
-
-        def asked(step: Overlay, keys: Any) -> None:
-            new = list(keys)
-            self.asked += [key for key in new if key not in step._asked]
-            ask(step, new)
-
-        def asked_range(step: Overlay, begin: bytes, *args: Any, **options: Any) -> None:
-            self.asked.append(begin)
-            ask_range(step, begin, *args, **options)
-
-        async def read(step: Overlay, *args: Any, **options: Any) -> Any:
-            self.asked.append(args[0])
-            found = await range_(step, *args, **options)
-            self.rows += len(found)
-            return found
-
-        def handed_over(step: Overlay) -> None:
-            self.writes += len(step._writes) + len(step._adds)
-            hand_over(step)
-
-        patch.setattr(Overlay, "ask", asked)
-        patch.setattr(Overlay, "ask_range", asked_range)
-        patch.setattr(Overlay, "range", read)
-        patch.setattr(Overlay, "hand_over", handed_over)
-
-    async def of(self, call: Any) -> tuple[tuple[int, int, int], Any]:
-        """How much a call asked for, read and wrote; and what it gave."""
-        self.asked, self.rows, self.writes = [], 0, 0
-        result = await call
-        return (len(self.asked), self.rows, self.writes), result
 
 
 @pytest.fixture
 def cost(monkeypatch: pytest.MonkeyPatch) -> Cost:
     return Cost(monkeypatch)
-
-
-@pytest.fixture
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lines rest as soon as a claim finds them without room."""
-    monkeypatch.setattr(claim_sharing, "FULL_MAX", 1)
-
-
-def kept(engine: Engine, *spaces: Space) -> int:
-    """How many keys there are in these spaces."""
-    database = engine.database()
-    return sum(len(database.get_range(KEYS.all(s), after(KEYS.all(s)))) for s in spaces)
-
-
-async def put_into(bench: Bench, tier: str, tenants: list[str]) -> None:
-    """Puts tenants that have no settings into a tier, or replaces their settings."""
-    for start in range(0, len(tenants), 100):
-        puts = []
-        for tenant in tenants[start : start + 100]:
-            name = tenant_of(tenant).name
-            found = await bench.store.settings(under=name, limit=1)
-            version = found[0].version if found else 0
-            puts.append(Put(name, encode(ScopeSettings(tier=tier)), version))
-        await bench.store.settings(puts)
-
-
-async def add(bench: Bench, names: list[str], jobs: int = 2, **options: Any) -> None:
-    new = [job(f"j{n}", tenant=name, **options) for name in names for n in range(jobs)]
-    for start in range(0, len(new), 500):
-        await bench.add(*new[start : start + 500])
-
-
-async def all_of(bench: Bench, **options: Any) -> list[Lease]:
-    """What claims give, one after the other, until one gives nothing."""
-    found: list[Lease] = []
-    for _ in range(CLAIMS_MAX):
-        some = await bench.claim(CLAIM_MAX, **options)
-        found += some
-        if not some:
-            break
-    return found
-
-
-async def at_limit(bench: Bench, tier: str, number: int) -> list[str]:
-    """So many tenants of a tier with one job each running, which is all that it lets them."""
-    await layer(bench, tier, max_running=1)
-    names = [f"{tier}{n:03}" for n in range(number)]
-    await put_into(bench, tier, names)
-    await add(bench, names)
-    assert len(await all_of(bench)) == number
-    return names
-
-
-async def at_rest(bench: Bench, engine: Engine, tier: str, number: int) -> list[str]:
-    """The same, and all lines that there are rest."""
-    names = await at_limit(bench, tier, number)
-    while kept(engine, Space.LINES):
-        assert await bench.claim(10) == []
-    return names
 
 
 # -- what it costs ---------------------------------------------------------------------------------
@@ -440,129 +342,3 @@ async def test_a_raised_tier_wakes_sleepers_of_other_processes(
 
     assert len(await bench.claim(10)) == 3
     await other.close()
-
-
-# -- rates -----------------------------------------------------------------------------------------
-
-
-async def test_rates_count_from_the_instant_of_the_change(bench: Bench) -> None:
-    """P13: of queues and groups too when their tenant changes its tier, and a change of something
-    else delays no token.
-    """
-    slow, fast = LimitRules(rate=rate("1/h")), LimitRules(rate=rate("1/s"))
-    await layer(bench, FREE, queue=slow, group=slow)
-    await layer(bench, PRO, queue=fast, group=fast)
-    await put_into(bench, FREE, [ACME])
-    await bench.put(*(f"m{n}" for n in range(9)))
-    await bench.put(*(f"g{n}" for n in range(9)), queue=AUDIO, group="g")
-    assert len(await bench.claim(10)) == 2
-
-    await put_into(bench, PRO, [ACME])
-    assert await bench.claim(10) == []
-    bench.clock.advance(0.9)
-    await layer(bench, PRO, queue=fast, group=fast, weight=5)
-    assert await bench.claim(10) == []
-    bench.clock.advance(0.1)
-
-    assert len(await bench.claim(10)) == 2
-    assert await bench.claim(10) == []
-
-
-@pytest.mark.usefixtures("at_once")
-async def test_a_resting_line_opens_by_the_new_rate(bench: Bench, engine: Engine) -> None:
-    """P13: also if its next token was an hour away."""
-    await layer(bench, "", rate=rate("1/h"))
-    await bench.put("a", "b", "c")
-    assert len(await all_of(bench)) == 1
-    assert kept(engine, Space.RESTING) == 1
-
-    await layer(bench, "", rate=rate("1/s"))
-    assert await all_of(bench) == []
-    bench.clock.advance(1)
-
-    assert len(await bench.claim(10)) == 1
-
-
-# -- together with others --------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("seed", range(20))
-async def test_a_tier_is_deleted_or_joined_but_not_both(seed: int) -> None:
-    """P13, P15: one of two at once fails, whichever comes second; also if commits are in doubt."""
-    engine = Engine(faults=Faults(seed, delay=0.8, unknown=0.2))
-    stores = [
-        FoundationStore(Options(prefix=PREFIX, retry_s=600), None, engine.database())
-        for _ in range(2)
-    ]
-    for store in stores:
-        await store.open()
-    await stores[0].settings([Put(name_of(PRO), encode_tier(Defaults(max_running=1)), 0)])
-    calls = [
-        stores[0].settings([Put(tenant_of().name, encode(ScopeSettings(tier=PRO)), 0)]),
-        stores[1].settings([Put(name_of(PRO), None, 1)]),
-    ]
-
-    answers = await asyncio.gather(*calls, return_exceptions=True)
-
-    engine.faults.heal()
-    assert sorted(isinstance(each, InvalidInput) for each in answers) == [False, True]
-    there = bool(await stores[0].settings(under=name_of(PRO)))
-    [users] = [
-        count_of(row.value)
-        for row in engine.database().get_range(
-            KEYS.all(Space.TIER_USERS), after(KEYS.all(Space.TIER_USERS))
-        )
-    ] or [0]
-    assert there == bool(users)
-    for store in stores:
-        await store.close()
-
-
-async def test_claims_of_different_tenants_do_not_conflict_under_tiers() -> None:
-    """P19: the tier they share is read, and written by none."""
-    engine = Engine(faults=Faults(3, delay=0.8))
-    stores = [
-        FoundationStore(Options(prefix=PREFIX, retry_s=600), None, engine.database())
-        for _ in range(6)
-    ]
-    for store in stores:
-        await store.open()
-    await stores[0].settings([Put(name_of(""), encode_tier(Defaults(max_running=50)), 0)])
-    for n in range(len(stores)):
-        await stores[0].enqueue([job(f"j{i}", tenant=f"t{n}") for i in range(40)])
-    before = engine.counts.conflicts
-
-    async def work(n: int, store: FoundationStore) -> int:
-        taken = 0
-        for call in range(8):
-            options: dict[str, Any] = {"nonce": f"{n}-{call}", "lease_us": LEASE}
-            claim = Claim(worker="w", limit=5, tenants=(f"t{n}",), **options)
-            taken += len(await store.claim(claim))
-        return taken
-
-    taken = await asyncio.gather(*(work(n, store) for n, store in enumerate(stores)))
-
-    assert taken == [40] * len(stores)
-    assert engine.counts.conflicts == before
-    for store in stores:
-        await store.close()
-
-
-async def test_a_tier_that_cannot_be_read_stops_its_tenants_alone(bench: Bench) -> None:
-    """P19: until it is put again."""
-    await layer(bench, PRO, max_running=5)
-    await put_into(bench, PRO, [ACME])
-    await bench.put("a")
-    await bench.put("b", tenant=GLOBEX)
-    store = bench.store
-    assert isinstance(store, FoundationStore)
-
-    async def damage(step: Any) -> None:
-        step.put(setting_key(step.keys, name_of(PRO)), pack((b"{", 2)))
-        await step.settings.change("")
-
-    await store._write(damage)
-
-    assert ids(await bench.claim(10)) == ["b"]
-    await store.settings([Put(name_of(PRO), encode_tier(Defaults(max_running=4)), 2)])
-    assert ids(await bench.claim(10)) == ["a"]

@@ -190,7 +190,7 @@ async def _look_at_named(step: Step, tenants: list[str]) -> None:
             await portion.tenants(dict(zip(some, values, strict=True)), NAMED_GROUPS_MAX)
 
 
-class Place(msgspec.Struct, frozen=True, array_like=True):
+class Reached(msgspec.Struct, frozen=True, array_like=True):
     """How far looks have come in one tenant: its lines, then its groups."""
 
     in_groups: bool = False
@@ -198,8 +198,8 @@ class Place(msgspec.Struct, frozen=True, array_like=True):
     """The last queue or group that is done."""
 
 
-START = Place()
-_place = msgspec.msgpack.Decoder(Place)
+START = Reached()
+_place = msgspec.msgpack.Decoder(Reached)
 
 
 class _Portion:
@@ -276,7 +276,7 @@ class _Portion:
         values = await step.get_many([*map(self.left_key, tenants)], snapshot=True)
         self._noted = {each for each, value in zip(tenants, values, strict=True) if value}
 
-    async def _look_at(self, tenant: str, place: Place, groups: int) -> Place | None:
+    async def _look_at(self, tenant: str, place: Reached, groups: int) -> Reached | None:
         """Looks at one tenant; returns the place where to go on in it."""
         step, look = self._step, self._look
         if step.settings.tier_of(tenant) != self._tier:
@@ -285,11 +285,11 @@ class _Portion:
         if look.lines and not place.in_groups:
             part = await self._lines(tenant, place.part)
             if part is not None:
-                return Place(False, part)
+                return Reached(False, part)
         if look.groups:
             part = await self._groups(tenant, place.part if place.in_groups else "", groups)
             if part is not None:
-                return Place(True, part)
+                return Reached(True, part)
         await forget(step, self._tier, tenant)
         return None
 
