@@ -243,6 +243,23 @@ async def test_a_tenant_with_many_lines_is_opened_in_rounds(bench: Bench, engine
     assert kept(engine, Space.TIER_LOOKS, Space.TIER_LEFT) == 0
 
 
+async def test_a_tenant_that_leaves_a_raised_tier_is_not_forgotten(
+    bench: Bench, engine: Engine
+) -> None:
+    """P13: for one with the same values, before claims have come to it."""
+    for tier, most in ((FREE, 1), (PRO, 2)):
+        await layer(bench, tier, group=LimitRules(max_running=most))
+    await put_into(bench, FREE, [ACME])
+    await bench.put("a", "b", "c", group="g")
+    assert len(await all_of(bench)) == 1
+
+    await layer(bench, FREE, group=LimitRules(max_running=2))
+    await put_into(bench, PRO, [ACME])
+
+    assert len(await all_of(bench)) == 1
+    assert kept(engine, Space.TIER_LOOKS) == 0
+
+
 async def test_a_record_that_is_no_record_stops_its_group_alone(bench: Bench) -> None:
     """P19: claims that look at what a raised tier opened go on without it."""
     await layer(bench, "", group=LimitRules(max_running=1))

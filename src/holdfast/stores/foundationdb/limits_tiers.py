@@ -26,7 +26,13 @@ from holdfast.core.tiers import NO_DEFAULTS, Defaults
 from holdfast.store import Put
 from holdfast.stores.foundationdb.layout import STEP_BYTES_MAX, Space, after, text, texts
 from holdfast.stores.foundationdb.limits import Room, ask_rooms, line_rooms
-from holdfast.stores.foundationdb.limits_groups import grant_group, reopen_later, reopen_line
+from holdfast.stores.foundationdb.limits_groups import (
+    grant_group,
+    mark_regroup,
+    reopen_freed,
+    reopen_later,
+    reopen_line,
+)
 from holdfast.stores.foundationdb.overlay import Pair
 from holdfast.stores.foundationdb.rows import pack
 from holdfast.stores.foundationdb.scope_cache import PLATFORM
@@ -132,6 +138,9 @@ async def move_tenant(step: Step, tenant: str, before: str) -> None:
     if await step.get(step.keys.tier_rests(before, tenant)) is not None:
         step.drop(step.keys.tier_rests(before, tenant))
         step.put(step.keys.tier_rests(tier, tenant), b"")
+        if step.settings.tiers.looks:
+            # Claims may not have come to it in the tier that it leaves.
+            mark_regroup(step, tenant, None)
     await step.settings.change(tenant)
 
 
@@ -171,6 +180,7 @@ async def look_again(step: Step, tenants: Iterable[str] | None) -> Looked:
         over += await _Portion(step, name, look_of(value), REPAIR_MAX // len(names)).run()
     if over:
         await step.settings.change(PLATFORM)
+    await reopen_freed(step)
     return Looked(len(step.pointed), more=over < len(looks))
 
 
@@ -271,8 +281,8 @@ class _Portion:
         await step.settings.load(tenants)
         for tenant in tenants if self._look.lines else ():
             resting, _ = self._prefixes(tenant)
-            if await step.under(resting, LINES_MAX, snapshot=True):
-                ask_rooms(step, tenant)
+            for key, _ in (await step.under(resting, LINES_MAX, snapshot=True))[:1]:
+                ask_rooms(step, tenant, (ScopeKind.QUEUE, texts(key[len(resting) :], 1)[0]))
         values = await step.get_many([*map(self.left_key, tenants)], snapshot=True)
         self._noted = {each for each, value in zip(tenants, values, strict=True) if value}
 
@@ -301,18 +311,20 @@ class _Portion:
         prefix, _ = self._prefixes(tenant)
         begin = prefix + text(part) + b"\0" if part else prefix
         pairs = await step.range(begin, after(prefix), LINES_MAX, snapshot=True)
-        for key, _ in pairs:
-            [part] = texts(key[len(prefix) :], 1)
-            rooms = await line_rooms(step, tenant, part, known)
+        queues = [texts(key[len(prefix) :], 1)[0] for key, _ in pairs]
+        for number, queue in enumerate(queues):
+            rooms = await line_rooms(step, tenant, queue, known)
             full = [room for room in rooms if room.left() == 0]
             for room in full:
                 await reopen_later(step, room)
             if full and full[0].scope == Scope(tenant):
                 return None  # Nor has any other of its lines room.
             if not full:
-                reopen_line(step, tenant, part)
+                reopen_line(step, tenant, queue)
+            if number == 0:
+                ask_rooms(step, tenant, *((ScopeKind.QUEUE, each) for each in queues[1:]))
         self._left -= max(0, len(pairs) - 1)  # One line goes with its tenant.
-        return part if len(pairs) == LINES_MAX else None
+        return queues[-1] if len(pairs) == LINES_MAX else None
 
     async def _groups(self, tenant: str, part: str, most: int) -> str | None:
         """Uses the room of a tenant's groups; returns the last that is done if there are more."""
