@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 
@@ -49,9 +50,13 @@ class Notifier:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._sleepers: set[_Sleeper] = set()
+        self.count = 0
+        """Grows with every notification. While it stays the same nothing was notified."""
+        self._full: tuple[int, float] | None = None
 
     def notify(self, lines: Iterable[Line] = (), ended: Iterable[Ref] = ()) -> None:
         """Wakes sleepers that watch one of these lines, or the end of one of these jobs."""
+        self.count += 1
         if not self._sleepers:
             return
         with self._lock:
@@ -62,10 +67,27 @@ class Notifier:
                 sleeper.wake()
 
     def notify_all(self) -> None:
+        self.count += 1
         with self._lock:
             sleepers = list(self._sleepers)
         for sleeper in sleepers:
             sleeper.wake()
+
+    def note_full(self, count: int, seconds: float | None) -> None:
+        """Notes whether a claim left no room in the whole store, and for how long if no job ends;
+        None: there is room. `count`: as it was before the claim, with which a store must have
+        listened to other processes already.
+        """
+        self._full = None if seconds is None else (count, time.monotonic() + seconds)
+
+    def full_s(self) -> float | None:
+        """For how many seconds the store stays full if nothing is notified; None if unknown. While
+        it is known, a sleeper need not ask the store: it would learn what the claim has told.
+        """
+        full = self._full
+        if full is None or full[0] != self.count:
+            return None
+        return max(0.0, full[1] - time.monotonic())
 
     def listen(self, watch: Watch) -> Listener:
         """Registers now: a notification between this call and `sleep` is not lost."""
