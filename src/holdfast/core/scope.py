@@ -58,8 +58,11 @@ TENANT_KINDS = (ScopeKind.TENANT, ScopeKind.QUEUE, ScopeKind.GROUP)
 """The kinds of scopes that a tenant has."""
 
 
-class Scope(msgspec.Struct, frozen=True, order=True):
-    """A tenant, a queue or a group of it, or a scope of the platform."""
+class Scope(msgspec.Struct, frozen=True, order=True, cache_hash=True):
+    """A tenant, a queue or a group of it, or a scope of the platform.
+
+    Stores look up limits by it for each job, and the hash of an enum is a call of Python.
+    """
 
     tenant: str
     """Empty for the scopes of the platform."""
