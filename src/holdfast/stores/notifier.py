@@ -56,19 +56,19 @@ class Notifier:
 
     def notify(self, lines: Iterable[Line] = (), ended: Iterable[Ref] = ()) -> None:
         """Wakes sleepers that watch one of these lines, or the end of one of these jobs."""
-        self.count += 1
-        if not self._sleepers:
-            return
         with self._lock:
+            self.count += 1
             sleepers = list(self._sleepers)
+        if not sleepers:
+            return
         lines, ended = set(lines), set(ended)
         for sleeper in sleepers:
             if _matches(sleeper.watch, lines, ended):
                 sleeper.wake()
 
     def notify_all(self) -> None:
-        self.count += 1
         with self._lock:
+            self.count += 1
             sleepers = list(self._sleepers)
         for sleeper in sleepers:
             sleeper.wake()
