@@ -2,8 +2,7 @@
 -- claim_select.sql, and whose turn it is says fairness.sql.
 
 -- Leases up to `most` jobs. Tenants take turns by weight, and the lines of a tenant take turns
--- within its turn. A row without a seq tells the caller to wake its sleepers; one that has a run_at
--- besides, that the whole store is full (`tell_full`).
+-- within its turn. Rows without a seq tell the caller about sleepers (`tell_caller`).
 CREATE OR REPLACE FUNCTION holdfast.claim(
     for_worker text, nonce text, most integer, lease_us bigint, in_tenants text[],
     in_queues text[], excluded text[], given_now bigint, probe boolean, events boolean,
@@ -78,12 +77,9 @@ BEGIN
     IF leased <> '{}' THEN
         wakes := holdfast.finish_claim(own, leased, now + repeat_us, by_platform, now) OR wakes;
     END IF;
-    IF room = 0 AND cardinality(leased) < most THEN
-        RETURN QUERY SELECT * FROM holdfast.tell_full(now);
-    END IF;
-    IF wakes OR by_platform.wakes THEN
-        RETURN NEXT NULL::holdfast.lease;
-        PERFORM pg_notify(channel, '*') WHERE channel IS NOT NULL;
+    IF wakes OR by_platform.wakes OR (room = 0 AND cardinality(leased) < most) THEN
+        RETURN QUERY SELECT * FROM holdfast.tell_caller(wakes OR by_platform.wakes,
+            room = 0 AND cardinality(leased) < most, channel, now);
     END IF;
 END
 $$;

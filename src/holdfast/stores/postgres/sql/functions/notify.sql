@@ -39,16 +39,24 @@ BEGIN
 END
 $$;
 
--- The row by which a claim says that a limit over all tenants left no room in the whole store. Its
--- run_at is in how many microseconds a claim may find something if no job ends before: the caller
--- can sleep so long without another look.
-CREATE OR REPLACE FUNCTION holdfast.tell_full(now bigint) RETURNS SETOF holdfast.lease
-LANGUAGE plpgsql AS $$
+-- What a claim tells its caller about sleepers, in rows without a seq. An empty one: all of them
+-- must look again. One with a run_at: a limit over all tenants left no room in the whole store, and
+-- a claim may find something in so many microseconds if no job ends before. The caller can sleep
+-- so long without another look.
+CREATE OR REPLACE FUNCTION holdfast.tell_caller(
+    wakes boolean, is_full boolean, channel text, now bigint
+) RETURNS SETOF holdfast.lease LANGUAGE plpgsql AS $$
 DECLARE
     told holdfast.lease;
 BEGIN
-    told.run_at := holdfast.next_instant_us(now);
-    RETURN NEXT told;
+    IF wakes THEN
+        RETURN NEXT told;
+        PERFORM pg_notify(channel, '*') WHERE channel IS NOT NULL;
+    END IF;
+    IF is_full THEN
+        told.run_at := holdfast.next_instant_us(now);
+        RETURN NEXT told;
+    END IF;
 END
 $$;
 
