@@ -98,6 +98,10 @@ PAGE_MAX = 1000
 CHANGE_MAX = 1000
 EXPIRED_MAX = 1000
 PRUNE_MAX = 5000
+COPIES_MAX = 100
+"""Tiers of which one call tells a shard, where each shard has a copy of them (Redis)."""
+COPY_PASSES_MAX = 100
+"""Rounds of such calls that one verb makes."""
 SELECT_MAX = 100
 """Values of one field of a selection (ids may be BATCH_MAX)."""
 WAIT_S_MAX = 60.0

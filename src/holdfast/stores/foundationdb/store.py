@@ -127,7 +127,7 @@ class FoundationStore:
             cluster=True,
             scopes=True,
             platform=True,
-            tiers=False,
+            tiers=True,
         )
 
     @classmethod

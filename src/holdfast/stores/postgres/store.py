@@ -104,7 +104,7 @@ class PostgresStore:
             cluster=False,
             scopes=True,
             platform=True,
-            tiers=False,
+            tiers=True,
         )
 
     @classmethod
