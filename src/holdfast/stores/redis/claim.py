@@ -36,21 +36,17 @@ ROUNDS_MAX = 20
 Taken = Lease | Unreadable
 
 
-async def claim_jobs(
-    shards: Shards, claim: Claim, now: Micros | None
-) -> tuple[list[Lease], Micros | None]:
-    """The leases, and for how long the whole store is full if no job ends; None if it is not."""
+async def claim_jobs(shards: Shards, claim: Claim, now: Micros | None) -> list[Lease]:
     concerned = shards.concerned(claim.tenants)
     if not concerned or claim.limit == 0:
-        return [], None
-    full_us = -1
+        return []
     if len(concerned) == 1:
         args = (claim_args(claim, [claim.nonce]), None)
-        answer, _, told = await shards.call("claim", concerned[0], args, now)
-        found, full_us = [lease(row) for row in rows_of(answer)], int(told)
+        answer, _ = await shards.call("claim", concerned[0], args, now)
+        found = [lease(row) for row in rows_of(answer)]
     else:
         found = await ShardedClaim(shards, claim, concerned, now).leases()
-    return await _readable(shards, found, now), full_us if full_us >= 0 else None
+    return await _readable(shards, found, now)
 
 
 async def _readable(shards: Shards, found: list[Taken], now: Micros | None) -> list[Lease]:
@@ -181,7 +177,7 @@ class ShardedClaim:
         nonces = [self._nonce(turn) for turn in range(ROUNDS_MAX)]
         args = (claim_args(self._claim, nonces), ())
         answers = await self._shards.each("claim", self._concerned, args, self._now)
-        return [lease(row) for answer, *_ in answers for row in rows_of(answer)]
+        return [lease(row) for answer, _ in answers for row in rows_of(answer)]
 
     def _nonce(self, turn: int) -> str:
         """Each round has a nonce of its own: a lease of one round may expire before the next, and
@@ -207,7 +203,7 @@ class ShardedClaim:
             for shard, positions in by_shard.items()
         )
         found: dict[int, list[Taken]] = {}
-        for positions, (rows, numbers, _) in zip(by_shard.values(), answers, strict=True):
+        for positions, (rows, numbers) in zip(by_shard.values(), answers, strict=True):
             rest = map(lease, rows_of(rows))
             for position, number in zip(positions, numbers, strict=True):
                 one = tenants[position]

@@ -62,11 +62,6 @@ class Subscriptions:
                 )
         return one
 
-    def known(self) -> Subscription | None:
-        """The subscription of the running loop, if it receives hints."""
-        one = self._by_loop.get(asyncio.get_running_loop())
-        return one if one is not None and one.is_active else None
-
     async def close(self) -> None:
         """Wakes all sleepers and ends the subscriptions; other loops' as soon as they can."""
         with self._lock:

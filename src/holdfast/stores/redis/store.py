@@ -145,14 +145,7 @@ class RedisStore:
 
     async def claim(self, claim: Claim) -> list[Lease]:
         shards = self._mine()
-        assert self._subscriptions is not None
-        subscription = self._subscriptions.known()
-        count = 0 if subscription is None else subscription.notifier.count
-        leases, full_us = await claim_jobs(shards, claim, shards.now())
-        if subscription is not None:
-            sure = full_us is not None and self._clock is None  # A clock of a test may jump.
-            subscription.notifier.note_full(count, seconds(full_us or 0) if sure else None)
-        return leases
+        return await claim_jobs(shards, claim, shards.now())
 
     async def extend(self, extensions: Sequence[Extension]) -> list[Extended]:
         shards = self._mine()
@@ -260,12 +253,8 @@ class RedisStore:
             # News cannot be checked: what came before the subscription is found by polling.
             reliable = subscription.is_active or not watch.news
             reliable = await subscription.listen(min(timeout_s, POLL_S)) and reliable
-            delay_s = None
-            if reliable and watch.job is None and not watch.news:
-                delay_s = subscription.notifier.full_s()
             try:
-                if delay_s is None:
-                    delay_s = await self._soonest(shards, watch)
+                delay_s = await self._soonest(shards, watch)
             except StoreUnavailable:
                 if self._shards is shards:
                     raise

@@ -1,5 +1,4 @@
--- claim: {a claim (lib_leasing), grants or nil} -> {leases, how many each grant took, for how many
--- microseconds the whole store is full if no job ends; -1 if it is not, or not known}.
+-- claim: {a claim (lib_leasing), grants or nil} -> {leases, how many each grant took}.
 --
 -- With one shard, the script repairs, then gives the tenants their turns until the claim is full. It
 -- looks again at tenants of changed tiers, at more of them if it finds too few jobs. A claim over
@@ -120,24 +119,7 @@ local function take_grants()
   return taken
 end
 
--- Until time alone may make room, if the whole store has none; as wait.lua would answer.
-local function full_us()
-  if #leasing.leased == claim.limit or not is_limited() or heads.looks > 0
-    or platform.room(WHOLE_STORE) > 0
-  then
-    return '-1'
-  end
-  local first = NOW + claim.lease_us
-  for _, name in ipairs({'due', 'held', 'reopen'}) do
-    zflush(key(name))
-    local at = tonumber(call('ZRANGE', key(name), 0, 0, 'WITHSCORES')[2])
-    first = math.min(first, at or first)
-  end
-  return whole(math.max(0, first - NOW))
-end
-
 base.insist()
-local full = '-1'
 local known, taken = repeats.find(claim, leasing.leased), {}
 if known then
   taken = grants and counted() or taken
@@ -147,6 +129,5 @@ else
   repair.all()
   if heads.looks > 0 then relook.portion(claim.tenants) end
   take_in_turn()
-  full = full_us()
 end
-return {leasing.answer(claim, known), taken, full}
+return {leasing.answer(claim, known), taken}
