@@ -14,7 +14,7 @@ from holdfast.core.errors import StoreFull, StoreUnavailable
 from holdfast.core.job import Completed, State
 from holdfast.core.lifecycle import decide
 from holdfast.store import Act, Claim, Ref
-from holdfast.stores.redis.claim import claim_args
+from holdfast.stores.redis.claim_shards import claim_args
 from holdfast.stores.redis.options import parse
 from holdfast.stores.redis.rows import rows_of
 from holdfast.stores.redis.store import RedisStore

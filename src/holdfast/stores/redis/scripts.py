@@ -17,7 +17,13 @@ from importlib import resources
 
 import msgspec
 
-from holdfast.core.bounds import ASIDE_MAX, CLAIM_REPEAT_S, REPAIR_MAX, REPAIR_PASSES_MAX
+from holdfast.core.bounds import (
+    ASIDE_MAX,
+    CLAIM_REPEAT_S,
+    PERMIT_LIFE_S,
+    REPAIR_MAX,
+    REPAIR_PASSES_MAX,
+)
 from holdfast.core.clock import micros
 from holdfast.core.job import Reason, State
 from holdfast.core.scope import LINE_JOBS, LINES_PER_CLAIM
@@ -55,9 +61,11 @@ VERBS = (
     "hold",
     "job_events",
     "migrate",
+    "platform",
     "prune",
     "recount",
     "replay",
+    "scopes",
     "settings",
     "wait",
 )
@@ -85,6 +93,8 @@ LIBRARIES = (
     "aside",
     "resume",
     "shares",
+    "forecast",
+    "ledger",
 )
 
 _CONSTANTS: dict[str, str] = {
@@ -119,6 +129,7 @@ _CONSTANTS: dict[str, str] = {
     "WHOLE_STORE": "'p\\0\\0'",
     "REPAIR_MAX": str(REPAIR_MAX),
     "REPAIR_PASSES_MAX": str(REPAIR_PASSES_MAX),
+    "PERMIT_LIFE_US": str(micros(PERMIT_LIFE_S)),
     "CLAIM_REPEAT_US": str(micros(CLAIM_REPEAT_S)),
 }
 

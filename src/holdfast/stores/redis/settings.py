@@ -14,6 +14,7 @@ from holdfast.core.errors import InvalidInput, StaleSetting, TenantFull
 from holdfast.core.job import By
 from holdfast.core.scope import PREFIX, SLOTS, Scope, decode, encode, scope_of
 from holdfast.store import Put, Setting
+from holdfast.stores.redis import limits_platform
 from holdfast.stores.redis.count import KIND_CODES
 from holdfast.stores.redis.rows import exact, raw, words
 from holdfast.stores.redis.shards import Shards
@@ -50,6 +51,11 @@ async def put_settings(
         raise InvalidInput(field="puts", why=why)
     for shard in spread:
         args = (items, None, bounds.SETTINGS_MAX, words(by), bounds.TIERS_MAX)
+        changed = [scope for scope in scopes if scope is not None and scope.of_platform]
+        if changed and shards.number > 1:
+            deletes = any(one.value is None for one in puts)
+            answer = await limits_platform.put(shards, changed, args, now, deletes=deletes)
+            return _settings(answer, puts)
         return _settings(await shards.call("settings", shard, args, now), puts)
     return []
 

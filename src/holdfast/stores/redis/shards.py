@@ -34,6 +34,8 @@ class Shards:
         self._prefix = links.options.prefix
         self.channel = f"{self._prefix}wake"
         self._tags = [f"{{{self._prefix}{shard}}}" for shard in range(number)]
+        self.is_limited = False
+        """Over several shards: whether the platform has settings, as far as claims here know."""
         self._plain = [self._control(shard, None, None) for shard in range(number)]
         """The control of nearly all calls, for each shard."""
 
@@ -108,15 +110,20 @@ class Shards:
         now: Micros | None,
         *,
         wait: bool = False,
+        more: list[tuple[int, Any]] | None = None,
     ) -> list[Any]:
         """One answer per item of a batch, from the shards of their tenants, asked at the same time.
 
-        `args` makes the arguments of a script from the positions of its items in the batch.
+        `args` makes the arguments of a script from the positions of its items in the batch. What a
+        shard answers after that for its items is added to `more`.
         """
         found: list[Any] = [None] * len(items)
 
         async def call(shard: int, positions: list[int]) -> None:
             answers = await self.call(name, shard, args(positions), now, wait=wait)
+            if more is not None:
+                more.extend((shard, each) for each in answers[len(positions) :])
+                del answers[len(positions) :]
             for position, answer in zip(positions, answers, strict=True):
                 found[position] = answer
 

@@ -1,14 +1,19 @@
--- claim_candidates: {tenants or nil, queues or nil, most, nonce or nil} -> {the server's time, 1 if
--- the claim of this nonce was begun before, candidates...}. The first step of a claim over several
--- shards: which tenants of this shard it can serve. Repairs first and looks again at tenants of
--- changed tiers, as every claim does.
+-- claim_candidates: {tenants or nil, queues or nil, most, nonce or nil, platform or nil} -> {the
+-- server's time, 1 if the claim of this nonce was begun before, candidates...}. The first step of a
+-- claim over several shards: which tenants of this shard it can serve. Repairs first and looks again
+-- at tenants of changed tiers, as every claim does.
 --
 -- A candidate is {turn, tenant, weight, credit or -1, jobs it could start, 1 if it has no more}.
 -- The shard that is asked about a nonce stores it: of two equal claims only one goes on.
+--
+-- While the platform has settings, `platform` is {scopes with little room and their room, epochs by
+-- scope}: permits up to these epochs start nothing any more. Without it the answer is 2 in place of
+-- 1, and nothing is done. With it a candidate has its classes too (lib_forecast), and comes after
+-- {report (lib_platform), number of scopes with settings, 1 if anything waits at a limit}.
 
 local LINES_MAX = 64 -- Lines of a tenant whose jobs are counted; each other line counts as one job.
 
-local tenants, queues, most, nonce = ARGS[1], ARGS[2], ARGS[3], ARGS[4]
+local tenants, queues, most, nonce, of_platform = unpack(ARGS, 1, 5)
 
 -- Whether the claim was begun before. It is begun now.
 local function begun()
@@ -46,19 +51,60 @@ local function served()
   return found
 end
 
+-- The same under limits of the platform, and their classes by tenant. What has no room is set aside,
+-- so others come to the front.
+local function served_under_limits()
+  local found, classes, room = {}, {}, math.min(most, platform.room(WHOLE_STORE))
+  if room == 0 then return found, classes end
+  if heads.aside > 0 then resume.for_claim({tenants = tenants, queues = queues}, room) end
+  local seen, is_new = {}, true
+  while #found < room and is_new and not forecast.exhausted() do
+    is_new = false
+    for _, one in ipairs(served()) do
+      local tenant = one[2]
+      if not seen[tenant] then
+        seen[tenant], is_new = true, true
+        local its, number, all = forecast.tenant(tenant, queues, room)
+        classes[tenant] = {its, number, all}
+        if number > 0 then found[#found + 1] = one end
+      end
+    end
+    lines.refresh_all(true)
+  end
+  return fairness.by_turn(found, room), classes
+end
+
+local function use_platform()
+  local rooms, epochs = {}, of_platform[2]
+  for at = 1, #of_platform[1], 2 do
+    rooms[of_platform[1][at]] = of_platform[1][at + 1]
+    platform.tell(of_platform[1][at])
+  end
+  for at = 1, #epochs, 2 do platform.fence(epochs[at], epochs[at + 1]) end
+  platform.allow(rooms, UNLIMITED)
+end
+
 base.insist()
+if is_limited() and not of_platform then return {whole(SERVER_NOW), 2} end
 if nonce and begun() then return {whole(SERVER_NOW), 1} end
+if of_platform then use_platform() end
 repair.all()
-local found = served()
+local found, classes = nil, nil
+if of_platform then found, classes = served_under_limits() else found = served() end
 base.finish()
 local names, answer = {}, {whole(SERVER_NOW), 0}
+if of_platform then
+  answer[3] = {platform.report(), heads.platform, heads.aside}
+end
 for at, one in ipairs(found) do names[at] = one[2] end
 local credits = fairness.credits(names)
 for at, one in ipairs(found) do
-  local number, all = ready(one[2])
-  answer[at + 2] = {
-    whole(one[1]), one[2], whole(limits.weight(one[2])), credits[at] or '-1', whole(number),
-    all and 1 or 0,
+  local tenant, number, all = one[2], nil, nil
+  local of_tenant = classes and classes[tenant]
+  if of_tenant then number, all = of_tenant[2], of_tenant[3] else number, all = ready(tenant) end
+  answer[#answer + 1] = {
+    whole(one[1]), tenant, whole(limits.weight(tenant)), credits[at] or '-1', whole(number),
+    all and 1 or 0, of_tenant and of_tenant[1],
   }
 end
 return answer

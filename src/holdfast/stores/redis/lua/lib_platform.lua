@@ -5,17 +5,28 @@
 --   running  hash  scope -> how many jobs of it run, for scopes with settings
 --   ready    zset  scopes that may have room by now, and may have something waiting
 --
+--   epochs   hash  scope -> over several shards: the last permit that this shard knows
+--
 -- The name of such a scope has an empty tenant. Without settings of the platform no script loads
 -- this library: `is_limited` (lib_writes) looks at two of the heads, which every script reads.
+--
+-- With one shard, the settings and the counts here say how much room there is. Over several shards
+-- the home of the platform (shard 0) says so: lib_ledger. There a job starts by a permit only, and a
+-- shard needs to know which scopes have settings, but not what these are.
 
 local WALK = 1000
 local FEW = 64 -- Scopes with settings that are read together.
 local NOTHING = {}
 local RULES, RUNNING, READY = key('rules'), key('running'), key('ready')
+local EPOCHS = key('epochs')
+local IS_SHARDED = SHARDS > 1
 
 local settings, running, changed, freed, looked, limited = {}, {}, {}, {}, {}, {}
 local all_known = false -- Whether `running` has all scopes with settings.
 local has_parts -- Whether a queue or a type has settings; nil until it is asked for.
+-- Over several shards: what may start in this call, by scope, and in scopes not named there.
+local allowed, otherwise = {}, 0
+local epochs, told = {}, {}
 
 -- How many jobs of a scope run; false if it has no settings.
 function platform.running(scope)
@@ -71,6 +82,20 @@ function platform.limited(row)
   return found
 end
 
+-- Whether a type may have settings.
+function platform.has_types()
+  if not know_all() then return true end
+  for scope, number in pairs(running) do
+    if number and string.sub(scope, 1, 1) == 'y' then return true end
+  end
+  return false
+end
+
+function platform.has_rules(scope) return platform.of(scope) ~= NOTHING end
+
+-- The names of all scopes with settings.
+function platform.names() return call('HKEYS', RUNNING) end
+
 -- The settings of a scope.
 function platform.of(scope)
   local found = settings[scope]
@@ -102,7 +127,10 @@ function platform.count(row, number)
   for at = 1, #found do
     local scope = found[at]
     local before = running[scope]
-    if number < 0 and not freed[scope] and before >= (platform.of(scope).max_running or UNLIMITED)
+    if IS_SHARDED then
+      told[scope] = true
+      if number > 0 then allowed[scope] = math.max(0, (allowed[scope] or otherwise) - number) end
+    elseif number < 0 and not freed[scope] and before >= (platform.of(scope).max_running or UNLIMITED)
     then
       platform.free(scope)
     end
@@ -145,8 +173,14 @@ end
 
 -- -- room -----------------------------------------------------------------------------------------
 
+-- Over several shards: what may start in this call, by scope, and in scopes not named there.
+function platform.allow(rooms, others) allowed, otherwise = rooms, others end
+
 -- How many jobs of a scope may start now. Changes nothing.
 function platform.room_now(scope)
+  if IS_SHARDED then
+    return platform.running(scope) and (allowed[scope] or otherwise) or UNLIMITED
+  end
   local limit = platform.of(scope)
   if limit == NOTHING then return UNLIMITED end
   if limit.paused then return 0 end
@@ -158,6 +192,7 @@ end
 
 -- Whether the whole store has no room, and time alone does not make any: then nobody need wake.
 function platform.is_full()
+  if IS_SHARDED then return false end
   if platform.room_now(WHOLE_STORE) > 0 then return false end
   return not limits.token_at(WHOLE_STORE, platform.of(WHOLE_STORE).rate)
 end
@@ -166,7 +201,7 @@ end
 -- rate gives it a token.
 function platform.room(scope)
   local room = platform.room_now(scope)
-  if room == 0 and not looked[scope] then
+  if room == 0 and not IS_SHARDED and not looked[scope] then
     looked[scope] = true
     local at = limits.token_at(scope, platform.of(scope).rate)
     if at then limits.recheck_at(at, scope) end
@@ -176,6 +211,7 @@ end
 
 -- Takes the tokens of jobs that start, from one scope.
 function platform.take_tokens(scope, number)
+  if IS_SHARDED then return end
   limits.take_token(scope, platform.of(scope).rate, number)
 end
 
@@ -183,23 +219,77 @@ end
 
 local all_running -- By scope, counted once for all settings of the call.
 
+-- Has a scope counted, or not any more.
+local function set_counted(scope, is_counted)
+  base.set_head('platform', heads.platform + (is_counted and 1 or -1))
+  if is_counted then all_running = all_running or running_by_scope() end
+  set_running(scope, is_counted and (all_running[scope] or 0))
+  limited, has_parts = {}, nil
+end
+
 -- Applies new settings of a scope, as JSON; nil if they were deleted.
 function platform.configure(kind, part, text)
   local scope = counts.name(kind, '', part)
   local had = call('HEXISTS', RULES, scope) == 1
   if text then call('HSET', RULES, scope, text) else call('HDEL', RULES, scope) end
-  base.set_head('platform', heads.platform + (text and 1 or 0) - (had and 1 or 0))
   settings[scope] = text and cjson.decode(text) or NOTHING
-  if text and not had then
-    all_running = all_running or running_by_scope()
-    set_running(scope, all_running[scope] or 0)
-  elseif not text then
-    set_running(scope, false)
-  end
-  limited, has_parts = {}, nil
+  if not IS_SHARDED and (text ~= nil) ~= had then set_counted(scope, text ~= nil) end
   limits.cap_bucket(scope, settings[scope].rate)
+  if IS_SHARDED then return end
   platform.free(scope)
   platform.room(scope)
+end
+
+-- -- over several shards --------------------------------------------------------------------------
+
+-- The last permit for a scope that this shard knows. Those before it start nothing any more.
+function platform.epoch(scope)
+  if epochs[scope] == nil then epochs[scope] = tonumber(call('HGET', EPOCHS, scope) or 0) end
+  return epochs[scope]
+end
+
+local function set_epoch(scope, epoch)
+  told[scope] = true
+  if epoch <= platform.epoch(scope) then return false end
+  epochs[scope] = epoch
+  call('HSET', EPOCHS, scope, whole(epoch))
+  return true
+end
+
+-- Uses a permit: so many jobs of a scope may start in this call, unless a later one came before it.
+function platform.permit(scope, number, epoch)
+  local is_new = platform.running(scope) and set_epoch(scope, epoch)
+  allowed[scope] = is_new and number or 0
+end
+
+-- Has no earlier permit for a scope start anything. From now on it is counted.
+function platform.fence(scope, epoch)
+  if not platform.running(scope) then set_counted(scope, true) end
+  set_epoch(scope, epoch)
+end
+
+-- Forgets a scope that has no settings, unless it was given some after this epoch.
+function platform.drop(scope, epoch)
+  if not platform.running(scope) or platform.epoch(scope) > epoch then return end
+  set_counted(scope, false)
+  call('HDEL', EPOCHS, scope)
+  epochs[scope], told[scope] = 0, nil
+  platform.free(scope)
+end
+
+-- Has the answer tell of a scope.
+function platform.tell(scope) told[scope] = true end
+
+-- What this call tells the home: {scope, running jobs, the last permit known} of each scope in which
+-- it changed something. Called after the changes.
+function platform.report()
+  local found = {}
+  for scope in pairs(told) do
+    if platform.running(scope) then
+      found[#found + 1] = {scope, platform.running(scope), platform.epoch(scope)}
+    end
+  end
+  return found
 end
 
 -- Wakes those who wait for room in a scope.
