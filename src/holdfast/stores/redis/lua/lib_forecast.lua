@@ -56,7 +56,6 @@ local function look_at_line(line, most, classes)
     turns.close(line)
     return 0
   end
-  most = math.min(most, platform.room(scope))
   if platform.has_types() then return look_at_jobs(line, most, classes) end
   zflush(line.key)
   local number, scopes = math.min(most, call('ZCARD', line.key)), {}

@@ -158,10 +158,12 @@ function resume.for_line(line, wanted)
   types_of[tenant] = types_of[tenant]
     or fairness.first_members(key('aside_of:' .. tenant), types, #types)
   for _, scope in ipairs(types_of[tenant]) do
-    local name, entered = aside.key(scope, 't', tenant), 0
-    while entered < wanted and left > 0 and platform.room(scope) > 0 do
+    local name, entered, most_in = aside.key(scope, 't', tenant), 0, wanted
+    -- Over several shards nothing starts yet, so nothing takes of the room.
+    if SHARDS > 1 then most_in = math.min(wanted, platform.room(scope)) end
+    while entered < most_in and left > 0 and platform.room(scope) > 0 do
       if #fairness.among(name, {line.queue}) == 0 then break end
-      local most = math.min(left, wanted - entered)
+      local most = math.min(left, most_in - entered)
       local number, more = aside.let_jobs_in(scope, tenant, line.queue, most)
       entered, left = entered + more, left - number
     end
