@@ -153,7 +153,7 @@ async def test_a_claim_whose_answer_was_lost_finds_its_leases(
 
     shards = store._mine()
     args = (claim_args(claim(3, "lost"), ["lost"]), None)
-    answer, _ = await shards.call("claim", 0, args, None)
+    answer, *_ = await shards.call("claim", 0, args, None)
 
     assert [int(one[0]) for one in rows_of(answer)] == [lease.job.seq for lease in first]
     assert len(await store.claim(claim(10))) == 5

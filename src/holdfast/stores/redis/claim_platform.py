@@ -16,7 +16,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast.core.clock import Micros
+from holdfast.core.bounds import LIMIT_QUIET_S
+from holdfast.core.clock import Micros, micros
 from holdfast.core.scope import rounds
 from holdfast.store import Claim
 from holdfast.stores.redis.claim_shards import (
@@ -119,6 +120,8 @@ class LimitedClaim(ShardedClaim):
         """What the shards told with their candidates."""
         self._numbers: set[int] = set()
         """How many scopes with settings they know, and 0 or 1 if anything waits at a limit."""
+        self._goes_on = False
+        """Whether a shard may have further tenants."""
         self._is_checked = False
 
     async def leases(self) -> list[Taken]:
@@ -135,9 +138,9 @@ class LimitedClaim(ShardedClaim):
             tenants, base = seen
             tenants = [one for one in tenants if one.tenant not in self._dry]
             served = share_room(tenants, room, self._rooms())
-            if served:
-                found += await self._take(served, base, turn)
-            elif not await self._finds_room():
+            found += await self._take(served, base, turn)
+            is_done = not served or self._rooms().get(WHOLE_STORE) == 0 or self._has_all(tenants)
+            if is_done and not await self._finds_room():
                 break
         if not found:
             await self._shards.forget_claim(self._home, self._claim.nonce)
@@ -152,11 +155,20 @@ class LimitedClaim(ShardedClaim):
         self._seen = await ask_home(self._shards, question, self._now)
         return self._seen
 
+    def _has_all(self, tenants: Sequence[Candidate]) -> bool:
+        """Whether no tenant has more for this claim."""
+        return not self._goes_on and all(one.tenant in self._dry for one in tenants)
+
     def _asked(self) -> list[int]:
         """All shards, if a place may be free in another one."""
-        if any(one.room == 0 for one in self._seen.scarce.values()):
+        full = [name for name, one in self._seen.scarce.items() if one.room == 0]
+        if not full:
+            return [*self._concerned]
+        is_quiet = self._shards.local_now() < self._shards.quiet_until
+        is_overdue = any(one.overdue for one in self._seen.scarce.values())
+        if not is_quiet or is_overdue:
             return self._shards.all()
-        return [*self._concerned]
+        return [] if WHOLE_STORE in full else [*self._concerned]
 
     def _platform_args(self, shard: int) -> tuple[Any, ...]:
         scarce = self._seen.scarce
@@ -170,11 +182,14 @@ class LimitedClaim(ShardedClaim):
         ]
         return ((rooms, fences),)
 
-    def _found(self, answers: dict[int, Any]) -> list[Candidate]:
-        self._told, self._numbers, found = [], set(), []
-        for shard, (_, _, (told, number, waits), *rows) in answers.items():
+    def _found(self, answers: dict[int, Any], most: int) -> list[Candidate]:
+        self._told, self._numbers, self._goes_on, found = [], set(), False, []
+        quiet_us = micros(LIMIT_QUIET_S)
+        for shard, (_, _, (told, number, waits, lapses), *rows) in answers.items():
             self._told.append((shard, told))
             self._numbers |= {number, self._seen.number + waits}
+            quiet_us = min(quiet_us, int(lapses) if lapses else quiet_us)
+            self._goes_on = self._goes_on or len(rows) >= most
             for turn, tenant, weight, credit, ready, whole, classes in rows:
                 one = Candidate(
                     int(turn), shard, tenant.decode(), int(weight), int(credit), int(ready), whole
@@ -183,6 +198,8 @@ class LimitedClaim(ShardedClaim):
                     (number, [scope.decode() for scope in scopes]) for number, *scopes in classes
                 ]
                 found.append(one)
+        if len(answers) == self._shards.number:
+            self._shards.quiet_until = self._shards.local_now() + quiet_us
         return found
 
     async def _finds_room(self) -> bool:
@@ -202,7 +219,10 @@ class LimitedClaim(ShardedClaim):
         before = self._rooms()
         await self._ask_home(Question(reports=reports, least=self._claim.limit))
         after = self._rooms()
-        return any(after.get(name, room + 1) > room for name, room in before.items())
+        found = any(after.get(name, room + 1) > room for name, room in before.items())
+        if found:
+            self._dry.clear()
+        return found
 
     def _tells_of_room(self, shard: int, scope: str, running: int, epoch: int) -> bool:
         one = self._seen.scarce.get(scope)
@@ -218,6 +238,7 @@ class LimitedClaim(ShardedClaim):
         names = {name.decode() for _, found in answers for name in found}
         if not await forget_gone(self._shards, names, self._now):
             return False
+        self._dry.clear()
         await self._ask_home(Question(least=self._claim.limit))
         return True
 

@@ -149,7 +149,7 @@ class ShardedClaim:
         if self.meets_limits:
             await self._shards.forget_claim(self._home, self._claim.nonce)
             return [], 0
-        found = self._found(answers)
+        found = self._found(answers, most)
         found.sort(key=lambda one: one.turn)
         return found, max(int(answer[0]) for answer in answers.values())
 
@@ -161,7 +161,7 @@ class ShardedClaim:
         """What else claim_candidates.lua takes, under limits of the platform."""
         return ()
 
-    def _found(self, answers: dict[int, Any]) -> list[Candidate]:
+    def _found(self, answers: dict[int, Any], most: int) -> list[Candidate]:
         return [
             Candidate(int(turn), shard, tenant.decode(), *map(int, numbers))
             for shard, (_, _, *rows) in answers.items()

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import time
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from holdfast.core.clock import Clock, Micros
+from holdfast.core.clock import Clock, Micros, micros
 from holdfast.stores.redis.connection import Links
 from holdfast.stores.redis.rows import pack
 
@@ -36,6 +37,9 @@ class Shards:
         self._tags = [f"{{{self._prefix}{shard}}}" for shard in range(number)]
         self.is_limited = False
         """Over several shards: whether the platform has settings, as far as claims here know."""
+        self.quiet_until: Micros = 0
+        """Over several shards: until then no claim here that finds the whole store at its limit asks
+        the shards for room of which the home has not heard."""
         self._plain = [self._control(shard, None, None) for shard in range(number)]
         """The control of nearly all calls, for each shard."""
 
@@ -57,6 +61,10 @@ class Shards:
         for position, tenant in enumerate(tenants):
             positions.setdefault(self.of(tenant), []).append(position)
         return positions
+
+    def local_now(self) -> Micros:
+        """An instant that only this process compares with others."""
+        return micros(time.monotonic()) if self._clock is None else self._clock.now()
 
     def now(self) -> Micros | None:
         """The instant of a call; None lets the server's clock say."""

@@ -9,7 +9,8 @@
 -- While the platform has settings, `platform` is {scopes with little room and their room, epochs by
 -- scope}: permits up to these epochs start nothing any more. Without it the answer is 2 in place of
 -- 1, and nothing is done. With it a candidate has its classes too (lib_forecast), and comes after
--- {report (lib_platform), number of scopes with settings, 1 if anything waits at a limit}.
+-- {report (lib_platform), number of scopes with settings, 1 if anything waits at a limit, time in
+-- which the next lease expires or ''}.
 
 local LINES_MAX = 64 -- Lines of a tenant whose jobs are counted; each other line counts as one job.
 
@@ -94,7 +95,10 @@ if of_platform then found, classes = served_under_limits() else found = served()
 base.finish()
 local names, answer = {}, {whole(SERVER_NOW), 0}
 if of_platform then
-  answer[3] = {platform.report(), heads.platform, heads.aside}
+  local first = call('ZRANGE', key('held'), 0, 0, 'WITHSCORES')[2]
+  answer[3] = {
+    platform.report(), heads.platform, heads.aside, first and whole(first - NOW) or '',
+  }
 end
 for at, one in ipairs(found) do names[at] = one[2] end
 local credits = fairness.credits(names)

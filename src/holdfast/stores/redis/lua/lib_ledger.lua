@@ -170,12 +170,15 @@ end
 
 -- -- what claims ask ------------------------------------------------------------------------------
 
--- When time alone may make room in a scope; nil if never.
+-- When a scope without room should be looked at again; nil if only who makes room can tell.
 function ledger.room_at(scope)
   local limit, _, since = platform.of(scope), frozen(scope)
   if since then return since + PERMIT_US end
   if limit.paused then return nil end
   local first = limits.token_at(scope, limit.rate)
+  if limit.max_running then -- The word that a job ended may be lost.
+    first = math.min(first or NOW + PERMIT_US, NOW + PERMIT_US)
+  end
   for _, part in ipairs(parts_of(scope)) do
     for _, list in ipairs({part[3], part[4]}) do
       for _, one in ipairs(list) do
