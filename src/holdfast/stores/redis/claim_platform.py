@@ -121,7 +121,7 @@ class LimitedClaim(ShardedClaim):
         self._numbers: set[int] = set()
         """How many scopes with settings they know, and 0 or 1 if anything waits at a limit."""
         self._goes_on = False
-        """Whether a shard may have further tenants."""
+        """Whether a shard may have more for this claim."""
         self._is_checked = False
 
     async def leases(self) -> list[Taken]:
@@ -137,10 +137,12 @@ class LimitedClaim(ShardedClaim):
                 return await self._repeat()
             tenants, base = seen
             tenants = [one for one in tenants if one.tenant not in self._dry]
-            served = share_room(tenants, room, self._rooms())
+            if await self._finds_room():
+                continue
+            rooms = self._rooms()
+            served = share_room(tenants, room, rooms)
             found += await self._take(served, base, turn)
-            is_done = not served or self._rooms().get(WHOLE_STORE) == 0 or self._has_all(tenants)
-            if is_done and not await self._finds_room():
+            if not served or self._rooms().get(WHOLE_STORE) == 0 or self._has_all(tenants, rooms):
                 break
         if not found:
             await self._shards.forget_claim(self._home, self._claim.nonce)
@@ -155,9 +157,15 @@ class LimitedClaim(ShardedClaim):
         self._seen = await ask_home(self._shards, question, self._now)
         return self._seen
 
-    def _has_all(self, tenants: Sequence[Candidate]) -> bool:
+    def _has_all(self, tenants: Sequence[Candidate], rooms: Rooms) -> bool:
         """Whether no tenant has more for this claim."""
-        return not self._goes_on and all(one.tenant in self._dry for one in tenants)
+        return not self._goes_on and all(
+            one.tenant in self._dry or (one.whole and not _can_start(one, rooms))
+            for one in tenants
+        )
+
+    def _is_dry(self, one: Candidate, number: int) -> bool:
+        return number < one.wanted  # More may be let in at another limit.
 
     def _asked(self) -> list[int]:
         """All shards, if a place may be free in another one."""
@@ -185,11 +193,11 @@ class LimitedClaim(ShardedClaim):
     def _found(self, answers: dict[int, Any], most: int) -> list[Candidate]:
         self._told, self._numbers, self._goes_on, found = [], set(), False, []
         quiet_us = micros(LIMIT_QUIET_S)
-        for shard, (_, _, (told, number, waits, lapses), *rows) in answers.items():
+        for shard, (_, _, (told, number, waits, lapses, more), *rows) in answers.items():
             self._told.append((shard, told))
             self._numbers |= {number, self._seen.number + waits}
             quiet_us = min(quiet_us, int(lapses) if lapses else quiet_us)
-            self._goes_on = self._goes_on or len(rows) >= most
+            self._goes_on = bool(self._goes_on or more or len(rows) >= most)
             for turn, tenant, weight, credit, ready, whole, classes in rows:
                 one = Candidate(
                     int(turn), shard, tenant.decode(), int(weight), int(credit), int(ready), whole

@@ -153,6 +153,10 @@ class ShardedClaim:
         found.sort(key=lambda one: one.turn)
         return found, max(int(answer[0]) for answer in answers.values())
 
+    def _is_dry(self, one: Candidate, number: int) -> bool:
+        """Whether a tenant that got so many jobs has no more."""
+        return number < one.wanted or bool(one.whole and one.wanted == one.ready)
+
     def _asked(self) -> list[int]:
         """The shards that are asked for candidates."""
         return [*self._concerned]
@@ -197,7 +201,7 @@ class ShardedClaim:
             for position, number in zip(positions, numbers, strict=True):
                 one = tenants[position]
                 found[position] = [next(rest) for _ in range(number)]
-                if number < one.wanted or (one.whole and one.wanted == one.ready):
+                if self._is_dry(one, number):
                     self._dry.add(one.tenant)
         return [each for position in sorted(found) for each in found[position]]
 

@@ -10,7 +10,7 @@
 -- scope}: permits up to these epochs start nothing any more. Without it the answer is 2 in place of
 -- 1, and nothing is done. With it a candidate has its classes too (lib_forecast), and comes after
 -- {report (lib_platform), number of scopes with settings, 1 if anything waits at a limit, time in
--- which the next lease expires or ''}.
+-- which the next lease expires or '', 1 if more waits at limits that have room}.
 
 local LINES_MAX = 64 -- Lines of a tenant whose jobs are counted; each other line counts as one job.
 
@@ -57,17 +57,23 @@ end
 local function served_under_limits()
   local found, classes, room = {}, {}, math.min(most, platform.room(WHOLE_STORE))
   if room == 0 then return found, classes end
-  if heads.aside > 0 then resume.for_claim({tenants = tenants, queues = queues}, room) end
-  local seen, is_new = {}, true
-  while #found < room and is_new and not forecast.exhausted() do
-    is_new = false
+  local goes_on = true
+  while #found < room and goes_on and not forecast.exhausted() do
+    goes_on = false
+    local let_in = {}
+    if heads.aside > 0 then
+      -- None of them may have room elsewhere: then others are let in.
+      let_in = set_of(resume.for_claim({tenants = tenants, queues = queues}, room))
+    end
     for _, one in ipairs(served()) do
       local tenant = one[2]
-      if not seen[tenant] then
-        seen[tenant], is_new = true, true
+      local before = classes[tenant]
+      if not before or let_in[tenant] then
+        local is_new = not before or before[2] == 0
         local its, number, all = forecast.tenant(tenant, queues, room)
         classes[tenant] = {its, number, all}
-        if number > 0 then found[#found + 1] = one end
+        if is_new and number > 0 then found[#found + 1] = one end
+        goes_on = goes_on or is_new
       end
     end
     lines.refresh_all(true)
@@ -98,6 +104,7 @@ if of_platform then
   local first = call('ZRANGE', key('held'), 0, 0, 'WITHSCORES')[2]
   answer[3] = {
     platform.report(), heads.platform, heads.aside, first and whole(first - NOW) or '',
+    heads.aside > 0 and resume.any(tenants, queues) and 1 or 0,
   }
 end
 for at, one in ipairs(found) do names[at] = one[2] end
