@@ -119,7 +119,9 @@ class LimitedClaim(ShardedClaim):
         self._told: list[tuple[int, Any]] = []
         """What the shards told with their candidates."""
         self._numbers: set[int] = set()
-        """How many scopes with settings they know, and 0 or 1 if anything waits at a limit."""
+        """How many scopes with settings they know."""
+        self._waits = False
+        """Whether anything waits at a limit."""
         self._goes_on = False
         """Whether a shard may have more for this claim."""
         self._is_checked = False
@@ -191,11 +193,13 @@ class LimitedClaim(ShardedClaim):
         return ((rooms, fences),)
 
     def _found(self, answers: dict[int, Any], most: int) -> list[Candidate]:
-        self._told, self._numbers, self._goes_on, found = [], set(), False, []
+        self._told, self._numbers, found = [], set(), []
+        self._goes_on = self._waits = False
         quiet_us = micros(LIMIT_QUIET_S)
         for shard, (_, _, (told, number, waits, lapses, more), *rows) in answers.items():
             self._told.append((shard, told))
-            self._numbers |= {number, self._seen.number + waits}
+            self._numbers.add(number)
+            self._waits = self._waits or bool(waits)
             quiet_us = min(quiet_us, int(lapses) if lapses else quiet_us)
             self._goes_on = bool(self._goes_on or more or len(rows) >= most)
             for turn, tenant, weight, credit, ready, whole, classes in rows:
@@ -212,9 +216,9 @@ class LimitedClaim(ShardedClaim):
 
     async def _finds_room(self) -> bool:
         """Whether there is more room than the home knew of."""
-        if self._numbers == {0}:
+        if self._numbers == {0} and not self._waits and self._seen.number == 0:
             self._shards.is_limited = False  # For the next claims.
-        if self._numbers - {self._seen.number, self._seen.number + 1} and not self._is_checked:
+        if self._numbers - {self._seen.number} and not self._is_checked:
             self._is_checked = True
             return await self._forget_gone()
         reports = [

@@ -151,7 +151,7 @@ class ShardedClaim:
             return [], 0
         found = self._found(answers, most)
         found.sort(key=lambda one: one.turn)
-        return found, max(int(answer[0]) for answer in answers.values())
+        return found, max((int(answer[0]) for answer in answers.values()), default=0)
 
     def _is_dry(self, one: Candidate, number: int) -> bool:
         """Whether a tenant that got so many jobs has no more."""

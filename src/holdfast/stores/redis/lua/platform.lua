@@ -9,12 +9,16 @@
 
 local reports, used, wanted, least, heals, names = unpack(ARGS, 1, 6)
 
+local number = 0
+
 local function scarce()
   local found = {}
   if least == 0 then return found end
   for _, scope in ipairs(platform.names()) do
     if heals then ledger.thaw(scope) end
-    local room = platform.has_rules(scope) and ledger.room(scope) or UNLIMITED
+    local has_rules = platform.has_rules(scope)
+    if has_rules or ledger.is_known(scope) then number = number + 1 end
+    local room = has_rules and ledger.room(scope) or UNLIMITED
     if room < least then
       local at = room == 0 and ledger.room_at(scope)
       at = at and math.max(0, at - NOW)
@@ -41,6 +45,7 @@ for _, one in ipairs(reports) do ledger.report(unpack(one, 1, 4)) end
 for _, one in ipairs(used) do ledger.settle(unpack(one, 1, 4)) end
 local given = {}
 for at, one in ipairs(wanted) do given[at] = {ledger.permit(one[1], one[2], one[3])} end
-local answer = {heads.platform, scarce(), given, gone(), heads.epoch or 0}
+local found = scarce()
+local answer = {number, found, given, gone(), heads.epoch or 0}
 if heals then base.finish() end
 return answer
