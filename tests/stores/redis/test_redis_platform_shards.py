@@ -32,6 +32,8 @@ TENANTS = [f"t{n}" for n in range(12)]
 EACH = 4
 LIMIT = 3
 SHARDS = 16
+FEW = 4
+"""Shards of the tests that try each call: at each they try again."""
 
 
 class Killed(Exception):
@@ -62,9 +64,9 @@ class Mortal:
         raise Killed
 
 
-def sharded(node: RedisNode) -> Bench:
+def sharded(node: RedisNode, shards: int = SHARDS) -> Bench:
     """On a new store with shards, and a clock of its own."""
-    url, clock = f"{node.fresh()}&shards={SHARDS}", ManualClock()
+    url, clock = f"{node.fresh()}&shards={shards}", ManualClock()
     return Bench(lambda: RedisStore.from_url(url, clock), clock)
 
 
@@ -140,7 +142,7 @@ ACTS: dict[str, tuple[Act, dict[str, Any], int]] = {
 async def _dies(node: RedisNode, scope: Scope, name: str, at: int, late: bool) -> bool:
     """Whether a process that dies at this call died at all. Others find all in order after it."""
     act, before, started = ACTS[name]
-    bench = sharded(node)
+    bench = sharded(node, FEW)
     await bench.open()
     other = bench._make()
     await other.open()
@@ -219,7 +221,7 @@ async def test_a_permit_is_used_once(node: RedisNode) -> None:
 
     def lease(nonce: str) -> Awaitable[Any]:
         claim = ("w", [nonce], 10, LEASE, None, None, None)
-        grants = [("t1", 2, 2, 0, (name, 2))]
+        grants = [("t1", 2, 2, 0, (name, 2), (MAIL, 2))]
         return shards.call("claim", shard, (claim, grants, (name, number, epoch)), now)
 
     taken = [await lease("n1"), await lease("n2")]

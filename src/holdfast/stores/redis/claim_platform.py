@@ -79,7 +79,11 @@ def share_room(tenants: list[Candidate], room: int, rooms: Rooms) -> list[Candid
 
 def _can_start(one: Candidate, rooms: Rooms) -> bool:
     """Whether it has jobs for which there is room."""
-    return any(all(rooms.get(scope, 1) > 0 for scope in scopes) for _, scopes in one.classes)
+    return any(_has_room(scopes, rooms) for _, _, scopes in one.classes)
+
+
+def _has_room(scopes: list[str], rooms: Rooms) -> bool:
+    return all(rooms.get(scope, 1) > 0 for scope in scopes)
 
 
 def _take(one: Candidate, most: int, shares: dict[str, int], rooms: Rooms) -> int:
@@ -87,22 +91,28 @@ def _take(one: Candidate, most: int, shares: dict[str, int], rooms: Rooms) -> in
     many.
     """
     taken: dict[str, int] = defaultdict(int)
+    stopped: set[str] = set()
     left, got = [], 0
-    for number, scopes in one.classes:
+    for number, queue, scopes in one.classes:
         fits = [
             min(rooms[scope], one.weight * shares.get(scope, 0) - taken[scope])
             for scope in scopes
             if scope in rooms and scope != WHOLE_STORE
         ]
-        here = max(0, min(number, most - got, rooms.get(WHOLE_STORE, number), *fits, number))
+        fits += [number, most - got, rooms.get(WHOLE_STORE, number)]
+        here = 0 if queue in stopped else max(0, min(fits))
         got += here
+        if here:
+            one.lines[queue] = one.lines.get(queue, 0) + here
         for scope in scopes:
             taken[scope] += here
             one.meant[scope] = one.meant.get(scope, 0) + here
             if scope in rooms:
                 rooms[scope] -= here
         if number > here:
-            left.append((number - here, scopes))
+            left.append((number - here, queue, scopes))
+            if _has_room(scopes, rooms):
+                stopped.add(queue)  # The line goes on with these in the next round.
     one.classes = left
     return got
 
@@ -167,7 +177,7 @@ class LimitedClaim(ShardedClaim):
         )
 
     def _is_dry(self, one: Candidate, number: int) -> bool:
-        return number < one.wanted  # More may be let in at another limit.
+        return number == 0  # Others of its lines may have more.
 
     def _asked(self) -> list[int]:
         """All shards, if a place may be free in another one."""
@@ -190,7 +200,7 @@ class LimitedClaim(ShardedClaim):
             for each in (name, epoch)
             if where == shard
         ]
-        return ((rooms, fences),)
+        return ((rooms, fences, self._claim.exclude_groups or None),)
 
     def _found(self, answers: dict[int, Any], most: int) -> list[Candidate]:
         self._told, self._numbers, found = [], set(), []
@@ -207,7 +217,8 @@ class LimitedClaim(ShardedClaim):
                     int(turn), shard, tenant.decode(), int(weight), int(credit), int(ready), whole
                 )
                 one.classes = [
-                    (number, [scope.decode() for scope in scopes]) for number, *scopes in classes
+                    (number, queue.decode(), [scope.decode() for scope in scopes])
+                    for number, queue, *scopes in classes
                 ]
                 found.append(one)
         if len(answers) == self._shards.number:
@@ -283,7 +294,11 @@ class LimitedClaim(ShardedClaim):
                 (
                     claim,
                     [
-                        (*grant(tenants, position), _flat(tenants[position].meant.items()))
+                        (
+                            *grant(tenants, position),
+                            _flat(tenants[position].meant.items()),
+                            _flat(tenants[position].lines.items()),
+                        )
                         for position in positions
                     ],
                     _flat(permits[shard]),

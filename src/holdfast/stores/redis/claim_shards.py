@@ -59,12 +59,15 @@ class Candidate(msgspec.Struct):
     """Jobs that it could start, at most as many as the claim could take."""
     whole: int
     """1 if it has no more than these."""
-    classes: list[tuple[int, list[str]]] = []
-    """Under limits of the platform: how many of these jobs in a row need room in which scopes."""
+    classes: list[tuple[int, str, list[str]]] = []
+    """Under limits of the platform: how many of these jobs in a row, of which queue, need room in
+    which scopes."""
     wanted: int = 0
     allowed: int = 0
     meant: dict[str, int] = {}
     """Under limits of the platform: for how many of the jobs it wants there is room, by scope."""
+    lines: dict[str, int] = {}
+    """The same by queue, in the order in which its lines are visited."""
 
 
 def share(tenants: list[Candidate], room: int) -> list[Candidate]:

@@ -6,8 +6,8 @@
 -- looks again at tenants of changed tiers, at more of them if it finds too few jobs. A claim over
 -- several shards was shared by claim.py: grants are {tenant, allowed, room, position},
 -- one for each tenant of this shard. While the platform has settings, a grant has also the jobs of
--- each scope that are meant for its tenant, {scope, number, ...}, and a job starts only by permits,
--- {scope, number, epoch, ...} (lib_ledger). The report tells what came of them. A claim that was made
+-- each scope and of each queue that are meant for its tenant, {name, number, ...}, and a job starts
+-- only by permits, {scope, number, epoch, ...} (lib_ledger). The report tells what came of them. A claim that was made
 -- before gives its own leases and no others.
 
 local VISITS_MAX = 2000 -- Tenants without room that one claim meets; the next one goes on.
@@ -125,7 +125,7 @@ local function take_grants()
     local room, turn = grant[3], nil
     if is_limited() then
       room = math.min(room, platform.room(WHOLE_STORE))
-      turn = shares.meant(limits.weight(grant[1]), grant[5] or {})
+      turn = shares.meant(limits.weight(grant[1]), grant[5] or {}, grant[6] or {})
     end
     taken[at] = leasing.turn(grant[1], claim, grant[2], room, turn)
   end

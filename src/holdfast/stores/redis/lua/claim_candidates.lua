@@ -7,7 +7,7 @@
 -- The shard that is asked about a nonce stores it: of two equal claims only one goes on.
 --
 -- While the platform has settings, `platform` is {scopes with little room and their room, epochs by
--- scope}: permits up to these epochs start nothing any more. Without it the answer is 2 in place of
+-- scope, excluded groups or nil}: permits up to these epochs start nothing any more. Without it the answer is 2 in place of
 -- 1, and nothing is done. With it a candidate has its classes too (lib_forecast), and comes after
 -- {report (lib_platform), number of scopes with settings, 1 if anything waits at a limit, time in
 -- which the next lease expires or '', 1 if more waits at limits that have room}.
@@ -57,7 +57,7 @@ end
 local function served_under_limits()
   local found, classes, room = {}, {}, math.min(most, platform.room(WHOLE_STORE))
   if room == 0 then return found, classes end
-  local goes_on = true
+  local goes_on, excluded = true, set_of(of_platform[3])
   while #found < room and goes_on and not forecast.exhausted() do
     goes_on = false
     local let_in = {}
@@ -70,7 +70,7 @@ local function served_under_limits()
       local before = classes[tenant]
       if not before or let_in[tenant] then
         local is_new = not before or before[2] == 0
-        local its, number, all = forecast.tenant(tenant, queues, room)
+        local its, number, all = forecast.tenant(tenant, queues, room, excluded)
         classes[tenant] = {its, number, all}
         if is_new and number > 0 then found[#found + 1] = one end
         goes_on = goes_on or is_new

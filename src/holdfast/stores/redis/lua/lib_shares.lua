@@ -10,11 +10,12 @@ function shares.begin(tenants, weights) number, total, times = tenants, weights,
 
 function shares.turn(weight) return {weight = weight, full = false, taken = {}, shares = {}} end
 
--- The turn of a tenant for which a claim over several shards meant so many jobs of each scope.
-function shares.meant(weight, list)
+-- The turn of a tenant for which a claim over several shards meant so many jobs of each scope, from
+-- these queues.
+function shares.meant(weight, scopes, queues)
   local turn = shares.turn(weight)
-  for at = 1, #list, 2 do turn.shares[list[at]] = list[at + 1] end
-  turn.is_meant = true
+  for at = 1, #scopes, 2 do turn.shares[scopes[at]] = scopes[at + 1] end
+  turn.queues = queues
   return turn
 end
 
@@ -27,7 +28,7 @@ local function share(turn, scope)
     return 0
   end
   local most = turn.shares[scope]
-  if not most and turn.is_meant then return 0 end
+  if not most and turn.queues then return 0 end
   if not most then
     times[scope] = times[scope] or fairness.rounds(room, number, total)
     most = turn.weight * times[scope]
