@@ -56,7 +56,7 @@ PERMIT_LIFE_S = 1.0
 """After how long what a dead process left at a limit of the platform is taken back, where a store
 divides the limit among its shards."""
 LIMIT_QUIET_S = 0.1
-"""How long a process that found the whole store at its limit relies on what it saw in all shards."""
+"""How long a process that found the whole store at its limit relies on what it saw then."""
 CLAIM_REPEAT_S = 60.0
 """How long a repeated claim is recognised by its nonce, so that it leases no further jobs."""
 INSTANT_MAX = 7_258_118_400_000_000

@@ -25,6 +25,7 @@ from holdfast.stores.redis.claim_shards import (
     Candidate,
     ShardedClaim,
     Taken,
+    candidate,
     grant,
 )
 from holdfast.stores.redis.limits_platform import (
@@ -172,8 +173,7 @@ class LimitedClaim(ShardedClaim):
     def _has_all(self, tenants: Sequence[Candidate], rooms: Rooms) -> bool:
         """Whether no tenant has more for this claim."""
         return not self._goes_on and all(
-            one.tenant in self._dry or (one.whole and not _can_start(one, rooms))
-            for one in tenants
+            one.tenant in self._dry or (one.whole and not _can_start(one, rooms)) for one in tenants
         )
 
     def _is_dry(self, one: Candidate, number: int) -> bool:
@@ -212,10 +212,8 @@ class LimitedClaim(ShardedClaim):
             self._waits = self._waits or bool(waits)
             quiet_us = min(quiet_us, int(lapses) if lapses else quiet_us)
             self._goes_on = bool(self._goes_on or more or len(rows) >= most)
-            for turn, tenant, weight, credit, ready, whole, classes in rows:
-                one = Candidate(
-                    int(turn), shard, tenant.decode(), int(weight), int(credit), int(ready), whole
-                )
+            for *row, classes in rows:
+                one = candidate(shard, *row)
                 one.classes = [
                     (number, queue.decode(), [scope.decode() for scope in scopes])
                     for number, queue, *scopes in classes
@@ -232,11 +230,7 @@ class LimitedClaim(ShardedClaim):
         if self._numbers - {self._seen.number} and not self._is_checked:
             self._is_checked = True
             return await self._forget_gone()
-        reports = [
-            report
-            for report in reports_of(self._told)
-            if self._tells_of_room(*report)
-        ]
+        reports = [report for report in reports_of(self._told) if self._tells_of_room(*report)]
         if not reports:
             return False
         before = self._rooms()

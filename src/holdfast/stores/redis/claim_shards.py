@@ -1,9 +1,9 @@
 """Claims over several shards.
 
-A claim asks each shard for its tenants that have jobs (claim_candidates.lua), shares its room among them as `scope.rounds` says,
-and has each shard lease what its tenants were given (claim.lua with grants), which checks every
-limit again. Turns are numbered by time, so tenants of different shards are comparable. Claims at
-the same time may find less than they saw.
+A claim asks each shard for its tenants that have jobs (claim_candidates.lua), shares its room among
+them as `scope.rounds` says, and has each shard lease what its tenants were given (claim.lua with
+grants), which checks every limit again. Turns are numbered by time, so tenants of different shards
+are comparable. Claims at the same time may find less than they saw.
 
 A repeated claim must lease nothing more in any shard, also while the first still runs. So one
 shard, chosen by the nonce, records each claim before the first job is leased, in the call that asks
@@ -68,6 +68,12 @@ class Candidate(msgspec.Struct):
     """Under limits of the platform: for how many of the jobs it wants there is room, by scope."""
     lines: dict[str, int] = {}
     """The same by queue, in the order in which its lines are visited."""
+
+
+def candidate(shard: int, turn: bytes, tenant: bytes, *numbers: Any) -> Candidate:
+    """A candidate, as claim_candidates.lua answers."""
+    weight, credit, ready, whole = map(int, numbers)
+    return Candidate(int(turn), shard, tenant.decode(), weight, credit, ready, whole)
 
 
 def share(tenants: list[Candidate], room: int) -> list[Candidate]:
@@ -170,9 +176,7 @@ class ShardedClaim:
 
     def _found(self, answers: dict[int, Any], most: int) -> list[Candidate]:
         return [
-            Candidate(int(turn), shard, tenant.decode(), *map(int, numbers))
-            for shard, (_, _, *rows) in answers.items()
-            for turn, tenant, *numbers in rows
+            candidate(shard, *row[:6]) for shard, (_, _, *rows) in answers.items() for row in rows
         ]
 
     async def _repeat(self) -> list[Taken]:
@@ -207,7 +211,6 @@ class ShardedClaim:
                 if self._is_dry(one, number):
                     self._dry.add(one.tenant)
         return [each for position in sorted(found) for each in found[position]]
-
 
     async def _lease(
         self,

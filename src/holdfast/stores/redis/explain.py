@@ -59,6 +59,7 @@ async def explain_job(shards: Shards, ref: Ref, now: Micros | None) -> Explanati
 async def _over_all(shards: Shards, job: JobRecord, now: Micros | None) -> list[Any]:
     """The scopes of the platform as one server answers: their home's settings, all that runs."""
     args = ("", job.queue, job.envelope.type)
+    home: list[Any]
     home, *others = await shards.each("explain", shards.all(), args, now)
     for other in others:
         for mine, more in zip(home, other, strict=True):

@@ -1,10 +1,10 @@
 """Limits of the platform over several shards: what this process asks their home.
 
 Shard 0 is the home of the platform: it has the settings, and a ledger of what each shard may use of
-a limit (`lua/lib_ledger.lua`). A claim gets permits from the ledger before it takes jobs in a shard.
-What ends is told to the home, so that others may start. Nothing here must succeed for a limit to
-hold: a permit that is not used, or a word that is lost, only leaves a place free for a while, and
-the next claim that misses it asks the shards.
+a limit (`lua/lib_ledger.lua`). A claim gets permits from the ledger before it takes jobs in a
+shard. What ends is told to the home, so that others may start. Nothing here must succeed for a
+limit to hold: a permit that is not used, or a word that is lost, only leaves a place free for a
+while, and the next claim that misses it asks the shards.
 """
 
 from __future__ import annotations
@@ -180,4 +180,3 @@ async def forget_gone(shards: Shards, names: Iterable[str], now: Micros | None) 
     if drops:
         await shards.each("scopes", shards.all(), ((), drops), now)
     return bool(drops)
-

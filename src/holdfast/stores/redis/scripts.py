@@ -95,6 +95,7 @@ LIBRARIES = (
     "shares",
     "forecast",
     "ledger",
+    "permits",
 )
 
 _CONSTANTS: dict[str, str] = {

@@ -38,8 +38,9 @@ class Shards:
         self.is_limited = False
         """Over several shards: whether the platform has settings, as far as claims here know."""
         self.quiet_until: Micros = 0
-        """Over several shards: until then no claim here that finds the whole store at its limit asks
-        the shards for room of which the home has not heard."""
+        """Likewise: until then a claim here that finds the whole store at its limit does not ask
+        the shards for room of which the home has not heard.
+        """
         self._plain = [self._control(shard, None, None) for shard in range(number)]
         """The control of nearly all calls, for each shard."""
 

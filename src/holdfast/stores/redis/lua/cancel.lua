@@ -21,5 +21,5 @@ end
 
 for at, name in ipairs(names) do answers[at] = cancel(rows.named(name)) end
 base.finish()
-if SHARDS > 1 and rawget(library, 'platform') then answers[#answers + 1] = platform.report() end
+if SHARDS > 1 and rawget(library, 'platform') then answers[#answers + 1] = permits.report() end
 return answers

@@ -12,7 +12,7 @@
 
 local VISITS_MAX = 2000 -- Tenants without room that one claim meets; the next one goes on.
 
-local claim, grants, permits = leasing.read(ARGS[1]), ARGS[2], ARGS[3]
+local claim, grants, given = leasing.read(ARGS[1]), ARGS[2], ARGS[3]
 
 -- How many jobs the claim may still take.
 local function left()
@@ -114,7 +114,7 @@ local function counted()
 end
 
 local function use_permits()
-  for at = 1, #permits, 3 do platform.permit(permits[at], permits[at + 1], permits[at + 2]) end
+  for at = 1, #given, 3 do permits.use(given[at], given[at + 1], given[at + 2]) end
 end
 
 local function take_grants()
@@ -134,7 +134,7 @@ end
 
 if not grants and SHARDS > 1 and is_limited() then return 0 end
 base.insist()
-if permits then use_permits() end
+if given then use_permits() end
 local known, taken = repeats.find(claim, leasing.leased), {}
 if known then
   taken = grants and counted() or taken
@@ -146,4 +146,4 @@ else
   take_in_turn()
 end
 local answer = leasing.answer(claim, known)
-return {answer, taken, permits and platform.report() or {}, known and 1 or 0}
+return {answer, taken, given and permits.report() or {}, known and 1 or 0}

@@ -9,7 +9,7 @@
 -- While the platform has settings, `platform` is {scopes with little room and their room, epochs by
 -- scope, excluded groups or nil}: permits up to these epochs start nothing any more. Without it the answer is 2 in place of
 -- 1, and nothing is done. With it a candidate has its classes too (lib_forecast), and comes after
--- {report (lib_platform), number of scopes with settings, 1 if anything waits at a limit, time in
+-- {report (lib_permits), number of scopes with settings, 1 if anything waits at a limit, time in
 -- which the next lease expires or '', 1 if more waits at limits that have room}.
 
 local LINES_MAX = 64 -- Lines of a tenant whose jobs are counted; each other line counts as one job.
@@ -85,10 +85,10 @@ local function use_platform()
   local rooms, epochs = {}, of_platform[2]
   for at = 1, #of_platform[1], 2 do
     rooms[of_platform[1][at]] = of_platform[1][at + 1]
-    platform.tell(of_platform[1][at])
+    permits.tell(of_platform[1][at])
   end
-  for at = 1, #epochs, 2 do platform.fence(epochs[at], epochs[at + 1]) end
-  platform.allow(rooms, UNLIMITED)
+  for at = 1, #epochs, 2 do permits.fence(epochs[at], epochs[at + 1]) end
+  permits.allow(rooms, UNLIMITED)
 end
 
 base.insist()
@@ -103,7 +103,7 @@ local names, answer = {}, {whole(SERVER_NOW), 0}
 if of_platform then
   local first = call('ZRANGE', key('held'), 0, 0, 'WITHSCORES')[2]
   answer[3] = {
-    platform.report(), heads.platform, heads.aside, first and whole(first - NOW) or '',
+    permits.report(), heads.platform, heads.aside, first and whole(first - NOW) or '',
     heads.aside > 0 and resume.any(tenants, queues) and 1 or 0,
   }
 end

@@ -5,28 +5,23 @@
 --   running  hash  scope -> how many jobs of it run, for scopes with settings
 --   ready    zset  scopes that may have room by now, and may have something waiting
 --
---   epochs   hash  scope -> over several shards: the last permit that this shard knows
 --
 -- The name of such a scope has an empty tenant. Without settings of the platform no script loads
 -- this library: `is_limited` (lib_writes) looks at two of the heads, which every script reads.
 --
 -- With one shard, the settings and the counts here say how much room there is. Over several shards
--- the home of the platform (shard 0) says so: lib_ledger. There a job starts by a permit only, and a
--- shard needs to know which scopes have settings, but not what these are.
+-- the home of the platform (shard 0) says so: lib_ledger. There a job starts by a permit only
+-- (lib_permits), and a shard needs to know which scopes have settings, but not what these are.
 
 local WALK = 1000
 local FEW = 64 -- Scopes with settings that are read together.
 local NOTHING = {}
 local RULES, RUNNING, READY = key('rules'), key('running'), key('ready')
-local EPOCHS = key('epochs')
 local IS_SHARDED = SHARDS > 1
 
 local settings, running, changed, freed, looked, limited = {}, {}, {}, {}, {}, {}
 local all_known = false -- Whether `running` has all scopes with settings.
 local has_parts -- Whether a queue or a type has settings; nil until it is asked for.
--- Over several shards: what may start in this call, by scope, and in scopes not named there.
-local allowed, otherwise = {}, 0
-local epochs, told = {}, {}
 
 -- How many jobs of a scope run; false if it has no settings.
 function platform.running(scope)
@@ -91,11 +86,6 @@ function platform.has_types()
   return false
 end
 
-function platform.has_rules(scope) return platform.of(scope) ~= NOTHING end
-
--- The names of all scopes with settings.
-function platform.names() return call('HKEYS', RUNNING) end
-
 -- The settings of a scope.
 function platform.of(scope)
   local found = settings[scope]
@@ -128,8 +118,7 @@ function platform.count(row, number)
     local scope = found[at]
     local before = running[scope]
     if IS_SHARDED then
-      told[scope] = true
-      if number > 0 then allowed[scope] = math.max(0, (allowed[scope] or otherwise) - number) end
+      permits.count(scope, number)
     elseif number < 0 and not freed[scope] and before >= (platform.of(scope).max_running or UNLIMITED)
     then
       platform.free(scope)
@@ -173,13 +162,10 @@ end
 
 -- -- room -----------------------------------------------------------------------------------------
 
--- Over several shards: what may start in this call, by scope, and in scopes not named there.
-function platform.allow(rooms, others) allowed, otherwise = rooms, others end
-
 -- How many jobs of a scope may start now. Changes nothing.
 function platform.room_now(scope)
   if IS_SHARDED then
-    return platform.running(scope) and (allowed[scope] or otherwise) or UNLIMITED
+    return platform.running(scope) and permits.left(scope) or UNLIMITED
   end
   local limit = platform.of(scope)
   if limit == NOTHING then return UNLIMITED end
@@ -220,7 +206,7 @@ end
 local all_running -- By scope, counted once for all settings of the call.
 
 -- Has a scope counted, or not any more.
-local function set_counted(scope, is_counted)
+function platform.set_counted(scope, is_counted)
   base.set_head('platform', heads.platform + (is_counted and 1 or -1))
   if is_counted then all_running = all_running or running_by_scope() end
   set_running(scope, is_counted and (all_running[scope] or 0))
@@ -233,63 +219,13 @@ function platform.configure(kind, part, text)
   local had = call('HEXISTS', RULES, scope) == 1
   if text then call('HSET', RULES, scope, text) else call('HDEL', RULES, scope) end
   settings[scope] = text and cjson.decode(text) or NOTHING
-  if not IS_SHARDED and (text ~= nil) ~= had then set_counted(scope, text ~= nil) end
+  if not IS_SHARDED and (text ~= nil) ~= had then
+    platform.set_counted(scope, text ~= nil)
+  end
   limits.cap_bucket(scope, settings[scope].rate)
   if IS_SHARDED then return end
   platform.free(scope)
   platform.room(scope)
-end
-
--- -- over several shards --------------------------------------------------------------------------
-
--- The last permit for a scope that this shard knows. Those before it start nothing any more.
-function platform.epoch(scope)
-  if epochs[scope] == nil then epochs[scope] = tonumber(call('HGET', EPOCHS, scope) or 0) end
-  return epochs[scope]
-end
-
-local function set_epoch(scope, epoch)
-  told[scope] = true
-  if epoch <= platform.epoch(scope) then return false end
-  epochs[scope] = epoch
-  call('HSET', EPOCHS, scope, whole(epoch))
-  return true
-end
-
--- Uses a permit: so many jobs of a scope may start in this call, unless a later one came before it.
-function platform.permit(scope, number, epoch)
-  local is_new = platform.running(scope) and set_epoch(scope, epoch)
-  allowed[scope] = is_new and number or 0
-end
-
--- Has no earlier permit for a scope start anything. From now on it is counted.
-function platform.fence(scope, epoch)
-  if not platform.running(scope) then set_counted(scope, true) end
-  set_epoch(scope, epoch)
-end
-
--- Forgets a scope that has no settings, unless it was given some after this epoch.
-function platform.drop(scope, epoch)
-  if not platform.running(scope) or platform.epoch(scope) > epoch then return end
-  set_counted(scope, false)
-  call('HDEL', EPOCHS, scope)
-  epochs[scope], told[scope] = 0, nil
-  platform.free(scope)
-end
-
--- Has the answer tell of a scope.
-function platform.tell(scope) told[scope] = true end
-
--- What this call tells the home: {scope, running jobs, the last permit known} of each scope in which
--- it changed something. Called after the changes.
-function platform.report()
-  local found = {}
-  for scope in pairs(told) do
-    if platform.running(scope) then
-      found[#found + 1] = {scope, platform.running(scope), platform.epoch(scope)}
-    end
-  end
-  return found
 end
 
 -- Wakes those who wait for room in a scope.

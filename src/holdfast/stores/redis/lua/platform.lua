@@ -14,9 +14,9 @@ local number = 0
 local function scarce()
   local found = {}
   if least == 0 then return found end
-  for _, scope in ipairs(platform.names()) do
+  for _, scope in ipairs(call('HKEYS', key('running'))) do
     if heals then ledger.thaw(scope) end
-    local has_rules = platform.has_rules(scope)
+    local has_rules = next(platform.of(scope)) ~= nil
     if has_rules or ledger.is_known(scope) then number = number + 1 end
     local room = has_rules and ledger.room(scope) or UNLIMITED
     if room < least then

@@ -128,7 +128,9 @@ if #puts > 0 then
   base.insist()
   if step then
     for _, one in ipairs(puts) do
-      if one[4] and one[4] ~= OF_TIER and one[5] == '' then one.scope = counts.name(one[4], '', one[6]) end
+      if one[4] and one[4] ~= OF_TIER and one[5] == '' then
+        one.scope = counts.name(one[4], '', one[6])
+      end
     end
     local answer = take_step()
     if answer then return answer end
