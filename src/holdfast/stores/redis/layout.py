@@ -11,9 +11,9 @@ parts of a name are separated by a zero byte, which no name contains.
                            settings; tiers: of tiers, the defaults included; changes: how often a
                            tier changed, or a tenant its tier; looks: 1 if claims look again at
                            tenants of changed tiers; aside: 1 if anything may wait at limits of
-                           the platform; epoch: the last permit that shard 0 gave; now: the latest instant of a clock other than the
-                           server's; format: checked by each script; sweep:*: how far prune has
-                           read the counts
+                           the platform; epoch: the last permit that shard 0 gave; now: the latest
+                           instant of a clock other than the server's; format: checked by each
+                           script; sweep:*: how far prune has read the counts
 
 A job is a row, a body and a name:
 
