@@ -184,11 +184,16 @@ local function take_lines(tenant, claim, wanted, turn)
   return got, visited
 end
 
--- The same of what a claim over several shards meant for the tenant, line by line.
+-- The same of what a claim over several shards meant for the tenant, line by line. A line may have
+-- been closed since.
 local function take_meant(tenant, claim, wanted, turn)
-  local got, visited = 0, {}
+  local got, visited, most_of, names = 0, {}, {}, {}
   for at = 1, #turn.queues, 2 do
-    local queue, most = turn.queues[at], math.min(turn.queues[at + 1], wanted - got)
+    names[#names + 1] = turn.queues[at]
+    most_of[turn.queues[at]] = turn.queues[at + 1]
+  end
+  for _, queue in ipairs(fairness.first_members(lines.open_key(tenant), names, #names)) do
+    local most = math.min(most_of[queue], wanted - got)
     local line, taken, is_empty = lines.of(tenant, queue), 0, false
     local room, is_aside = shares.line_room(turn, line)
     room = math.min(room, most)
