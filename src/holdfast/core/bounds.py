@@ -52,6 +52,11 @@ HOLD_S_MAX = 31 * 24 * 3600.0
 """Longest duration of a hold that is not renewed."""
 PRESENCE_S_MAX = 600.0
 """How long a worker counts as present without renewing its hold."""
+PERMIT_LIFE_S = 1.0
+"""After how long what a dead process left at a limit of the platform is taken back, where a store
+divides the limit among its shards."""
+LIMIT_QUIET_S = 0.1
+"""How long a process that found the whole store at its limit relies on what it saw then."""
 CLAIM_REPEAT_S = 60.0
 """How long a repeated claim is recognised by its nonce, so that it leases no further jobs."""
 INSTANT_MAX = 7_258_118_400_000_000

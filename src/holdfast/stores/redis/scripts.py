@@ -21,6 +21,7 @@ from holdfast.core.bounds import (
     ASIDE_MAX,
     CLAIM_REPEAT_S,
     COPIES_MAX,
+    PERMIT_LIFE_S,
     REPAIR_MAX,
     REPAIR_PASSES_MAX,
 )
@@ -62,9 +63,11 @@ VERBS = (
     "hold",
     "job_events",
     "migrate",
+    "platform",
     "prune",
     "recount",
     "replay",
+    "scopes",
     "settings",
     "wait",
 )
@@ -93,6 +96,9 @@ LIBRARIES = (
     "aside",
     "resume",
     "shares",
+    "forecast",
+    "ledger",
+    "permits",
 )
 
 _CONSTANTS: dict[str, str] = {
@@ -128,6 +134,7 @@ _CONSTANTS: dict[str, str] = {
     "WHOLE_STORE": "'p\\0\\0'",
     "REPAIR_MAX": str(REPAIR_MAX),
     "REPAIR_PASSES_MAX": str(REPAIR_PASSES_MAX),
+    "PERMIT_LIFE_US": str(micros(PERMIT_LIFE_S)),
     "CLAIM_REPEAT_US": str(micros(CLAIM_REPEAT_S)),
 }
 

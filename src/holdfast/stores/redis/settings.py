@@ -14,7 +14,7 @@ from holdfast.core.errors import InvalidInput, StaleSetting, TenantFull
 from holdfast.core.job import By
 from holdfast.core.scope import PREFIX, SLOTS, Scope, decode, encode, scope_of
 from holdfast.store import Put, Setting
-from holdfast.stores.redis import settings_copies
+from holdfast.stores.redis import limits_platform, settings_copies
 from holdfast.stores.redis.count import KIND_CODES
 from holdfast.stores.redis.rows import exact, raw, words
 from holdfast.stores.redis.settings_copies import HOME, UNKNOWN_TIER
@@ -55,8 +55,17 @@ async def put_settings(
     if len(spread) > 1 or (copied and of_tenants):
         why = "settings of several tenants cannot be put in one call on a store with shards"
         raise InvalidInput(field="puts", why=why)
+    platform = [scope for scope in scopes if scope is not None and scope.of_platform]
+    if copied and platform:
+        why = "tiers and scopes of the platform cannot be put in one call on a store with shards"
+        raise InvalidInput(field="puts", why=why)
     if copied:
         return _settings(await settings_copies.put_at_home(shards, items, more, now), puts)
+    if platform and shards.number > 1:
+        deletes = any(one.value is None for one in puts)
+        args = (items, *more)
+        answer = await limits_platform.put(shards, platform, args, now, deletes=deletes)
+        return _settings(answer, puts)
     (shard,) = spread
     answer = await settings_copies.put_in_shard(shards, shard, (items, *more), now)
     return _settings(answer, puts)

@@ -41,7 +41,13 @@ from holdfast.store import (
     Tally,
     Watch,
 )
-from holdfast.stores.redis import count, server_check, settings, settings_copies
+from holdfast.stores.redis import (
+    count,
+    limits_platform,
+    server_check,
+    settings,
+    settings_copies,
+)
 from holdfast.stores.redis.ack import ack_transitions
 from holdfast.stores.redis.cancel import cancel_jobs
 from holdfast.stores.redis.change import change_jobs
@@ -84,7 +90,7 @@ class RedisStore:
             time_precision_us=1,
             cluster=options.cluster,
             scopes=True,
-            platform=not options.cluster and options.shards in (None, 1),
+            platform=True,
             tiers=True,
             steps=False,
         )
@@ -113,8 +119,6 @@ class RedisStore:
         self.capabilities = msgspec.structs.replace(
             self.capabilities,
             durable=durable,
-            # No script sees the jobs of several shards.
-            platform=not self.options.cluster and number == 1,
         )
         self._owner = os.getpid()
         self._links = links
@@ -278,6 +282,7 @@ class RedisStore:
         answers = await together(
             shards.call("wait", shard, args, now) for shard in shards.concerned(tenants)
         )
+        answers = await limits_platform.waits(shards, answers, now)
         return min((seconds(int(each)) for each in answers if int(each) >= 0), default=WAIT_S_MAX)
 
     # -- inside ----------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from holdfast.stores.sqlite import statements as sql
 from holdfast.stores.sqlite.bulk import listed
 from holdfast.stores.sqlite.claim_look import Look
 from holdfast.stores.sqlite.claim_platform import PlatformRound, PlatformTurn
-from holdfast.stores.sqlite.claim_repair import overdue, repair
+from holdfast.stores.sqlite.claim_repair import next_instant, overdue, repair
 from holdfast.stores.sqlite.fairness import (
     TurnCredits,
     Turns,
@@ -65,6 +65,7 @@ def nothing_to_claim(connection: sqlite3.Connection, claim: Claim, now: Micros) 
 
 def claim_jobs(transaction: Transaction, claim: Claim, credits: TurnCredits) -> list[Lease]:
     """Leases up to `claim.limit` jobs. A claim that is repeated gets its first leases again."""
+    transaction.full_until = None
     known = transaction.execute(sql.CLAIM_OF, (claim.nonce, transaction.now)).fetchone()
     if known is not None:
         return _leases_of_repeat(transaction, claim, known[0])
@@ -200,6 +201,8 @@ def _claim_in_turns(transaction: Transaction, claim: Claim, credits: TurnCredits
                 break
             dry -= looked
     platform.save()
+    if taken.room > 0 and platform.is_full:
+        transaction.full_until = next_instant(transaction.connection, transaction.now)
     return taken.leases
 
 

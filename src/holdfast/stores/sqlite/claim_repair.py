@@ -102,9 +102,13 @@ def seconds_until_work(connection: sqlite3.Connection, watch: Watch, now: Micros
         return 0.0 if found is None or found[0] in ENDED else WAIT_S_MAX
     if claimable(connection, watch.tenants, watch.queues, now):
         return 0.0
+    return max(0.0, seconds(next_instant(connection, now) - now))
+
+
+def next_instant(connection: sqlite3.Connection, now: Micros) -> Micros:
+    """The next instant at which time alone may give a claim something."""
     *opening, _ = _next_instants(connection)
-    instants = [at for at in opening if at is not None]
-    return max(0.0, seconds(min(instants, default=now + 3600 * SECOND) - now))
+    return min((at for at in opening if at is not None), default=now + 3600 * SECOND)
 
 
 def _next_instants(connection: sqlite3.Connection) -> tuple[Micros | None, ...]:

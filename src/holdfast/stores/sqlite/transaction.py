@@ -114,6 +114,7 @@ class Transaction:
         "cursor",
         "ended_jobs",
         "execute",
+        "full_until",
         "groups_to_check",
         "lines_to_check",
         "now",
@@ -156,6 +157,8 @@ class Transaction:
         """Lines that may have jobs to claim now; their sleepers are woken."""
         self.ended_jobs: list[Ref] = []
         self.wake_all = False
+        self.full_until: Micros | None = None
+        """Until when the last claim left the whole store full; None if it has room."""
         """More lines than can be named may have jobs to claim."""
         self.signed: str | None = None
         """Who made the present call, and why, for its events."""

@@ -1,9 +1,15 @@
--- settings: {puts, page or nil, most, by or nil, most tiers} -> {1, name, value, version, ...}. Or,
+-- settings: {puts, page or nil, most, by or nil, most tiers, step or nil} -> {1, name, value, version, ...}. Or,
 -- if nothing changes: {0, name, version}, a put is stale; {2, tenant}, it has too many scopes with
 -- settings; {3, tier, names of tiers}, there is no such tier; {4, tier, number}, so many tenants are
 -- in it; {5}, there are too many tiers; {8, tier}, it is closing; {9, tiers as lib_copies answers
 -- them}, these are closing, to be deleted by the same puts with their stamps once all shards closed
 -- them and none has users.
+--
+-- A put of scopes of the platform over several shards takes two calls, of which shard 0 is asked. The
+-- first, `step` 0, stops all starts in these scopes and answers {6, epoch}. In between no shard lets
+-- a job start by an earlier permit (scopes.lua). The second puts them: `step` is {epoch, for each of
+-- these scopes its running jobs in each shard}. If another put came between, the answer is {7}. So no
+-- job starts under settings that were replaced, and a new scope is counted everywhere.
 --
 -- A put is {name, value or nil, version, kind or nil, tenant, part, text or nil, tier or nil, stamp
 -- or nil}. With a kind it is the setting of that scope, or of the tier `part` (kind d), and takes
@@ -11,7 +17,7 @@
 -- into. A page is {from, to, limit} of names in order. A tenant may have `most` scopes with settings, deleted ones
 -- included: versions are kept.
 
-local puts, page, most, most_tiers = ARGS[1], ARGS[2], ARGS[3], ARGS[5]
+local puts, page, most, most_tiers, step = ARGS[1], ARGS[2], ARGS[3], ARGS[5], ARGS[6]
 base.by = ARGS[4]
 local OF_TIER = 'd'
 
@@ -43,7 +49,9 @@ local function put(one)
       end
     else
       if version == 0 then call('HINCRBY', key('ruled'), scopes_field(one[5]), 1) end
+      if one.scope then ledger.restart(one.scope, one.running, step[1]) end
       limits.configure(one[4], one[5], one[6], one[7])
+      if one.scope then ledger.configured(one.scope, one[7] ~= nil) end
     end
     local name = rows.name(one[5], one[1])
     local cursor = events.add('configured', one[5], one[1], '', '', 0, 0, nil, one[2] or '',
@@ -124,10 +132,39 @@ local function refusal()
   return refusal_of_tiers()
 end
 
+-- Begins the put of scopes of the platform, or looks whether it may end.
+local function take_step()
+  if step == 0 then
+    local epoch = ledger.next_epoch()
+    for _, one in ipairs(puts) do
+      if one.scope then ledger.freeze(one.scope, epoch) end
+    end
+    base.finish()
+    return {6, whole(epoch)}
+  end
+  local at = 0
+  for _, one in ipairs(puts) do
+    if one.scope then
+      at = at + 1
+      one.running = step[2][at]
+      if not ledger.is_frozen(one.scope, step[1]) then return {7} end
+    end
+  end
+end
+
 if #puts > 0 then
   local refused = refusal()
   if refused then return refused end
   base.insist()
+  if step then
+    for _, one in ipairs(puts) do
+      if one[4] and one[4] ~= OF_TIER and one[5] == '' then
+        one.scope = counts.name(one[4], '', one[6])
+      end
+    end
+    local answer = take_step()
+    if answer then return answer end
+  end
   for _, one in ipairs(puts) do put(one) end
   base.finish()
 end

@@ -2,8 +2,8 @@
 -- claim_select.sql, and whose turn it is says fairness.sql.
 
 -- Leases up to `most` jobs. Tenants take turns by weight, and the lines of a tenant take turns
--- within its turn. A row without a seq tells the caller to wake its sleepers. `full_left`: how much
--- without room the claim may still meet; there is much only after a tier has lowered limits.
+-- within its turn. Rows without a seq tell the caller about sleepers (`tell_caller`). `full_left`:
+-- how much without room it may still meet; there is much only after a tier has lowered limits.
 CREATE OR REPLACE FUNCTION holdfast.claim(
     for_worker text, nonce text, most integer, lease_us bigint, in_tenants text[],
     in_queues text[], excluded text[], given_now bigint, probe boolean, events boolean,
@@ -78,9 +78,9 @@ BEGIN
         low.wakes := holdfast.finish_claim(own, leased, now + repeat_us, by_platform, now)
             OR low.wakes;
     END IF;
-    IF low.wakes OR by_platform.wakes OR looks.wakes THEN
-        RETURN NEXT NULL::holdfast.lease;
-        PERFORM pg_notify(channel, '*') WHERE channel IS NOT NULL;
+    IF low.wakes OR by_platform.wakes OR looks.wakes OR room = 0 AND cardinality(leased) < most THEN
+        RETURN QUERY SELECT * FROM holdfast.tell_caller(low.wakes OR by_platform.wakes
+            OR looks.wakes, room = 0 AND cardinality(leased) < most, channel, now);
     END IF;
 END
 $$;
@@ -236,7 +236,7 @@ END
 $$;
 
 -- Shares the room of a tenant's turn among its lines, which have so many jobs each, as
--- `scope.line_share`: 4 is its LINE_JOBS.
+-- `scope.line_share`: 6 is its LINE_JOBS.
 CREATE OR REPLACE FUNCTION holdfast.share_room(has bigint[], room bigint, lines_per_claim integer)
 RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
@@ -251,7 +251,7 @@ BEGIN
             lines := lines + (has[i] > shares[i])::integer;
         END LOOP;
         EXIT WHEN room = 0 OR lines = 0;
-        share := greatest(1, room / lines, room / lines_per_claim, least((room + 1) / 2, 4));
+        share := greatest(1, room / lines, room / lines_per_claim, least(room, 6));
         FOR i IN 1..cardinality(has) LOOP
             part := least(share, room, has[i] - shares[i]);
             CONTINUE WHEN part <= 0;

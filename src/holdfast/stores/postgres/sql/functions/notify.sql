@@ -8,12 +8,21 @@ SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off
 SET enable_sort = off SET enable_bitmapscan = off AS $$
 DECLARE
     now bigint := holdfast.now_us(given_now);
-    head bigint;
-    low record;
 BEGIN
     IF holdfast.can_claim(in_tenants, in_queues, now) OR holdfast.scopes_need_refresh() THEN
         RETURN 0;
     END IF;
+    RETURN holdfast.next_instant_us(now);
+END
+$$;
+
+-- Microseconds until time alone may give a claim something; 0 when it already has.
+CREATE OR REPLACE FUNCTION holdfast.next_instant_us(now bigint) RETURNS bigint
+LANGUAGE plpgsql AS $$
+DECLARE
+    head bigint;
+    low record;
+BEGIN
     SELECT * INTO low FROM holdfast.scan_floors();
     SELECT least(
         (
@@ -27,6 +36,27 @@ BEGIN
         (SELECT at FROM holdfast.reopen_times ORDER BY at LIMIT 1)
     ) INTO head;
     RETURN CASE WHEN head IS NULL THEN 3600000000 ELSE greatest(0, head - now) END;
+END
+$$;
+
+-- What a claim tells its caller about sleepers, in rows without a seq. An empty one: all of them
+-- must look again. One with a run_at: a limit over all tenants left no room in the whole store, and
+-- a claim may find something in so many microseconds if no job ends before. The caller can sleep
+-- so long without another look.
+CREATE OR REPLACE FUNCTION holdfast.tell_caller(
+    wakes boolean, is_full boolean, channel text, now bigint
+) RETURNS SETOF holdfast.lease LANGUAGE plpgsql AS $$
+DECLARE
+    told holdfast.lease;
+BEGIN
+    IF wakes THEN
+        RETURN NEXT told;
+        PERFORM pg_notify(channel, '*') WHERE channel IS NOT NULL;
+    END IF;
+    IF is_full THEN
+        told.run_at := holdfast.next_instant_us(now);
+        RETURN NEXT told;
+    END IF;
 END
 $$;
 
