@@ -10,6 +10,7 @@ from holdfast.core.errors import IdConflict
 from holdfast.core.job import TERMINAL, EventKind, NewJob
 from holdfast.store import Enqueued
 from holdfast.stores.sql_rows import BLOCKED, STATES
+from holdfast.stores.sqlite import journal_statements as journal_sql
 from holdfast.stores.sqlite import statements as sql
 from holdfast.stores.sqlite.bulk import insert_rows
 from holdfast.stores.sqlite.limits_caps import Caps
@@ -132,16 +133,28 @@ class _Batch:
         gated = (
             job.group is not None
             and run_at <= now
+            and not job.parents
             and self._transaction.scope_cache.gated(job.tenant, job.group, job.queue)
         )
         return new_row(job, seq, run_at, now, int(gated))
 
     def _insert_beside(self, new: list[tuple[NewJob, tuple[Any, ...]]]) -> None:
-        """Writes what some jobs have in other tables: large payloads and keys."""
+        """Writes what some jobs have in other tables: large payloads, joins, edges and keys."""
         connection, now = self._transaction.connection, self._transaction.now
         large = [(row[0], job.envelope.body) for job, row in new if is_large(job.envelope.body)]
         if large:
             connection.executemany(sql.BODY_INSERT, large)
+        joins = [(row[0], "", job.parents, job.parents, now) for job, row in new if job.parents]
+        if joins:
+            insert_rows(connection, journal_sql.JOIN_INSERT, joins)
+        edges = [
+            (row[0], number, edge.target, edge.join, edge.on_failure._value_)
+            for job, row in new
+            if job.edges
+            for number, edge in enumerate(job.edges)
+        ]
+        if edges:
+            insert_rows(connection, journal_sql.EDGE_INSERT, edges)
         if self._keys:
             keys = [
                 (

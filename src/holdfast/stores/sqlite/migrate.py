@@ -15,7 +15,11 @@ from holdfast.stores.sqlite.layout import APPLICATION_ID, SCHEMA_VERSION
 SCHEMA = ("schema.sql", "lines.sql")
 """The scripts that make the tables of a new file."""
 
-UPGRADES = {3: ("upgrade_3.sql",), 4: ("upgrade_4.sql", "lines.sql")}
+UPGRADES = {
+    3: ("upgrade_3.sql",),
+    4: ("upgrade_4.sql", "lines.sql"),
+    5: ("upgrade_5.sql",),
+}
 """Version -> the scripts that bring a file of it to the next version."""
 
 
