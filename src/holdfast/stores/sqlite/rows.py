@@ -25,7 +25,7 @@ SEQ, JOURNAL = 11, 21
 """Where `statements.CLAIMED` has them."""
 RULES, TAGS, STATE, REASON = 7, 11, 14, 26
 """Where `statements.RECORD` has them."""
-ROW_STATE, ROW_REASON = 7, 19
+ROW_STATE, ROW_REASON, ROW_AWAITS = 7, 19, 26
 """Where `statements.ROW` has them."""
 KNOWN_REASONS = {None, *REASONS}
 
@@ -120,12 +120,17 @@ def new_row(job: NewJob, seq: int, run_at: Micros, now: Micros, gate: int) -> tu
         job.origin,
         rules_text(rules),
         None if is_large(envelope.body) else envelope.body,
-        size_of(envelope.body) + edge_bytes(job),
+        size_of(envelope.body) + edge_bytes(job) if job.edges else size_of(envelope.body),
         gate,
-        AWAITS_PARENTS if job.parents else None,
-        _journal_of_parents(job.parents) if job.parents else None,
-        len(job.edges) or None,
     )
+
+
+def in_flow(job: NewJob) -> tuple[Any, ...]:
+    """What `statements.INSERT_IN_FLOW` has after the values of `new_row`."""
+    edges = len(job.edges) or None
+    if not job.parents:
+        return None, None, edges
+    return AWAITS_PARENTS, _journal_of_parents(job.parents), edges
 
 
 @lru_cache
@@ -159,16 +164,18 @@ class Row(sql_rows.Row):
     __slots__ = ("edges", "journal")
 
     def __init__(self, row: Columns) -> None:
-        *row, awaits, journal, edges = row
         if row[ROW_STATE] not in STATES or row[ROW_REASON] not in KNOWN_REASONS:
-            row[ROW_STATE] = row[ROW_STATE] if row[ROW_STATE] in STATES else State.FAILED.value
-            row[ROW_REASON] = None
-        super().__init__(row)
-        self.awaits: str | None = awaits
-        self.journal: str | None = journal
-        """How much of its share its journal uses; None while it has none."""
-        self.edges: int = edges if isinstance(edges, int) else 0 if edges is None else EDGES_MAX
-        """How many jobs await its end."""
+            shown = list(row)
+            shown[ROW_STATE] = row[ROW_STATE] if row[ROW_STATE] in STATES else State.FAILED.value
+            shown[ROW_REASON] = None
+            row = shown
+        super().__init__(row[:ROW_AWAITS])
+        self.journal: str | None
+        self.awaits, self.journal, edges = row[ROW_AWAITS:]
+        if edges is not None and not isinstance(edges, int):
+            edges = EDGES_MAX
+        self.edges: int | None = edges
+        """How many jobs await its end; None for none."""
 
     def keep_until(self) -> Micros:
         try:

@@ -61,11 +61,13 @@ EVENT_INSERT = f"INSERT INTO events ({RUN}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?
 _NEW = (
     "seq, tenant, id, queue, type, codec, version, state, priority, run_at, max_attempts,"
     " created_at, updated_at, expires_at, keep_us, key, group_name, tags, origin, rules, payload,"
-    " size, gate, awaits, journal, edges"
+    " size, gate"
 )
-INSERT = (
-    f"INSERT INTO jobs ({_NEW}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,"
-    " ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (tenant, id) DO NOTHING"
+_NEW_IN_FLOW = f"{_NEW}, awaits, journal, edges"
+INSERT, INSERT_IN_FLOW = (
+    f"INSERT INTO jobs ({columns}) VALUES (?{', ?' * columns.count(',')})"
+    " ON CONFLICT (tenant, id) DO NOTHING"
+    for columns in (_NEW, _NEW_IN_FLOW)
 )
 SEQS_FROM = "SELECT seq FROM jobs WHERE seq >= ?"
 BODY_INSERT = "INSERT INTO bodies (seq, payload) VALUES (?, ?)"
@@ -175,10 +177,10 @@ FINISH = (
 REMOVE = f"DELETE FROM jobs WHERE {_LISTED}"
 BODY_REMOVE = f"DELETE FROM bodies WHERE {_LISTED}"
 REPLAY = (
-    f"INSERT INTO jobs ({_NEW})"
+    f"INSERT INTO jobs ({_NEW}, journal)"
     " SELECT ?, tenant, ?, queue, type, codec, version, 'enqueued', priority, ?, max_attempts,"
     " ?, ?, ? + expires_at - created_at, keep_us, NULL, group_name, tags, id, rules, payload,"
-    " ?, ?, NULL, ?, NULL FROM jobs WHERE seq = ?"
+    " ?, ?, ? FROM jobs WHERE seq = ?"
     " ON CONFLICT (tenant, id) DO NOTHING"
 )
 REPLAY_BODY = "INSERT INTO bodies SELECT ?, payload FROM bodies WHERE seq = ?"
