@@ -45,6 +45,7 @@ from holdfast.stores.sqlite.rows import (
     SEQ,
     Parent,
     claimed,
+    edges_of,
     record,
     storable_text,
 )
@@ -376,7 +377,8 @@ def fail_unreadable(transaction: Transaction, seq: int, error: Exception) -> Non
     transaction.count_move((tenant, queue, group), "enqueued", "failed", 1, -size)
     transaction.ended_jobs.append(Ref(tenant, id))
     if edges is not None:
-        transaction.parents.append(Parent(seq, tenant, id, State.FAILED.value, edges))
+        parent = Parent(seq, tenant, id, State.FAILED.value, edges_of(edges))
+        transaction.parents.append(parent)
     name = (tenant, id, queue, type)
     text = f"{Reason.DECODE.value}: {why}"
     transaction.record_event(EventKind.FAILED, name, attempt, fence, text=text)

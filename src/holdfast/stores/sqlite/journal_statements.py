@@ -62,7 +62,7 @@ JOIN_SAVE = "UPDATE joins SET due = ?, failed = ? WHERE seq = ? AND name = ?"
 # Jobs whose edges are to be followed yet.
 RELEASING_TENANT = "SELECT tenant FROM releasing WHERE tenant > ? ORDER BY tenant LIMIT 1"
 RELEASING = (
-    "SELECT seq, tenant, id, state, edges, followed, gone FROM releasing WHERE tenant = ?"
+    "SELECT seq, tenant, id, state, edges + 0, followed + 0, gone FROM releasing WHERE tenant = ?"
     " ORDER BY seq LIMIT ?"
 )
 RELEASING_ANY = "SELECT 1 FROM releasing LIMIT 1"

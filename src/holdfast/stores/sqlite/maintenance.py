@@ -15,7 +15,7 @@ from holdfast.stores.sqlite import statements as sql
 from holdfast.stores.sqlite.bulk import listed
 from holdfast.stores.sqlite.journal import drop, drop_leftovers, weight
 from holdfast.stores.sqlite.layout import INLINE_MAX
-from holdfast.stores.sqlite.rows import record
+from holdfast.stores.sqlite.rows import edges_of, record
 from holdfast.stores.sqlite.transaction import Transaction
 
 LOOK_MAX = 20_000
@@ -52,7 +52,10 @@ def _prune_jobs(transaction: Transaction, limit: int) -> tuple[int, int, bool]:
     journals and edges.
     """
     now = transaction.now
-    found = transaction.execute(sql.PRUNABLE, (now, limit)).fetchall()
+    found = [
+        (seq, journal, None if edges is None else edges_of(edges))
+        for seq, journal, edges in transaction.execute(sql.PRUNABLE, (now, limit))
+    ]
     kept = _kept(transaction, [(seq, edges) for seq, _, edges in found if edges is not None])
     gone = [seq for seq, _, _ in found if seq not in kept] if kept else [seq for seq, _, _ in found]
     pruned = transaction.execute(sql.PRUNE_JOBS, (listed(gone),)).fetchall()

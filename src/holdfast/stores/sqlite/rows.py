@@ -144,6 +144,11 @@ def size_text(size: Size) -> str:
     return msgspec.json.encode((size.steps, size.signals, size.bytes, size.logs)).decode()
 
 
+def edges_of(stored: Any) -> int:
+    """How many edges a job has at most, by its row; also if that cannot be read."""
+    return stored if isinstance(stored, int) and 0 <= stored <= EDGES_MAX else EDGES_MAX
+
+
 class Parent(NamedTuple):
     """A job that has ended or was deleted, whose edges have to be followed."""
 
@@ -172,9 +177,7 @@ class Row(sql_rows.Row):
         super().__init__(row[:ROW_AWAITS])
         self.journal: str | None
         self.awaits, self.journal, edges = row[ROW_AWAITS:]
-        if edges is not None and not isinstance(edges, int):
-            edges = EDGES_MAX
-        self.edges: int | None = edges
+        self.edges: int | None = edges if edges is None else edges_of(edges)
         """How many jobs await its end; None for none."""
 
     def keep_until(self) -> Micros:

@@ -157,7 +157,8 @@ class SqliteStore:
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         return await self._mine(self._writer).write(
-            lambda transaction: enqueue_jobs(transaction, jobs), jobs=len(jobs)
+            lambda transaction: enqueue_jobs(transaction, jobs),
+            jobs=len(jobs) + sum(len(job.edges) for job in jobs),
         )
 
     async def claim(self, claim: Claim) -> list[Lease]:
