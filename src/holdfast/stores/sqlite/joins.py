@@ -218,15 +218,17 @@ def _targets(
     transaction: Transaction, edges: list[tuple[Parent, Edge]]
 ) -> dict[tuple[str, str], _Target]:
     """The targets of these edges that have the joins which the edges name."""
-    asked = list({(parent.tenant, edge.target, edge.join): None for parent, edge in edges})
+    asked: dict[tuple[str, str], dict[str, None]] = {}
+    for parent, edge in edges:
+        asked.setdefault((parent.tenant, edge.join), {})[edge.target] = None
     targets: dict[tuple[str, str], _Target] = {}
-    query = transaction.execute(sql.TARGETS, (_encode(asked).decode(),))
-    for place, seq, state, awaits, due, failed in query.fetchall():
-        tenant, id, name = asked[place]
-        target = targets.get((tenant, id))
-        if target is None:
-            target = targets[tenant, id] = _Target(seq, state, awaits)
-        target.joins[name] = [due, failed]
+    for (tenant, name), ids in asked.items():
+        query = transaction.execute(sql.TARGETS, (_encode(list(ids)).decode(), tenant, name))
+        for id, seq, state, awaits, due, failed in query.fetchall():
+            target = targets.get((tenant, id))
+            if target is None:
+                target = targets[tenant, id] = _Target(seq, state, awaits)
+            target.joins[name] = [due, failed]
     return targets
 
 

@@ -40,6 +40,8 @@ Stored = list[tuple[Any, ...]]
 failed).
 """
 
+_ENTRY_TYPES = (str, bytes, int, int, int, int)
+_JOIN_TYPES = (str, type(None), int, int, int, int)
 _HOW = frozenset(how.value for how in OnFailure)
 
 _encode = msgspec.json.Encoder().encode
@@ -136,12 +138,11 @@ def entries_of(stored: Stored) -> tuple[Entry, ...]:
 
 def _entry(stored: tuple[Any, ...]) -> Entry:
     kind, name, value, at, total, due, failed = stored
-    if kind == EntryKind.JOIN:
-        value = b""
-    numbers = all(isinstance(number, int) for number in (at, total, due, failed))
-    if not (isinstance(name, str) and isinstance(value, bytes) and numbers):
+    is_join = kind == EntryKind.JOIN
+    types = (type(name), type(value), type(at), type(total), type(due), type(failed))
+    if types != (_JOIN_TYPES if is_join else _ENTRY_TYPES):
         raise ValueError(f"its journal has a {kind!r} that is no entry")
-    if kind == EntryKind.JOIN:
+    if is_join:
         return join_entry(name, Join(total, due, failed), at)
     return Entry(EntryKind(kind), name, value, at)
 

@@ -49,14 +49,12 @@ EDGES_FROM = (
     "SELECT seq, target, name, on_failure FROM edges WHERE seq = ? AND number >= ? AND number < ?"
     " ORDER BY number"
 )
-# The joins that edges lead to: a list of [tenant, target, name of the join].
+# The joins of one name of the jobs with these ids.
 TARGETS = (
-    "SELECT asked.key, jobs.seq, jobs.state, jobs.awaits, joins.due + 0, joins.failed + 0"
-    " FROM json_each(?) AS asked"
-    " CROSS JOIN jobs INDEXED BY jobs_name ON jobs.tenant = json_extract(asked.value, '$[0]')"
-    " AND jobs.id = json_extract(asked.value, '$[1]')"
-    " CROSS JOIN joins ON joins.seq = jobs.seq"
-    " AND joins.name = json_extract(asked.value, '$[2]')"
+    "SELECT jobs.id, jobs.seq, jobs.state, jobs.awaits, joins.due + 0, joins.failed + 0"
+    " FROM json_each(?1) AS asked"
+    " CROSS JOIN jobs INDEXED BY jobs_name ON jobs.tenant = ?2 AND jobs.id = asked.value"
+    " CROSS JOIN joins ON joins.seq = jobs.seq AND joins.name = ?3"
 )
 JOIN_SAVE = "UPDATE joins SET due = ?, failed = ? WHERE seq = ? AND name = ?"
 # Jobs whose edges are to be followed yet.
