@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -27,15 +26,6 @@ from holdfast.testing.contract.builders import ACME, LEASE, changing, finding, j
 from holdfast.testing.contract.joins import RUN, node
 
 TABLES = ("jobs", "entries", "joins", "edges", "releasing", "leftovers")
-
-
-@pytest.fixture
-async def other(store: SqliteStore, path: Path) -> AsyncIterator[SqliteStore]:
-    """Another store on the same file, as another process has it."""
-    other = SqliteStore.from_url(f"sqlite:///{path}")
-    await other.open()
-    yield other
-    await other.close()
 
 
 class Claims:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -18,15 +17,6 @@ from holdfast.core.scope import Scope, ScopeKind, ScopeSettings, encode
 from holdfast.store import Claim, Put
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.testing.contract.builders import ACME, LEASE, finding, job
-
-
-@pytest.fixture
-async def other(store: SqliteStore, path: Path) -> AsyncIterator[SqliteStore]:
-    """Another store on the same file, as another process has it."""
-    other = SqliteStore.from_url(f"sqlite:///{path}")
-    await other.open()
-    yield other
-    await other.close()
 
 
 async def claimed(store: SqliteStore, nonce: str) -> list[Lease]:

@@ -1,4 +1,5 @@
--- The tables of the SQLite store; lines.sql adds to them. layout.py says what each part is for.
+-- The tables of the SQLite store; journals.sql and lines.sql add to them. layout.py says what each
+-- part is for.
 
 CREATE TABLE jobs (
     seq          INTEGER PRIMARY KEY,
@@ -73,50 +74,6 @@ CREATE INDEX jobs_done ON jobs (keep_until) WHERE keep_until IS NOT NULL;
 CREATE TABLE bodies (
     seq     INTEGER PRIMARY KEY,
     payload BLOB NOT NULL
-);
-
-CREATE TABLE entries (
-    seq   INTEGER NOT NULL,
-    kind  TEXT    NOT NULL,
-    name  TEXT    NOT NULL,
-    value BLOB    NOT NULL,
-    at    INTEGER NOT NULL,
-    PRIMARY KEY (seq, kind, name)
-);
-
-CREATE TABLE joins (
-    seq    INTEGER NOT NULL,
-    name   TEXT    NOT NULL,
-    total  INTEGER NOT NULL,
-    due    INTEGER NOT NULL,
-    failed INTEGER NOT NULL DEFAULT 0,
-    at     INTEGER NOT NULL,
-    PRIMARY KEY (seq, name)
-) WITHOUT ROWID;
-
-CREATE TABLE edges (
-    seq        INTEGER NOT NULL,
-    number     INTEGER NOT NULL,
-    target     TEXT    NOT NULL,
-    name       TEXT    NOT NULL,
-    on_failure TEXT    NOT NULL,
-    PRIMARY KEY (seq, number)
-) WITHOUT ROWID;
-
-CREATE TABLE releasing (
-    tenant   TEXT    NOT NULL,
-    seq      INTEGER NOT NULL,
-    id       TEXT    NOT NULL,
-    state    TEXT    NOT NULL,
-    edges    INTEGER NOT NULL,
-    followed INTEGER NOT NULL,
-    gone     INTEGER NOT NULL,
-    PRIMARY KEY (tenant, seq)
-) WITHOUT ROWID;
-
-CREATE TABLE leftovers (
-    seq    INTEGER PRIMARY KEY,
-    weight INTEGER NOT NULL
 );
 
 CREATE TABLE counts (

@@ -1,49 +1,6 @@
--- From version 5 to 6: journals, joins and edges of jobs.
+-- From version 5 to 6: what a job awaits, and whether it has a journal and edges. journals.sql then
+-- makes the tables of these.
 
 ALTER TABLE jobs ADD COLUMN awaits TEXT;
 ALTER TABLE jobs ADD COLUMN journal TEXT;
 ALTER TABLE jobs ADD COLUMN edges INTEGER;
-
-CREATE TABLE entries (
-    seq   INTEGER NOT NULL,
-    kind  TEXT    NOT NULL,
-    name  TEXT    NOT NULL,
-    value BLOB    NOT NULL,
-    at    INTEGER NOT NULL,
-    PRIMARY KEY (seq, kind, name)
-);
-
-CREATE TABLE joins (
-    seq    INTEGER NOT NULL,
-    name   TEXT    NOT NULL,
-    total  INTEGER NOT NULL,
-    due    INTEGER NOT NULL,
-    failed INTEGER NOT NULL DEFAULT 0,
-    at     INTEGER NOT NULL,
-    PRIMARY KEY (seq, name)
-) WITHOUT ROWID;
-
-CREATE TABLE edges (
-    seq        INTEGER NOT NULL,
-    number     INTEGER NOT NULL,
-    target     TEXT    NOT NULL,
-    name       TEXT    NOT NULL,
-    on_failure TEXT    NOT NULL,
-    PRIMARY KEY (seq, number)
-) WITHOUT ROWID;
-
-CREATE TABLE releasing (
-    tenant   TEXT    NOT NULL,
-    seq      INTEGER NOT NULL,
-    id       TEXT    NOT NULL,
-    state    TEXT    NOT NULL,
-    edges    INTEGER NOT NULL,
-    followed INTEGER NOT NULL,
-    gone     INTEGER NOT NULL,
-    PRIMARY KEY (tenant, seq)
-) WITHOUT ROWID;
-
-CREATE TABLE leftovers (
-    seq    INTEGER PRIMARY KEY,
-    weight INTEGER NOT NULL
-);
