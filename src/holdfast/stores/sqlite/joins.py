@@ -159,8 +159,7 @@ def _follow(transaction: Transaction, portions: list[Portion]) -> None:
     edges = _edges(transaction, portions)
     targets = _targets(transaction, edges)
     changed: dict[tuple[int, str], list[int]] = {}
-    ready: dict[int, str] = {}
-    ended: dict[int, tuple[Parent, OnFailure]] = {}
+    decided: dict[int, str | tuple[Parent, OnFailure]] = {}
     for parent, edge in edges:
         target = targets.get((parent.tenant, edge.target))
         numbers = None if target is None else target.joins.get(edge.join)
@@ -172,20 +171,26 @@ def _follow(transaction: Transaction, portions: list[Portion]) -> None:
         changed[target.seq, edge.join] = numbers
         if failed and target.waits and edge.on_failure is not OnFailure.RUN:
             target.ended = True
-            ended[target.seq] = (parent, edge.on_failure)
+            decided[target.seq] = (parent, edge.on_failure)
         elif numbers[0] == 0 and target.awaits == (come := await_join(edge.join)):
-            ready[target.seq] = come
+            decided[target.seq] = come
     if changed:
         values = [(*numbers, *key) for key, numbers in changed.items()]
         transaction.connection.executemany(sql.JOIN_SAVE, values)
-    if ready or ended:
-        jobs = Jobs(transaction)
-        for row in jobs.read([*ready, *ended]):
-            if row.seq in ended:
-                _end(transaction, jobs, row, *ended[row.seq])
-            else:
-                make_ready(transaction, jobs, row, ready[row.seq])
-        jobs.flush()
+    if decided:
+        _apply(transaction, decided)
+
+
+def _apply(transaction: Transaction, decided: dict[int, str | tuple[Parent, OnFailure]]) -> None:
+    """Makes jobs ready for which this has come, and ends jobs because of these parents."""
+    jobs = Jobs(transaction)
+    rows = {row.seq: row for row in jobs.read(list(decided))}
+    for seq, what in decided.items():
+        if isinstance(what, str):
+            make_ready(transaction, jobs, rows[seq], what)
+        else:
+            _end(transaction, jobs, rows[seq], *what)
+    jobs.flush()
 
 
 def _edges(transaction: Transaction, portions: list[Portion]) -> list[tuple[Parent, Edge]]:
