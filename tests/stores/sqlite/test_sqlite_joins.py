@@ -4,20 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from collections import Counter
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from tests.stores.sqlite.conftest import Start
 from tests.stores.sqlite.spoil import spoil
 from tests.stores.sqlite.tables import rows
 
 from holdfast.core.bounds import EDGES_MAX, KEEP_AGAIN_S, RELEASE_MAX
-from holdfast.core.job import EDGE_BYTES, Completed, EventKind, Lease, NewJob, State, edge_bytes
+from holdfast.core.job import (
+    EDGE_BYTES,
+    TERMINAL,
+    Completed,
+    EventKind,
+    Lease,
+    NewJob,
+    State,
+    edge_bytes,
+)
 from holdfast.core.journal import Edge, OnFailure
 from holdfast.core.lifecycle import decide
-from holdfast.store import Act, Claim, Ref
+from holdfast.store import Act, Claim, Ref, Watch
 from holdfast.stores.sqlite.joins import SHARE
 from holdfast.stores.sqlite.maintenance import LOOK_AGAIN_S, LOOK_MAX
 from holdfast.stores.sqlite.store import SqliteStore
@@ -25,6 +36,8 @@ from holdfast.testing import ManualClock
 from holdfast.testing.contract.builders import ACME, LEASE, changing, finding, job, rules
 from holdfast.testing.contract.joins import RUN, node
 
+BOUND_S = 50.0
+ALIVE = tuple(set(State) - TERMINAL)
 TABLES = ("jobs", "entries", "joins", "edges", "releasing", "leftovers")
 
 
@@ -171,6 +184,38 @@ async def test_two_last_parents_at_once_release_their_child_once(
         await complete(store, lease)
     kinds = [event.kind for event in (await store.events(ACME, 0, 1000)).events]
     assert kinds.count(EventKind.READY) == 20
+
+
+async def test_flows_survive_the_death_of_those_who_run_them(
+    store: SqliteStore, start: Start, claimed: Claims
+) -> None:
+    """P17: killed at any moment, each job is released once, and each flow ends."""
+    number, often = 40, rules(max_attempts=100)
+    for each in range(number):
+        top, left, right, end = (f"{part}{each}" for part in ("top", "left", "right", "end"))
+        flow = [node(top, left, right), node(left, end, after=1), node(right, end, after=1)]
+        flow.append(node(end, after=2))
+        await store.enqueue([msgspec.structs.replace(one, rules=often) for one in flow])
+    for worker in range(5):
+        child = await start("run_all", f"w{worker}")
+        assert child.stdout is not None
+        for _ in range(3 + worker):
+            await child.stdout.readline()
+        child.kill()
+        await child.wait()
+
+    async with asyncio.timeout(BOUND_S):
+        while leases := (await store.find(finding(states=ALIVE, limit=1))).jobs:
+            await complete(store, *await claimed(store))
+            await store.wait(Watch(tenants=(ACME,)), 0.1)
+
+    assert leases == []
+    jobs = (await store.find(finding(limit=1000))).jobs
+    assert {each.state for each in jobs} == {State.COMPLETED}
+    events = (await store.events(ACME, 0, 10_000)).events
+    assert Counter(each.job_id for each in events if each.kind is EventKind.READY) == Counter(
+        each.id for each in jobs if not each.id.startswith("top")
+    )
 
 
 # -- keeping ---------------------------------------------------------------------------------------
