@@ -116,9 +116,9 @@ def test_an_unknown_store_is_named_with_those_that_are_known() -> None:
         App("sqlit:///x.db")
 
 
-@pytest.mark.parametrize("option", ["id", "key", "run_at", "delay", "group", "tags", "ttl"])
+@pytest.mark.parametrize("option", ["id", "run_at", "delay", "group", "tags", "ttl"])
 def test_what_belongs_to_an_enqueue_is_refused_on_a_type(option: str) -> None:
-    """A key for a whole type would make all its jobs one."""
+    """An id or a group of a whole type would be that of all its jobs."""
 
     def work(ctx: Context) -> None: ...
 

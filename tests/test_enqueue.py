@@ -20,6 +20,7 @@ from holdfast.core.errors import (
     StoreUnsupported,
 )
 from holdfast.enqueue import CHUNK_MAX
+from holdfast.handle import JobHandle
 from holdfast.store import Enqueued
 from holdfast.stores import open_store
 from holdfast.tenant import Tenant
@@ -233,7 +234,7 @@ async def test_one_refused_item_of_a_shared_batch_raises_for_its_caller_only(des
         return_exceptions=True,
     )
 
-    assert [type(answer) for answer in answers] == [Enqueued, IdConflict, Enqueued]
+    assert [type(answer) for answer in answers] == [JobHandle, IdConflict, JobHandle]
     assert desk.faults.count("enqueue") == 2
 
 

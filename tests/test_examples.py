@@ -27,6 +27,12 @@ SAYS = {
         "gone: PERMANENT",
         "replayed as a new job: True",
     ],
+    "order_with_approval.py": [
+        "a book is on its way; a lamp is on its way; a chair is on its way",
+        "steps: charge, reserve, cooling off",
+        "failed attempts: ['the warehouse did not answer']",
+        "log: ['3 reserved, 3 sent'] charged: 1",
+    ],
     "blocking.py": ["[2, 4, 6]"],
     "middleware.py": ["hello Ada", "[('greet', True)]"],
 }

@@ -2,7 +2,7 @@
 
 from holdfast.app import App
 from holdfast.config import Config
-from holdfast.context import Context, Fail, Retry, Snooze, StopReason
+from holdfast.context import Context, Fail, Retry, Snooze, StopReason, SyncContext
 from holdfast.core.errors import (
     HoldfastError,
     InvalidInput,
@@ -17,6 +17,9 @@ from holdfast.core.errors import (
 from holdfast.core.job import By, Event, JobRecord, Reason, State
 from holdfast.core.retry import Backoff, Jitter, RetryPolicy
 from holdfast.enqueue import EnqueuedMany
+from holdfast.handle import JobHandle
+from holdfast.journal_map import ChildrenFailed
+from holdfast.steps import TimedOut
 from holdfast.store import Enqueued
 from holdfast.tenant import Tenant
 from holdfast.typed import Job
@@ -25,6 +28,7 @@ __all__ = [
     "App",
     "Backoff",
     "By",
+    "ChildrenFailed",
     "Config",
     "Context",
     "Enqueued",
@@ -37,6 +41,7 @@ __all__ = [
     "Job",
     "JobCanceled",
     "JobFailed",
+    "JobHandle",
     "JobNotFound",
     "JobRecord",
     "PayloadTooLarge",
@@ -48,6 +53,8 @@ __all__ = [
     "State",
     "StopReason",
     "StoreError",
+    "SyncContext",
     "Tenant",
+    "TimedOut",
     "WaitTimeout",
 ]

@@ -20,8 +20,9 @@ import msgspec
 from holdfast.context import log_fields
 from holdfast.core.backoff import Delays
 from holdfast.core.bounds import BATCH_MAX
-from holdfast.core.errors import HoldfastError, StoreError, away
-from holdfast.core.job import Lease, Outcome
+from holdfast.core.errors import HoldfastError, JournalFull, StoreError, away
+from holdfast.core.job import Failed, Lease, Outcome, Reason
+from holdfast.core.journal import Entry
 from holdfast.core.lifecycle import Transition, decide
 from holdfast.events import Announcer, Confirmed
 from holdfast.loop import Outage
@@ -48,6 +49,8 @@ class PendingAck(msgspec.Struct, frozen=True, gc=False):
     """The monotonic instant after which the lease has certainly ended; heartbeats may move it."""
     done: Callable[[Acked], None]
     """Called once, with the store's answer or with the error if there was none."""
+    entries: tuple[Entry, ...] = ()
+    """Written to the job's journal with the outcome."""
 
 
 class Acker:
@@ -131,7 +134,8 @@ class Acker:
             return
 
     def _decide(self, one: PendingAck) -> Transition:
-        return decide(one.outcome, one.lease.job, one.lease.token, self._chance())
+        change = decide(one.outcome, one.lease.job, one.lease.token, self._chance())
+        return msgspec.structs.replace(change, entries=one.entries) if one.entries else change
 
     def _give_up_late(
         self, batch: list[PendingAck], changes: list[Transition], error: StoreError
@@ -167,6 +171,11 @@ class Acker:
         one.done(Acked(one.lease.job.id, error=wrapped))
 
     def _answered(self, one: PendingAck, answer: Acked) -> None:
+        if isinstance(answer.error, JournalFull):
+            # What it has to remember cannot be stored, so the job cannot go on.
+            failed = Failed(str(answer.error), Reason.PERMANENT, retryable=False)
+            self.submit(msgspec.structs.replace(one, outcome=failed, entries=()))
+            return
         if answer.error is not None:
             job = one.lease.job
             words = "job %s: outcome refused: %s"

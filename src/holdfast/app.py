@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
 
 from holdfast.config import Config
-from holdfast.context import Context
+from holdfast.context import Context, Missing, SyncContext
 from holdfast.core.bounds import (
     ATTEMPTS_MAX,
     PRIORITY_MAX,
@@ -26,8 +26,10 @@ from holdfast.core.errors import ConfigError, StoreUnavailable
 from holdfast.core.job import JobRecord, Rules, State
 from holdfast.core.retry import policy
 from holdfast.dispatch import Dispatcher, dispatched, name_of
-from holdfast.enqueue import Enqueuer, Options, amend, checked
+from holdfast.enqueue import Enqueuer, SharedOptions, amend, checked
 from holdfast.events import Announcer, Subscriber
+from holdfast.idempotency import KeyOf, key_of
+from holdfast.lifespan import Lifespan, check_lifespan, opened
 from holdfast.middleware import Middleware, chain
 from holdfast.platform import PlatformHandle
 from holdfast.store import Store
@@ -51,12 +53,16 @@ R = TypeVar("R")
 K = TypeVar("K", bound=type[Job])
 
 
-class TypeOptions(Options, total=False):
-    """The options of `@app.job` that are not also options of an enqueue."""
+class TypeOptions(SharedOptions, total=False):
+    """The options of `@app.job`."""
 
     name: str
     """The name stored with every job. Do not change it when the code moves. Default: the name of
     the function or class.
+    """
+    key: str | KeyOf
+    """Derives the idempotency key of each job: a text with names of arguments, as in
+    `"waveform:{track_id}"`, or a callable that takes the job and returns its key, or None for none.
     """
     cpu: bool
     """Runs the handler in a child process, for CPU-bound work."""
@@ -71,10 +77,14 @@ class JobDecorator(Protocol):
     def __call__(self, target: K) -> K: ...  # type: ignore[overload-overlap]
     @overload
     def __call__(
-        self, target: Callable[Concatenate[Context, P], Awaitable[R]]
+        self, target: Callable[Concatenate[Context[Any], P], Awaitable[R]]
     ) -> JobFunction[P, R]: ...
     @overload
-    def __call__(self, target: Callable[Concatenate[Context, P], R]) -> JobFunction[P, R]: ...
+    def __call__(self, target: Callable[Concatenate[Context[Any], P], R]) -> JobFunction[P, R]: ...
+    @overload
+    def __call__(
+        self, target: Callable[Concatenate[SyncContext[Any], P], R]
+    ) -> JobFunction[P, R]: ...
 
 
 class App:
@@ -87,6 +97,7 @@ class App:
         clock: Clock | None = None,
         middleware: tuple[Middleware, ...] = (),
         codecs: tuple[Codec, ...] = (),
+        lifespan: Lifespan | None = None,
         **settings: Any,
     ) -> None:
         self.config = Config.of(**settings)
@@ -99,6 +110,7 @@ class App:
         self.codecs.get(self.config.codec)
         self.registry = Registry()
         self.middleware = middleware
+        self.lifespan = check_lifespan(lifespan)
         self.announcer = Announcer()
         self._users = 0
         self._process: int | None = None
@@ -112,10 +124,14 @@ class App:
     def job(self, target: K, /) -> K: ...  # type: ignore[overload-overlap]
     @overload
     def job(
-        self, target: Callable[Concatenate[Context, P], Awaitable[R]], /
+        self, target: Callable[Concatenate[Context[Any], P], Awaitable[R]], /
     ) -> JobFunction[P, R]: ...
     @overload
-    def job(self, target: Callable[Concatenate[Context, P], R], /) -> JobFunction[P, R]: ...
+    def job(self, target: Callable[Concatenate[Context[Any], P], R], /) -> JobFunction[P, R]: ...
+    @overload
+    def job(
+        self, target: Callable[Concatenate[SyncContext[Any], P], R], /
+    ) -> JobFunction[P, R]: ...
     @overload
     def job(self, **options: Unpack[TypeOptions]) -> JobDecorator: ...
     def job(self, *target: Any, **options: Any) -> Any:
@@ -142,9 +158,9 @@ class App:
             raise ConfigError(
                 field=name, why="a job class must derive from holdfast.Job and define run()"
             )
-        own = ("name", "cpu", "version", "upgrades", "codec")
+        own = ("name", "key", "cpu", "version", "upgrades", "codec")
         defaults = checked({key: value for key, value in options.items() if key not in own})
-        for option in ("id", "key", "run_at", "delay", "group", "tags", "ttl"):
+        for option in ("id", "run_at", "delay", "group", "tags", "ttl"):
             if option in defaults:
                 raise ConfigError(field=option, why="is an option of enqueue, not of a job type")
         version = check_whole("version", options.get("version", 1), 1, 1_000_000)
@@ -169,6 +185,7 @@ class App:
                 version=version,
                 upgrades=upgrades,
                 codec=codec,
+                key=key_of(name, kind.__struct_fields__, options.get("key")),
                 result=result_of(_work_of(source)),
                 home=f"{source.__module__}:{source.__qualname__}",
             )
@@ -266,16 +283,20 @@ class App:
 
     async def run_now(self, job: AnyJob[R], *, tenant: str = "now") -> R:
         """Runs a job in this process, without a store, through the same middleware. Raises what the
-        handler raises.
+        handler raises. The lifespan is opened for the run.
         """
         made = the_job(job)
-        ctx = Context(_unstored(tenant, self.registry.of(made), made, self.codecs))
+        job_type = self.registry.of(made)
+        record = _unstored(tenant, job_type, made, self.codecs)
 
         async def handler(ctx: Context, job: Job) -> Any:
+            if job_type.style is Style.PROCESS:
+                ctx = Context(record, state=Missing.CHILD)
             result = job.run(ctx)
             return await result if inspect.isawaitable(result) else result
 
-        result: R = await chain(self.middleware, handler)(ctx, made)
+        async with opened(self.lifespan, self) as state:
+            result: R = await chain(self.middleware, handler)(Context(record, state=state), made)
         return result
 
 

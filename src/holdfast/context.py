@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    MutableMapping,
+)
+from datetime import datetime
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 import msgspec
 
@@ -20,6 +28,27 @@ from holdfast.core.errors import (
     WorkerShutdown,
 )
 from holdfast.core.job import JobRecord, effect_key, fence_of
+from holdfast.steps import (
+    RunJournal,
+    Step,
+    StepOptions,
+    SyncStep,
+    TimedOut,
+    length_s,
+    next_of,
+)
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    # Not Any by default: with that, mypy knows no result of any handler.
+    State_co = TypeVar("State_co", default=object, covariant=True)
+else:
+    from typing import TypeVar
+
+    State_co = TypeVar("State_co", covariant=True)
+
+T = TypeVar("T")
 
 logger = logging.getLogger("holdfast.job")
 
@@ -72,11 +101,32 @@ class Client(Protocol):
     def enqueue(self) -> Callable[..., Awaitable[Any]]: ...
 
 
-class Context:
-    """One run of one job. Safe to use from the handler's thread."""
+class Missing(StrEnum):
+    """Why a run has no state."""
 
-    def __init__(self, job: JobRecord, client_of: Callable[[str], Client] | None = None) -> None:
+    LIFESPAN = "this app opens none: give it a lifespan, App(..., lifespan=...)"
+    CHILD = (
+        "a handler with cpu=True runs in a child process, where the lifespan is not open; pass"
+        " what it needs as arguments, or open it in the handler's module"
+    )
+
+
+class Context(Generic[State_co]):
+    """One run of one job. Safe to use from the handler's thread.
+
+    `Context[Resources]` tells type checkers the type of `state`.
+    """
+
+    def __init__(
+        self,
+        job: JobRecord,
+        client_of: Callable[[str], Client] | None = None,
+        state: Any = Missing.LIFESPAN,
+        journal: RunJournal | None = None,
+    ) -> None:
         self.job = job
+        self._journal = journal
+        self._state = state
         self.tenant = job.tenant
         self.job_id = job.id
         self.attempt = job.attempt
@@ -88,6 +138,14 @@ class Context:
         self._stopping: StopReason | None = (
             None  # Only the worker's loop writes it, so it needs no lock.
         )
+
+    @property
+    def state(self) -> State_co:
+        """What the app's lifespan yielded. Raises InvalidInput if there is none."""
+        state: State_co | Missing = self._state
+        if isinstance(state, Missing):
+            raise InvalidInput(field="ctx.state", why=state.value)
+        return state
 
     @property
     def effect_key(self) -> str:
@@ -137,10 +195,113 @@ class Context:
             raise InvalidInput(field="ctx", why="this run has no store to enqueue to")
         return await self._client_of(self.tenant).enqueue(job, **options)
 
+    # -- what the job remembers ------------------------------------------------------------------
+
+    @property
+    def journal(self) -> RunJournal:
+        """The journal of the job. Raises InvalidInput if this run has none."""
+        if self._journal is None:
+            raise InvalidInput(field="ctx", why="this run has no store to remember steps in")
+        return self._journal
+
+    @property
+    def step(self) -> Step:
+        """`await ctx.step(name, fn, *args, **kwargs)` runs a function once; see `Step`."""
+        return Step(self.journal, StepOptions())
+
+    async def sleep(
+        self,
+        name: str,
+        *,
+        seconds: float = 0,
+        minutes: float = 0,
+        hours: float = 0,
+        days: float = 0,
+        until: datetime | None = None,
+    ) -> None:
+        """Continues the job after this time. Until then it is parked: it holds no slot and uses no
+        attempt. The handler runs again from its beginning, and finds its steps done.
+        """
+        self.journal.sleep(name, length_s(seconds, minutes, hours, days, until), until)
+
+    async def wait_for(
+        self, name: str, kind: type[T], *, timeout: float | None = None
+    ) -> T | TimedOut:
+        """The value of the signal of this name, or TimedOut if none has come in time. Until then
+        the job is parked. Both are remembered.
+        """
+        found: T | TimedOut = await self.journal.wait_for(name, kind, timeout)
+        return found
+
+    async def map(
+        self, name: str, job_type: Any, items: Iterable[Any], *, on_failure: str = "raise"
+    ) -> list[Any]:
+        """Makes a job of each item, parks this one until they have all ended, and returns their
+        results in order. An item is the first argument of the job type, or a ready job.
+
+        Raises ChildrenFailed, which names the failed ones. `on_failure="collect"` puts their errors
+        into the list instead.
+        """
+        return await self.journal.map(name, job_type, items, on_failure)
+
+    def cursor(self, name: str, fetch_after: Any) -> AsyncIterator[Any]:
+        """Yields pages. `fetch_after(position)` returns a page and the position after it, or None
+        at the end; the first position is None. The position is stored with each heartbeat, when the
+        job parks and when it ends, so that a later attempt goes on near where this one was.
+        """
+        return self.journal.cursor(name, fetch_after)
+
+    def log(self, text: str) -> None:
+        """Adds a line to the log that is kept with the job. The newest lines are kept."""
+        self.journal.log(text)
+
     def stop(self, reason: StopReason) -> None:
         """Tells the handler to stop. The worker calls it; the first reason is kept."""
         if self._stopping is None:
             self._stopping = reason
+
+
+class SyncContext(Context[State_co]):
+    """The context of a handler that is no coroutine: the same calls without await."""
+
+    @property
+    def step(self) -> SyncStep:  # type: ignore[override]
+        return SyncStep(self.journal, StepOptions())
+
+    def sleep(  # type: ignore[override]
+        self,
+        name: str,
+        *,
+        seconds: float = 0,
+        minutes: float = 0,
+        hours: float = 0,
+        days: float = 0,
+        until: datetime | None = None,
+    ) -> None:
+        self.journal.sleep(name, length_s(seconds, minutes, hours, days, until), until)
+
+    def wait_for(  # type: ignore[override]
+        self, name: str, kind: type[T], *, timeout: float | None = None
+    ) -> T | TimedOut:
+        found: T | TimedOut = self.journal.block(self.journal.wait_for(name, kind, timeout))
+        return found
+
+    def map(  # type: ignore[override]
+        self, name: str, job_type: Any, items: Iterable[Any], *, on_failure: str = "raise"
+    ) -> list[Any]:
+        return self.journal.block(self.journal.map(name, job_type, items, on_failure))
+
+    def cursor(self, name: str, fetch_after: Any) -> Iterator[Any]:  # type: ignore[override]
+        pages = self.journal.cursor(name, fetch_after)
+        while True:
+            try:
+                page = self.journal.block(next_of(pages))
+            except StopAsyncIteration:
+                return
+            yield page
+
+    def enqueue(self, job: Any, **options: Any) -> Any:
+        return self.journal.block(super().enqueue(job, **options))
 
 
 def log_fields(job: JobRecord) -> dict[str, object]:

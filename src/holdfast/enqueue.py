@@ -31,27 +31,34 @@ CHUNK_BYTES_MAX = 8 * 1024 * 1024
 """Payload bytes in one batch of `enqueue_many`."""
 
 
-class Options(TypedDict, total=False):
-    """The options of one enqueue. Durations are in seconds."""
+class SharedOptions(TypedDict, total=False):
+    """The options of a job type that one enqueue can override. Durations are in seconds."""
 
-    id: str
-    """Chosen by the caller, so that a repeated call returns the same job."""
     queue: str
     priority: int
-    delay: float
-    run_at: datetime
-    key: str
-    """The same key returns the same job until that finishes, or for `key_for` seconds."""
     key_for: float
-    group: str
-    ttl: float
-    tags: Iterable[str]
     max_attempts: int
     max_retries: int
     retry: RetryPolicy | str
     timeout: float
     keep: float
     keep_failed: float
+
+
+class Options(SharedOptions, total=False):
+    """The options of one enqueue. Durations are in seconds."""
+
+    id: str
+    """Chosen by the caller, so that a repeated call returns the same job."""
+    delay: float
+    run_at: datetime
+    key: str | None
+    """The same key returns the same job until that finishes, or for `key_for` seconds. None: no
+    key, also where the type derives one.
+    """
+    group: str
+    ttl: float
+    tags: Iterable[str]
 
 
 class EnqueuedMany(msgspec.Struct, frozen=True):
@@ -145,6 +152,8 @@ class Enqueuer:
         job = the_job(job)
         job_type = self._registry.of(job)
         sealed = self.seal(job_type, job)
+        if job_type.key is not None and "key" not in options:
+            options = {**options, "key": job_type.key(job)}
         if not options:  # The common case: everything comes from the type and is checked already.
             return NewJob(
                 tenant=tenant,

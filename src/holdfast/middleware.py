@@ -8,8 +8,8 @@ from typing import Any
 from holdfast.context import Context
 from holdfast.typed import Job
 
-Call = Callable[[Context, Job], Awaitable[Any]]
-Middleware = Callable[[Context, Job, Call], Awaitable[Any]]
+Call = Callable[[Context[Any], Job], Awaitable[Any]]
+Middleware = Callable[[Context[Any], Job, Call], Awaitable[Any]]
 """`async def m(ctx, job, call): ...; result = await call(ctx, job); ...; return result`"""
 
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import CancelledError, Future
 from datetime import datetime
-from types import TracebackType
+from types import TracebackType, UnionType
 from typing import Any, Protocol, TypeVar, Unpack, overload
 from weakref import WeakSet
 
@@ -25,6 +25,8 @@ from holdfast.core.errors import InvalidInput, StoreUnavailable, WaitTimeout
 from holdfast.core.job import By, JobRecord
 from holdfast.enqueue import EnqueuedMany, Options
 from holdfast.explain import Explained
+from holdfast.handle import SyncJobHandle, handle_of
+from holdfast.job_journal import JobJournal
 from holdfast.platform import PlatformHandle
 from holdfast.store import Enqueued, Page, Tally
 from holdfast.sync_scopes import SyncGroup, SyncPlatform, SyncScope
@@ -32,6 +34,7 @@ from holdfast.tenant import Tenant
 from holdfast.typed import AnyJob
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 LOOK_S = 1.0
 """How often a waiting caller checks that the bridge's thread still runs."""
@@ -226,10 +229,11 @@ class SyncTenant:
 
     def enqueue(
         self, job: AnyJob[T], *, using: Any = None, **options: Unpack[Options]
-    ) -> Enqueued[T]:
+    ) -> SyncJobHandle[T]:
         work = self._tenant.enqueue(job, using=using, **options)
         # A connection belongs to its thread, so this call stays in the caller's thread.
-        return self._call(work) if using is None else _here(work)
+        made = self._call(work) if using is None else _here(work)
+        return handle_of(SyncJobHandle, made, self)
 
     def enqueue_many(
         self,
@@ -253,11 +257,16 @@ class SyncTenant:
     def wait(self, job: Enqueued[T], *, timeout: float = 30.0) -> T: ...
     @overload
     def wait(self, job: str, *, timeout: float = 30.0) -> Any: ...
-    def wait(self, job: Enqueued[T] | str, *, timeout: float = 30.0) -> Any:
+    @overload
+    def wait(self, job: Enqueued[Any] | str, *, as_: type[R], timeout: float = 30.0) -> R: ...
+    @overload
+    def wait(self, job: Enqueued[Any] | str, *, as_: UnionType, timeout: float = 30.0) -> Any: ...
+    def wait(self, job: Enqueued[Any] | str, *, as_: Any = None, timeout: float = 30.0) -> Any:
         job_id = job if isinstance(job, str) else job.id
         most_s = check_seconds("timeout", timeout) + LATE_S
         try:
-            return self._call(self._tenant.wait(job_id, timeout=timeout), timeout_s=most_s)
+            work = self._tenant.wait(job_id, as_=as_, timeout=timeout)
+            return self._call(work, timeout_s=most_s)
         except TimeoutError:
             raise WaitTimeout(id=job_id, timeout_s=timeout) from None
 
@@ -274,8 +283,14 @@ class SyncTenant:
     ) -> None:
         self._call(self._tenant.reschedule(job_id, delay=delay, run_at=run_at, by=by))
 
-    def replay(self, job_id: str, *, by: By | None = None) -> str:
-        return self._call(self._tenant.replay(job_id, by=by))
+    def signal(self, job_id: str, name: str, value: Any = None, *, by: By | None = None) -> bool:
+        return self._call(self._tenant.signal(job_id, name, value, by=by))
+
+    def journal(self, job_id: str) -> JobJournal:
+        return self._call(self._tenant.journal(job_id))
+
+    def replay(self, job_id: str, *, from_step: str | None = None, by: By | None = None) -> str:
+        return self._call(self._tenant.replay(job_id, from_step=from_step, by=by))
 
     def counts(self) -> list[Tally]:
         return self._call(self._tenant.counts())

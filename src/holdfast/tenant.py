@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from datetime import datetime
 from enum import StrEnum
+from types import UnionType
 from typing import Any, TypeVar, Unpack, overload
 
 from holdfast.core.bounds import (
@@ -16,7 +17,7 @@ from holdfast.core.bounds import (
 )
 from holdfast.core.check import check_seconds, check_whole
 from holdfast.core.clock import Micros, instant, micros
-from holdfast.core.codec import Codecs
+from holdfast.core.codec import Codecs, JsonCodec, check_type
 from holdfast.core.errors import (
     QUEUE_FULL_RETRY_S,
     InvalidInput,
@@ -29,10 +30,13 @@ from holdfast.core.errors import (
     did_you_mean,
 )
 from holdfast.core.job import TERMINAL, By, Event, JobRecord, Reason, State
+from holdfast.core.journal import Signal
 from holdfast.core.scope import Scope, ScopeKind
 from holdfast.enqueue import EnqueuedMany, Enqueuer, Options, checked
 from holdfast.events import Gap, follow
 from holdfast.explain import Explained, explain
+from holdfast.handle import JobHandle, handle_of
+from holdfast.job_journal import JobJournal, read_journal
 from holdfast.listings import tallies
 from holdfast.scopes import GroupHandle, ScopeHandle, supported
 from holdfast.store import (
@@ -49,8 +53,10 @@ from holdfast.store import (
 )
 from holdfast.typed import AnyJob
 
+_encoder = JsonCodec()
 E = TypeVar("E", bound=StrEnum)
 R = TypeVar("R")
+T = TypeVar("T")
 
 WAIT_POLL_S = 5.0
 """How long `wait` sleeps if no wake-up arrives."""
@@ -68,15 +74,17 @@ class Tenant:
 
     async def enqueue(
         self, job: AnyJob[R], *, using: Any = None, **options: Unpack[Options]
-    ) -> Enqueued[R]:
+    ) -> JobHandle[R]:
         """Stores the job durably. Safe to repeat with the same id or key.
 
         `using` is the caller's own connection to the store's database. The job is then part of its
         transaction and can run when that commits.
         """
         if using is not None:
-            return await self._enqueuer.enqueue_using(using, self.name, job, checked(options))
-        return await self._enqueuer.enqueue(self.name, job, checked(options))
+            made = await self._enqueuer.enqueue_using(using, self.name, job, checked(options))
+        else:
+            made = await self._enqueuer.enqueue(self.name, job, checked(options))
+        return handle_of(JobHandle, made, self)
 
     async def enqueue_many(
         self,
@@ -148,29 +156,43 @@ class Tenant:
     async def wait(self, job: Enqueued[R], *, timeout: float = 30.0) -> R: ...
     @overload
     async def wait(self, job: str, *, timeout: float = 30.0) -> Any: ...
-    async def wait(self, job: Enqueued[R] | str, *, timeout: float = 30.0) -> Any:
+    @overload
+    async def wait(self, job: Enqueued[Any] | str, *, as_: type[T], timeout: float = 30.0) -> T: ...
+    @overload
+    async def wait(
+        self, job: Enqueued[Any] | str, *, as_: UnionType, timeout: float = 30.0
+    ) -> Any: ...
+    async def wait(
+        self, job: Enqueued[Any] | str, *, as_: Any = None, timeout: float = 30.0
+    ) -> Any:
         """Waits for a job and returns its result. Takes the answer of `enqueue` or an id. Raises
         JobFailed, JobCanceled or WaitTimeout.
+
+        `as_` is the type of the result: DecodeError if the stored one does not fit it.
         """
+        if as_ is not None:
+            check_type("as_", as_)
         job_id = job if isinstance(job, str) else job.id
         end = time.monotonic() + check_seconds("timeout", timeout)
         while True:
             found = await self.get(job_id)
             if found.state in TERMINAL:
-                return self._result(found)
+                return self._result(found, as_)
             left = end - time.monotonic()
             if left <= 0:
                 raise WaitTimeout(id=job_id, timeout_s=timeout)
             watch = Watch(job=Ref(self.name, job_id))
             await self._store.wait(watch, min(left, WAIT_POLL_S, WAIT_S_MAX))
 
-    def _result(self, job: JobRecord) -> Any:
+    def _result(self, job: JobRecord, as_: Any) -> Any:
         if job.state is State.CANCELED:
             raise JobCanceled(id=job.id)
         if job.state is State.FAILED:
             raise JobFailed(id=job.id, reason=job.reason, error=job.error)
-        kind = self._enqueuer.result_of(job.type)
-        return self._codecs.unseal_result(job.envelope.codec, job.result, kind)
+        codec = job.envelope.codec
+        if as_ is not None:
+            return self._codecs.unseal_result_as(codec, job.result, as_)
+        return self._codecs.unseal_result(codec, job.result, self._enqueuer.result_of(job.type))
 
     async def reprioritise(self, job_id: str, priority: int, *, by: By | None = None) -> None:
         """Changes the priority of a waiting job. Raises NotChangeable if it runs or has ended."""
@@ -197,10 +219,36 @@ class Tenant:
         ref = Ref(self.name, job_id)
         await change_one(self._store, ref, Act.RESCHEDULE, delay_us=delay_us, run_at=at, by=by)
 
-    async def replay(self, job_id: str, *, by: By | None = None) -> str:
+    async def signal(
+        self, job_id: str, name: str, value: Any = None, *, by: By | None = None
+    ) -> bool:
+        """Sends a named value to a job, which may wait for it now, later or never. The first value
+        of a name counts: False says that there was one. Raises JobNotFound, or JobAlreadyTerminal
+        or JobCanceled for a job that has ended.
+        """
+        signal = Signal(self.name, job_id, name, _json("value", value))
+        [answer] = await self._store.signal([signal], by=_signed(by))
+        if answer.error is not None:
+            raise answer.error
+        return answer.stored
+
+    async def journal(self, job_id: str) -> JobJournal:
+        """What a job remembers: steps, signals, the errors of its last attempts, its log. Raises
+        JobNotFound.
+        """
+        return await read_journal(self._store, Ref(self.name, job_id))
+
+    async def replay(
+        self, job_id: str, *, from_step: str | None = None, by: By | None = None
+    ) -> str:
         """Makes a new job with the payload of a finished one and returns its id. A job is replayed
         once: a second call returns the same id.
+
+        With `from_step` the new job remembers the steps that were finished before this one, and all
+        signals. Otherwise it starts from the beginning.
         """
+        if from_step is not None:
+            (await self.journal(job_id)).checked_step(from_step)
         for _ in range(REPLAY_TRIES_MAX):
             job = await self.get(job_id)
             if job.state not in TERMINAL:
@@ -208,7 +256,9 @@ class Tenant:
             if job.replayed_as is not None:
                 return job.replayed_as
             select = Selection(tenant=self.name, ids=(job_id,))
-            replay = Change(select=select, act=Act.REPLAY, limit=1, by=_signed(by))
+            replay = Change(
+                select=select, act=Act.REPLAY, limit=1, from_step=from_step, by=_signed(by)
+            )
             changed = await self._store.change(replay)
             ref = Ref(self.name, job_id)
             if ref in changed.done:
@@ -285,6 +335,13 @@ async def change_one(store: Store, ref: Ref, act: Act, **change: Any) -> None:
     if not page.jobs:
         raise JobNotFound(id=ref.id)
     raise NotChangeable(id=ref.id, state=page.jobs[0].state.value)
+
+
+def _json(field: str, value: Any) -> bytes:
+    try:
+        return _encoder.encode(value)
+    except Exception as error:
+        raise InvalidInput(field=field, why=f"cannot be sent as JSON: {error}") from error
 
 
 def _signed(by: By | None) -> By | None:

@@ -15,6 +15,7 @@ from typing import (
     TypeVar,
     cast,
     dataclass_transform,
+    get_origin,
     get_type_hints,
 )
 
@@ -22,7 +23,7 @@ import msgspec
 import msgspec.inspect
 from msgspec.structs import asdict
 
-from holdfast.context import Context
+from holdfast.context import Context, SyncContext
 from holdfast.core.codec import Upgrade, from_plain, to_plain
 from holdfast.core.errors import (
     ConfigError,
@@ -104,7 +105,7 @@ class Job(msgspec.Struct, Generic[Result_co], metaclass=JobMeta, frozen=True, kw
 
     if TYPE_CHECKING:
 
-        def run(self, ctx: Context, /) -> Awaitable[Result_co] | Result_co: ...
+        def run(self, ctx: Context[Any], /) -> Awaitable[Result_co] | Result_co: ...
 
     def with_options(self, **options: Any) -> Planned[Result_co]:
         """The job together with its own enqueue options, for `enqueue_many`."""
@@ -161,6 +162,8 @@ class JobType(msgspec.Struct, frozen=True, kw_only=True):
     version: int
     upgrades: Mapping[int, Upgrade]
     codec: str
+    key: Callable[[Any], str | None] | None = None
+    """Derives the idempotency key of a job."""
     result: Any = Any
     """The return annotation of the handler."""
     home: str
@@ -202,10 +205,15 @@ def _kind_of(function: Callable[..., Any], name: str) -> type[Job]:
     """A Job class with the function's parameters as fields and the function as `run`."""
     parameters = list(inspect.signature(function).parameters.values())
     hints = get_type_hints(function)
-    if not parameters or hints.get(parameters[0].name, Context) is not Context:
+    first = hints.get(parameters[0].name, Context) if parameters else None
+    kind = get_origin(first) or first
+    if not (inspect.isclass(kind) and issubclass(kind, Context)):
         raise ConfigError(
             field=name, why="the first parameter of a job function must be ctx: Context"
         )
+    if issubclass(kind, SyncContext) and inspect.iscoroutinefunction(function):
+        why = "is async, so its first parameter must be ctx: Context; SyncContext blocks"
+        raise ConfigError(field=name, why=why)
     annotations: dict[str, Any] = {}
     space: dict[str, Any] = {"__annotations__": annotations, "__module__": function.__module__}
     for parameter in parameters[1:]:

@@ -49,6 +49,8 @@ def misfit(ctx: Context, how: str) -> Any:
             raise SystemExit(3)
         case "die":
             os._exit(9)
+        case "state":
+            return ctx.state
         case _:
             return object()
 
@@ -106,11 +108,13 @@ async def test_cpu_handlers_run_in_another_process_and_give_results(worker: Work
 
 async def test_what_a_child_raises_means_the_same_as_elsewhere(worker: Worker) -> None:
     """Wishes, failures, exits, a child that dies, and a result that cannot be written."""
-    ends = {how: await outcome(misfit(how=how)) for how in ("fail", "raise", "exit", "die", "odd")}
+    hows = ("fail", "raise", "exit", "die", "odd", "state")
+    ends = {how: await outcome(misfit(how=how)) for how in hows}
 
     assert ends["fail"][:2] == (State.FAILED, Reason.PERMANENT)
     assert ends["raise"][:2] == (State.FAILED, Reason.MAX_ATTEMPTS)
     assert "from the child" in ends["raise"][2]
+    assert "ctx.state: a handler with cpu=True runs in a child process" in ends["state"][2]
     assert ends["exit"][:2] == (State.FAILED, Reason.MAX_ATTEMPTS)
     assert ends["die"][:2] == (State.FAILED, Reason.MAX_ATTEMPTS)
     assert ends["odd"][:2] == (State.FAILED, Reason.PERMANENT)

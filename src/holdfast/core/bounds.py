@@ -76,6 +76,8 @@ LOGS_MAX = 64
 LOG_BYTES_MAX = 8 * 1024
 JOURNALS_MAX = 100
 """Jobs whose journals one page may bring: each can have a megabyte."""
+STEP_TRIES_MAX = 20
+"""Tries of a step within one run."""
 ENTRIES_MAX = 100
 """Entries of one extension or transition."""
 
@@ -129,6 +131,10 @@ PAGE_MAX = 1000
 CHANGE_MAX = 1000
 EXPIRED_MAX = 1000
 PRUNE_MAX = 5000
+COPIES_MAX = 100
+"""Tiers of which one call tells a shard, where each shard has a copy of them (Redis)."""
+COPY_PASSES_MAX = 100
+"""Rounds of such calls that one verb makes."""
 SELECT_MAX = 100
 """Values of one field of a selection (ids may be BATCH_MAX)."""
 WAIT_S_MAX = 60.0

@@ -17,7 +17,13 @@ from typing import Any, Protocol
 import msgspec
 
 from holdfast.core.bounds import JSON_DEPTH_MAX
-from holdfast.core.errors import CodecNotFound, ConfigError, DecodeError, InvalidPayload
+from holdfast.core.errors import (
+    CodecNotFound,
+    ConfigError,
+    DecodeError,
+    InvalidInput,
+    InvalidPayload,
+)
 from holdfast.core.job import Envelope
 
 OBJECT = "object"
@@ -252,6 +258,36 @@ class Codecs:
             raise
         except Exception as error:
             raise DecodeError(codec=codec, type="result", why=str(error)) from error
+
+    def unseal_result_as(self, codec: str, body: Any, kind: Any) -> Any:
+        """A result as this type. Raises DecodeError if it does not fit."""
+        try:
+            if body is None or codec == OBJECT:
+                return _fitted(body, kind)
+            return self.get(codec).decode(body, kind)
+        except CodecNotFound:
+            raise
+        except Exception as error:
+            wanted = getattr(kind, "__name__", kind)
+            why = f"it does not fit {wanted}: {error}"
+            raise DecodeError(codec=codec, type="result", why=why) from error
+
+
+def check_type(field: str, kind: Any) -> None:
+    """Raises InvalidInput if no value could be decoded as this."""
+    try:
+        msgspec.json.Decoder(kind, dec_hook=from_plain)
+    except Exception as error:
+        why = f"must be a type that a result can be decoded as: {error}"
+        raise InvalidInput(field=field, why=why) from error
+
+
+def _fitted(value: Any, kind: Any) -> Any:
+    """An object that was not encoded, as it would be after encoding and decoding."""
+    if type(value) is kind:
+        return value
+    plain = msgspec.to_builtins(value, str_keys=True, enc_hook=to_plain)
+    return msgspec.convert(plain, kind, str_keys=True, dec_hook=from_plain)
 
 
 def _upgrade(upgrades: Mapping[int, Upgrade], step: int) -> Upgrade:

@@ -16,7 +16,9 @@ from holdfast.ack import Acker, PendingAck
 from holdfast.app import App
 from holdfast.core.clock import micros
 from holdfast.core.job import JobRecord, Lease, Outcome
+from holdfast.lifespan import opened
 from holdfast.store import Acked, Claim
+from holdfast.worker.closing import closing_entries
 from holdfast.worker.lease import ActiveJob
 from holdfast.worker.pool import Threads
 from holdfast.worker.run import Runner
@@ -44,11 +46,12 @@ async def drain(
     """Runs every job that can be claimed now, one after another, until none is left.
 
     None means every tenant or every queue. Jobs that are due later are not run: move the clock and
-    drain again. It opens the app if it is not open.
+    drain again. It opens the app if it is not open, and the app's lifespan.
     """
     threads = Threads(1)
-    async with app:
-        runner, acker = Runner(app, threads), Acker(app.store, app.announcer)
+    async with app, opened(app.lifespan, app) as state:
+        runner = Runner(app, threads, state=state)
+        acker = Acker(app.store, app.announcer)
         done: list[Drained] = []
         try:
             while len(done) < max_jobs and (lease := await _next(app, tenants, queues)):
@@ -78,7 +81,8 @@ async def _one(runner: Runner, acker: Acker, lease: Lease, lease_s: float) -> Dr
     outcome = await runner.run(active)
     assert outcome is not None, "a drain cannot lose a lease"
     answers: list[Acked] = []
-    acker.submit(PendingAck(lease, outcome, active.end_s, answers.append))
+    entries = closing_entries(active, outcome)
+    acker.submit(PendingAck(lease, outcome, active.end_s, answers.append, entries))
     await runner.afterwards(active)
     await acker.idle()
     return Drained(lease.job, outcome, answers[0])

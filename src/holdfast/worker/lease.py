@@ -14,8 +14,16 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from holdfast.context import Context, StopReason
 from holdfast.core.bounds import BATCH_MAX
 from holdfast.core.clock import micros
-from holdfast.core.errors import HoldfastError, JobCanceled, JobNotFound, StoreError
+from holdfast.core.errors import (
+    HoldfastError,
+    JobCanceled,
+    JobNotFound,
+    JournalFull,
+    StoreError,
+)
 from holdfast.core.job import Lease
+from holdfast.core.journal import Entry
+from holdfast.journal import StoredJournal
 from holdfast.loop import Outage, sleep_unless
 from holdfast.store import Extension, Store
 from holdfast.worker import log
@@ -38,7 +46,7 @@ class ActiveJob:
 
     __slots__ = (
         *("context", "ending", "lease", "sent_progress", "sent_s", "acking", "since_s", "task"),
-        "until_s",
+        *("ahead_us", "entries", "error", "journal", "started_s", "until_s"),
     )
 
     def __init__(self, lease: Lease, until_s: float) -> None:
@@ -46,6 +54,15 @@ class ActiveJob:
         self.since_s = time.monotonic()
         self.until_s = until_s
         """The monotonic instant until which the lease is certainly valid."""
+        self.ahead_us = lease.until - micros(until_s)
+        """The store's clock minus the monotonic one; the call of the claim makes it too large."""
+        self.started_s = self.since_s
+        """When its handler was called."""
+        self.journal: StoredJournal | None = None
+        self.error: BaseException | None = None
+        """What the handler raised."""
+        self.entries: tuple[Entry, ...] = ()
+        """What the ack writes to the journal."""
         self.context: Context | None = None
         self.task: asyncio.Task[None] | None = None
         self.ending: StopReason | None = None
@@ -59,6 +76,15 @@ class ActiveJob:
         """Progress that was not sent to the store yet."""
         progress = None if self.context is None else self.context.latest_progress
         return None if progress == self.sent_progress else progress
+
+    @property
+    def has_news(self) -> bool:
+        """Whether there is something that a heartbeat may store."""
+        return self.unsent is not None or (self.journal is not None and self.journal.has_unsent)
+
+    def renewed(self, sent_s: float, lease_s: float) -> None:
+        """Notes an accepted extension."""
+        self.until_s = max(self.until_s, sent_s + lease_s)
 
     def end_s(self) -> float:
         """The current value of `until_s`."""
@@ -144,13 +170,19 @@ class Heartbeat:
             sent_s = time.monotonic()
             until_s = sent_s + self._lease_s
             extensions = [self._extension(active) for active in batch]
-            answers = await self._store.extend(extensions)
+            try:
+                answers = await self._store.extend(extensions)
+            except BaseException:
+                for active, extension in zip(batch, extensions, strict=True):
+                    if active.journal is not None:
+                        active.journal.returned(extension.entries)
+                raise
             for active, extension, answer in zip(batch, extensions, answers, strict=True):
                 if answer.error is None:
                     active.until_s = until_s
                     if extension.progress is not None:
                         active.sent_progress, active.sent_s = extension.progress, sent_s
-                else:
+                elif not isinstance(answer.error, JournalFull):
                     self._lost(active, answer.error)
 
     def _extension(self, active: ActiveJob) -> Extension:
@@ -161,6 +193,7 @@ class Heartbeat:
             token=active.lease.token,
             lease_us=micros(self._lease_s),
             progress=active.unsent,
+            entries=() if active.journal is None else active.journal.unsent(),
         )
 
     def _lost(self, active: ActiveJob, error: HoldfastError) -> None:

@@ -69,9 +69,7 @@ class Lookout:
             if now_s - active.since_s >= LOOK_S and active.ending is None and not active.acking
         ]
         news = {
-            active
-            for active in held
-            if active.unsent is not None and now_s - active.sent_s >= PROGRESS_S
+            active for active in held if active.has_news and now_s - active.sent_s >= PROGRESS_S
         }
         await self._heartbeat.renew(list(news))  # The answer also says whether they were canceled.
         rest = [active for active in held if active not in news]

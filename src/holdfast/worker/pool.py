@@ -15,10 +15,11 @@ from typing import Any
 
 import msgspec
 
-from holdfast.context import Context, Fail
+from holdfast.context import Context, Fail, Missing
 from holdfast.core.codec import Codecs
 from holdfast.core.errors import InvalidPayload
 from holdfast.core.job import JobRecord
+from holdfast.journal import Park
 from holdfast.typed import Job, JobFunction, JobType
 
 Task = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", Callable[[], Any]]
@@ -73,7 +74,7 @@ def _deliver(future: asyncio.Future[Any], result: Any, error: BaseException | No
         return
     if error is None:
         future.set_result(result)
-    elif isinstance(error, StopIteration) or not isinstance(error, Exception):
+    elif isinstance(error, StopIteration) or not isinstance(error, Exception | Park):
         # These would end the event loop, so they are wrapped in an ordinary error.
         future.set_exception(RuntimeError(f"handler raised {type(error).__name__}: {error}"))
     else:
@@ -113,7 +114,7 @@ def _in_child(home: str, packed: bytes) -> bytes:
     kind = target.kind if isinstance(target, JobFunction) else target
     codecs = Codecs()
     job = codecs.unseal(record.envelope, kind, record.envelope.version, {})
-    result = job.run(Context(record))
+    result = job.run(Context(record, state=Missing.CHILD))
     try:
         return codecs.seal(record.type, 1, "msgpack", result).body  # type: ignore[no-any-return]
     except InvalidPayload as error:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import time
 import traceback
 from typing import Any
 
 from holdfast.app import App
+from holdfast.coalesce import Coalescer
 from holdfast.config import Config
-from holdfast.context import Context, Fail, Retry, Snooze, StopReason
+from holdfast.context import Context, Fail, Missing, Retry, Snooze, StopReason, SyncContext
+from holdfast.core.bounds import BATCH_MAX, CONCURRENCY_MAX
 from holdfast.core.clock import micros, seconds
 from holdfast.core.codec import OBJECT
 from holdfast.core.errors import (
@@ -29,7 +32,10 @@ from holdfast.core.job import (
     Released,
     Snoozed,
 )
+from holdfast.journal import Park, Session, StoredJournal
+from holdfast.journal_map import Children
 from holdfast.middleware import chain
+from holdfast.store import Extended, Extension
 from holdfast.typed import Job, Style
 from holdfast.worker.lease import ActiveJob
 from holdfast.worker.log import Strangers, failed
@@ -41,13 +47,23 @@ UNKNOWN_DELAY_MOST_S = 300.0
 class Runner:
     """Runs jobs of an app. It turns a lease into an outcome, or into None if the lease is lost."""
 
-    def __init__(self, app: App, threads: Threads, config: Config | None = None) -> None:
+    def __init__(
+        self,
+        app: App,
+        threads: Threads,
+        config: Config | None = None,
+        state: Any = Missing.LIFESPAN,
+    ) -> None:
         self._app = app
+        self._state = state
         self._config = config or app.config
         self._threads = threads
         self._call = chain(app.middleware, self._dispatch)
         self._leftovers: dict[Context, asyncio.Future[Any]] = {}
         self._strangers = Strangers()
+        self._extends: Coalescer[Extension, Extended] = Coalescer(
+            app.store.extend, batch_max=BATCH_MAX, pending_max=CONCURRENCY_MAX
+        )
 
     async def run(self, active: ActiveJob) -> Outcome | None:
         """The outcome of the job; None if the lease was lost."""
@@ -64,27 +80,62 @@ class Runner:
             return self._missed(record, Reason.DECODE, f"codec {record.envelope.codec!r}")
         except DecodeError as error:
             return failed(record, Failed(str(error), reason=Reason.DECODE, retryable=False))
-        ctx = active.context = Context(record, self._app.tenant)
+        active.journal = self._journal(active)
+        kind = Context if job_type.style is not Style.THREAD else SyncContext
+        ctx = active.context = kind(record, self._app.tenant, self._state, active.journal)
         active.task = asyncio.current_task()
         if active.ending is not None:
             return _stopped(active)
         return await self._perform(active, ctx, job, record)
 
+    def _journal(self, active: ActiveJob) -> StoredJournal | None:
+        """The journal of this run, where the store has any."""
+        if not self._app.store.capabilities.steps:
+            return None
+        record, lease_s = active.lease.job, self._config.lease_s
+        enqueuer = self._app.enqueuer
+        session = Session(
+            lease=active.lease,
+            lease_us=micros(lease_s),
+            ahead_us=active.ahead_us,
+            extend=self._extends.submit,
+            until_s=active.end_s,
+            renewed=lambda sent_s: active.renewed(sent_s, lease_s),
+            children=Children(
+                parent=record,
+                store=self._app.store,
+                plan=lambda job: enqueuer.plan(record.tenant, job, {}),
+                result=self._result,
+            ),
+        )
+        return StoredJournal(session)
+
+    def _result(self, job: JobRecord) -> Any:
+        """The decoded result of a completed job."""
+        kind = self._app.enqueuer.result_of(job.type)
+        return self._app.codecs.unseal_result(job.envelope.codec, job.result, kind)
+
     async def _perform(
         self, active: ActiveJob, ctx: Context, job: Job, record: JobRecord
     ) -> Outcome | None:
         """Calls the handler with its time-out and turns the result or exception into an outcome."""
+        active.started_s = time.monotonic()
         timer = _timer(active, record.rules.timeout_us)
         try:
             result = await self._call(ctx, job)
             return self._completed(record, result)
+        except Park as wish:
+            active.entries = wish.entries
+            return wish.outcome
         except Snooze as wish:
             return Snoozed(micros(wish.seconds))
         except Retry as wish:
             after = None if wish.after is None else micros(wish.after)
+            active.error = wish
             why = str(wish) or "the handler asked for a retry"
             return failed(record, Failed(why, after_us=after), wish)
         except Fail as wish:
+            active.error = wish
             why = str(wish) or "the handler failed the job permanently"
             return failed(record, Failed(why, Reason.PERMANENT, retryable=False), wish)
         except asyncio.CancelledError:
@@ -94,6 +145,7 @@ class Runner:
         except KeyboardInterrupt:
             raise  # These are meant for the process, not for the job.
         except BaseException as error:
+            active.error = error
             by_check = isinstance(error, Timeout | WorkerShutdown)
             if active.lost or (by_check and active.ending is not None):
                 return _stopped(active)

@@ -26,11 +26,13 @@ from holdfast.core.bounds import (
 )
 from holdfast.core.check import check_name
 from holdfast.core.job import Abandoned, Failed, Outcome
+from holdfast.lifespan import opened
 from holdfast.loop import keep_turning
 from holdfast.store import Acked, Watch
 from holdfast.upkeep.leader import Upkeep
 from holdfast.worker.adapt import Adapt, Decision
 from holdfast.worker.claim import Claimer
+from holdfast.worker.closing import closing_entries
 from holdfast.worker.lease import ActiveJob, ActiveJobs, Heartbeat, HeartbeatThread
 from holdfast.worker.log import jobs, logger
 from holdfast.worker.lookout import Lookout
@@ -104,10 +106,12 @@ class Worker:
         self._stop.set()
 
     async def run(self) -> None:
-        """Runs jobs until stopped, then drains. Returns when every lease is acked or released."""
-        async with self.app:
+        """Runs jobs until stopped, then drains. Returns when every lease is acked or released, and
+        the app's lifespan is closed.
+        """
+        async with self.app, opened(self.app.lifespan, self.app, self._stop) as state:
             self._threads = Threads(self.config.concurrency)
-            self._runner = Runner(self.app, self._threads, self.config)
+            self._runner = Runner(self.app, self._threads, self.config, state)
             self._acker = Acker(self.app.store, self.app.announcer)
             heartbeats = HeartbeatThread(self._background(), died=self.stop)
             heartbeats.start()
@@ -328,7 +332,8 @@ class Worker:
                 self._start()
 
         self._returned += isinstance(outcome, Abandoned)
-        self._acker.submit(PendingAck(active.lease, outcome, active.end_s, done))
+        entries = closing_entries(active, outcome)
+        self._acker.submit(PendingAck(active.lease, outcome, active.end_s, done, entries))
 
     # -- the end ---------------------------------------------------------------------------------
 

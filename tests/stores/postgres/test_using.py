@@ -20,6 +20,7 @@ from sqlalchemy.orm import Session
 
 from holdfast import App, Context, Job
 from holdfast.core.errors import IdConflict, InvalidInput, QueueFull
+from holdfast.testing import drain
 
 if TYPE_CHECKING:
     from tests.stores.postgres.conftest import Desk
@@ -174,6 +175,24 @@ def test_blocking_drivers_keep_and_leave_likewise(server: Any, opened: Any) -> N
             raise Undo
 
         assert [job.id for job in tenant.find().jobs] == [kept.id]
+
+
+async def test_a_job_of_the_transaction_has_the_key_of_its_type_and_can_be_awaited(
+    desk: Desk,
+) -> None:
+    """As with any enqueue: the key is derived before the store is asked."""
+
+    @desk.app.job(key="count:{to}")
+    async def count(ctx: Context, to: str) -> int:
+        return len(to)
+
+    tenant = desk.app.tenant("acme")
+    async with by_psycopg(desk) as connection:
+        kept = await tenant.enqueue(count("ada"), using=connection)
+        assert (await tenant.enqueue(count("ada"), using=connection)).id == kept.id
+    await drain(desk.app)
+
+    assert await kept.wait() == 3
 
 
 async def test_what_is_refused_is_told_as_ever(desk: Desk) -> None:

@@ -23,11 +23,18 @@ from holdfast.stores.foundationdb.claim_sharing import (
 )
 from holdfast.stores.foundationdb.fairness import Turns
 from holdfast.stores.foundationdb.fairness_lines import Lines, drop_empty
-from holdfast.stores.foundationdb.limits_groups import rest_line
+from holdfast.stores.foundationdb.limits_groups import rest_lines
+from holdfast.stores.foundationdb.limits_tiers import look_again
 from holdfast.stores.foundationdb.runner import Ahead, Work
 from holdfast.stores.foundationdb.step import Step
+from holdfast.stores.notifier import Line
 
 T = TypeVar("T")
+
+REST_MAX = 200
+"""Lines that one claim lets rest because they hide others."""
+REST_STEP = 50
+"""Lines that one step lets rest."""
 
 
 class Write(Protocol):
@@ -54,13 +61,23 @@ class ClaimRun:
         if attempt.empty:
             with suppress(StoreError):  # The claim is done; the pointers can wait.
                 await self._write(partial(drop_empty, lines=list(dict.fromkeys(attempt.empty))))
-        for line in self._claimers.often_full(attempt.full, attempt.visited):
+        full = self._full(attempt)
+        for start in range(0, len(full), REST_STEP):
             with suppress(StoreError):
-                await self._write(partial(rest_line, line=line))
+                await self._write(partial(rest_lines, lines=full[start : start + REST_STEP]))
         if attempt.platform.untidy:
             with suppress(StoreError):
                 await self._write(attempt.platform.tidy)
         return attempt.leases
+
+    def _full(self, attempt: Attempt) -> list[Line]:
+        """The lines without room that are to rest: those that were found so often, and where there
+        are more lines than a claim reads all, for these hide others.
+        """
+        often = self._claimers.often_full(attempt.full, attempt.visited)
+        if attempt.lines.stopped is None or len(attempt.leases) == self._claim.limit:
+            return often
+        return sorted(attempt.full)[:REST_MAX]
 
     async def _first(self) -> Attempt:
         """The first attempt: after repairs, and after the store's name is known at a long line."""
@@ -71,6 +88,7 @@ class ClaimRun:
                 for _ in range(REPAIR_PASSES_MAX):
                     if await self._write(claim_repair.repair) < REPAIR_MAX:
                         break
+                await self._look_again()
                 return await self._attempt(Mode.ANNOUNCE)
         except NotAnnounced as error:
             line = error.line
@@ -80,6 +98,17 @@ class ClaimRun:
         self._claimers.announced(line, version)
         await asyncio.sleep(self._claimers.settle_s)
         return await self._attempt(Mode.OWN)
+
+    async def _look_again(self) -> None:
+        """Looks at what rests by tiers that have changed, a portion at a time, until enough of it
+        is open for this claim. One that names tenants looks at theirs, and at one portion.
+        """
+        opened = 0
+        for _ in range(REPAIR_PASSES_MAX):
+            looked = await self._write(partial(look_again, tenants=self._claim.tenants))
+            opened += looked.opened
+            if not looked.more or opened >= self._claim.limit or self._claim.tenants is not None:
+                break
 
     async def _wait_for_others(self, attempt: Attempt) -> Attempt:
         """Tries again while there are only jobs that others are about to take; when they do not, or

@@ -35,7 +35,7 @@ async def overdue(step: Step) -> bool:
             if step.keys.instant_of(space, key) <= horizon:
                 return True
     await step.settings.load()
-    return bool(uncounted(step))
+    return bool(uncounted(step) or step.settings.tiers.looks)
 
 
 async def repair(step: Step) -> int:

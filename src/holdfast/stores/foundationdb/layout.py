@@ -37,11 +37,19 @@ place), which fix their order. Readers count on from HEAD; writers move them to 
                                             wait, one of the parts of a limit (`limits.py`), or
                                             of a tenant its slots, queues, groups (`limits_caps.py`)
          LIMIT_LOCKS kind tenant part what -> ''    written by steps that take a place under a limit
-         BUCKETS  kind tenant part -> full_at
+         BUCKETS  kind tenant part -> full_at, change    the change of TIER_RATES that it knows of
          REOPEN   at kind tenant part       when time alone may make room in a scope
          OPENS    kind tenant part -> at    the same, by scope
          REGROUPS tenant group -> place     groups (or all of a tenant) whose settings have changed
-         SCOPE_STAMPS tenant -> stamp       of the last change to settings of its scopes
+         SCOPE_STAMPS tenant -> stamp       of the last change to settings of its scopes; of '' also
+                                            to tiers
+         TIER_USERS  tier -> int64          tenants in it
+         TIER_RESTS  tier tenant -> ''      tenants of a tier ('': of none) of which lines rest, or
+                                            groups wait, since there are tiers; maybe not any more
+         TIER_LOOKS  tier -> kinds, place   tiers whose values have changed: claims look again at
+                                            what rests, from this place on (`limits_tiers.py`)
+         TIER_LEFT   tier tenant -> place   tenants of which they have not seen all yet
+         TIER_RATES  0 tier | 1 tenant -> change, at    when a tier changed rates, or a tenant tiers
          PLATFORM kind tenant part -> ''    scopes of the platform that have settings, or had some
                                             while jobs waited; 'u': its running jobs are not counted
          ASIDE    kind tenant part -> ''    those at which something waits (`limits_platform.py`)
@@ -83,7 +91,7 @@ one is repeated and sees the other. Nothing else of the busy paths conflicts:
   in order.
 - ack, extend and cancel read their rows.
 - Lines that claims found without room many times lose their pointers until there may be room again
-  (`limits_groups.rest_line`). The step that hides a line reads the counters with conflict ranges,
+  (`limits_groups.rest_lines`). The step that hides a line reads the counters with conflict ranges,
   and a step that frees a place reads RESTING so, so that neither overlooks the other.
 - Pointers of empty lines are deleted by a transaction of their own, which reads the line with a
   conflict range: an enqueue between wins, and the pointer stays.
@@ -104,6 +112,9 @@ Scopes of the platform have one key each, so claims that take places under one o
 the other. Their running jobs are counted only while they have settings: each step that starts or
 ends a job reads SCOPE_STAMPS of the tenant '', which is the platform, and a step of its own counts
 the jobs that run already, before the first claim under the new limit (`limits_platform.py`).
+The values of tiers are settings of the platform: they are read again when its stamp has changed, so
+a change of a tier makes every step conflict that goes by its old values. A step that puts a tenant
+into a tier adds to TIER_USERS, which the one that deletes the tier reads with a conflict range.
 P14: events are numbered in the order of their commits, all of a version at once: none comes late.
 P15: a claim reads CLAIMED of its nonce with a conflict range, and writes it with its leases: of two
 claims of one nonce one fails, and finds the leases of the other.
@@ -185,6 +196,11 @@ class Space(IntEnum):
     PLATFORM = 31
     ASIDE = 32
     ASIDE_LINES = 33
+    TIER_USERS = 34
+    TIER_RESTS = 35
+    TIER_LOOKS = 36
+    TIER_RATES = 37
+    TIER_LEFT = 38
 
     ROWS = 64
     BODIES = 65
@@ -321,6 +337,10 @@ class Keys:
         """Both pointers of a line at which something waits for room in a scope of the platform."""
         prefix, named, listed = self.scope(Space.ASIDE_LINES, scope), text(tenant), text(queue)
         return prefix + BY_QUEUE + listed + named, prefix + BY_TENANT + named + listed
+
+    def tier_rests(self, tier: str, *tenants: str) -> bytes:
+        """The entry of a tenant of which something may rest in its tier, or the prefix of all."""
+        return self.all(Space.TIER_RESTS, text(tier), *map(text, tenants))
 
     def aside_jobs(self, tenant: str, queue: str, type: str) -> bytes:
         return self.own(tenant, Space.ASIDE_JOBS, text(queue), text(type))

@@ -146,7 +146,7 @@ async def scopes_over(step: Step, puts: Sequence[Put]) -> TenantFull | None:
         has = 0
         for kind in kinds_of(tenant):
             prefix = settings_prefix(step.keys, tenant, kind)
-            has += len(await step.under(prefix, bounds.SETTINGS_MAX))
+            has += len(await step.under(prefix))
         if has + len(names) > bounds.SETTINGS_MAX:
             return TenantFull(tenant=tenant, what="scopes", max=bounds.SETTINGS_MAX)
     return None

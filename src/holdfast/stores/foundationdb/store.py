@@ -135,7 +135,7 @@ class FoundationStore:
             cluster=True,
             scopes=True,
             platform=True,
-            tiers=False,
+            tiers=True,
             steps=False,
         )
 

@@ -105,7 +105,7 @@ class PostgresStore:
             cluster=False,
             scopes=True,
             platform=True,
-            tiers=False,
+            tiers=True,
             steps=False,
         )
 

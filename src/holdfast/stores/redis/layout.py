@@ -73,7 +73,10 @@ A tier changes in one write. What it kept waiting is listed while there are tier
 find it (`lib_tiers.lua`, `lib_relook.lua`). A shard applies tiers by what it stores of them itself:
 
     tiers          hash    tier -> version, change, instant, its defaults; '' is the platform's
-                           defaults. A deleted tier keeps its version
+                           defaults. A deleted tier keeps its version. Of several shards each has
+                           all tiers, and the versions are stamps of shard 0 (`lib_copies.lua`)
+    closing        set     of several shards: tiers that may be deleted, so get no new tenants
+    copying        set     shard 0 of several: tiers whose state not all shards are known to have
     tier_users     hash    tier -> number of tenants in it
     shut:<tier>    zset    tenants that have no room, or lines or groups without room, by the change
                            up to which claims have looked at them

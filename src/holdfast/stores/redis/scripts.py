@@ -17,7 +17,13 @@ from importlib import resources
 
 import msgspec
 
-from holdfast.core.bounds import ASIDE_MAX, CLAIM_REPEAT_S, REPAIR_MAX, REPAIR_PASSES_MAX
+from holdfast.core.bounds import (
+    ASIDE_MAX,
+    CLAIM_REPEAT_S,
+    COPIES_MAX,
+    REPAIR_MAX,
+    REPAIR_PASSES_MAX,
+)
 from holdfast.core.clock import micros
 from holdfast.core.job import Reason, State
 from holdfast.core.scope import LINE_JOBS, LINES_PER_CLAIM
@@ -45,6 +51,7 @@ VERBS = (
     "change",
     "claim",
     "claim_candidates",
+    "copies",
     "count",
     "enqueue",
     "events",
@@ -80,6 +87,7 @@ LIBRARIES = (
     "selection",
     "admission",
     "tiers",
+    "copies",
     "relook",
     "platform",
     "aside",
@@ -115,6 +123,7 @@ _CONSTANTS: dict[str, str] = {
     "LINES_PER_CLAIM": str(LINES_PER_CLAIM),
     "LINE_JOBS": str(LINE_JOBS),
     "ASIDE_MAX": str(ASIDE_MAX),
+    "COPIES_MAX": str(COPIES_MAX),
     # The name of the scope that is the whole store.
     "WHOLE_STORE": "'p\\0\\0'",
     "REPAIR_MAX": str(REPAIR_MAX),

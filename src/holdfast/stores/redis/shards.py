@@ -31,6 +31,7 @@ class Shards:
         self._clock = clock
         self.number = number
         self._events = events
+        self.name = links.options.name
         self._prefix = links.options.prefix
         self.channel = f"{self._prefix}wake"
         self._tags = [f"{{{self._prefix}{shard}}}" for shard in range(number)]

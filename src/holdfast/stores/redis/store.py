@@ -41,7 +41,7 @@ from holdfast.store import (
     Tally,
     Watch,
 )
-from holdfast.stores.redis import count, server_check, settings
+from holdfast.stores.redis import count, server_check, settings, settings_copies
 from holdfast.stores.redis.ack import ack_transitions
 from holdfast.stores.redis.cancel import cancel_jobs
 from holdfast.stores.redis.change import change_jobs
@@ -85,7 +85,7 @@ class RedisStore:
             cluster=options.cluster,
             scopes=True,
             platform=not options.cluster and options.shards in (None, 1),
-            tiers=not options.cluster and options.shards in (None, 1),
+            tiers=True,
             steps=False,
         )
 
@@ -104,6 +104,8 @@ class RedisStore:
             for server in servers:
                 server_check.check(server, self.options)
             number = await server_check.agree(links, migrate=self.options.migrate == "auto")
+            shards = Shards(links, self._clock, number, self.options.events)
+            await settings_copies.settle(shards, shards.now(), reopen=True)
         except BaseException:
             await links.close()
             raise
@@ -113,12 +115,11 @@ class RedisStore:
             durable=durable,
             # No script sees the jobs of several shards.
             platform=not self.options.cluster and number == 1,
-            tiers=not self.options.cluster and number == 1,
         )
         self._owner = os.getpid()
         self._links = links
-        self._shards = Shards(links, self._clock, number, self.options.events)
-        self._subscriptions = Subscriptions(self.options, self._shards.channel, links.addresses)
+        self._shards = shards
+        self._subscriptions = Subscriptions(self.options, shards.channel, links.addresses)
 
     async def close(self) -> None:
         links, subscriptions = self._links, self._subscriptions
@@ -200,6 +201,7 @@ class RedisStore:
         asked = count.Asked(tenant=tenant, by=by, part=part, after=after, limit=limit)
         correction = 0
         if recount:
+            await settings_copies.compare(shards, now)
             correction = sum(await shards.each("recount", shards.all(), (), now))
         return await count.count_scopes(shards, asked, now, correction)
 

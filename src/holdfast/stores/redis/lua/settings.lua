@@ -1,12 +1,14 @@
 -- settings: {puts, page or nil, most, by or nil, most tiers} -> {1, name, value, version, ...}. Or,
 -- if nothing changes: {0, name, version}, a put is stale; {2, tenant}, it has too many scopes with
 -- settings; {3, tier, names of tiers}, there is no such tier; {4, tier, number}, so many tenants are
--- in it; {5}, there are too many tiers.
+-- in it; {5}, there are too many tiers; {8, tier}, it is closing; {9, tiers as lib_copies answers
+-- them}, these are closing, to be deleted by the same puts with their stamps once all shards closed
+-- them and none has users.
 --
--- A put is {name, value or nil, version, kind or nil, tenant, part, text or nil, tier or nil}. With
--- a kind it is the setting of that scope, or of the tier `part` (kind d), and takes effect at once:
--- `text` is the value as Python encodes it, `tier` the one that it puts a tenant into. A page is
--- {from, to, limit} of names in order. A tenant may have `most` scopes with settings, deleted ones
+-- A put is {name, value or nil, version, kind or nil, tenant, part, text or nil, tier or nil, stamp
+-- or nil}. With a kind it is the setting of that scope, or of the tier `part` (kind d), and takes
+-- effect at once: `text` is the value as Python encodes it, `tier` the one that it puts a tenant
+-- into. A page is {from, to, limit} of names in order. A tenant may have `most` scopes with settings, deleted ones
 -- included: versions are kept.
 
 local puts, page, most, most_tiers = ARGS[1], ARGS[2], ARGS[3], ARGS[5]
@@ -34,7 +36,11 @@ local function put(one)
   end
   if one[4] then
     if one[4] == OF_TIER then
-      tiers.configure(one[6], one[7], version + 1)
+      if SHARDS > 1 then
+        copies.set(one[6], one[7])
+      else
+        tiers.configure(one[6], one[7], version + 1)
+      end
     else
       if version == 0 then call('HINCRBY', key('ruled'), scopes_field(one[5]), 1) end
       limits.configure(one[4], one[5], one[6], one[7])
@@ -59,12 +65,34 @@ local function changed_tiers()
   return made, gone, more
 end
 
+-- Closes the tiers that the puts delete: tenants of other shards may be in them. Returns nothing if
+-- all shards have closed them.
+local function refusal_to_delete()
+  local gone, all_closed = {}, true
+  for _, one in ipairs(puts) do
+    local tier = one[6]
+    if one[4] == OF_TIER and tier ~= '' and not one[2] and tiers.exists(tier) then
+      gone[#gone + 1] = tier
+      all_closed = all_closed and copies.is_closed_by(tier, one[9])
+    end
+  end
+  if all_closed then return end
+  base.insist()
+  local answer = {9}
+  for at, tier in ipairs(gone) do
+    copies.close(tier)
+    answer[at + 1] = copies.answer(tier)
+  end
+  base.finish()
+  return answer
+end
+
 -- Why the puts are refused, as far as tiers go.
 local function refusal_of_tiers()
   local made, gone, more = changed_tiers()
   if more > 0 and heads.tiers + more > most_tiers then return {5} end
   for tier in pairs(gone) do
-    local number = tiers.users(tier)
+    local number = SHARDS == 1 and tiers.users(tier) or 0
     if number > 0 then return {4, tier, number} end
   end
   for _, one in ipairs(puts) do
@@ -72,7 +100,9 @@ local function refusal_of_tiers()
     if tier and not made[tier] and (gone[tier] or not tiers.exists(tier)) then
       return {3, tier, unpack(tiers.names())}
     end
+    if tier and SHARDS > 1 and copies.is_closing(tier) then return {8, tier} end
   end
+  if SHARDS > 1 then return refusal_to_delete() end
 end
 
 -- Why all puts are refused; nil if they are not.

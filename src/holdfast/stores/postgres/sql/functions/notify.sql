@@ -77,7 +77,7 @@ BEGIN
         WHERE channel IS NOT NULL;
         RETURN QUERY SELECT '', '';
         RETURN;
-    ELSIF NOT EXISTS (
+    ELSIF NOT (SELECT h.limits_all FROM holdfast.store_state h) AND NOT EXISTS (
         SELECT FROM holdfast.tenants_with_settings r WHERE r.tenant = ANY (tenants)
     ) THEN
         RETURN;
@@ -93,16 +93,21 @@ BEGIN
 END
 $$;
 
--- The lines of those of these tenants that have settings; and one without names, as above.
+-- The lines of those of these tenants that have settings, or of all that the platform's defaults
+-- limit; and one without names, as above.
 CREATE OR REPLACE FUNCTION holdfast.lines_with_settings(
     tenants text[], OUT tenant text, OUT queue text
 ) RETURNS SETOF record LANGUAGE sql VOLATILE SET jit = off AS $$
-    SELECT c.tenant, c.part FROM holdfast.counts c
-        JOIN holdfast.tenants_with_settings r ON r.tenant = c.tenant
+    WITH limited AS MATERIALIZED (
+        SELECT u.tenant FROM unnest(tenants) u(tenant) CROSS JOIN holdfast.store_state h
+        WHERE h.limits_all
+        UNION
+        SELECT r.tenant FROM holdfast.tenants_with_settings r WHERE r.tenant = ANY (tenants)
+    )
+    SELECT c.tenant, c.part FROM holdfast.counts c JOIN limited l ON l.tenant = c.tenant
     WHERE c.kind = 'queue' AND c.tenant = ANY (tenants)
     UNION
-    SELECT d.tenant, d.queue FROM holdfast.deltas d
-        JOIN holdfast.tenants_with_settings r ON r.tenant = d.tenant
+    SELECT d.tenant, d.queue FROM holdfast.deltas d JOIN limited l ON l.tenant = d.tenant
     WHERE d.id >= (SELECT deltas_floor FROM holdfast.store_state) AND d.queue IS NOT NULL
         AND d.tenant = ANY (tenants)
     UNION

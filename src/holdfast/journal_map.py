@@ -1,0 +1,141 @@
+"""The children of a run: jobs that it makes of items, and whose end it awaits."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from holdfast.context import Fail
+from holdfast.core.bounds import BATCH_MAX, INSTANT_MAX, JOIN_MAX
+from holdfast.core.errors import HoldfastError, InvalidInput, JobCanceled, JobFailed, JobNotFound
+from holdfast.core.job import JobRecord, NewJob, Parked, State, effect_key
+from holdfast.core.journal import Edge, Entry, OnFailure, await_join, join_of, new_join
+from holdfast.store import Find, Selection, Store
+from holdfast.typed import Job, Planned
+
+NAMED_MAX = 10
+"""Failed children that the text of an error names."""
+
+
+class ChildrenFailed(Fail):
+    """Jobs that `ctx.map` made have failed. Unless it is caught, the parent fails for good."""
+
+    def __init__(self, name: str, total: int, failed: dict[str, HoldfastError]) -> None:
+        self.failed = failed
+        """The error of each failed child, by its id."""
+        some = [f"{id}: {error}" for id, error in list(failed.items())[:NAMED_MAX]]
+        more = f" and {len(failed) - NAMED_MAX} more" if len(failed) > NAMED_MAX else ""
+        super().__init__(
+            f"{len(failed)} of {total} jobs of {name!r} failed: {'; '.join(some)}{more}"
+        )
+
+
+class Children(msgspec.Struct, frozen=True):
+    """What makes and reads the children of one job."""
+
+    parent: JobRecord
+    store: Store
+    plan: Callable[[Any], NewJob]
+    """The job of an item in the form for the store."""
+    result: Callable[[JobRecord], Any]
+    """The decoded result of a completed job."""
+
+    async def prepare(
+        self,
+        name: str,
+        job_type: Any,
+        items: Iterable[Any],
+        join: Entry | None,
+        write: Callable[[Entry], Awaitable[None]],
+    ) -> int:
+        """Makes the children, unless an earlier attempt has made them all; returns how many."""
+        if join is not None and join_of(join).left == 0:
+            return join_of(join).total
+        listed = list(items)
+        if len(listed) > JOIN_MAX:
+            raise InvalidInput(field="items", why=f"has {len(listed)}, at most {JOIN_MAX}")
+        if join is not None and join_of(join).total != len(listed):
+            why = f"of {name!r} were {join_of(join).total} in an earlier attempt, now {len(listed)}"
+            raise InvalidInput(field="items", why=why)
+        jobs = [self._child(name, number, job_type, item) for number, item in enumerate(listed)]
+        if not jobs:
+            return 0
+        if join is None:
+            await write(new_join(name, len(jobs)))
+        for batch in _parts(jobs):
+            for answer in await self.store.enqueue(batch):
+                if answer.error is not None:
+                    raise answer.error
+        return len(jobs)
+
+    def complete(self, join: Entry | None) -> bool:
+        """Whether all of them had ended when this run began."""
+        return join is not None and join_of(join).left == 0
+
+    def parked(self, name: str) -> Parked:
+        """The outcome of a run that awaits them."""
+        return Parked(run_at=INSTANT_MAX, awaits=await_join(name))
+
+    async def results(self, name: str, total: int, *, collect: bool) -> list[Any]:
+        """Their results in the order of the items. Raises ChildrenFailed, unless the errors are to
+        be collected.
+        """
+        found: list[Any] = []
+        failed: dict[str, HoldfastError] = {}
+        ids = [self._id(name, number) for number in range(total)]
+        for part in _parts(ids):
+            find = Find(
+                select=Selection(tenant=self.parent.tenant, ids=tuple(part)), limit=BATCH_MAX
+            )
+            records = {job.id: job for job in (await self.store.find(find)).jobs}
+            for id in part:
+                error = _error_of(id, records.get(id))
+                if error is not None:
+                    failed[id] = error
+                found.append(self.result(records[id]) if error is None else error)
+        if failed and not collect:
+            raise ChildrenFailed(name, total, failed)
+        return found
+
+    def _child(self, name: str, number: int, job_type: Any, item: Any) -> NewJob:
+        ready = item if isinstance(item, Job | Planned) else _made(job_type, item)
+        return msgspec.structs.replace(
+            self.plan(ready),
+            id=self._id(name, number),
+            key=None,
+            fresh=False,
+            edges=(Edge(self.parent.id, name, OnFailure.RUN),),
+        )
+
+    def _id(self, name: str, number: int) -> str:
+        """The id of a child: the same in every attempt, different for any other parent."""
+        text = f"{effect_key(self.parent)}:{len(name)}:{name}:{number}"
+        return f"map-{hashlib.sha256(text.encode()).hexdigest()[:32]}"
+
+
+def _made(job_type: Any, item: Any) -> Any:
+    """A job of an item, which is the first argument of its type."""
+    if isinstance(job_type, type) and issubclass(job_type, Job):
+        return job_type(**{job_type.__struct_fields__[0]: item})
+    if not callable(job_type):
+        why = f"must be a job type, not {type(job_type).__name__}"
+        raise InvalidInput(field="job_type", why=why)
+    return job_type(item)
+
+
+def _error_of(id: str, job: JobRecord | None) -> HoldfastError | None:
+    if job is None:
+        return JobNotFound(id=id)
+    if job.state is State.COMPLETED:
+        return None
+    if job.state is State.CANCELED:
+        return JobCanceled(id=id)
+    return JobFailed(id=id, reason=job.reason, error=job.error)
+
+
+def _parts(listed: list[Any]) -> Iterator[list[Any]]:
+    for start in range(0, len(listed), BATCH_MAX):
+        yield listed[start : start + BATCH_MAX]
