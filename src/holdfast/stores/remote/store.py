@@ -123,7 +123,11 @@ class RemoteStore:
         self._owner = os.getpid()
         self._client, self._hello = client, hello
         self.capabilities = msgspec.structs.replace(
-            hello.capabilities, shared=True, encodes=True, transactional_enqueue=False
+            hello.capabilities,
+            shared=True,
+            encodes=True,
+            transactional_enqueue=False,
+            steps=False,  # The wire carries neither signals nor journals yet.
         )
 
     async def _greet(self, client: Client) -> Hello:

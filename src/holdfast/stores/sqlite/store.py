@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast.core.bounds import PAGE_MAX, WAIT_S_MAX
 from holdfast.core.clock import Clock, Micros, SystemClock, seconds
-from holdfast.core.errors import NOT_OPEN, StoreUnavailable, StoreUnsupported
+from holdfast.core.errors import NOT_OPEN, StoreUnavailable
 from holdfast.core.job import By, Lease, NewJob
 from holdfast.core.journal import Signal, Signaled
 from holdfast.core.lifecycle import Transition
@@ -69,6 +69,7 @@ from holdfast.stores.sqlite.notify import ProcessNotifier
 from holdfast.stores.sqlite.options import Options, parse
 from holdfast.stores.sqlite.readers import Readers
 from holdfast.stores.sqlite.settings import put_settings, settings_page
+from holdfast.stores.sqlite.signal import send_signals
 from holdfast.stores.sqlite.transaction import Transaction
 from holdfast.stores.sqlite.writer import Writer
 
@@ -106,7 +107,7 @@ class SqliteStore:
             scopes=True,
             platform=True,
             tiers=True,
-            steps=False,
+            steps=True,
         )
 
     @classmethod
@@ -156,7 +157,8 @@ class SqliteStore:
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         return await self._mine(self._writer).write(
-            lambda transaction: enqueue_jobs(transaction, jobs), jobs=len(jobs)
+            lambda transaction: enqueue_jobs(transaction, jobs),
+            jobs=len(jobs) + sum(len(job.edges) for job in jobs),
         )
 
     async def claim(self, claim: Claim) -> list[Lease]:
@@ -185,7 +187,8 @@ class SqliteStore:
     # -- cancel and change -----------------------------------------------------------------------
 
     async def signal(self, signals: Sequence[Signal], *, by: By | None = None) -> list[Signaled]:
-        raise StoreUnsupported(store="sqlite", feature="signals")
+        signed = None if by is None else by.words
+        return await self._write(lambda transaction: send_signals(transaction, signals, signed))
 
     async def cancel(self, refs: Sequence[Ref], *, by: By | None = None) -> list[Canceled]:
         signed = None if by is None else by.words
