@@ -58,7 +58,7 @@ class Charge(msgspec.Struct):
 
 def make_app(store: str | Store, ledger: Ledger, point: Callable[[], None]) -> App:
     """The app of the workers and the tests. `point` is called before and after each effect."""
-    app = App(store, lease_s=0.6, beat_s=0.1, leader_s=1.0, max_attempts=1000, poll_s=0.1)
+    app = App(store, lease_s=0.6, heartbeat_s=0.1, leader_s=1.0, max_attempts=1000, poll_s=0.1)
     again = RetryPolicy(base_s=0.0, cap_s=0.0)
 
     async def effect(key: str) -> None:
