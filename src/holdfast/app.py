@@ -25,12 +25,13 @@ from holdfast.core.codec import OBJECT, Codec, Codecs, Upgrade
 from holdfast.core.errors import ConfigError, StoreUnavailable
 from holdfast.core.job import JobRecord, Rules, State
 from holdfast.core.retry import policy
+from holdfast.default_tenant import OfDefault, no_default
 from holdfast.dispatch import Dispatcher, dispatched, name_of
 from holdfast.enqueue import Enqueuer, Options, amend, checked
 from holdfast.events import Announcer, Subscriber
 from holdfast.middleware import Middleware, chain
 from holdfast.platform import PlatformHandle
-from holdfast.store import Store
+from holdfast.store import Enqueued, Store
 from holdfast.stores import open_store
 from holdfast.sync import SyncApp
 from holdfast.tenant import Tenant
@@ -248,6 +249,37 @@ class App:
         """A handle whose calls all act for this tenant."""
         check_name("tenant", name, TENANT_MAX)
         return Tenant(name, self.store, self.enqueuer, self.codecs)
+
+    @property
+    def default(self) -> Tenant:
+        """The handle of the default tenant. Raises ConfigError if the app has none."""
+        if self.config.tenant is None:
+            raise no_default()
+        return self.tenant(self.config.tenant)
+
+    enqueue = OfDefault(Tenant.enqueue)
+    enqueue_many = OfDefault(Tenant.enqueue_many)
+    cancel = OfDefault(Tenant.cancel)
+    get = OfDefault(Tenant.get)
+    find = OfDefault(Tenant.find)
+    reprioritise = OfDefault(Tenant.reprioritise)
+    reschedule = OfDefault(Tenant.reschedule)
+    replay = OfDefault(Tenant.replay)
+    counts = OfDefault(Tenant.counts)
+    scope = OfDefault(Tenant.scope)
+    queue = OfDefault(Tenant.queue)
+    group = OfDefault(Tenant.group)
+    groups = OfDefault(Tenant.groups)
+    explain = OfDefault(Tenant.explain)
+    events = OfDefault(Tenant.events)
+
+    @overload
+    async def wait(self, job: Enqueued[R], *, timeout: float = 30.0) -> R: ...
+    @overload
+    async def wait(self, job: str, *, timeout: float = 30.0) -> Any: ...
+    async def wait(self, job: Enqueued[Any] | str, *, timeout: float = 30.0) -> Any:
+        """As `Tenant.wait`, of the default tenant."""
+        return await self.default.wait(job, timeout=timeout)
 
     def platform(self) -> PlatformHandle:
         """A handle for the limits, rate and pause of all tenants together; it has one for each

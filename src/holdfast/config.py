@@ -15,6 +15,7 @@ from holdfast.core.bounds import (
     PREFETCH_MAX,
     QUEUE_MAX,
     RESULT_MAX,
+    TENANT_MAX,
     WAIT_S_MAX,
 )
 from holdfast.core.check import check_name
@@ -24,6 +25,9 @@ from holdfast.core.retry import RetryPolicy, policy
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
     """The settings with their defaults. Durations are in seconds, sizes in bytes."""
+
+    tenant: str | None = None
+    """The tenant of calls that name none: `app.enqueue(...)`. None: such calls are refused."""
 
     # Defaults of a job, for what its type and its enqueue do not set.
     queue: str = "default"
@@ -98,10 +102,15 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
 def _check(config: Config) -> None:
     policy(config.retry)
-    try:
-        check_name("queue", config.queue, QUEUE_MAX)
-    except InvalidInput as error:
-        raise ConfigError(field="queue", why=error.why) from None
+    for field, given, longest in (
+        ("tenant", config.tenant, TENANT_MAX),
+        ("queue", config.queue, QUEUE_MAX),
+    ):
+        try:
+            if given is not None:
+                check_name(field, given, longest)
+        except InvalidInput as error:
+            raise ConfigError(field=field, why=error.why) from None
     if config.heartbeat_s is not None and not 0 < config.heartbeat_s < config.lease_s:
         raise ConfigError(field="heartbeat_s", why="must be more than 0 and less than lease_s")
     if config.floor > config.concurrency:
