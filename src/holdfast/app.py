@@ -9,6 +9,7 @@ from functools import cached_property, partial
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
 
+from holdfast.code_schedules import CodeSchedules
 from holdfast.config import Config
 from holdfast.context import Context
 from holdfast.core.bounds import (
@@ -25,10 +26,13 @@ from holdfast.core.codec import OBJECT, Codec, Codecs, Upgrade
 from holdfast.core.errors import ConfigError, StoreUnavailable
 from holdfast.core.job import JobRecord, Rules, State
 from holdfast.core.retry import policy
+from holdfast.core.schedule import QUEUE as TICKS
+from holdfast.core.schedule import RESERVED
 from holdfast.default_tenant import OfDefault, no_default
 from holdfast.dispatch import Dispatcher, dispatched, name_of
 from holdfast.enqueue import Enqueuer, Options, amend, checked
 from holdfast.events import Announcer, Subscriber
+from holdfast.firing import tick_type
 from holdfast.middleware import Middleware, chain
 from holdfast.platform import PlatformHandle
 from holdfast.store import Enqueued, Store
@@ -78,7 +82,7 @@ class JobDecorator(Protocol):
     def __call__(self, target: Callable[Concatenate[Context, P], R]) -> JobFunction[P, R]: ...
 
 
-class App:
+class App(CodeSchedules):
     """`App("sqlite:///jobs.db")`; settings by name, as in `Config`."""
 
     def __init__(
@@ -99,6 +103,7 @@ class App:
             self.codecs.register(codec)
         self.codecs.get(self.config.codec)
         self.registry = Registry()
+        self.registry.add(tick_type(self.firing))
         self.middleware = middleware
         self.announcer = Announcer()
         self._users = 0
@@ -161,7 +166,7 @@ class App:
             JobType(
                 name=name,
                 kind=kind,
-                queue=check_name("queue", defaults.get("queue", self.config.queue), QUEUE_MAX),
+                queue=_queue(defaults.get("queue", self.config.queue)),
                 priority=check_whole(
                     "priority", defaults.get("priority", 0), PRIORITY_MIN, PRIORITY_MAX
                 ),
@@ -272,6 +277,7 @@ class App:
     groups = OfDefault(Tenant.groups)
     explain = OfDefault(Tenant.explain)
     events = OfDefault(Tenant.events)
+    schedules = OfDefault(Tenant.schedules)
 
     @overload
     async def wait(self, job: Enqueued[R], *, timeout: float = 30.0) -> R: ...
@@ -309,6 +315,12 @@ class App:
 
         result: R = await chain(self.middleware, handler)(ctx, made)
         return result
+
+
+def _queue(name: str) -> str:
+    if name == TICKS:
+        raise ConfigError(field="queue", why=RESERVED)
+    return check_name("queue", name, QUEUE_MAX)
 
 
 def _misused() -> ConfigError:

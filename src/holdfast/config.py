@@ -62,6 +62,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     unknown_delay_s: float = 5.0
     """First delay of a job whose type this worker does not know. It doubles each time."""
 
+    ticks: bool = True
+    """The worker fires the ticks of schedules, besides the jobs of its queues."""
+
     # Upkeep.
     upkeep: bool = True
     leader_s: float = 5.0
@@ -70,6 +73,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     prune_every_s: float = 5.0
     reconcile_every_s: float = 300.0
     """Seconds between recounts of the numbers that limits use."""
+    recur_every_s: float = 10.0
+    """Seconds between two pages of schedules whose next ticks the upkeep checks."""
     events_keep_s: float = 24 * 3600.0
 
     @property
@@ -140,5 +145,6 @@ _RANGES: tuple[tuple[str, float, float], ...] = (
     ("rescue_every_s", 0.01, 3600.0),
     ("prune_every_s", 0.01, 24 * 3600.0),
     ("reconcile_every_s", 0.01, 24 * 3600.0),
+    ("recur_every_s", 0.01, 24 * 3600.0),
     ("events_keep_s", 0, DELAY_S_MAX),
 )

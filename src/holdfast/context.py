@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -20,6 +21,7 @@ from holdfast.core.errors import (
     WorkerShutdown,
 )
 from holdfast.core.job import JobRecord, effect_key, fence_of
+from holdfast.core.tick import tick_of
 
 logger = logging.getLogger("holdfast.job")
 
@@ -95,6 +97,11 @@ class Context:
         the same id. Send it as the idempotency key of an effect.
         """
         return effect_key(self.job)
+
+    @property
+    def tick(self) -> datetime | None:
+        """The instant of the schedule that this job stands for, in UTC; None if no tick made it."""
+        return tick_of(self.job.tags)
 
     @property
     def logger(self) -> logging.LoggerAdapter[logging.Logger]:

@@ -24,6 +24,7 @@ HoldfastError
 │   ├── InvalidLeaseToken      INVALID_LEASE_TOKEN
 │   ├── LeaseExpired           LEASE_EXPIRED
 │   └── NotChangeable          NOT_CHANGEABLE      its state forbids the change
+├── ScheduleNotFound           SCHEDULE_NOT_FOUND  also for another tenant's schedule
 ├── JobFailed                  JOB_FAILED          the awaited job has failed; has its reason
 ├── WaitTimeout                WAIT_TIMEOUT
 ├── WorkerShutdown             WORKER_SHUTDOWN     a run must stop: its worker is stopping
@@ -201,6 +202,11 @@ class LeaseExpired(Refused):
 class NotChangeable(Refused):
     code = "NOT_CHANGEABLE"
     text = "job {id!r}: cannot be changed while {state}"
+
+
+class ScheduleNotFound(HoldfastError):
+    code = "SCHEDULE_NOT_FOUND"
+    text = "schedule {schedule!r}: not found.{hint}"
 
 
 class JobFailed(HoldfastError):

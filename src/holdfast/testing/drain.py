@@ -48,6 +48,7 @@ async def drain(
     """
     threads = Threads(1)
     async with app:
+        await app.register_schedules()
         runner, acker = Runner(app, threads), Acker(app.store, app.announcer)
         done: list[Drained] = []
         try:

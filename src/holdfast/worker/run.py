@@ -76,7 +76,8 @@ class Runner:
         """Calls the handler with its time-out and turns the result or exception into an outcome."""
         timer = _timer(active, record.rules.timeout_us)
         try:
-            result = await self._call(ctx, job)
+            built_in = self._app.registry.of(job).built_in
+            result = await (self._dispatch if built_in else self._call)(ctx, job)
             return self._completed(record, result)
         except Snooze as wish:
             return Snoozed(micros(wish.seconds))

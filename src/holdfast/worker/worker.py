@@ -26,6 +26,7 @@ from holdfast.core.bounds import (
 )
 from holdfast.core.check import check_name
 from holdfast.core.job import Abandoned, Failed, Outcome
+from holdfast.core.schedule import QUEUE as TICKS
 from holdfast.loop import keep_turning
 from holdfast.store import Acked, Watch
 from holdfast.upkeep.leader import Upkeep
@@ -68,6 +69,8 @@ class Worker:
             tenants = [check_name("tenants", tenant, TENANT_MAX) for tenant in tenants]
         queues = app.registry.queues() if queues is None else queues
         queues = tuple(check_name("queues", queue, QUEUE_MAX) for queue in queues)
+        if self.config.ticks and TICKS not in queues:
+            queues = (*queues, TICKS)
         within("tenants", len(tenants or ()), BATCH_MAX)  # Every claim names them all.
         within("queues", len(queues), BATCH_MAX)
         self.watch = Watch(
@@ -106,6 +109,7 @@ class Worker:
     async def run(self) -> None:
         """Runs jobs until stopped, then drains. Returns when every lease is acked or released."""
         async with self.app:
+            await self.app.register_schedules()
             self._threads = Threads(self.config.concurrency)
             self._runner = Runner(self.app, self._threads, self.config)
             self._acker = Acker(self.app.store, self.app.announcer)
