@@ -325,7 +325,7 @@ class ScheduleHandle:
         if len(ticks) > BACKFILL_MAX:
             why = f"has more than {BACKFILL_MAX} ticks; the first {BACKFILL_MAX} end before"
             raise InvalidInput(field="last", why=f"{why} {moment(ticks[-1]).isoformat()}")
-        had = await self._made(set(ticks))
+        had = await self._made(ticks)
         missing = [at for at in ticks if at not in had]
         shown = tuple(local(definition.timing, at) for at in ticks)
         if not apply:
@@ -342,9 +342,9 @@ class ScheduleHandle:
         created = sum(answer.created for answer in answers)
         return Backfill(shown, True, created, len(ticks) - created)
 
-    async def _made(self, ticks: set[Micros]) -> set[Micros]:
+    async def _made(self, ticks: Sequence[Micros]) -> frozenset[Micros]:
         """Which of the ticks have a record of their job, also by an earlier revision."""
-        found: set[Micros] = set()
+        found: list[Micros] = []
         select = Selection(tenant=self.tenant, tags=(f"{TAG}{self.name}",))
         after = None
         for _ in range(PAGES_MAX):
@@ -352,11 +352,11 @@ class ScheduleHandle:
             for job in page.jobs:
                 at = tick_of(job.tags)
                 if at is not None and job.type != TYPE:
-                    found.add(instant_of("tick", at))
+                    found.append(instant_of("tick", at))
             after = page.cursor
             if after is None:
                 break
-        return found & ticks
+        return frozenset(found).intersection(ticks)
 
 
 def _between(timing: Timing, start: Micros, end: Micros) -> Iterator[Micros]:

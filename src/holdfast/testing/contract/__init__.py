@@ -75,6 +75,9 @@ TOPICS = (
     "wait",
     "tenants",
     "life",
+    "schedules",
+    "schedule_rules",
+    "schedule_faults",
     "dog_queue",
 )
 """The modules of the suite, in the order of the verbs."""
