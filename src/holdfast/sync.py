@@ -78,6 +78,8 @@ class SyncApp:
     group = OfDefault(SyncTenant.group)
     groups = OfDefault(SyncTenant.groups)
     explain = OfDefault(SyncTenant.explain)
+    schedule = OfDefault(SyncTenant.schedule)
+    schedules = OfDefault(SyncTenant.schedules)
 
     @overload
     def wait(self, job: Enqueued[T], *, timeout: float = 30.0) -> T: ...

@@ -9,9 +9,11 @@ from typing import Any, TypeVar, Unpack, overload
 from holdfast.core.check import check_seconds
 from holdfast.core.errors import InvalidInput, WaitTimeout
 from holdfast.core.job import By, JobRecord
+from holdfast.definitions import ScheduleState
 from holdfast.enqueue import EnqueuedMany, Options
 from holdfast.explain import Explained
 from holdfast.store import Enqueued, Page, Tally
+from holdfast.sync_schedules import SyncSchedule
 from holdfast.sync_scopes import Bridge, SyncGroup, SyncScope
 from holdfast.tenant import Tenant
 from holdfast.typed import AnyJob
@@ -101,6 +103,12 @@ class SyncTenant:
 
     def explain(self, job_id: str) -> Explained:
         return self._call(self._tenant.explain(job_id))
+
+    def schedule(self, name: str) -> SyncSchedule:
+        return SyncSchedule(self._bridge, self._tenant.schedule(name))
+
+    def schedules(self, *, after: str | None = None, limit: int = 100) -> list[ScheduleState]:
+        return self._call(self._tenant.schedules(after=after, limit=limit))
 
 
 def _here(work: Coroutine[Any, Any, T]) -> T:

@@ -18,7 +18,13 @@ from click.core import ParameterSource
 from holdfast.app import App
 from holdfast.core.bounds import TENANT_MAX
 from holdfast.core.check import check_name
-from holdfast.core.errors import ConfigError, HoldfastError, JobNotFound, did_you_mean
+from holdfast.core.errors import (
+    ConfigError,
+    HoldfastError,
+    JobNotFound,
+    ScheduleNotFound,
+    did_you_mean,
+)
 from holdfast.loop import run
 from holdfast.store import Store
 from holdfast.stores import open_store
@@ -55,7 +61,7 @@ class Told(click.ClickException):
 
     def __init__(self, error: HoldfastError) -> None:
         super().__init__(told(error))
-        if isinstance(error, JobNotFound):
+        if isinstance(error, JobNotFound | ScheduleNotFound):
             vars(self)["exit_code"] = EXIT_NOT_FOUND
 
     def show(self, file: Any = None) -> None:

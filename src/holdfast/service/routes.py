@@ -172,11 +172,11 @@ def _schedules() -> Iterator[Route]:
     )  # fmt: skip
     yield line("schedule", f"GET {path}", READ, schedules.get, answer=out)
     yield line(
-        "set_schedule", f"PUT {path}", OPERATE, schedules.put,
+        "set_schedule", f"PUT {path}", PRODUCE, schedules.put,
         body=schedule_wire.ScheduleIn, answer=out, status=201,
     )  # fmt: skip
     yield line(
-        "delete_schedule", f"DELETE {path}", OPERATE, schedules.delete, answer=wire.DeletedOut
+        "delete_schedule", f"DELETE {path}", PRODUCE, schedules.delete, answer=wire.DeletedOut
     )
     yield line(
         "pause_schedule", f"POST {path}/pause", OPERATE, schedules.pause,

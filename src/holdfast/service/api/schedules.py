@@ -19,11 +19,10 @@ from holdfast.definitions import ScheduleState, instants, schedules_page
 from holdfast.enqueue import template_of
 from holdfast.schedules import ScheduleHandle
 from holdfast.service.api.jobs import planned
-from holdfast.service.api.permissions import may_schedule, need
+from holdfast.service.api.permissions import may_schedule
 from holdfast.service.call import Call
 from holdfast.service.endpoint import Status
 from holdfast.service.render import given, shown
-from holdfast.service.rights import Right
 from holdfast.service.schedule_wire import (
     SCHEDULE_FIELDS,
     BackfillIn,
@@ -77,8 +76,8 @@ async def get(call: Call) -> ScheduleOut:
 
 
 async def put(call: Call) -> Status:
-    """Makes or changes a schedule; what is not named stays. A job in the body needs the right
-    produce too. 201 if it is new. With `expect`, fails unless that is the current version.
+    """Makes or changes a schedule; what is not named stays. 201 if it is new. With `expect`, fails
+    unless that is the current version.
     """
     body: ScheduleIn = call.body
     name = _name(call)
@@ -171,7 +170,6 @@ async def _exists(handle: ScheduleHandle) -> bool:
 
 async def _template(call: Call, body: ScheduleIn) -> Template:
     """The job of the body, with the checks of an enqueue."""
-    need(call, Right.PRODUCE)
     assert body.type is not UNSET
     job = NewJobIn(**given(body, "expect", *SCHEDULE_FIELDS))
     known = await call.service.types.known([body.type])
