@@ -24,7 +24,7 @@ def times(cron: str, day: date, zone: str = BERLIN) -> list[str]:
     place = ZoneInfo(zone)
     start = instant(datetime.combine(day, time(), place))
     end = instant(datetime.combine(day + timedelta(days=1), time(), place))
-    found = []
+    found: list[str] = []
     for at in timing(cron=cron, zone=zone).after(start - 1):
         if at >= end:
             return found
