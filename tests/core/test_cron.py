@@ -143,6 +143,8 @@ def test_names_are_cron_texts(name: str) -> None:
     """`@daily` and its kin, in any case."""
     check_cron(name.upper(), "UTC")
 
+    assert timing(cron=name.upper()).holds(instant(datetime(2023, 1, 1, tzinfo=UTC)))
+
 
 @pytest.mark.parametrize(
     ("cron", "why"),

@@ -77,7 +77,7 @@ TOPICS = (
     "life",
     "schedules",
     "schedule_rules",
-    "schedule_faults",
+    "schedule_deaths",
     "dog_queue",
 )
 """The modules of the suite, in the order of the verbs."""
