@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from zoneinfo import ZoneInfo
+
 import pytest
 
+from holdfast.core import cron
 from holdfast.core.clock import SECOND
-from holdfast.core.cron import Timing
 from holdfast.core.errors import InvalidInput
 from holdfast.core.job import Completed
-from holdfast.core.schedule import Definition, Template, encode, name_of
+from holdfast.core.schedule import Template, name_of
 from holdfast.core.tick import tick_job
 from holdfast.store import Act, Put
 from holdfast.testing.contract.bench import Bench
@@ -153,23 +155,27 @@ async def test_a_type_that_no_worker_knows_pauses_its_schedule(bench: Bench) -> 
     assert (await lost.get()).paused is None
 
 
-async def test_a_zone_that_is_gone_pauses_its_schedule(bench: Bench) -> None:
+async def test_a_zone_that_is_gone_pauses_its_schedule(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Found by the tick, or by the upkeep."""
     ticking = Ticking(bench)
     await ticking.set()
-    found = (await ticking.handle.get()).definition
-    assert found is not None
-    broken = Definition(
-        revision=found.revision, timing=Timing(cron="0 6 * * *", zone="Mars/Base"), job=found.job
-    )
-    await bench.store.settings([Put(name_of(ACME, "broken"), encode(broken), 0)])
+    broken = ticking.app.schedule("broken")
+    await broken.set(ticking.report(), cron="0 6 * * *", zone="Antarctica/Troll")
 
+    def gone(name: str) -> ZoneInfo:
+        if name == "UTC":
+            return ZoneInfo("UTC")
+        raise InvalidInput(field="zone", why=f"there is no time zone {name!r} here")
+
+    monkeypatch.setattr(cron, "zone_of", gone)
     await Recur(bench.store, 1.0).turn()
     await ticking.walk(1)
 
-    state = await ticking.app.schedule("broken").get()
+    state = await broken.get()
     assert state.paused is not None
-    assert "Mars/Base" in state.paused.reason
+    assert "Antarctica/Troll" in state.paused.reason
     assert len(ticking.instants) == 1
 
 
