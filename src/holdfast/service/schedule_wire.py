@@ -108,7 +108,7 @@ class ScheduleOut(Out):
     next: Sequence[datetime] | None = None
     """The next five instants; not in lists."""
     edits: Sequence[EditOut] | None = None
-    """The newest changes, the last one first; not in lists."""
+    """The newest changes, the last one first; only where one schedule is read."""
     fault: str | None = None
 
 

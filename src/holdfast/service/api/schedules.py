@@ -72,7 +72,13 @@ async def every(call: Call) -> SchedulesOut:
 async def get(call: Call) -> ScheduleOut:
     """A schedule with its next five instants and its newest changes."""
     _, state = await _seen(call)
-    return await _whole(call, state)
+    found = await _whole(call, state)
+    if state.definition is not None:
+        found.edits = [
+            EditOut(at=moment(one.at), author=one.author, what=one.what, reason=one.reason)
+            for one in state.definition.edits
+        ]
+    return found
 
 
 async def put(call: Call) -> Status:
@@ -183,10 +189,6 @@ async def _whole(call: Call, state: ScheduleState) -> ScheduleOut:
     if state.definition is not None:
         job = state.definition.job
         found.payload, found.payload_base64 = shown(job.codec, job.body)
-        found.edits = [
-            EditOut(at=moment(one.at), author=one.author, what=one.what, reason=one.reason)
-            for one in state.definition.edits
-        ]
     return found
 
 
