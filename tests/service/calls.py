@@ -116,7 +116,7 @@ def _schedule(p: Pick) -> dict[str, Any]:
 
 
 def _backfill(p: Pick) -> dict[str, Any]:
-    first, last = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
+    first, last = "2025-12-30T00:00:00Z", "2025-12-31T00:00:00Z"
     return {"first": first, "last": last, **p.maybe(apply=True)}
 
 

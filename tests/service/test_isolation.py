@@ -159,7 +159,7 @@ class World:
             assert (await mine.patch(path, {"max_running": 50})).status == 200
         assert (await mine.post("/v1/scopes/queue/q1/pause", {"reason": mark})).status == 200
         schedule = {"type": "mail", "queue": "q0", "payload": mark, "every": 36_000}
-        for name in ("q0", "q1", "g0", "g1"):
+        for name in ("q0", "q1", "g0", known, secret):
             assert (await mine.put(f"/v1/schedules/{name}", schedule)).status == 201
 
     async def state(self, tenant: str) -> Any:

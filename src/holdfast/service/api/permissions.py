@@ -159,7 +159,9 @@ def _schedule(call: Call, one: Put, tenant: str) -> None:
     if one.value is None:
         return
     need(call, Right.PRODUCE)
-    job = decode_schedule(one.name, one.value).checked().job
+    definition = decode_schedule(one.name, one.value)
+    # A schedule whose zone is gone pauses itself, which must be possible. It makes no jobs then.
+    job = (definition.job if definition.broken else definition.checked().job).checked()
     call.caller.check_queue(job.queue)
     call.caller.check_type(job.type)
     _codec(call, job.codec)
