@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -335,3 +336,28 @@ async def test_a_worker_without_the_code_fires_the_ticks_of_others() -> None:
 
     assert job.type == "run"
     assert calls == []
+
+
+async def test_a_worker_registers_and_fires_schedules() -> None:
+    """By the real clock, besides the jobs of its queues."""
+    app = App("memory://", tenant="main")
+    seen: list[datetime | None] = []
+    twice = asyncio.Event()
+
+    @app.schedule(every=1)
+    async def often(ctx: Context) -> None:
+        seen.append(ctx.tick)
+        if len(seen) == 2:
+            twice.set()
+
+    worker = Worker(app)
+    running = asyncio.create_task(worker.run())
+    async with asyncio.timeout(20):
+        await twice.wait()
+    worker.stop()
+    await running
+
+    first, second = seen[:2]
+    assert first is not None
+    assert second is not None
+    assert (second - first).total_seconds() >= 1

@@ -104,8 +104,8 @@ class Firing:
     async def _make(self, run: _Run, plan: Due) -> None:
         made = () if run.definition.paused is not None and not run.tick.asked else plan.made
         if run.tenant == OVER_ALL:
-            if made and not await self._fan_out(run, made):
-                return
+            if made:
+                await self._fan_out(run, made)
             await self._enqueue(run, (), plan.next, run.earlier(made))
             return
         made, earlier = await self._overlap(run, made)
@@ -184,24 +184,23 @@ class Firing:
 
     # -- many tenants ----------------------------------------------------------------------------
 
-    async def _fan_out(self, run: _Run, made: tuple[Micros, ...]) -> bool:
-        """Makes the jobs of every tenant, in parts. Each part is safe to repeat. Returns whether
-        this worker could.
+    async def _fan_out(self, run: _Run, made: tuple[Micros, ...]) -> None:
+        """Makes the jobs of every tenant, in parts. Each part is safe to repeat. A worker without
+        the code that lists the tenants leaves the tick to another one.
         """
         listing = self._tenants(run.name)
         if listing is None:
             if run.now - run.tick.at > FOREIGN_MOST:
                 await self._stop(run, "no worker has the code that lists its tenants")
-                return True
+                return
             raise Snooze(FOREIGN_S)
         number = 0
         async for part in _parts(listing):
             number += len(part)
             if number > FAN_OUT_MAX:
                 await self._stop(run, f"tenants= lists more than {FAN_OUT_MAX} tenants")
-                return True
+                return
             await self._part(run, made, part)
-        return True
 
     async def _part(self, run: _Run, made: tuple[Micros, ...], tenants: Sequence[str]) -> None:
         definition, name = run.definition, run.name
