@@ -1,4 +1,4 @@
-"""An order that continues where it stopped: steps, a sleep, an approval, and a job for each line."""
+"""An order that continues where it stopped: steps, a sleep, an approval, a job for each line."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from holdfast import App, Context
 from holdfast.worker import Worker
 
 app = App("memory://", retry="brisk")
-charged: list[str] = []
-calls = 0
 
 
 @dataclass
@@ -21,6 +19,10 @@ class Charge:
     lines: list[str]
 
 
+charged: list[str] = []
+reserved: list[Charge] = []
+
+
 async def take_payment(order: str, *, key: str) -> Charge:
     """The provider ignores a second call with the same key; here there is none."""
     charged.append(key)
@@ -29,9 +31,8 @@ async def take_payment(order: str, *, key: str) -> Charge:
 
 async def reserve(charge: Charge) -> int:
     """Fails once, as remote systems do."""
-    global calls
-    calls += 1
-    if calls == 1:
+    reserved.append(charge)
+    if len(reserved) == 1:
         raise ConnectionError("the warehouse did not answer")
     return len(charge.lines)
 
@@ -44,12 +45,12 @@ async def ship_line(ctx: Context, line: str) -> str:
 @app.job(queue="orders", max_attempts=5)
 async def fulfil(ctx: Context, order: str) -> str:
     charge = await ctx.step("charge", take_payment, order, key=ctx.effect_key)
-    reserved = await ctx.step("reserve", reserve, charge)
+    number = await ctx.step("reserve", reserve, charge)
     await ctx.sleep("cooling off", seconds=0.05)
     if not await ctx.wait_for("approved", bool, timeout=604_800):
         return "not approved"
     sent = await ctx.map("lines", ship_line, charge.lines)
-    ctx.log(f"{reserved} reserved, {len(sent)} sent")
+    ctx.log(f"{number} reserved, {len(sent)} sent")
     return "; ".join(sent)
 
 

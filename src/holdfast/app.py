@@ -9,6 +9,7 @@ from functools import cached_property, partial
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
 
+from holdfast.code_schedules import CodeSchedules
 from holdfast.config import Config
 from holdfast.context import Context, Missing, SyncContext
 from holdfast.core.bounds import (
@@ -25,14 +26,18 @@ from holdfast.core.codec import OBJECT, Codec, Codecs, Upgrade
 from holdfast.core.errors import ConfigError, StoreUnavailable
 from holdfast.core.job import JobRecord, Rules, State
 from holdfast.core.retry import policy
+from holdfast.core.schedule import QUEUE as TICKS
+from holdfast.core.schedule import RESERVED
+from holdfast.default_tenant import OfDefault, no_default
 from holdfast.dispatch import Dispatcher, dispatched, name_of
 from holdfast.enqueue import Enqueuer, SharedOptions, amend, checked
 from holdfast.events import Announcer, Subscriber
+from holdfast.firing import tick_type
 from holdfast.idempotency import KeyOf, key_of
 from holdfast.lifespan import Lifespan, check_lifespan, opened
 from holdfast.middleware import Middleware, chain
 from holdfast.platform import PlatformHandle
-from holdfast.store import Store
+from holdfast.store import Enqueued, Store
 from holdfast.stores import open_store
 from holdfast.sync import SyncApp
 from holdfast.tenant import Tenant
@@ -87,7 +92,7 @@ class JobDecorator(Protocol):
     ) -> JobFunction[P, R]: ...
 
 
-class App:
+class App(CodeSchedules):
     """`App("sqlite:///jobs.db")`; settings by name, as in `Config`."""
 
     def __init__(
@@ -109,6 +114,7 @@ class App:
             self.codecs.register(codec)
         self.codecs.get(self.config.codec)
         self.registry = Registry()
+        self.registry.add(tick_type(self.firing))
         self.middleware = middleware
         self.lifespan = check_lifespan(lifespan)
         self.announcer = Announcer()
@@ -176,7 +182,7 @@ class App:
             JobType(
                 name=name,
                 kind=kind,
-                queue=check_name("queue", defaults.get("queue", self.config.queue), QUEUE_MAX),
+                queue=_queue(defaults.get("queue", self.config.queue)),
                 priority=check_whole(
                     "priority", defaults.get("priority", 0), PRIORITY_MIN, PRIORITY_MAX
                 ),
@@ -266,6 +272,38 @@ class App:
         check_name("tenant", name, TENANT_MAX)
         return Tenant(name, self.store, self.enqueuer, self.codecs)
 
+    @property
+    def default(self) -> Tenant:
+        """The handle of the default tenant. Raises ConfigError if the app has none."""
+        if self.config.tenant is None:
+            raise no_default()
+        return self.tenant(self.config.tenant)
+
+    enqueue = OfDefault(Tenant.enqueue)
+    enqueue_many = OfDefault(Tenant.enqueue_many)
+    cancel = OfDefault(Tenant.cancel)
+    get = OfDefault(Tenant.get)
+    find = OfDefault(Tenant.find)
+    reprioritise = OfDefault(Tenant.reprioritise)
+    reschedule = OfDefault(Tenant.reschedule)
+    replay = OfDefault(Tenant.replay)
+    counts = OfDefault(Tenant.counts)
+    scope = OfDefault(Tenant.scope)
+    queue = OfDefault(Tenant.queue)
+    group = OfDefault(Tenant.group)
+    groups = OfDefault(Tenant.groups)
+    explain = OfDefault(Tenant.explain)
+    events = OfDefault(Tenant.events)
+    schedules = OfDefault(Tenant.schedules)
+
+    @overload
+    async def wait(self, job: Enqueued[R], *, timeout: float = 30.0) -> R: ...
+    @overload
+    async def wait(self, job: str, *, timeout: float = 30.0) -> Any: ...
+    async def wait(self, job: Enqueued[Any] | str, *, timeout: float = 30.0) -> Any:
+        """As `Tenant.wait`, of the default tenant."""
+        return await self.default.wait(job, timeout=timeout)
+
     def platform(self) -> PlatformHandle:
         """A handle for the limits, rate and pause of all tenants together; it has one for each
         queue and for each job type.
@@ -298,6 +336,12 @@ class App:
         async with opened(self.lifespan, self) as state:
             result: R = await chain(self.middleware, handler)(Context(record, state=state), made)
         return result
+
+
+def _queue(name: str) -> str:
+    if name == TICKS:
+        raise ConfigError(field="queue", why=RESERVED)
+    return check_name("queue", name, QUEUE_MAX)
 
 
 def _misused() -> ConfigError:

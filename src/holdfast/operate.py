@@ -35,6 +35,7 @@ from holdfast.explain import EVERYTHING, Explained, Reader
 from holdfast.explain import explain as explain_job
 from holdfast.listings import configured, tallies
 from holdfast.platform import PlatformHandle
+from holdfast.schedules import ScheduleHandle
 from holdfast.scopes import (
     GroupHandle,
     ScopeHandle,
@@ -255,6 +256,11 @@ def platform(store: Store, registry: Registry | None = None) -> PlatformHandle:
 def group(store: Store, tenant: str, name: str) -> GroupHandle:
     """A handle for a group, which can also list and cancel its jobs."""
     return GroupHandle(store, Scope(tenant, ScopeKind.GROUP, name))
+
+
+def schedule(store: Store, tenant: str, name: str) -> ScheduleHandle:
+    """A handle for a schedule. `schedules` lists those of a tenant, or of all."""
+    return ScheduleHandle(store, tenant, name)
 
 
 async def reconcile(store: Store) -> int:

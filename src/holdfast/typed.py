@@ -168,6 +168,8 @@ class JobType(msgspec.Struct, frozen=True, kw_only=True):
     """The return annotation of the handler."""
     home: str
     """`module:qualified.name`, by which a child process imports the handler."""
+    built_in: bool = False
+    """Part of every app: it is not published, not listed, and runs without the app's middleware."""
 
 
 class JobFunction(Generic[P, R]):
@@ -251,6 +253,7 @@ class Registry:
     def __init__(self) -> None:
         self._by_name: dict[str, JobType] = {}
         self._by_kind: dict[type[Job], JobType] = {}
+        self._built_in: dict[str, JobType] = {}
 
     def __iter__(self) -> Iterator[JobType]:
         return iter(self._by_name.values())
@@ -259,14 +262,15 @@ class Registry:
         return len(self._by_name)
 
     def add(self, job_type: JobType) -> None:
-        taken = self._by_name.get(job_type.name)
+        taken = self.named(job_type.name)
         if taken is not None:
             raise JobTypeAlreadyRegistered(field="name", type=job_type.name, owner=taken.home)
-        self._by_name[job_type.name] = job_type
+        kept = self._built_in if job_type.built_in else self._by_name
+        kept[job_type.name] = job_type
         self._by_kind[job_type.kind] = job_type
 
     def named(self, name: str) -> JobType | None:
-        return self._by_name.get(name)
+        return self._by_name.get(name) or self._built_in.get(name)
 
     def of(self, job: Job) -> JobType:
         """The type of a job. Raises JobTypeNotRegistered if its class is not registered here."""

@@ -82,11 +82,10 @@ def make_app(store: str | Store, ledger: Ledger, point: Callable[[], None]) -> A
         if not await ctx.wait_for("approved", bool, timeout=60):
             return -1
         sent = await ctx.map("lines", ship_line, charge.lines)
-        seen = 0
         async for page in ctx.cursor("pages", _pages):
-            seen = page
+            ctx.log(f"page {page}")
         await ctx.step("mail", effect, f"mail {ctx.effect_key}")
-        return len(sent) + seen
+        return len(sent)
 
     return app
 

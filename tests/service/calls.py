@@ -9,8 +9,13 @@ from urllib.parse import quote
 
 import msgspec
 
+from holdfast.core.cron import Timing
 from holdfast.core.job import By, Envelope, NewJob, Rules, State
 from holdfast.core.lifecycle import Transition
+from holdfast.core.schedule import Definition, Template
+from holdfast.core.schedule import encode as encode_schedule
+from holdfast.core.schedule import name_of as schedule_name
+from holdfast.core.schedule import under as schedules_under
 from holdfast.core.scope import TENANT_KINDS, Scope, ScopeKind, ScopeSettings
 from holdfast.service.endpoint import Route
 from holdfast.service.firecrawl.endpoint import Line
@@ -105,6 +110,16 @@ def _slot(p: Pick) -> dict[str, Any]:
     return {"seconds": LEASE_S, "note": p.mark}
 
 
+def _schedule(p: Pick) -> dict[str, Any]:
+    more = p.maybe(overlap="cancel", missed="all", jitter=5)
+    return {"every": 36_000, "type": "mail", "queue": p.queue(), "payload": p.mark, **more}
+
+
+def _backfill(p: Pick) -> dict[str, Any]:
+    first, last = "2025-12-30T00:00:00Z", "2025-12-31T00:00:00Z"
+    return {"first": first, "last": last, **p.maybe(apply=True)}
+
+
 OVER_ALL = ("platform", "platform_queue", "platform_type")
 """Names in the routes of the platform's scopes."""
 
@@ -124,6 +139,9 @@ JSON_BODIES: dict[str, Make] = {
     "change_tier": lambda p: {"weight": 2},
     "pause_tenant": lambda p: {"reason": p.mark},
     "pause_part": lambda p: {"reason": p.mark},
+    "set_schedule": _schedule,
+    "pause_schedule": lambda p: {"reason": p.mark},
+    "backfill_schedule": _backfill,
     "push_tenant_slot": _slot,
     "push_part_slot": _slot,
 }
@@ -202,7 +220,18 @@ def _take(p: Pick) -> Take:
     return Take("upkeep", p.mark, LEASE_US) if p.of([0, 0, 0, 1]) else p.of([slot, worker])
 
 
+def _put_schedule(p: Pick) -> Put:
+    job = Template(
+        type="mail", codec="json", version=1, body=msgspec.json.encode(p.mark), queue=p.queue()
+    )
+    value = Definition(revision=1, timing=Timing(every_us=LEASE_US), job=job)
+    name = schedule_name(p.tenant(), p.of([p.queue(), p.group()]))
+    return Put(name, p.of([encode_schedule(value), None]), p.of([0, 0, 1, 2]))
+
+
 def _put(p: Pick) -> Put:
+    if p.of([0, 0, 0, 1]):
+        return _put_schedule(p)
     value = msgspec.json.encode(ScopeSettings(max_running=p.of([5, 50])))
     fresh = Scope(p.tenant(), ScopeKind.QUEUE, f"new-{p.of(range(10**6))}").name
     names = [p.scope().name, p.scope().name, fresh, fresh, "other/name"]
@@ -239,7 +268,9 @@ PACKED_BODIES: dict[str, Make] = {
     "store_recount": lambda p: wire.Counting(tenant=p.tenant()),
     "store_explain": lambda p: Ref(p.tenant(), p.id()),
     "store_events": lambda p: wire.Reading(tenant=p.of([p.tenant(), None]), after=0, limit=1000),
-    "store_settings": lambda p: wire.Under(p.of([p.scope().name, "", "scope/"])),
+    "store_settings": lambda p: wire.Under(
+        p.of([p.scope().name, "", "scope/", "schedule/", schedules_under(p.tenant())])
+    ),
     "store_put": lambda p: wire.Puts(
         [_put(p)], p.of([None, None, wire.Under(p.scope().name), wire.Under("scope/")])
     ),

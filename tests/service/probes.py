@@ -168,6 +168,7 @@ PLATFORM_ACTS: dict[str, tuple[Probe, ...]] = {
 }
 
 
+SCHEDULE = "/v1/schedules/{id}"
 QUEUE_PATH = "/v1/scopes/queue/{queue}"
 ACTS: dict[str, tuple[Probe, ...]] = {
     "enqueue a job": (
@@ -210,6 +211,19 @@ ACTS: dict[str, tuple[Probe, ...]] = {
         native("DELETE", "/v1/jobs/{id}"),
         verb("change", _change),
         page("/ui/jobs/{tenant}/dead-{id}/replay"),
+    ),
+    "read a schedule": (native("GET", SCHEDULE),),
+    "make, change or delete a schedule": (
+        native("PUT", SCHEDULE, {"every": 60}),
+        native("PUT", f"{SCHEDULE}-new", {"every": 60, "type": "send", "queue": "QUEUE"}),
+        native("DELETE", SCHEDULE),
+    ),
+    "pause, resume or run a schedule": (
+        native("POST", f"{SCHEDULE}/pause", {"reason": "x"}),
+        native("POST", f"{SCHEDULE}/resume"),
+        native("POST", f"{SCHEDULE}/run-now"),
+        page("/ui/schedules/{tenant}/{id}/pause", reason="x"),
+        page("/ui/schedules/{tenant}/{id}/run"),
     ),
     "set a limit of a queue, pause it, resume it": (
         native("PATCH", QUEUE_PATH, {"max_running": 5}),

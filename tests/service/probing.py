@@ -14,8 +14,11 @@ from tests.dashboard.visitor import Visitor
 from tests.service.asgi import Answer, Client
 
 from holdfast.core.clock import SECOND
+from holdfast.core.cron import Timing
 from holdfast.core.job import Envelope, NewJob, Reason, Rules, State
 from holdfast.core.lifecycle import Transition
+from holdfast.core.schedule import Definition, Template, name_of
+from holdfast.core.schedule import encode as encode_schedule
 from holdfast.core.scope import Scope, ScopeKind, encode
 from holdfast.scopes import ScopeHandle
 from holdfast.service.app import application
@@ -123,6 +126,11 @@ async def place(caller: Caller | None) -> AsyncIterator[Place]:
         )  # fmt: skip
         await service.store.ack([dead])
     await service.store.settings([Put("type/send", b'{"queue": "mail"}', 0)])
+    for target in (MINE, BESIDE, THEIRS):
+        job = Template(type="send", codec="json", version=1, body=b"{}", queue=target.queue)
+        schedule = Definition(revision=1, timing=Timing(every_us=HOUR), job=job)
+        name = name_of(target.tenant, target.id)
+        await service.store.settings([Put(name, encode_schedule(schedule), 0)])
     await service.store.enqueue([new(target, target.id) for target in (MINE, BESIDE, THEIRS)])
     try:
         yield Place(service, caller)

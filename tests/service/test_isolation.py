@@ -21,6 +21,7 @@ from tests.service.asgi import Answer, Client
 from tests.service.calls import LEASE_S, Made, Pick, made
 from tests.service.minted import mint, tokens
 
+from holdfast.core.schedule import under
 from holdfast.core.scope import TENANT_KINDS
 from holdfast.listings import configured
 from holdfast.service.app import application
@@ -157,6 +158,9 @@ class World:
             assert (await mine.put(f"{path}/slots/{secret}", slot)).status == 200
             assert (await mine.patch(path, {"max_running": 50})).status == 200
         assert (await mine.post("/v1/scopes/queue/q1/pause", {"reason": mark})).status == 200
+        schedule = {"type": "mail", "queue": "q0", "payload": mark, "every": 36_000}
+        for name in ("q0", "q1", "g0", known, secret):
+            assert (await mine.put(f"/v1/schedules/{name}", schedule)).status == 201
 
     async def state(self, tenant: str) -> Any:
         """All that the store has of a tenant."""
@@ -166,7 +170,8 @@ class World:
         slots = [one for one in every if f"{len(tenant)}:{tenant}/" in one.name]
         counts = [await self.store.count(tenant, by=kind) for kind in TENANT_KINDS]
         settings = await configured(self.store, tenant)
-        return jobs.jobs, events.events, slots, counts, settings
+        schedules = await self.store.settings(under=under(tenant))
+        return jobs.jobs, events.events, slots, counts, settings, schedules
 
     async def burst(self, tenant: str) -> list[str]:
         """Some calls of one tenant; what they did, for whoever has to look into it."""

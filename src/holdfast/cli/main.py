@@ -24,6 +24,7 @@ from holdfast.cli import (
     migrate,
     pause,
     queues,
+    schedules,
     serve,
     tenants,
     tier,
@@ -59,6 +60,7 @@ COMMANDS: tuple[click.Command, ...] = (
     pause.pause,
     pause.resume,
     queues.command,
+    schedules.command,
     serve.command,
     tenants.command,
     tier.command,
@@ -71,7 +73,7 @@ Exit codes:
   0  success
   1  Holdfast error: `holdfast: <text> [CODE]` on stderr
   2  invalid command or option
-  3  job not found
+  3  job or schedule not found
 
 \b
 The store is --store, else HOLDFAST_STORE, else the app's own (--app, HOLDFAST_APP),

@@ -1,5 +1,6 @@
-"""The pages: overview, queues, jobs, one job, dead letters, workers, platform; the login; the live
-stream.
+"""The pages: overview, queues, jobs, one job, dead letters, schedules, workers, platform.
+
+Also the login and the live stream.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from holdfast.dashboard import (
     html,
     platform_views,
     queue_views,
+    schedule_views,
     session,
     views,
 )
@@ -195,6 +197,7 @@ GETS = {
     f"{BASE}/jobs/{{tenant}}/{{id}}": job,
     f"{BASE}/dead": dead,
     f"{BASE}/workers": workers,
+    f"{BASE}/schedules": schedule_views.schedules,
     f"{BASE}/platform": platform,
     f"{BASE}/live": live,
 }
@@ -206,6 +209,9 @@ POSTS = {
     f"{BASE}/jobs/{{tenant}}/{{id}}/reprioritise": acts.reprioritise,
     f"{BASE}/jobs/{{tenant}}/{{id}}/reschedule": acts.reschedule,
     f"{BASE}/dead/{{act}}": acts.bulk,
+    f"{BASE}/schedules/{{tenant}}/{{name}}/pause": schedule_views.pause_schedule,
+    f"{BASE}/schedules/{{tenant}}/{{name}}/resume": schedule_views.resume_schedule,
+    f"{BASE}/schedules/{{tenant}}/{{name}}/run": schedule_views.run_schedule,
     f"{BASE}/platform/limit": acts.limit_all,
     f"{BASE}/platform/pause": acts.pause_all,
     f"{BASE}/platform/resume": acts.resume_all,

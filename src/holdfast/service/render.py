@@ -27,8 +27,8 @@ def when(at: Micros | None) -> datetime | None:
 def job_out(job: JobRecord, *, payload: bool = True) -> JobOut:
     """A job, with its payload and result unless it is part of a list."""
     rules, envelope = job.rules, job.envelope
-    body, text = _shown(envelope.codec, envelope.body) if payload else (None, None)
-    result, result_text = _shown(envelope.codec, job.result) if payload else (None, None)
+    body, text = shown(envelope.codec, envelope.body) if payload else (None, None)
+    result, result_text = shown(envelope.codec, job.result) if payload else (None, None)
     return JobOut(
         id=job.id,
         tenant=job.tenant,
@@ -74,7 +74,7 @@ def lease_out(lease: Lease) -> LeaseOut:
 
 
 def result_out(job: JobRecord, *, done: bool) -> ResultOut:
-    result, text = _shown(job.envelope.codec, job.result)
+    result, text = shown(job.envelope.codec, job.result)
     return ResultOut(
         id=job.id,
         state=job.state,
@@ -111,7 +111,7 @@ def scope_text(scope: Scope) -> str:
     return f"{scope.kind}/{scope.part}"
 
 
-def _shown(codec: str, body: Any) -> tuple[Raw | None, str | None]:
+def shown(codec: str, body: Any) -> tuple[Raw | None, str | None]:
     """A payload or result as JSON, or in base64 if it is bytes or not valid JSON.
 
     It is inserted unquoted only if it is certainly valid JSON. Otherwise the stored text could

@@ -7,13 +7,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from holdfast.service import scope_wire, tier_wire, wire
+from holdfast.service import schedule_wire, scope_wire, tier_wire, wire
 from holdfast.service.api import (
     dead,
     events,
     holds,
     jobs,
     platform,
+    schedules,
     scopes,
     settings,
     storage,
@@ -159,6 +160,39 @@ def _scopes() -> Iterator[Route]:
     )  # fmt: skip
 
 
+def _schedules() -> Iterator[Route]:
+    def line(name: str, where: str, right: Right, handler: Handler, **more: Any) -> Route:
+        return _route("schedules", name, where, right, handler, **more)
+
+    path = "/v1/schedules/{name}"
+    out = schedule_wire.ScheduleOut
+    yield line(
+        "schedules", "GET /v1/schedules", READ, schedules.every,
+        query=schedules.Listing, answer=schedule_wire.SchedulesOut,
+    )  # fmt: skip
+    yield line("schedule", f"GET {path}", READ, schedules.get, answer=out)
+    yield line(
+        "set_schedule", f"PUT {path}", PRODUCE, schedules.put,
+        body=schedule_wire.ScheduleIn, answer=out, status=201,
+    )  # fmt: skip
+    yield line(
+        "delete_schedule", f"DELETE {path}", PRODUCE, schedules.delete, answer=wire.DeletedOut
+    )
+    yield line(
+        "pause_schedule", f"POST {path}/pause", OPERATE, schedules.pause,
+        body=scope_wire.PauseIn, answer=out,
+    )  # fmt: skip
+    yield line("resume_schedule", f"POST {path}/resume", OPERATE, schedules.resume, answer=out)
+    yield line(
+        "run_schedule_now", f"POST {path}/run-now", OPERATE, schedules.run_now,
+        answer=wire.EnqueuedOut, status=201,
+    )  # fmt: skip
+    yield line(
+        "backfill_schedule", f"POST {path}/backfill", OPERATE, schedules.backfill,
+        body=schedule_wire.BackfillIn, answer=schedule_wire.BackfillOut,
+    )  # fmt: skip
+
+
 def _platform() -> Iterator[Route]:
     """About all tenants, so for no token of one."""
 
@@ -274,6 +308,7 @@ ROUTES: tuple[Route, ...] = (
     *_jobs(),
     *_work(),
     *_scopes(),
+    *_schedules(),
     *_platform(),
     *_dead(),
     *_events(),

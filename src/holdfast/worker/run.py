@@ -122,7 +122,8 @@ class Runner:
         active.started_s = time.monotonic()
         timer = _timer(active, record.rules.timeout_us)
         try:
-            result = await self._call(ctx, job)
+            built_in = self._app.registry.of(job).built_in
+            result = await (self._dispatch if built_in else self._call)(ctx, job)
             return self._completed(record, result)
         except Park as wish:
             active.entries = wish.entries

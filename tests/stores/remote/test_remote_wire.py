@@ -10,6 +10,7 @@ from holdfast.stores.remote import wire
 from holdfast.testing.contract.builders import job
 
 NAMES = """
+schedule
     field why scheme known hint what package extra type owner size max id queue name version
     expected tenant queued retry_after_s codec state reason error timeout_s store found feature
 """

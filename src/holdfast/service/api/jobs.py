@@ -20,6 +20,9 @@ from holdfast.core.clock import instant
 from holdfast.core.codec import BYTES, JSON, json_fault
 from holdfast.core.errors import InvalidInput, JobNotFound, PayloadTooLarge
 from holdfast.core.job import TERMINAL, Envelope, JobRecord, NewJob, Reason, State
+from holdfast.core.schedule import QUEUE as TICKS
+from holdfast.core.schedule import RESERVED
+from holdfast.core.schedule import TYPE as TICK
 from holdfast.enqueue import plan_with
 from holdfast.explain import explain as explain_job
 from holdfast.service.aside import aside, size_of
@@ -110,6 +113,8 @@ def planned(
             options.setdefault("key", key)
         queue = options.get("queue", job_type.queue)
         call.caller.check_queue(queue)
+        if queue == TICKS or job.type == TICK:
+            raise InvalidInput(field="queue", why=RESERVED)
         if options.keys() <= _QUEUE_ONLY:  # The common case: everything else comes from the type.
             return NewJob(
                 tenant=call.tenant,

@@ -28,6 +28,7 @@ from holdfast.core.job import (
     State,
 )
 from holdfast.core.lifecycle import Transition, completion, decide
+from holdfast.core.schedule import TYPE as TICK
 from holdfast.service.api.hiding import hidden
 from holdfast.service.aside import aside, size_of
 from holdfast.service.call import Call
@@ -85,13 +86,18 @@ async def claim(call: Call) -> LeasesOut:
 
 
 async def _allowed(call: Call, leases: list[Lease]) -> list[Lease]:
-    """The leases of the caller's types. A claim cannot select types, so the others are released."""
-    may = call.caller.may_type
-    others = [one for one in leases if not may(one.job.type)]
+    """The leases of the caller's types. A claim cannot select types, so the others are released.
+    So are ticks: workers in other languages do not know what they do.
+    """
+
+    def may(lease: Lease) -> bool:
+        return call.caller.may_type(lease.job.type) and lease.job.type != TICK
+
+    others = [one for one in leases if not may(one)]
     if not others:
         return leases
     await _give_back(call, others, WRONG_TYPE_US)
-    return [one for one in leases if may(one.job.type)]
+    return [one for one in leases if may(one)]
 
 
 async def _give_back(call: Call, leases: Sequence[Lease], delay_us: int) -> None:
