@@ -28,7 +28,8 @@ from holdfast.core.job import JobRecord, Rules, State
 from holdfast.core.retry import policy
 from holdfast.core.schedule import QUEUE as TICKS
 from holdfast.core.schedule import RESERVED
-from holdfast.default_tenant import OfDefault, no_default
+from holdfast.default_calls import DefaultCalls
+from holdfast.default_tenant import no_default
 from holdfast.dispatch import Dispatcher, dispatched, name_of
 from holdfast.enqueue import Enqueuer, SharedOptions, amend, checked
 from holdfast.events import Announcer, Subscriber
@@ -37,7 +38,7 @@ from holdfast.idempotency import KeyOf, key_of
 from holdfast.lifespan import Lifespan, check_lifespan, opened
 from holdfast.middleware import Middleware, chain
 from holdfast.platform import PlatformHandle
-from holdfast.store import Enqueued, Store
+from holdfast.store import Store
 from holdfast.stores import open_store
 from holdfast.sync import SyncApp
 from holdfast.tenant import Tenant
@@ -92,7 +93,7 @@ class JobDecorator(Protocol):
     ) -> JobFunction[P, R]: ...
 
 
-class App(CodeSchedules):
+class App(CodeSchedules, DefaultCalls):
     """`App("sqlite:///jobs.db")`; settings by name, as in `Config`."""
 
     def __init__(
@@ -278,31 +279,6 @@ class App(CodeSchedules):
         if self.config.tenant is None:
             raise no_default()
         return self.tenant(self.config.tenant)
-
-    enqueue = OfDefault(Tenant.enqueue)
-    enqueue_many = OfDefault(Tenant.enqueue_many)
-    cancel = OfDefault(Tenant.cancel)
-    get = OfDefault(Tenant.get)
-    find = OfDefault(Tenant.find)
-    reprioritise = OfDefault(Tenant.reprioritise)
-    reschedule = OfDefault(Tenant.reschedule)
-    replay = OfDefault(Tenant.replay)
-    counts = OfDefault(Tenant.counts)
-    scope = OfDefault(Tenant.scope)
-    queue = OfDefault(Tenant.queue)
-    group = OfDefault(Tenant.group)
-    groups = OfDefault(Tenant.groups)
-    explain = OfDefault(Tenant.explain)
-    events = OfDefault(Tenant.events)
-    schedules = OfDefault(Tenant.schedules)
-
-    @overload
-    async def wait(self, job: Enqueued[R], *, timeout: float = 30.0) -> R: ...
-    @overload
-    async def wait(self, job: str, *, timeout: float = 30.0) -> Any: ...
-    async def wait(self, job: Enqueued[Any] | str, *, timeout: float = 30.0) -> Any:
-        """As `Tenant.wait`, of the default tenant."""
-        return await self.default.wait(job, timeout=timeout)
 
     def platform(self) -> PlatformHandle:
         """A handle for the limits, rate and pause of all tenants together; it has one for each

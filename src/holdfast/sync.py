@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Coroutine
 from concurrent.futures import CancelledError, Future
-from types import TracebackType
+from types import TracebackType, UnionType
 from typing import Any, Protocol, TypeVar, overload
 from weakref import WeakSet
 
@@ -28,8 +28,8 @@ from holdfast.sync_tenant import SyncTenant
 from holdfast.tenant import Tenant
 from holdfast.typed import AnyJob
 
-T = TypeVar("T")
 R = TypeVar("R")
+T = TypeVar("T")
 
 LOOK_S = 1.0
 """How often a waiting caller checks that the bridge's thread still runs."""
@@ -79,6 +79,8 @@ class SyncApp:
     group = OfDefault(SyncTenant.group)
     groups = OfDefault(SyncTenant.groups)
     explain = OfDefault(SyncTenant.explain)
+    signal = OfDefault(SyncTenant.signal)
+    journal = OfDefault(SyncTenant.journal)
     schedule = OfDefault(SyncTenant.schedule)
     schedules = OfDefault(SyncTenant.schedules)
 
@@ -86,9 +88,13 @@ class SyncApp:
     def wait(self, job: Enqueued[T], *, timeout: float = 30.0) -> T: ...
     @overload
     def wait(self, job: str, *, timeout: float = 30.0) -> Any: ...
-    def wait(self, job: Enqueued[T] | str, *, timeout: float = 30.0) -> Any:
+    @overload
+    def wait(self, job: Enqueued[Any] | str, *, as_: type[R], timeout: float = 30.0) -> R: ...
+    @overload
+    def wait(self, job: Enqueued[Any] | str, *, as_: UnionType, timeout: float = 30.0) -> Any: ...
+    def wait(self, job: Enqueued[Any] | str, *, as_: Any = None, timeout: float = 30.0) -> Any:
         """As `SyncTenant.wait`, of the default tenant."""
-        return self.default.wait(job, timeout=timeout)
+        return self.default.wait(job, as_=as_, timeout=timeout)
 
     def platform(self) -> SyncPlatform:
         return SyncPlatform(self, self._app.platform())
