@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.attempts import AttemptError, attempt_errors
+from holdfast.attempts import UNREADABLE, AttemptError, attempt_errors
 from holdfast.core.clock import Micros
 from holdfast.core.errors import InvalidInput, JobNotFound, did_you_mean
 from holdfast.core.journal import Edge, Entry, EntryKind, Join, Journal, join_of
@@ -80,12 +80,12 @@ def _of(entries: Sequence[Entry], kind: EntryKind) -> list[Remembered]:
 def _plain(value: bytes) -> Any:
     try:
         return msgspec.json.decode(value)
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return value
 
 
 def _lines(entry: Entry) -> list[str]:
     try:
         return msgspec.json.decode(entry.value, type=list[str])
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return []

@@ -253,6 +253,7 @@ def _store() -> Iterator[Route]:
     yield line("extend", WORK, storage.extend)
     yield line("ack", WORK, storage.ack)
     yield line("lapse", ADMIN, storage.lapse, tenant=False)
+    yield line("signal", PRODUCE, storage.signal)
     yield line("cancel", PRODUCE, storage.cancel)
     yield line("change", OPERATE, storage.change)
     yield line("expired", ADMIN, storage.expired, tenant=False)
