@@ -12,10 +12,9 @@ from holdfast.core.bounds import ERROR_BYTES_MAX, ERRORS_MAX, INSTANT_MAX
 from holdfast.core.clock import Micros
 from holdfast.core.journal import Entry, EntryKind
 
-
 Instant = Annotated[Micros, Meta(ge=0, le=INSTANT_MAX)]
 UNREADABLE = (ValueError, RecursionError)
-"""What reading JSON raises that somebody else has written: bad text, another shape, deep nesting."""
+"""What reading foreign JSON raises: for bad text, another shape, deep nesting."""
 
 
 class AttemptError(msgspec.Struct, frozen=True, kw_only=True):

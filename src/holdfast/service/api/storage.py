@@ -40,7 +40,7 @@ from holdfast.explain import told
 from holdfast.service.api import permissions
 from holdfast.service.api.hiding import addressable, hidden, joinable, seen
 from holdfast.service.api.verbs import encoded, encoded_lease, verb
-from holdfast.service.aside import aside
+from holdfast.service.aside import EDGE_COST, aside
 from holdfast.service.call import Call
 from holdfast.service.rights import Unauthenticated
 from holdfast.store import (
@@ -67,8 +67,6 @@ NAP_S = 5.0
 """How long a wait sleeps before it checks whether the service is stopping."""
 JOURNALS = 10
 """Jobs of a page with journals: each may have a megabyte, and the service holds the whole page."""
-EDGE_COST = 256
-"""Checking an edge or an entry takes as long as checking this many bytes of a payload."""
 WRONG_TYPE_US = 5_000_000
 """How long a job is delayed that was claimed by a token for other types."""
 
@@ -175,9 +173,7 @@ async def _give_back(call: Call, leases: Sequence[Lease], delay_us: int) -> None
 async def extend(call: Call, extensions: list[Extension]) -> list[Extended]:
     """Renews leases."""
     size = sum(len(one.entries) for one in extensions) * EDGE_COST
-    extensions = await aside(
-        size, lambda: [permissions.extension(call, one) for one in extensions]
-    )
+    extensions = await aside(size, lambda: [permissions.extension(call, one) for one in extensions])
     if len(extensions) == 1:
         answers = [await call.service.extends.submit(extensions[0])]
     else:
@@ -208,7 +204,7 @@ async def lapse(call: Call, changes: list[Transition]) -> list[Acked]:
     return await call.service.store.ack(changes)
 
 
-# -- signal, cancel and change -----------------------------------------------------------------------------
+# -- signal, cancel and change ---------------------------------------------------------------------
 
 
 @verb(wire.SIGNAL)
