@@ -16,8 +16,10 @@ from starlette.responses import Response
 from holdfast import operate
 from holdfast.core.check import check_seconds
 from holdfast.core.clock import Micros, micros
+from holdfast.core.codec import json_fault
 from holdfast.core.errors import InvalidInput, NotChangeable
 from holdfast.core.job import TERMINAL, By, JobRecord, State
+from holdfast.core.journal import Signal
 from holdfast.core.scope import Scope, ScopeKind
 from holdfast.dashboard import filters, session, views
 from holdfast.dashboard.filters import Filters
@@ -153,6 +155,23 @@ async def cancel(ask: Ask) -> Response:
     if result.error is not None:
         raise result.error
     did = "canceled" if result.canceled else "ended"
+    return moved(f"{link('jobs', job.tenant, job.id)}?did={did}")
+
+
+async def signal(ask: Ask) -> Response:
+    """Sends a value to a job. It is input for the handler, so it needs the right to enqueue."""
+    fields = await session.form(ask.request)
+    ask.viewer.check(ask.viewer.signals(), "send signals")
+    job = await _job(ask)
+    ask.viewer.check(ask.viewer.signals(job.type), "send signals to jobs of this type")
+    value = fields.get("value", "").strip().encode() or b"null"
+    if (fault := json_fault(value)) is not None:
+        raise InvalidInput(field="value", why=fault)
+    sent = Signal(job.tenant, job.id, fields.get("name", "").strip(), value)
+    [answer] = await ask.host.store.signal([sent], by=_by(ask, fields))
+    if answer.error is not None:
+        raise answer.error
+    did = "signaled" if answer.stored else "known"
     return moved(f"{link('jobs', job.tenant, job.id)}?did={did}")
 
 

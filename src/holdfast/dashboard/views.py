@@ -18,6 +18,7 @@ from holdfast.core.errors import JobNotFound
 from holdfast.core.job import TERMINAL, Event, EventKind, JobRecord, State
 from holdfast.dashboard.feed import Snapshot
 from holdfast.dashboard.host import Viewer
+from holdfast.dashboard.journal_views import JournalView, journal
 from holdfast.explain import Explained
 from holdfast.store import Find, Ref, Selection, Store, Tally
 
@@ -104,6 +105,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     payload: str
     result: str | None
     progress: Progress | None
+    journal: JournalView
 
     @property
     def alive(self) -> bool:
@@ -155,6 +157,7 @@ async def job(store: Store, codecs: Codecs, viewer: Viewer, ref: Ref) -> JobView
         payload=payload,
         result=result,
         progress=progress(found.job.progress),
+        journal=await journal(store, found.job),
     )
 
 
