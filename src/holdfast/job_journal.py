@@ -64,7 +64,7 @@ def shown(stored: Journal) -> JobJournal:
         signals=_of(entries, EntryKind.SIGNAL),
         joins={one.name: join_of(one) for one in entries if one.kind is EntryKind.JOIN},
         errors=attempt_errors(entries),
-        log=[line for entry in entries if entry.kind is EntryKind.LOG for line in _lines(entry)],
+        log=[line for entry in entries if entry.kind is EntryKind.LOG for line in lines_of(entry)],
         edges=stored.edges,
     )
 
@@ -84,7 +84,8 @@ def _plain(value: bytes) -> Any:
         return value
 
 
-def _lines(entry: Entry) -> list[str]:
+def lines_of(entry: Entry) -> list[str]:
+    """The lines of an entry of the log."""
     try:
         return msgspec.json.decode(entry.value, type=list[str])
     except UNREADABLE:

@@ -85,11 +85,12 @@ def _job(p: Pick) -> dict[str, Any]:
 
 def _ack(p: Pick) -> dict[str, Any]:
     outcome = p.of(["complete", "fail", "release", "snooze", "park"])
-    more = {
+    by_outcome: dict[str, dict[str, Any]] = {
         "snooze": {"after": 60},
         "park": {"awaits": f"signal:{p.mark}"},
         "complete": p.maybe(result=p.mark),
-    }.get(outcome, {})
+    }
+    more = by_outcome.get(outcome, {})
     if outcome == "fail":
         more = {"error": p.mark, **p.maybe(retry=False)}
     more |= p.maybe(entries=[_entry(p)], log=[p.mark])

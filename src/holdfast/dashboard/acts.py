@@ -26,6 +26,7 @@ from holdfast.dashboard.filters import Filters
 from holdfast.dashboard.platform_views import KINDS
 from holdfast.dashboard.site import Ask, moved
 from holdfast.dashboard.words import link
+from holdfast.job_journal import read_journal
 from holdfast.scopes import ScopeHandle
 from holdfast.store import Act, Change, Ref, Selection
 
@@ -177,14 +178,17 @@ async def signal(ask: Ask) -> Response:
 
 async def replay(ask: Ask) -> Response:
     """Replays a job and redirects to the new job, also if it was replayed before."""
-    by = _by(ask, await _operated(ask))
+    fields = await _operated(ask)
+    by, from_step = _by(ask, fields), fields.get("from_step") or None
     job = await _job(ask)
     new = job.replayed_as
+    if from_step is not None:
+        (await read_journal(ask.host.store, Ref(job.tenant, job.id))).checked_step(from_step)
     if new is None:
         if job.state not in TERMINAL:
             raise NotChangeable(id=job.id, state=job.state.value)
         select = Selection(tenant=job.tenant, ids=(job.id,))
-        change = Change(select=select, act=Act.REPLAY, limit=1, by=by)
+        change = Change(select=select, act=Act.REPLAY, limit=1, from_step=from_step, by=by)
         changed = await ask.host.store.change(change)
         new = changed.done.get(Ref(job.tenant, job.id)) or (await _job(ask)).replayed_as
     if new is None:
