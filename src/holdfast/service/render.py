@@ -73,7 +73,7 @@ def lease_out(lease: Lease) -> LeaseOut:
         until=moment(lease.until),
         fence=lease.fence,
         effect_key=effect_key(lease.job),
-        journal=[entry_out(entry) for entry in lease.journal],
+        journal=tuple(entry_out(entry) for entry in lease.journal),
     )
 
 
