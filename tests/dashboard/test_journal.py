@@ -20,6 +20,7 @@ from holdfast.store import Extension
 EVIL = "<img src=x onerror=alert(1)>"
 SAFE = "&lt;img src=x onerror=alert(1)&gt;"
 MINUTE = 60_000_000
+NINE = b'["l","l","l","l","l","l","l","l","m"]'
 
 
 async def held(api: Client, **job: Any) -> dict[str, Any]:
@@ -111,9 +112,7 @@ async def test_a_long_journal_is_cut(visit: Visit, api: Client, service: Service
         )  # fmt: skip
     await write(service, lease, Entry(EntryKind.STEP, "z", b'"' + b"y" * 60_000 + b'"'))
     for _ in range(LOGS_MAX):
-        await write(
-            service, lease, Entry(EntryKind.LOG, "", b'["l","l","l","l","l","l","l","l","m"]')
-        )
+        await write(service, lease, Entry(EntryKind.LOG, "", NINE))
 
     text = await visit("operator").page(PAGE)
 

@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast import operate
 from holdfast.core import shown
-from holdfast.core.bounds import ID_MAX, TENANT_MAX
+from holdfast.core.bounds import ID_MAX, INSTANT_MAX, TENANT_MAX
 from holdfast.core.check import check_name
 from holdfast.core.clock import Micros
 from holdfast.core.codec import OBJECT, Codecs
@@ -112,6 +112,11 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
         return self.job.state not in TERMINAL
 
     @property
+    def endless(self) -> bool:
+        """Whether it is due only when what it awaits has come."""
+        return self.job.run_at >= INSTANT_MAX
+
+    @property
     def changeable(self) -> bool:
         """Whether it is waiting, so that it can be changed."""
         return self.alive and self.job.state is not State.PROCESSING
@@ -181,7 +186,7 @@ def timeline(events: Sequence[Event]) -> list[Entry]:
                 at=event.at,
                 after_us=None if last is None else event.at - last.at,
                 attempt=event.attempt,
-                until=event.until if event.kind in _UNTIL else None,
+                until=event.until if event.kind in _UNTIL and event.until != INSTANT_MAX else None,
                 until_words=_UNTIL.get(event.kind, ""),
                 note=event.note,
                 by=event.by,
