@@ -8,20 +8,25 @@ from tests.servers.service import Host, Place
 from tests.stores.remote.conftest import Opened, Tokens
 
 from holdfast.core.bounds import STEP_BYTES_MAX
-from holdfast.core.errors import StoreUnsupported
-from holdfast.core.journal import EntryKind, Signal
+from holdfast.core.errors import JobNotFound, StoreError, StoreUnsupported
+from holdfast.core.journal import Edge, EntryKind, Signal
 from holdfast.service.api.storage import JOURNALS
 from holdfast.service.rights import Caller, Right
 from holdfast.store import Ref
 from holdfast.stores.remote import wire
-from holdfast.testing.contract.builders import ACME, finding, job
+from holdfast.testing.contract.builders import ACME, AUDIO, GLOBEX, MAIL, finding, job
 
-ROOT = Caller(name="root", tenant=None, rights=frozenset(Right))
+ALL = frozenset(Right)
+CALLERS = (
+    Caller(name="root", tenant=None, rights=ALL),
+    Caller(name="mailer", tenant=ACME, rights=ALL, queues=(MAIL,)),
+    Caller(name="sender", tenant=ACME, rights=ALL, types=("send",)),
+)
 
 
 @pytest.fixture
 def place(own_host: Host) -> Place:
-    return own_host.place("journals", auth=Tokens(ROOT))
+    return own_host.place("journals", auth=Tokens(*CALLERS))
 
 
 async def test_a_page_with_journals_is_short(place: Place, opened: Opened) -> None:
@@ -77,3 +82,58 @@ async def test_a_service_of_the_old_format_is_refused(
 async def test_steps_are_what_the_service_has(place: Place, opened: Opened) -> None:
     """Asked for when the store is opened."""
     assert (await opened(place, "root")).capabilities.steps
+
+
+# -- some queues and types -------------------------------------------------------------------------
+
+
+async def test_a_token_of_some_queues_signals_only_their_jobs(place: Place, opened: Opened) -> None:
+    """P7: a job of another queue is not there, whatever its state is."""
+    root, mailer = await opened(place, "root"), await opened(place, "mailer")
+    await root.enqueue([job("mine", queue=MAIL), job("beside", queue=AUDIO)])
+    await root.enqueue([job("ended", queue=AUDIO)])
+    await root.cancel([Ref(ACME, "ended")])
+
+    answers = await mailer.signal(
+        [Signal(ACME, id, "ok", b"1") for id in ("beside", "mine", "ended", "nowhere")]
+    )
+
+    assert [answer.stored for answer in answers] == [False, True, False, False]
+    errors = [type(answer.error) for answer in answers]
+    assert errors == [JobNotFound, type(None), JobNotFound, JobNotFound]
+    assert (await root.signal([Signal(ACME, "beside", "ok", b"1")]))[0].stored
+
+
+async def test_a_token_of_some_types_signals_only_their_jobs(place: Place, opened: Opened) -> None:
+    """P7: a signal is input of a handler, as a payload is."""
+    root, sender = await opened(place, "root"), await opened(place, "sender")
+    await root.enqueue([job("a", type="send"), job("b", type="pay")])
+
+    assert (await sender.signal([Signal(ACME, "a", "ok", b"1")]))[0].stored
+    for other in (Signal(ACME, "b", "ok", b"1"), Signal(GLOBEX, "a", "ok", b"1")):
+        with pytest.raises(StoreError, match="not allowed"):
+            await sender.signal([other])
+
+
+async def test_a_token_of_some_queues_joins_only_their_jobs(place: Place, opened: Opened) -> None:
+    """P7: the end of its job must not move, or fail, a job of another queue; nor one that may yet
+    appear there.
+    """
+    root, mailer = await opened(place, "root"), await opened(place, "mailer")
+    await root.enqueue([job("mine", queue=MAIL, parents=1), job("beside", queue=AUDIO, parents=1)])
+
+    for target in ("beside", "nowhere"):
+        with pytest.raises(JobNotFound):
+            await mailer.enqueue([job("x", queue=MAIL, edges=(Edge(target),))])
+    with pytest.raises(JobNotFound):  # Its id is taken by the other job, which it would join.
+        await mailer.enqueue(
+            [job("beside", queue=MAIL), job("x", queue=MAIL, edges=(Edge("beside"),))]
+        )
+    both = [
+        job("child", queue=MAIL, parents=1),
+        job("parent", queue=MAIL, edges=(Edge("child"), Edge("mine"))),
+    ]
+    assert all(made.created for made in await mailer.enqueue(both))
+    assert {one.id for one in (await root.find(finding())).jobs} == {
+        "mine", "beside", "child", "parent",
+    }  # fmt: skip

@@ -14,7 +14,7 @@ from tests.stores.remote.conftest import Opened, Tokens
 from holdfast.core.clock import SECOND
 from holdfast.core.errors import JobNotFound, StaleSetting, StoreError, StoreUnavailable
 from holdfast.core.job import Completed, State
-from holdfast.core.journal import Edge, Signal
+from holdfast.core.journal import Signal
 from holdfast.core.lifecycle import Transition, decide, lapse
 from holdfast.core.scope import TENANT_KINDS, Scope, ScopeKind, ScopeSettings, encode
 from holdfast.service.rights import Caller, Right, rights
@@ -356,57 +356,3 @@ def test_scopes_are_kept_apart_by_length() -> None:
         short, long = Scope("acme", kind, part), Scope("acme/x", kind, part)
         assert not long.name.startswith(short.name.removesuffix(part))
         assert not long.slots.startswith(short.slots)
-
-
-# -- signals and joins -----------------------------------------------------------------------------
-
-
-async def test_a_token_of_some_queues_signals_only_their_jobs(place: Place, opened: Opened) -> None:
-    """P7: a job of another queue is not there, whatever its state is."""
-    root, mailer = await opened(place, "root"), await opened(place, "mailer")
-    await root.enqueue([job("mine", queue=MAIL), job("beside", queue=AUDIO)])
-    await root.enqueue([job("ended", queue=AUDIO)])
-    await root.cancel([Ref(ACME, "ended")])
-
-    answers = await mailer.signal(
-        [Signal(ACME, id, "ok", b"1") for id in ("beside", "mine", "ended", "nowhere")]
-    )
-
-    assert [answer.stored for answer in answers] == [False, True, False, False]
-    errors = [type(answer.error) for answer in answers]
-    assert errors == [JobNotFound, type(None), JobNotFound, JobNotFound]
-    assert (await root.signal([Signal(ACME, "beside", "ok", b"1")]))[0].stored
-
-
-async def test_a_token_of_some_types_signals_only_their_jobs(place: Place, opened: Opened) -> None:
-    """P7: a signal is input of a handler, as a payload is."""
-    root, sender = await opened(place, "root"), await opened(place, "sender")
-    await root.enqueue([job("a", type="send"), job("b", type="pay")])
-
-    assert (await sender.signal([Signal(ACME, "a", "ok", b"1")]))[0].stored
-    await refused(sender.signal([Signal(ACME, "b", "ok", b"1")]))
-    await refused(sender.signal([Signal(GLOBEX, "a", "ok", b"1")]))
-
-
-async def test_a_token_of_some_queues_joins_only_their_jobs(place: Place, opened: Opened) -> None:
-    """P7: the end of its job must not move, or fail, a job of another queue; nor one that may yet
-    appear there.
-    """
-    root, mailer = await opened(place, "root"), await opened(place, "mailer")
-    await root.enqueue([job("mine", queue=MAIL, parents=1), job("beside", queue=AUDIO, parents=1)])
-
-    for target in ("beside", "nowhere"):
-        with pytest.raises(JobNotFound):
-            await mailer.enqueue([job("x", queue=MAIL, edges=(Edge(target),))])
-    with pytest.raises(JobNotFound):  # Its id is taken by the other job, which it would join.
-        await mailer.enqueue(
-            [job("beside", queue=MAIL), job("x", queue=MAIL, edges=(Edge("beside"),))]
-        )
-    both = [
-        job("child", queue=MAIL, parents=1),
-        job("parent", queue=MAIL, edges=(Edge("child"), Edge("mine"))),
-    ]
-    assert all(made.created for made in await mailer.enqueue(both))
-    assert {one.id for one in (await root.find(finding())).jobs} == {
-        "mine", "beside", "child", "parent",
-    }  # fmt: skip
