@@ -163,9 +163,13 @@ def _possible(job: JobRecord, act: Act) -> bool:
     return job.state is not State.PROCESSING
 
 
-async def replay(store: Store, select: Selection, by: By | None = None) -> AsyncIterator[int]:
-    """Replays the selected jobs, once each. Yields the number done so far after each step."""
-    async for done in _steps(store, select, Act.REPLAY, by):
+async def replay(
+    store: Store, select: Selection, by: By | None = None, *, from_step: str | None = None
+) -> AsyncIterator[int]:
+    """Replays the selected jobs, once each. Yields the number done so far after each step. With
+    `from_step` only those that have finished it, from there.
+    """
+    async for done in _steps(store, select, Act.REPLAY, by, from_step=from_step):
         yield done
 
 
@@ -194,11 +198,13 @@ def author(name: str) -> str:
     return plain[:REASON_MAX].strip() or "unnamed"
 
 
-async def _steps(store: Store, select: Selection, act: Act, by: By | None) -> AsyncIterator[int]:
+async def _steps(
+    store: Store, select: Selection, act: Act, by: By | None, *, from_step: str | None = None
+) -> AsyncIterator[int]:
     after: int | None = 0
     total = 0
     while after is not None:
-        step = Change(select=select, act=act, after=after, limit=STEP, by=by)
+        step = Change(select=select, act=act, after=after, limit=STEP, from_step=from_step, by=by)
         changed = await store.change(step)
         total += len(changed.done)
         after = changed.cursor

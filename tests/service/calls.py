@@ -11,6 +11,7 @@ import msgspec
 
 from holdfast.core.cron import Timing
 from holdfast.core.job import By, Envelope, NewJob, Rules, State
+from holdfast.core.journal import Edge, Entry, EntryKind, Signal
 from holdfast.core.lifecycle import Transition
 from holdfast.core.schedule import Definition, Template
 from holdfast.core.schedule import encode as encode_schedule
@@ -81,20 +82,33 @@ Make = Callable[[Pick], Any]
 
 
 def _job(p: Pick) -> dict[str, Any]:
+    edges = [{"target": p.id(), "on_failure": "run"}]
     more = p.maybe(id=p.id(), group=p.group(), key=p.id(), delay=LEASE_S, tags=[p.mark])
+    more |= p.maybe(edges=edges)
     return {"type": "mail", "queue": p.queue(), "payload": {"is": p.mark}, **more}
 
 
 def _ack(p: Pick) -> dict[str, Any]:
-    outcome = p.of(["complete", "fail", "release", "snooze"])
-    more = {"snooze": {"after": 60}, "complete": p.maybe(result=p.mark)}.get(outcome, {})
+    outcome = p.of(["complete", "fail", "release", "snooze", "park"])
+    by_outcome: dict[str, dict[str, Any]] = {
+        "snooze": {"after": 60},
+        "park": {"awaits": f"signal:{p.mark}"},
+        "complete": p.maybe(result=p.mark),
+    }
+    more = by_outcome.get(outcome, {})
     if outcome == "fail":
         more = {"error": p.mark, **p.maybe(retry=False)}
+    more |= p.maybe(entries=[_entry(p)], log=[p.mark])
     return {"id": p.id(), "token": p.lease(), "outcome": outcome, **more}
 
 
+def _entry(p: Pick) -> dict[str, Any]:
+    return {"kind": p.of(["step", "position"]), "name": p.mark, "value": p.mark}
+
+
 def _extend(p: Pick) -> dict[str, Any]:
-    return {"id": p.id(), "token": p.lease(), "lease": LEASE_S, **p.maybe(progress=p.mark)}
+    more = p.maybe(progress=p.mark, entries=[_entry(p)], log=[p.mark])
+    return {"id": p.id(), "token": p.lease(), "lease": LEASE_S, **more}
 
 
 def _claim(p: Pick) -> dict[str, Any]:
@@ -124,6 +138,8 @@ OVER_ALL = ("platform", "platform_queue", "platform_type")
 """Names in the routes of the platform's scopes."""
 
 JSON_BODIES: dict[str, Make] = {
+    "signal": lambda p: {"name": p.mark, "value": {"is": p.mark}},
+    "replay": lambda p: {},
     "reprioritise": lambda p: {"priority": 1},
     "reschedule": lambda p: {"delay": 1},
     "enqueue": _job,
@@ -163,6 +179,7 @@ QUERIES: dict[str, Make] = {
     "groups": lambda p: p.maybe(after=p.group(), limit=5),
     "load": lambda p: p.maybe(queue=p.queue()),
     "events": lambda p: {"limit": 1000, **p.maybe(after=p.of([0, 3, 50]), job=p.id())},
+    "journal": lambda p: p.maybe(full="true"),
     "follow": lambda p: {"after": 0, **p.maybe(job=p.id())},
 }
 
@@ -176,7 +193,7 @@ def _new(p: Pick) -> NewJob:
         queue=p.queue(),
         envelope=Envelope("mail", "json", 1, msgspec.json.encode(p.mark)),
         rules=Rules(),
-        **p.maybe(group=p.group(), key=p.id(), tags=(p.mark,)),
+        **p.maybe(group=p.group(), key=p.id(), tags=(p.mark,), edges=(Edge(p.id()),)),
     )
 
 
@@ -251,8 +268,19 @@ PACKED_BODIES: dict[str, Make] = {
     "store_enqueue": lambda p: [_new(p), _new(p)],
     "store_claim": _wished,
     "store_extend": lambda p: [
-        Extension(tenant=p.tenant(), id=p.id(), token=p.lease(), lease_us=LEASE_US, progress=p.mark)
+        Extension(
+            tenant=p.tenant(),
+            id=p.id(),
+            token=p.lease(),
+            lease_us=LEASE_US,
+            progress=p.mark,
+            **p.maybe(entries=(Entry(EntryKind.STEP, p.mark, b'"x"'),)),
+        )
     ],
+    "store_signal": lambda p: wire.Signals(
+        [Signal(p.tenant(), p.id(), p.mark, msgspec.json.encode(p.mark))],
+        p.of([None, By("ann", p.mark)]),
+    ),
     "store_ack": lambda p: [_settle(p), _settle(p)],
     "store_lapse": lambda p: [_settle(p)],
     "store_cancel": lambda p: wire.Refs(
@@ -263,7 +291,9 @@ PACKED_BODIES: dict[str, Make] = {
     ),
     "store_expired": lambda p: wire.Limit(10),
     "store_prune": lambda p: wire.Pruning(10, LEASE_US),
-    "store_find": lambda p: Find(select=_select(p), limit=1000),
+    "store_find": lambda p: Find(
+        select=_select(p), limit=p.of([1000, 100]), journals=p.of([False, True])
+    ),
     "store_count": lambda p: wire.Counting(tenant=p.of([p.tenant(), None]), by=p.of(TENANT_KINDS)),
     "store_recount": lambda p: wire.Counting(tenant=p.tenant()),
     "store_explain": lambda p: Ref(p.tenant(), p.id()),

@@ -35,7 +35,7 @@ from holdfast.store import Find, Selection, Store
 from holdfast.stores import open_store
 from holdfast.testing import ManualClock
 
-CALLS = int(os.environ.get("HOLDFAST_FUZZ_CALLS", "4000"))
+CALLS = int(os.environ.get("HOLDFAST_FUZZ_CALLS", "5000"))
 SEED = int(os.environ.get("HOLDFAST_FUZZ_SEED", "6"))
 BURST = 10
 """Calls of one tenant, after which the others are looked at."""

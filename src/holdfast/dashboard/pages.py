@@ -67,7 +67,8 @@ async def jobs(ask: Ask) -> Response:
 async def job(ask: Ask) -> Response:
     ref = Ref(ask.part("tenant"), ask.part("id"))
     view = await views.job(ask.host.store, ask.host.codecs, ask.viewer, ref)
-    return ask.page("job.html", view=view, job=view.job)
+    steps = ask.host.store.capabilities.steps
+    return ask.page("job.html", view=view, job=view.job, steps=steps)
 
 
 async def dead(ask: Ask) -> Response:
@@ -205,6 +206,7 @@ POSTS = {
     f"{BASE}/queues/{{tenant}}/{{queue}}/pause": acts.pause,
     f"{BASE}/queues/{{tenant}}/{{queue}}/resume": acts.resume,
     f"{BASE}/jobs/{{tenant}}/{{id}}/cancel": acts.cancel,
+    f"{BASE}/jobs/{{tenant}}/{{id}}/signal": acts.signal,
     f"{BASE}/jobs/{{tenant}}/{{id}}/replay": acts.replay,
     f"{BASE}/jobs/{{tenant}}/{{id}}/reprioritise": acts.reprioritise,
     f"{BASE}/jobs/{{tenant}}/{{id}}/reschedule": acts.reschedule,

@@ -27,6 +27,8 @@ DID = {
     "changed": "The job was changed.",
     "canceled": "The job is canceled.",
     "ended": "The job had already ended; nothing was changed.",
+    "signaled": "The signal is stored.",
+    "known": "An earlier signal of this name counts; nothing was changed.",
     "replayed": "The job was replayed: this is the new one.",
     "paused": "The queue is paused. Running jobs continue; no new job starts.",
     "resumed": "The queue is resumed.",

@@ -14,7 +14,9 @@ from holdfast.core.clock import Micros, moment
 from holdfast.core.codec import BYTES, JSON, OBJECT, Codecs, json_fault
 from holdfast.core.errors import InvalidInput
 from holdfast.core.job import Event, JobRecord, Lease, effect_key
+from holdfast.core.journal import Entry
 from holdfast.core.scope import Scope, ScopeKind
+from holdfast.service.journal_wire import EntryOut
 from holdfast.service.wire import EventOut, JobOut, LeaseOut, ResultOut
 
 _codecs = Codecs()
@@ -60,6 +62,7 @@ def job_out(job: JobRecord, *, payload: bool = True) -> JobOut:
         result_base64=result_text,
         progress=job.progress,
         replayed_as=job.replayed_as,
+        awaits=job.awaits,
     )
 
 
@@ -70,6 +73,14 @@ def lease_out(lease: Lease) -> LeaseOut:
         until=moment(lease.until),
         fence=lease.fence,
         effect_key=effect_key(lease.job),
+        journal=tuple(entry_out(entry) for entry in lease.journal),
+    )
+
+
+def entry_out(entry: Entry) -> EntryOut:
+    value, text = shown(JSON, entry.value)
+    return EntryOut(
+        kind=entry.kind, name=entry.name, at=moment(entry.at), value=value, value_base64=text
     )
 
 

@@ -7,12 +7,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from holdfast.service import schedule_wire, scope_wire, tier_wire, wire
+from holdfast.service import journal_wire, schedule_wire, scope_wire, tier_wire, wire
 from holdfast.service.api import (
     dead,
     events,
     holds,
     jobs,
+    journals,
     platform,
     schedules,
     scopes,
@@ -67,7 +68,18 @@ def _jobs() -> Iterator[Route]:
     yield line("explain", "GET /v1/jobs/{id}/explain", READ, jobs.explain, answer=wire.ExplainedOut)
     yield line("timeline", "GET /v1/jobs/{id}/events", READ, jobs.timeline, answer=wire.EventsOut)
     yield line("cancel", "POST /v1/jobs/{id}/cancel", PRODUCE, jobs.cancel, answer=wire.CanceledOut)
-    yield line("replay", "POST /v1/jobs/{id}/replay", OPERATE, jobs.replay, answer=wire.ReplayedOut)
+    yield line(
+        "signal", "POST /v1/jobs/{id}/signal", PRODUCE, journals.signal,
+        body=journal_wire.SignalIn, answer=journal_wire.SignaledOut,
+    )  # fmt: skip
+    yield line(
+        "journal", "GET /v1/jobs/{id}/journal", READ, journals.journal,
+        query=journals.Reading, answer=journal_wire.JournalOut,
+    )  # fmt: skip
+    yield line(
+        "replay", "POST /v1/jobs/{id}/replay", OPERATE, jobs.replay,
+        body=journal_wire.ReplayIn, optional_body=True, answer=wire.ReplayedOut,
+    )  # fmt: skip
     yield line(
         "reprioritise", "POST /v1/jobs/{id}/reprioritise", OPERATE, jobs.reprioritise,
         body=wire.PriorityIn, answer=wire.JobOut,
@@ -287,6 +299,7 @@ def _store() -> Iterator[Route]:
     yield line("extend", WORK, storage.extend)
     yield line("ack", WORK, storage.ack)
     yield line("lapse", ADMIN, storage.lapse, tenant=False)
+    yield line("signal", PRODUCE, storage.signal)
     yield line("cancel", PRODUCE, storage.cancel)
     yield line("change", OPERATE, storage.change)
     yield line("expired", ADMIN, storage.expired, tenant=False)

@@ -18,7 +18,8 @@ from holdfast.core.bounds import (
 )
 from holdfast.core.retry import RetryPolicy
 from holdfast.core.schedule import Missed, Overlap
-from holdfast.service.wire import GroupName, Out, QueueName, Seconds, Strict, TypeName
+from holdfast.service.shapes import Out, Strict
+from holdfast.service.wire import GroupName, QueueName, Seconds, TypeName
 
 
 class ScheduleIn(Strict):

@@ -11,11 +11,18 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.arguments import check_extension, check_job, check_put, check_transition
+from holdfast.arguments import (
+    check_extension,
+    check_job,
+    check_put,
+    check_signal,
+    check_transition,
+)
 from holdfast.core.bounds import PAGE_MAX, REASON_MAX
 from holdfast.core.codec import JSON, OBJECT, json_fault
 from holdfast.core.errors import InvalidInput, PayloadTooLarge
 from holdfast.core.job import By, NewJob, again
+from holdfast.core.journal import Signal
 from holdfast.core.lifecycle import Transition, clip
 from holdfast.core.schedule import OVER_ALL, Definition, schedule_of
 from holdfast.core.schedule import PREFIX as SCHEDULES
@@ -298,6 +305,12 @@ def transition(call: Call, one: Transition, *, upkeep: bool) -> Transition:
         _result(one.result, call.service.config.result_max)
     if one.error is not None and len(one.error) > len(short := clip(one.error)):
         return msgspec.structs.replace(one, error=short)
+    return one
+
+
+def signal(call: Call, one: Signal) -> Signal:
+    own(call, one.tenant)
+    check_signal(one)
     return one
 
 

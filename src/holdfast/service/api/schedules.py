@@ -34,7 +34,8 @@ from holdfast.service.schedule_wire import (
     SchedulesOut,
 )
 from holdfast.service.scope_wire import PauseIn
-from holdfast.service.wire import DeletedOut, EnqueuedOut, NewJobIn, Strict
+from holdfast.service.shapes import Strict
+from holdfast.service.wire import DeletedOut, EnqueuedOut, NewJobIn
 
 NEXT = 5
 """How many next instants a schedule shows."""
