@@ -19,7 +19,6 @@ from holdfast.core.errors import (
     InvalidInput,
     StoreError,
     StoreUnavailable,
-    StoreUnsupported,
     TenantFull,
 )
 from holdfast.core.job import By, Lease, NewJob
@@ -50,7 +49,7 @@ from holdfast.store import (
     Watch,
 )
 from holdfast.stores.foundationdb import limits_platform, maintenance, migrate
-from holdfast.stores.foundationdb.ack import ack_jobs, ask_jobs
+from holdfast.stores.foundationdb.ack import ack_jobs, ask_acks, ask_jobs
 from holdfast.stores.foundationdb.binding import open_database, require
 from holdfast.stores.foundationdb.cancel import cancel_jobs
 from holdfast.stores.foundationdb.change import change_jobs
@@ -59,13 +58,15 @@ from holdfast.stores.foundationdb.claim_sharing import Claimers, leave
 from holdfast.stores.foundationdb.clock import Time
 from holdfast.stores.foundationdb.count import Asked, count_jobs
 from holdfast.stores.foundationdb.directory import Directories
-from holdfast.stores.foundationdb.enqueue import ask_enqueue, enqueue_jobs, split
+from holdfast.stores.foundationdb.enqueue import ask_enqueue, enqueue_jobs, job_bytes, split
 from holdfast.stores.foundationdb.events import BATCHES_MAX, number_events, read_events
 from holdfast.stores.foundationdb.explain import explain_job
-from holdfast.stores.foundationdb.extend import extend_leases
+from holdfast.stores.foundationdb.extend import ask_leases, extend_leases
 from holdfast.stores.foundationdb.fairness import Turns
 from holdfast.stores.foundationdb.find import find_jobs
 from holdfast.stores.foundationdb.holds import list_holds, prune_holds, take_holds
+from holdfast.stores.foundationdb.joins import Releases
+from holdfast.stores.foundationdb.journal import entries_bytes
 from holdfast.stores.foundationdb.layout import Keys
 from holdfast.stores.foundationdb.limits_groups import has_marks, regroup
 from holdfast.stores.foundationdb.maintenance_sweep import Sweep
@@ -75,6 +76,7 @@ from holdfast.stores.foundationdb.recount import recount as correct_counts
 from holdfast.stores.foundationdb.runner import Ahead, Runner, Work
 from holdfast.stores.foundationdb.scope_cache import ScopeCache
 from holdfast.stores.foundationdb.settings import list_settings, put_settings
+from holdfast.stores.foundationdb.signal import ask_signals, send_signals, signal_bytes
 from holdfast.stores.foundationdb.step import Step
 from holdfast.stores.notifier import Notifier
 
@@ -117,6 +119,7 @@ class FoundationStore:
         self._cache = ScopeCache()
         self._turns = Turns()
         self._claimers = Claimers()
+        self._releases = Releases()
         self._unnumbered = 0
         self._sweep = Sweep()
         self._notifier = Notifier()
@@ -136,7 +139,7 @@ class FoundationStore:
             scopes=True,
             platform=True,
             tiers=True,
-            steps=False,
+            steps=True,
         )
 
     @classmethod
@@ -195,7 +198,7 @@ class FoundationStore:
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         self._open()
         answers: list[Enqueued] = []
-        for batch in split(jobs):
+        for batch in split(jobs, job_bytes):
             answers += await self._write(
                 partial(enqueue_jobs, jobs=batch), partial(ask_enqueue, jobs=batch)
             )
@@ -217,21 +220,32 @@ class FoundationStore:
         return answers
 
     async def claim(self, claim: Claim) -> list[Lease]:
-        return await ClaimRun(claim, self._write, self._turns, self._claimers).run()
+        shared = self._turns, self._claimers, self._releases
+        return await ClaimRun(claim, self._write, *shared).run()
 
     async def extend(self, extensions: Sequence[Extension]) -> list[Extended]:
-        return await self._write(
-            partial(extend_leases, extensions=extensions),
-            lambda step: step.ask_rows((each.tenant, each.id) for each in extensions),
-        )
+        answers: list[Extended] = []
+        for some in split(extensions, entries_bytes):
+            answers += await self._write(
+                partial(extend_leases, extensions=some), partial(ask_leases, extensions=some)
+            )
+        return answers
 
     async def ack(self, transitions: Sequence[Transition]) -> list[Acked]:
-        return await self._write(
-            partial(ack_jobs, transitions=transitions), partial(ask_jobs, jobs=transitions)
-        )
+        answers: list[Acked] = []
+        for some in split(transitions, entries_bytes):
+            answers += await self._write(
+                partial(ack_jobs, transitions=some), partial(ask_acks, transitions=some)
+            )
+        return answers
 
     async def signal(self, signals: Sequence[Signal], *, by: By | None = None) -> list[Signaled]:
-        raise StoreUnsupported(store="foundationdb", feature="signals")
+        answers: list[Signaled] = []
+        for some in split(signals, signal_bytes):
+            answers += await self._write(
+                signed(by, partial(send_signals, signals=some)), partial(ask_signals, signals=some)
+            )
+        return answers
 
     async def cancel(self, refs: Sequence[Ref], *, by: By | None = None) -> list[Canceled]:
         return await self._write(
@@ -254,14 +268,15 @@ class FoundationStore:
         for _ in range(SWEEPS_MAX):
             if not await self._write(self._sweep.run):
                 break
-        jobs = events = 0
+        jobs = events = looked = 0
         while limit:
-            left = limit - max(jobs, events)
-            part = await self._write(
+            left = limit - looked
+            done = await self._write(
                 partial(maintenance.prune, limit=left, events_keep_us=events_keep_us)
             )
+            part, looked = done.pruned, looked + done.looked
             jobs, events = jobs + part.jobs, events + part.events
-            if not part.more or max(jobs, events) >= limit:
+            if not part.more or looked >= limit:
                 return Pruned(jobs, events, part.more)
         return Pruned(0, 0, more=True)
 
