@@ -10,11 +10,11 @@ from holdfast.core.lifecycle import Transition, apply, refusal, why
 from holdfast.store import Acked, Ref
 from holdfast.stores.foundationdb import limits_groups
 from holdfast.stores.foundationdb.idempotency import ask_keys
-from holdfast.stores.foundationdb.jobs import finish, requeue
 from holdfast.stores.foundationdb.joins import release
 from holdfast.stores.foundationdb.journal import ask_entries, awaited_key, has, write
 from holdfast.stores.foundationdb.rows import plain
 from holdfast.stores.foundationdb.step import Step
+from holdfast.stores.foundationdb.step_ends import finish, requeue
 
 
 def ask_jobs(step: Step, jobs: Sequence[Transition | Ref]) -> None:

@@ -9,9 +9,9 @@ from holdfast.core.job import TERMINAL, EventKind, State
 from holdfast.store import Canceled, Ref
 from holdfast.stores.foundationdb import limits_groups
 from holdfast.stores.foundationdb.ack import load_jobs
-from holdfast.stores.foundationdb.jobs import finish
 from holdfast.stores.foundationdb.joins import release
 from holdfast.stores.foundationdb.step import Step
+from holdfast.stores.foundationdb.step_ends import finish
 
 
 async def cancel_jobs(step: Step, refs: Sequence[Ref]) -> list[Canceled]:

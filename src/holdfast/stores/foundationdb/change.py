@@ -11,12 +11,12 @@ from holdfast.store import Act, Change, Changed, Ref
 from holdfast.stores.foundationdb import limits_caps, limits_groups
 from holdfast.stores.foundationdb.enqueue import insert
 from holdfast.stores.foundationdb.find import Matches
-from holdfast.stores.foundationdb.jobs import remove, requeue
 from holdfast.stores.foundationdb.joins import release
 from holdfast.stores.foundationdb.journal import read_entries, write
 from holdfast.stores.foundationdb.layout import STEP_BYTES_MAX
 from holdfast.stores.foundationdb.rows import Row
 from holdfast.stores.foundationdb.step import Step
+from holdfast.stores.foundationdb.step_ends import remove, requeue
 
 ROWS_MAX = 5000
 """Rows that one transaction looks at."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 from holdfast.core.bounds import REPAIR_MAX
 from holdfast.core.job import EventKind, Reason, State
 from holdfast.core.lifecycle import clip, why
-from holdfast.stores.foundationdb.jobs import finish, requeue
 from holdfast.stores.foundationdb.joins import left_key
 from holdfast.stores.foundationdb.layout import Space, whole
 from holdfast.stores.foundationdb.limits_groups import reopen_due, reopen_freed
@@ -16,6 +15,7 @@ from holdfast.stores.foundationdb.limits_platform import count_uncounted, uncoun
 from holdfast.stores.foundationdb.overlay import Pair
 from holdfast.stores.foundationdb.rows import Row, lease_of, plain
 from holdfast.stores.foundationdb.step import Step
+from holdfast.stores.foundationdb.step_ends import finish, requeue
 
 REPAIRED = (Space.DUE, Space.HELD, Space.REOPEN, Space.TTL)
 """The indexes by instants that a claim looks at first."""

@@ -30,7 +30,7 @@ from holdfast.stores.foundationdb.claim_sharing import (
 from holdfast.stores.foundationdb.fairness import Rank, Turns
 from holdfast.stores.foundationdb.fairness_lines import Lines
 from holdfast.stores.foundationdb.joins import release
-from holdfast.stores.foundationdb.layout import INLINE_MAX, STEP_BYTES_MAX
+from holdfast.stores.foundationdb.layout import STEP_BYTES_MAX
 from holdfast.stores.foundationdb.rows import Candidate, Row, candidate
 from holdfast.stores.foundationdb.step import Step
 from holdfast.stores.notifier import Line
@@ -324,17 +324,12 @@ class Attempt:
         self.reserved.discard(one.stamp)
 
     def _ask_more(self, rows: list[Row | None]) -> None:
-        """Requests payloads that are not in their rows, and the room of groups."""
-        size = self.bytes
-        for row in rows:
-            if row is None:
-                continue
+        """Requests what leases bring that is not in the rows, and the room of groups."""
+        found = [row for row in rows if row is not None]
+        for row in found:
             if row.group is not None:
                 limits.ask_rooms(self.step, row.tenant, (ScopeKind.GROUP, row.group))
-            size += row.size
-            journal.ask_remembered(self.step, row)
-            if row.size > INLINE_MAX and size <= STEP_BYTES_MAX:
-                self.step.ask_under(self.step.keys.body(row.tenant, row.id), 0)
+        journal.ask_contents(self.step, found, STEP_BYTES_MAX - self.bytes)
 
     async def _may_start(self, row: Row) -> bool:
         step = self.step

@@ -12,7 +12,8 @@ from holdfast.core.journal import Edge, new_join
 from holdfast.store import Enqueued
 from holdfast.stores.foundationdb import limits_caps, limits_groups
 from holdfast.stores.foundationdb.idempotency import ask_holders, ask_keys, key_holder, take_key
-from holdfast.stores.foundationdb.journal import put_edges, write
+from holdfast.stores.foundationdb.joins_edges import put_edges
+from holdfast.stores.foundationdb.journal import write
 from holdfast.stores.foundationdb.layout import STEP_BYTES_MAX
 from holdfast.stores.foundationdb.rows import Row, new_row
 from holdfast.stores.foundationdb.step import Step

@@ -11,7 +11,8 @@ from holdfast.core.job import JobRecord, State
 from holdfast.core.journal import Journal
 from holdfast.core.lifecycle import seen
 from holdfast.store import Find, Page, Ref, Selection
-from holdfast.stores.foundationdb.journal import read_journal
+from holdfast.stores.foundationdb.joins_edges import read_edges
+from holdfast.stores.foundationdb.journal import read_entries
 from holdfast.stores.foundationdb.layout import (
     STEP_BYTES_MAX,
     Space,
@@ -68,7 +69,7 @@ class PartialPage:
                     body = await step.body(row)
                     size += len(body)
                     found.append(row.record(step.now, body))
-                    read = await read_journal(step, row) if find.journals else None
+                    read = await _journal_of(step, row) if find.journals else None
                     if read is not None:
                         journals[Ref(*row.name)] = read
                         size += row.edge_size + sum(len(each.value) for each in read.entries)
@@ -76,6 +77,13 @@ class PartialPage:
                     self.jobs, self.journals, self.after = found, journals, row.seq
                     return None
         return Page(found, None, journals)
+
+
+async def _journal_of(step: Step, row: Row) -> Journal | None:
+    """The journal and the edges of a job; None if it has neither."""
+    if row.journal is None and not row.edges:
+        return None
+    return Journal(await read_entries(step, row), await read_edges(step, row, 0, row.edges))
 
 
 class Matches:

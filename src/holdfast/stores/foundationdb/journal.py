@@ -1,28 +1,25 @@
-"""The journals of jobs: their entries, joins and edges, as they are stored. The row of a job says
-how much its journal uses, or that it has none.
+"""The journals of jobs: their entries and joins, as they are stored. The row of a job says how much
+its journal uses, or that it has none.
 
 An entry is its instant, then its value. A join is (total, at, parts, left): `left` is how many ends
-it awaits, or 0 where they are spread over as many further keys as `parts` says. Behind its key are
-the number of ends that were failures, and these parts, each with the ends that it awaits.
+it awaits, or 0 where they are spread over as many parts as `parts` says, until the last of these is
+empty. Behind its key are the number of ends that were failures, and these parts, each with the ends
+that it awaits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from math import isqrt
 
 import msgspec
 
 from holdfast.core.clock import Micros
 from holdfast.core.journal import (
     REMEMBERED,
-    Edge,
     Entry,
     EntryKind,
     Join,
-    Journal,
     Key,
-    OnFailure,
     Size,
     join_entry,
     written,
@@ -30,8 +27,7 @@ from holdfast.core.journal import (
 from holdfast.core.lifecycle import Transition
 from holdfast.store import Extension
 from holdfast.stores.foundationdb.layout import (
-    EDGES_PART,
-    Space,
+    INLINE_MAX,
     number,
     seq_bytes,
     seq_number,
@@ -40,12 +36,14 @@ from holdfast.stores.foundationdb.layout import (
     whole,
 )
 from holdfast.stores.foundationdb.overlay import Pair, count_of
-from holdfast.stores.foundationdb.rows import Parent, Row, pack, parent_of
+from holdfast.stores.foundationdb.rows import Row, pack
 from holdfast.stores.foundationdb.step import Step
 
 JOIN_PARTS = 64
 """Parts of a wide join. One of a few jobs has none: as many ends meet in it only once."""
 JOIN_FEW = 16
+JOIN_SHARE = 4
+"""Ends that a part awaits at least."""
 NUMBERS = {
     EntryKind.STEP: b"\1",
     EntryKind.POSITION: b"\2",
@@ -59,11 +57,10 @@ KIND_OF = {place[0]: kind for kind, place in NUMBERS.items()}
 FAILED = b"\0"
 """Behind the key of a join, before its parts."""
 _AT = 8
+_BYTES = 2
 _END = b"\5"
 
 _join = msgspec.msgpack.Decoder(tuple[int, int, int, int])
-_edges = msgspec.msgpack.Decoder(list[tuple[str, str, str]])
-_HOW = frozenset(how.value for how in OnFailure)
 
 
 def entry_key(step: Step, name: tuple[str, str], key: Key) -> bytes:
@@ -138,7 +135,7 @@ def _put(step: Step, row: Row, entry: Entry, at: Micros) -> None:
         step.put(key, whole(at) + entry.value)
         return
     total = int(entry.value)
-    parts = 0 if total < JOIN_FEW else min(JOIN_PARTS, isqrt(total))
+    parts = 0 if total < JOIN_FEW else min(JOIN_PARTS, total // JOIN_SHARE)
     step.put(key, pack((total, at, parts, 0 if parts else total)))
     for part in range(parts):
         share = total // parts + (part < total % parts)
@@ -168,10 +165,18 @@ def _remembered(step: Step, row: Row) -> Pair:
     return prefix, prefix + _END
 
 
-def ask_remembered(step: Step, row: Row) -> None:
-    """Requests what `remembered` reads."""
-    if row.journal is not None:
-        step.ask_range(*_remembered(step, row), 0)
+def ask_contents(step: Step, rows: Iterable[Row], most: int) -> None:
+    """Requests the payloads and journals that leases of these jobs bring and that are not in their
+    rows, up to so many bytes together.
+    """
+    for row in rows:
+        most -= row.size + (0 if row.journal is None else row.journal[_BYTES])
+        if most < 0:
+            return
+        if row.size > INLINE_MAX:
+            step.ask_under(step.keys.body(row.tenant, row.id), 0)
+        if row.journal is not None:
+            step.ask_range(*_remembered(step, row), 0)
 
 
 async def remembered(step: Step, row: Row) -> tuple[Entry, ...]:
@@ -200,13 +205,6 @@ async def read_entries(step: Step, row: Row) -> tuple[Entry, ...]:
     prefix = step.keys.journal(*row.name)
     pairs = await step.under(prefix, snapshot=True)
     return tuple(_entries(prefix, pairs, strict=False))
-
-
-async def read_journal(step: Step, row: Row) -> Journal | None:
-    """The journal and the edges of a job; None if it has neither."""
-    if row.journal is None and not row.edges:
-        return None
-    return Journal(await read_entries(step, row), await read_edges(step, row, 0, row.edges))
 
 
 def _entries(prefix: bytes, pairs: Sequence[Pair], *, strict: bool) -> list[Entry]:
@@ -244,9 +242,7 @@ class StoredJoin(msgspec.Struct, gc=False):
     total: int
     at: Micros
     parts: int
-    """How many parts have ends to await; the join is complete when it has neither these nor
-    `left`.
-    """
+    """In how many parts it is kept; 0 when all of them are empty."""
     left: int
     failed: int = 0
     shares: dict[bytes, int] = {}
@@ -292,69 +288,3 @@ async def read_join(step: Step, name: tuple[str, str], join: str) -> StoredJoin 
     for each, value in pairs[1:]:
         found.add(each[len(key) :], value)
     return found
-
-
-# -- edges -----------------------------------------------------------------------------------------
-
-
-def put_edges(step: Step, row: Row, edges: Sequence[Edge]) -> None:
-    """Writes the edges of a new job, if its row does not have them."""
-    prefix = step.keys.edges(row.tenant, row.seq)
-    for start in range(0, 0 if row.few else len(edges), EDGES_PART):
-        part = [
-            (edge.target, edge.join, edge.on_failure.value)
-            for edge in edges[start : start + EDGES_PART]
-        ]
-        step.put(prefix + (start // EDGES_PART).to_bytes(2, "big"), pack(part))
-
-
-def _parts(step: Step, job: Row | Parent, start: int, end: int) -> list[bytes]:
-    """The keys that have these edges of a job."""
-    if job.few or end <= start:
-        return []
-    prefix = step.keys.edges(job.tenant, job.seq)
-    places = range(start // EDGES_PART, (end - 1) // EDGES_PART + 1)
-    return [prefix + place.to_bytes(2, "big") for place in places]
-
-
-def ask_edges(step: Step, job: Row | Parent, start: int, end: int) -> None:
-    """Requests what `read_edges` reads."""
-    step.ask(_parts(step, job, start, end))
-
-
-async def read_edges(step: Step, job: Row | Parent, start: int, end: int) -> list[Edge]:
-    """The edges of a job from one place up to another, but for those that cannot be read."""
-    if job.few:
-        return [_edge(*each) for each in job.few[start:end]]
-    found: list[Edge] = []
-    first = start // EDGES_PART * EDGES_PART
-    values = await step.get_many(_parts(step, job, start, end), snapshot=True)
-    for place, value in enumerate(values):
-        try:
-            part = [] if value is None else _edges.decode(value)
-        except (msgspec.MsgspecError, UnicodeError):
-            continue
-        offset = first + place * EDGES_PART
-        found += [_edge(*each) for each in part[max(0, start - offset) : end - offset]]
-    return found
-
-
-def _edge(target: str, join: str, how: str) -> Edge:
-    """An edge; one that does not say what a failure does has the default."""
-    return Edge(target, join, OnFailure(how) if how in _HOW else OnFailure.FAIL)
-
-
-def releasing_key(step: Step, job: Row | Parent) -> bytes:
-    return step.keys.all(Space.RELEASING, text(job.tenant), seq_bytes(job.seq))
-
-
-async def drop_edges(step: Step, row: Row) -> None:
-    """Deletes the edges of an ended job, or has that done by those who follow the rest of them."""
-    key = releasing_key(step, row)
-    found = await step.get(key)
-    parent = None if found is None else parent_of(found)
-    if parent is not None:
-        parent.gone = True
-        step.put(key, pack(parent))
-    elif not row.few:
-        step.clear_under(step.keys.edges(row.tenant, row.seq))

@@ -13,7 +13,7 @@ from holdfast.stores.foundationdb.claim_repair import past
 from holdfast.stores.foundationdb.events import prune_events
 from holdfast.stores.foundationdb.holds import prune_holds
 from holdfast.stores.foundationdb.idempotency import prune_keys, release_key
-from holdfast.stores.foundationdb.journal import drop_edges, read_edges, releasing_key
+from holdfast.stores.foundationdb.joins_edges import drop_edges, read_edges, releasing_key
 from holdfast.stores.foundationdb.layout import EDGES_PART, Space, whole
 from holdfast.stores.foundationdb.rows import Row
 from holdfast.stores.foundationdb.step import Step

@@ -224,29 +224,8 @@ class Row(Redacted, msgspec.Struct, array_like=True, gc=False):
         )
 
 
-class Parent(msgspec.Struct, array_like=True, gc=False):
-    """A job that has ended, whose edges are followed."""
-
-    tenant: str
-    id: str
-    queue: str
-    seq: int
-    state: State
-    """In which it ended, or was deleted."""
-    edges: int
-    few: tuple[tuple[str, str, str], ...]
-    gone: bool
-    """Whether the job was deleted, and its edges are to be deleted with the last of them."""
-    followed: int = 0
-
-    @classmethod
-    def of(cls, row: Row, *, gone: bool = False) -> Parent:
-        return cls(row.tenant, row.id, row.queue, row.seq, row.state, row.edges, row.few, gone)
-
-
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Row)
-_parent = msgspec.msgpack.Decoder(Parent)
 
 
 def encode(row: Row) -> bytes:
@@ -257,14 +236,6 @@ def decode(value: bytes) -> Row | None:
     """The row; None for a value that is no row, as if it were not there."""
     try:
         return _decoder.decode(value)
-    except (msgspec.MsgspecError, UnicodeError):
-        return None
-
-
-def parent_of(value: bytes) -> Parent | None:
-    """The parent; None for a value that is none."""
-    try:
-        return _parent.decode(value)
     except (msgspec.MsgspecError, UnicodeError):
         return None
 

@@ -27,7 +27,8 @@ from holdfast.stores.foundationdb.layout import (
     whole,
 )
 from holdfast.stores.foundationdb.overlay import Overlay, Pair
-from holdfast.stores.foundationdb.rows import Parent, Row, decode, encode, entries, pack, plain
+from holdfast.stores.foundationdb.rows import Row, decode, encode, entries, pack, plain
+from holdfast.stores.foundationdb.rows_parent import Parent
 from holdfast.stores.foundationdb.scope_cache import ScopeCache, StepSettings
 from holdfast.stores.notifier import Line
 
@@ -65,6 +66,8 @@ class Step(Overlay):
         self.keys = keys
         self.settings = StepSettings(self, keys, cache)
         self.events = True
+        self.tries = 0
+        """How often its call was tried in vain before."""
         self.lines: set[Line] = set()
         """Where there may be work now: their sleepers are woken after the commit."""
         self.tenants: set[str] = set()

@@ -7,7 +7,7 @@ and SQLite. It is repeated after a conflict, and done only once (`runner.py`).
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
@@ -73,7 +73,7 @@ from holdfast.stores.foundationdb.maintenance_sweep import Sweep
 from holdfast.stores.foundationdb.notify import Watches, soonest
 from holdfast.stores.foundationdb.options import Options, parse
 from holdfast.stores.foundationdb.recount import recount as correct_counts
-from holdfast.stores.foundationdb.runner import Ahead, Runner, Work
+from holdfast.stores.foundationdb.runner import Ahead, Runner, Work, on, signed
 from holdfast.stores.foundationdb.scope_cache import ScopeCache
 from holdfast.stores.foundationdb.settings import list_settings, put_settings
 from holdfast.stores.foundationdb.signal import ask_signals, send_signals, signal_bytes
@@ -81,6 +81,8 @@ from holdfast.stores.foundationdb.step import Step
 from holdfast.stores.notifier import Notifier
 
 T = TypeVar("T")
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
 
 LAPSED_PASSES_MAX = 200
 """Steps that delete lapsed holds before a tenant is told that it has too many."""
@@ -88,17 +90,6 @@ SWEEPS_MAX = 10
 """Steps of a prune that delete keys which no verb deletes."""
 NUMBER_AFTER = 200
 """Batches of events that a store writes before it numbers those that are there."""
-
-
-def signed(by: By | None, work: Work[T]) -> Work[T]:
-    """The work, whose events say who wanted it."""
-    words = None if by is None else by.words
-
-    async def signs(step: Step) -> T:
-        step.by = words
-        return await work(step)
-
-    return signs
 
 
 def _is_of_platform(put: Put) -> bool:
@@ -196,13 +187,7 @@ class FoundationStore:
     # -- life of a job ---------------------------------------------------------------------------
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        self._open()
-        answers: list[Enqueued] = []
-        for batch in split(jobs, job_bytes):
-            answers += await self._write(
-                partial(enqueue_jobs, jobs=batch), partial(ask_enqueue, jobs=batch)
-            )
-        return answers
+        return await self._split(jobs, job_bytes, enqueue_jobs, ask_enqueue)
 
     async def enqueue_using(self, connection: Any, jobs: Sequence[NewJob]) -> list[Enqueued]:
         """In the caller's own transaction, a `Transaction` of the binding. The caller commits it,
@@ -224,28 +209,13 @@ class FoundationStore:
         return await ClaimRun(claim, self._write, *shared).run()
 
     async def extend(self, extensions: Sequence[Extension]) -> list[Extended]:
-        answers: list[Extended] = []
-        for some in split(extensions, entries_bytes):
-            answers += await self._write(
-                partial(extend_leases, extensions=some), partial(ask_leases, extensions=some)
-            )
-        return answers
+        return await self._split(extensions, entries_bytes, extend_leases, ask_leases)
 
     async def ack(self, transitions: Sequence[Transition]) -> list[Acked]:
-        answers: list[Acked] = []
-        for some in split(transitions, entries_bytes):
-            answers += await self._write(
-                partial(ack_jobs, transitions=some), partial(ask_acks, transitions=some)
-            )
-        return answers
+        return await self._split(transitions, entries_bytes, ack_jobs, ask_acks)
 
     async def signal(self, signals: Sequence[Signal], *, by: By | None = None) -> list[Signaled]:
-        answers: list[Signaled] = []
-        for some in split(signals, signal_bytes):
-            answers += await self._write(
-                signed(by, partial(send_signals, signals=some)), partial(ask_signals, signals=some)
-            )
-        return answers
+        return await self._split(signals, signal_bytes, send_signals, ask_signals, by)
 
     async def cancel(self, refs: Sequence[Ref], *, by: By | None = None) -> list[Canceled]:
         return await self._write(
@@ -383,6 +353,21 @@ class FoundationStore:
         if self._owner != os.getpid():
             raise StoreUnavailable(store=self.options.name, why="it was opened before a fork")
         return self._runner
+
+    async def _split(
+        self,
+        items: Sequence[Item],
+        bytes_of: Callable[[Item], int],
+        work: Callable[[Step, Sequence[Item]], Awaitable[list[Answer]]],
+        ask: Callable[[Step, Sequence[Item]], None],
+        by: By | None = None,
+    ) -> list[Answer]:
+        """The answers to what a call was given, in as many steps as it takes."""
+        self._open()
+        answers: list[Answer] = []
+        for some in split(items, bytes_of):
+            answers += await self._write(signed(by, on(some, work)), on(some, ask))
+        return answers
 
     async def _write(self, work: Work[T], ahead: Ahead | None = None) -> T:
         runner = self._open()

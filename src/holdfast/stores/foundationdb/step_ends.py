@@ -5,8 +5,9 @@ from __future__ import annotations
 from holdfast.store import Ref
 from holdfast.stores.foundationdb import limits_groups
 from holdfast.stores.foundationdb.idempotency import release_key
-from holdfast.stores.foundationdb.journal import drop_edges
-from holdfast.stores.foundationdb.rows import Parent, Row
+from holdfast.stores.foundationdb.joins_edges import drop_edges
+from holdfast.stores.foundationdb.rows import Row
+from holdfast.stores.foundationdb.rows_parent import Parent
 from holdfast.stores.foundationdb.step import Step
 
 
