@@ -17,7 +17,10 @@ from holdfast.core.job import Completed, EventKind, Failed, Outcome, Reason, Sta
 from holdfast.core.journal import Edge, Join
 from holdfast.core.lifecycle import decide
 from holdfast.store import Act, Claim
-from holdfast.stores.foundationdb import maintenance
+from holdfast.stores.foundationdb import binding, joins, maintenance
+from holdfast.stores.foundationdb.ack import ack_jobs
+from holdfast.stores.foundationdb.errors import NOT_COMMITTED, code_of
+from holdfast.stores.foundationdb.journal import JOIN_FEW
 from holdfast.stores.foundationdb.layout import Space, after
 from holdfast.stores.foundationdb.store import FoundationStore
 from holdfast.testing import ManualClock
@@ -225,6 +228,56 @@ async def test_many_ends_of_one_join_rarely_meet(
     assert wasted <= WASTED_MAX
     for store in stores:
         await store.close()
+
+
+class Chosen:
+    """Chooses the parts in their order, or always the same place."""
+
+    def __init__(self, place: int | None = None) -> None:
+        self._place = place
+        self._calls = 0
+
+    def choice(self, parts: list[bytes]) -> bytes:
+        self._calls += 1
+        return parts[(self._calls if self._place is None else self._place) % len(parts)]
+
+
+@pytest.mark.parametrize("last", [2, 3, 4])
+async def test_of_steps_that_empty_the_last_parts_at_once_one_is_repeated(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, last: int
+) -> None:
+    """P17: each in a part of its own. Otherwise each took the others for witnesses that more ends
+    are awaited, and the child would wait for ever.
+    """
+    store = bench.store
+    assert isinstance(store, FoundationStore)
+    number = JOIN_FEW
+    monkeypatch.setattr(joins, "_chance", Chosen())
+    await bench.add(job("end", parents=number))
+    await bench.add(*(job(f"p{n}", edges=(Edge("end"),)) for n in range(number)))
+    acks = [decide(Completed(), one.job, one.token, 0.0) for one in await bench.claim(number)]
+    for each in acks[:-last]:
+        await store.ack([each])
+    steps = []
+    for place, each in enumerate(acks[-last:]):
+        monkeypatch.setattr(joins, "_chance", Chosen(place))
+        step = await store._open().step()
+        await ack_jobs(step, [each])
+        step.flush()
+        steps.append(step)
+
+    codes = []
+    for step in steps:
+        try:
+            await binding.ready(step.tr.commit())
+        except Exception as error:
+            codes.append(code_of(error))
+
+    assert set(codes) == {NOT_COMMITTED}
+    assert await bench.state("end") is State.WAITING
+    await store.ack(acks)
+    assert await join(bench, "end") == Join(number, 0)
+    assert (await bench.kinds("end")).count(EventKind.READY) == 1
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -130,8 +130,9 @@ P17: many jobs that end at once, and that one job awaits, must not wait for each
 is kept in up to JOIN_PARTS parts, each with its share of the number. An end takes one from a part
 chosen at random, which it reads with a conflict range. The step that empties a part reads another
 one so, a witness that the join is not complete; the one that empties the last has completed it. The
-awaited job's row is read with a conflict range only by a step that changes it. A step that parks a job reads the join with one: so
-it sees its completion, or the step that completes it sees that the job is parked.
+awaited job's row is read with a conflict range only by a step that changes it. A step that parks a
+job reads the join with one: so it sees its completion, or the step that completes it sees that the
+job is parked.
 Ended jobs with edges left are in RELEASING, and a key in REOPEN says so, which claims and sleepers
 read anyway: idle ones read nothing more.
 P19: claims go by tenant first (`fairness.py`, `fairness_lines.py`). A tenant's queues and groups
