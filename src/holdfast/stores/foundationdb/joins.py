@@ -77,16 +77,15 @@ class Releases:
             return
         names = await self._next(step)
         share = RELEASE_MAX // max(1, len(names))
-        stored: list[bytes] = []
+        stored: dict[bytes, int] = {}
         for name in names:
             prefix = step.keys.all(Space.RELEASING, text(name))
             for key, value in await step.under(prefix, share, snapshot=True):
-                step.tr.add_read_conflict_key(key)
-                stored.append(key)
                 parent = parent_of(value)
                 if parent is None:
                     step.drop(key)  # Nobody can say how far it was followed.
                 else:
+                    stored[key] = parent.followed
                     step.parents.append(parent)
         await step.settings.load(names)
         await _Release(step, stored).run()
@@ -121,10 +120,10 @@ class Releases:
 class _Release:
     """What one step follows, and what it leaves."""
 
-    def __init__(self, step: Step, stored: list[bytes] | None = None) -> None:
+    def __init__(self, step: Step, stored: dict[bytes, int] | None = None) -> None:
         self._step = step
-        self._stored = set(stored or ())
-        """Keys of jobs that are in RELEASING."""
+        self._stored = stored or {}
+        """Keys of jobs that are in RELEASING, and how far these were followed."""
         self._turns: dict[str, deque[Parent]] = {}
         """Tenants with edges to follow, in turn."""
 
@@ -170,6 +169,8 @@ class _Release:
         """Tells the targets of these edges that the jobs have ended."""
         step = self._step
         for parent, end in portions:
+            if (key := releasing_key(step, parent)) in self._stored:
+                step.tr.add_read_conflict_key(key)  # Of two steps that follow it one fails.
             ask_edges(step, parent, parent.followed, end)
         edges: list[tuple[Parent, Edge]] = []
         for parent, end in portions:
@@ -196,7 +197,9 @@ class _Release:
         step = self._step
         for parents in self._turns.values():
             for parent in parents:
-                step.put(releasing_key(step, parent), pack(parent))
+                key = releasing_key(step, parent)
+                if self._stored.get(key) != parent.followed:
+                    step.put(key, pack(parent))
                 step.lines.add((parent.tenant, parent.queue))
         if self._turns:
             step.put(left_key(step), b"")
