@@ -23,6 +23,7 @@ from holdfast.stores.foundationdb.claim_sharing import (
 )
 from holdfast.stores.foundationdb.fairness import Turns
 from holdfast.stores.foundationdb.fairness_lines import Lines, drop_empty
+from holdfast.stores.foundationdb.joins import Releases
 from holdfast.stores.foundationdb.limits_groups import rest_lines
 from holdfast.stores.foundationdb.limits_tiers import look_again
 from holdfast.stores.foundationdb.runner import Ahead, Work
@@ -46,15 +47,22 @@ class Write(Protocol):
 class RepairNeeded(Exception):
     """There is something to repair before a claim selects jobs."""
 
+    def __init__(self, edges: bool) -> None:
+        self.edges = edges
+        """Whether there are edges to follow."""
+
 
 class ClaimRun:
     """One claim of a store, until it has jobs or there are none for it."""
 
-    def __init__(self, claim: Claim, write: Write, turns: Turns, claimers: Claimers) -> None:
+    def __init__(
+        self, claim: Claim, write: Write, turns: Turns, claimers: Claimers, releases: Releases
+    ) -> None:
         self._claim = claim
         self._write = write
         self._turns = turns
         self._claimers = claimers
+        self._releases = releases
 
     async def run(self) -> list[Lease]:
         attempt = await self._wait_for_others(await self._first())
@@ -84,7 +92,9 @@ class ClaimRun:
         try:
             try:
                 return await self._attempt(Mode.ANNOUNCE, may_repair=True)
-            except RepairNeeded:
+            except RepairNeeded as needed:
+                if needed.edges:
+                    await self._write(self._releases.run)
                 for _ in range(REPAIR_PASSES_MAX):
                     if await self._write(claim_repair.repair) < REPAIR_MAX:
                         break
@@ -141,7 +151,7 @@ class ClaimRun:
         async def select(step: Step) -> Attempt:
             repeated = await claim_repeat.repeated(step, self._claim)
             if repeated is None and may_repair and await claim_repair.overdue(step):
-                raise RepairNeeded
+                raise RepairNeeded(await claim_repair.edges_left(step))
             for attempt in tries:
                 attempt.release()
             attempt = Attempt(step, self._claim, self._turns, self._claimers, mode)

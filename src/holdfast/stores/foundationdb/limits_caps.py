@@ -60,7 +60,7 @@ async def _capped(step: Step, row: Row) -> QueueFull | None:
     held, *alive = [await step.counted(key) for key in _cap_keys(step, tenant)]
     for what, has, more, most in (
         ("jobs", sum(alive), 1, settings.max_queued),
-        ("bytes", held, row.size, settings.max_bytes),
+        ("bytes", held, row.weight, settings.max_bytes),
     ):
         if most is not None and has + more > most:
             return QueueFull(

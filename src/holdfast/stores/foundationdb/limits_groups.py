@@ -257,7 +257,8 @@ def _reopen_key(step: Step, at: Micros, scope: Scope) -> bytes:
 async def reopen_due(step: Step, limit: int) -> int:
     """Looks again at the scopes that time may have opened; returns how many."""
     begin = step.keys.all(Space.REOPEN)
-    past = await step.range(begin, begin + whole(step.now + 1), limit, snapshot=True)
+    span = begin + whole(1), begin + whole(step.now + 1)
+    past = await step.range(*span, limit, snapshot=True)
     skip = 8 + len(step.keys.all(Space.OPENS))
     for key, _ in past:
         scope, _ = step.keys.scope_of(Space.REOPEN, key, skip)
