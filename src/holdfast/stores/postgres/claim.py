@@ -9,21 +9,25 @@ from holdfast.core.lifecycle import Transition
 from holdfast.core.scope import LINES_PER_CLAIM
 from holdfast.store import Claim
 from holdfast.stores.postgres import statements as sql
+from holdfast.stores.postgres.journal import entries_of, read_remembered
 from holdfast.stores.postgres.rows import read_leases
 from holdfast.stores.postgres.step import Step
 
-_TENANT, _QUEUE, _PRIORITY, _SEQ = (
+_TENANT, _QUEUE, _PRIORITY, _SEQ, _JOURNAL, _IS_ROW = (
     1,
     3,
     9,
     14,
+    26,
+    27,
 )  # Their places in the type `lease`; the visit is the first.
 
 
 async def claim_jobs(
     step: Step, claim: Claim, probe: bool
-) -> tuple[list[Lease], list[Transition], bool]:
-    """The leases, the failures of jobs that cannot be read, and whether to wake all sleepers.
+) -> tuple[list[Lease], list[Transition], bool, bool]:
+    """The leases, the failures of jobs that cannot be read, whether to wake all sleepers, and
+    whether edges of ended jobs are left.
 
     `probe`: look without the lock of claims first, since there may be nothing.
     """
@@ -53,4 +57,8 @@ async def claim_jobs(
         line = row[_TENANT], row[_QUEUE]
         visits[line] = min(row[0], visits.get(line, row[0]))
     taken.sort(key=lambda row: (visits[row[_TENANT], row[_QUEUE]], -row[_PRIORITY], row[_SEQ]))
-    return *read_leases(taken, claim), len(taken) < len(rows)
+    remembering = [row[_SEQ] for row in taken if row[_JOURNAL] is not None]
+    stored = await read_remembered(step, remembering) if remembering else {}
+    leases = read_leases(taken, claim, lambda seq: entries_of(stored.get(seq, [])))
+    wakes = any(row[_SEQ] is None and row[_IS_ROW] for row in rows)
+    return *leases, wakes, rows[0][-1]
