@@ -41,22 +41,10 @@ _ROW = (
     " fence, lapses, misses, {token}, {lease_until}, expires_at, {finished_at}, reason, error,"
     " progress, group_name, size, {late}, {gate}, {awaits}, journal, edges"
 )
-ROW_LIVE = _ROW.format(
-    token="token",
-    lease_until="lease_until",
-    finished_at="NULL::bigint",
-    late="late",
-    gate="gate",
-    awaits="awaits",
-)
-ROW_DONE = _ROW.format(
-    token="NULL::text",
-    lease_until="NULL::bigint",
-    finished_at="finished_at",
-    late="0",
-    gate="0",
-    awaits="NULL::text",
-)
+_OF_LIVING = ("token", "lease_until", "late", "gate", "awaits")
+ROW_LIVE = _ROW.format(finished_at="NULL::bigint", **{name: name for name in _OF_LIVING})
+_OF_ENDED = {"finished_at": "finished_at", "late": "0", "gate": "0", "lease_until": "NULL::bigint"}
+ROW_DONE = _ROW.format(token="NULL::text", awaits="NULL::text", **_OF_ENDED)
 
 STATE_COLUMNS = (
     "waiting", "scheduled", "enqueued", "processing", "retrying", "completed", "failed", "canceled",

@@ -46,7 +46,7 @@ from holdfast.store import (
     Watch,
 )
 from holdfast.stores.notifier import Notifier
-from holdfast.stores.postgres import count, events, explain, holds, maintenance, settings, using
+from holdfast.stores.postgres import count, holds, maintenance, notify, settings, using
 from holdfast.stores.postgres import statements as sql
 from holdfast.stores.postgres.ack import apply_transitions, complete_jobs, completions
 from holdfast.stores.postgres.bloom import Seen
@@ -56,11 +56,13 @@ from holdfast.stores.postgres.claim import claim_jobs
 from holdfast.stores.postgres.connection import Pools
 from holdfast.stores.postgres.enqueue import enqueue_jobs, enqueue_using, hint
 from holdfast.stores.postgres.errors import is_beaten, is_lost, ours
+from holdfast.stores.postgres.events import read_events
+from holdfast.stores.postgres.explain import explain_job
 from holdfast.stores.postgres.extend import extend_leases
 from holdfast.stores.postgres.find import find_jobs
 from holdfast.stores.postgres.joins import Turns, release, release_left
 from holdfast.stores.postgres.migrate import prepare
-from holdfast.stores.postgres.notify import Notifications, next_wakeup
+from holdfast.stores.postgres.notify import Notifications
 from holdfast.stores.postgres.options import Options, parse
 from holdfast.stores.postgres.signal import send_signals
 from holdfast.stores.postgres.step import Step
@@ -254,12 +256,12 @@ class PostgresStore:
         return await self._call(lambda step: count.count_scopes(step, asked, correction))
 
     async def explain(self, ref: Ref) -> Explanation:
-        return await self._call(lambda step: explain.explain_job(step, ref))
+        return await self._call(lambda step: explain_job(step, ref))
 
     async def events(
         self, tenant: str | None, after: int, limit: int, job_id: str | None = None
     ) -> EventPage:
-        return await self._call(lambda step: events.read_events(step, tenant, after, limit, job_id))
+        return await self._call(lambda step: read_events(step, tenant, after, limit, job_id))
 
     # -- settings and holds ----------------------------------------------------------------------
 
@@ -306,7 +308,7 @@ class PostgresStore:
             if hears and watch.job is None and not watch.news:
                 longest_s = WAIT_S_MAX
             try:
-                delay_s = await self._call(lambda step: next_wakeup(step, watch, hears))
+                delay_s = await self._call(lambda step: notify.next_wakeup(step, watch, hears))
             except StoreUnavailable:
                 if self._pools is not pools:
                     return  # Closed while it looked.
