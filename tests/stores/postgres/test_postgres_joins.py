@@ -11,7 +11,7 @@ from tests.stores.postgres.row_jobs import complete, done, exact, step, take
 from tests.stores.postgres.spoil import spoil
 
 from holdfast.core.bounds import EDGES_MAX, KEEP_AGAIN_S, RELEASE_MAX
-from holdfast.core.job import EDGE_BYTES, EventKind, NewJob, State, edge_bytes
+from holdfast.core.job import EDGE_BYTES, EventKind, NewJob, Reason, State, edge_bytes
 from holdfast.core.journal import Edge, OnFailure
 from holdfast.store import Act, Ref
 from holdfast.stores.postgres import maintenance
@@ -85,8 +85,8 @@ async def test_a_chain_fails_in_bounded_steps(store: PostgresStore, connect: Con
 
     await store.cancel([Ref(ACME, "n0")])
     for _ in range(3):
-        count = "SELECT count(*) FROM history WHERE reason = 'parent_failed'"
-        failed.append(await connection.fetchval(count))
+        count = "SELECT count(*) FROM history WHERE reason = $1"
+        failed.append(await connection.fetchval(count, Reason.PARENT_FAILED.value))
         assert await take(store, 10) == []
 
     assert failed == [RELEASE_MAX, 2 * RELEASE_MAX, number - 1]

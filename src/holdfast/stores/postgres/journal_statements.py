@@ -16,7 +16,7 @@ _JOINS = (
     " FROM holdfast.joins x WHERE x.seq = ANY ($1)"
 )
 ENTRIES = f"{_ENTRIES} UNION ALL {_JOINS}"
-REMEMBERED = f"{_ENTRIES} AND e.kind IN ('step', 'position', 'signal') UNION ALL {_JOINS}"
+REMEMBERED = f"{_ENTRIES} AND e.kind NOT IN ('error', 'log') UNION ALL {_JOINS}"
 EDGES = (
     "SELECT seq, target, name, on_failure FROM holdfast.edges WHERE seq = ANY ($1)"
     " ORDER BY seq, number"
