@@ -11,7 +11,9 @@ import pytest
 from holdfast.core.job import Completed, Failed, Lease, Outcome
 from holdfast.core.lifecycle import decide
 from holdfast.store import Act, Claim, Ref, Watch
+from holdfast.stores.postgres import notify
 from holdfast.stores.postgres import store as module
+from holdfast.stores.postgres.step import Step
 from holdfast.stores.postgres.store import PostgresStore
 from holdfast.testing.contract.builders import ACME, LEASE, changing, job
 
@@ -68,14 +70,14 @@ async def test_a_sleeper_is_woken_by_the_end_of_its_job(
     monkeypatch.setattr(module, "POLL_S", LONG_S)
     await store.enqueue([job("a")])
     looks = asyncio.Event()
-    soonest = store._next_wakeup
+    soonest = notify.next_wakeup
 
-    async def look(*given: object) -> float:
-        delay_s = await soonest(*given)  # type: ignore[arg-type]
+    async def look(step: Step, watch: Watch, hears: bool) -> float:
+        delay_s = await soonest(step, watch, hears)
         looks.set()
         return delay_s
 
-    monkeypatch.setattr(store, "_next_wakeup", look)
+    monkeypatch.setattr(notify, "next_wakeup", look)
     async with asyncio.timeout(BOUND_S):
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(store.wait(Watch(job=Ref(ACME, "a")), LONG_S))

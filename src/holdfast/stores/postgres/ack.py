@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from holdfast.core.errors import JobNotFound
+from holdfast.core.errors import JobNotFound, JournalFull
 from holdfast.core.job import TERMINAL, State
 from holdfast.core.lifecycle import Transition, apply, refusal, why
 from holdfast.store import Acked, Ref
 from holdfast.stores.postgres import statements as sql
+from holdfast.stores.postgres.journal import Journals
 from holdfast.stores.postgres.rows import Row, asked, column, seq_of
 from holdfast.stores.postgres.step import Step
 
@@ -21,6 +22,7 @@ def is_completion(change: Transition) -> bool:
         and not (change.lapsed or change.give_back or change.miss)
         and change.reason is None
         and change.error is None
+        and not change.entries
     )
 
 
@@ -51,11 +53,12 @@ async def complete_jobs(step: Step, changes: Sequence[Transition]) -> set[int]:
         step.sender,
     )
     assert found is not None
-    places, tenants, queues, _ = found
+    places, tenants, queues, parents, _ = found
     done = set(range(len(changes))) if places is None else {place - 1 for place in places}
     step.ended += [Ref(changes[place].tenant, changes[place].id) for place in done]
     if tenants is not None:
         step.came_up(zip(tenants, queues, strict=True))
+    step.awaited.update(parents or ())
     return done
 
 
@@ -64,7 +67,14 @@ async def apply_transitions(step: Step, transitions: Sequence[Transition]) -> li
     await step.begin()
     rows = await step.lock_jobs((change.tenant, change.id) for change in transitions)
     changed: dict[int, Row] = {}
-    acked = [_apply(step, rows, change, changed) for change in transitions]
+    journals = Journals(step)
+    await journals.read(
+        (rows[change.tenant, change.id], change.entries, change.awaits)
+        for change in transitions
+        if (change.entries or change.awaits is not None) and (change.tenant, change.id) in rows
+    )
+    acked = [_apply(step, rows, journals, change, changed) for change in transitions]
+    await journals.flush()
     await step.write(list(changed.values()))
     await step.flush()
     return acked
@@ -73,6 +83,7 @@ async def apply_transitions(step: Step, transitions: Sequence[Transition]) -> li
 def _apply(
     step: Step,
     rows: dict[tuple[str, str], Row],
+    journals: Journals,
     change: Transition,
     changed: dict[int, Row],
 ) -> Acked:
@@ -80,12 +91,15 @@ def _apply(
     refused = None if row is None else refusal(row, change.token, now, change.lapsed)
     if row is None or refused is not None:
         return Acked(change.id, error=(refused or JobNotFound)(id=change.id))
-    settled = apply(row, change, now)
+    if change.entries and (full := journals.write(row, change.entries)) is not None:
+        return Acked(change.id, error=JournalFull(id=change.id, why=full))
+    come = change.awaits is not None and journals.has(row, change.awaits)
+    settled = apply(row, change, now, come)
     changed[row.seq] = row
     if row.state in TERMINAL:
         row.finished_at = now
-        if row.keep_until() <= now:
+        if row.keep_until() <= now and row.edges is None:
             del rows[change.tenant, change.id]  # Gone: whoever comes next does not find it.
     until = settled.run_at if settled.run_at is not None and settled.run_at > now else None
-    step.record(settled.kind, row, until, why(row))
+    step.record(settled.kind, row, until, change.awaits or why(row))
     return Acked(change.id, row.state)

@@ -38,6 +38,9 @@ async def _cancel(step: Step, refs: dict[int, Ref]) -> dict[int, Canceled]:
     )
     answers: dict[int, Canceled] = {}
     for ord, state, tenant, queue in found:
+        if ord is None and state is not None:
+            step.awaited.add(tenant)
+            continue
         if ord is None:
             step.came_up([(tenant, queue)])
             continue

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.core.job import EventKind, State, replay_id
+from holdfast.core.journal import Entry, Size, before_step, written
+from holdfast.core.lifecycle import due_state
 from holdfast.store import Act, Change, Changed, Ref
 from holdfast.stores.postgres import statements as sql
 from holdfast.stores.postgres.find import where
+from holdfast.stores.postgres.journal import Journals, read_entries, size_text
 from holdfast.stores.postgres.rows import Row
 from holdfast.stores.postgres.step import Step
 from holdfast.stores.sql_rows import BLOCKED
@@ -18,7 +21,7 @@ async def change_jobs(step: Step, change: Change) -> Changed:
     rows, reached = await _selected(step, change)
     done: dict[Ref, str] = {}
     if change.act is Act.REPLAY:
-        await _Replays(step).all(rows, done)
+        await _Replays(step, change.from_step).all(rows, done)
     elif change.act is Act.DELETE:
         await _delete(step, rows, done)
     else:
@@ -68,7 +71,8 @@ def _set(step: Step, change: Change, rows: list[Row], done: dict[Ref, str]) -> N
             row.priority = change.priority
         else:
             row.run_at = change.run_at if change.run_at is not None else now + change.delay_us
-            row.state = State.SCHEDULED if row.run_at > now else State.ENQUEUED
+            if row.state is not State.WAITING:
+                row.state = due_state(row.run_at, now)
         done[Ref(row.tenant, row.id)] = row.id
 
 
@@ -80,6 +84,8 @@ async def _delete(step: Step, rows: list[Row], done: dict[Ref, str]) -> None:
     living = [row.seq for row in rows if row.lived]
     await step.run(sql.REMOVE, living)
     await step.run(sql.FORGET, [row.seq for row in rows if not row.lived])
+    step.parents += [row.as_parent for row in rows if row.lived and row.edges is not None]
+    await step.forget(rows)
     await step.release_keys(rows)
     step.ended += [Ref(row.tenant, row.id) for row in rows if row.lived]
 
@@ -87,8 +93,9 @@ async def _delete(step: Step, rows: list[Row], done: dict[Ref, str]) -> None:
 class _Replays:
     """New jobs for ended ones, within the caps of their tenants."""
 
-    def __init__(self, step: Step) -> None:
-        self._step = step
+    def __init__(self, step: Step, from_step: str | None) -> None:
+        self._step, self._from = step, from_step
+        self._journals = Journals(step)
         self._left: dict[str, tuple[int | None, int | None]] = {}
         """Of tenants with a cap: how many jobs and bytes there is room for."""
 
@@ -99,6 +106,7 @@ class _Replays:
             id = replay_id(row.tenant, row.id)
             if await self._one(row, id):
                 done[Ref(row.tenant, row.id)] = id
+        await self._journals.flush()
 
     async def _caps(self, tenants: list[str]) -> None:
         step = self._step
@@ -116,23 +124,38 @@ class _Replays:
     async def _one(self, row: Row, id: str) -> bool:
         """False when its tenant is full."""
         step, now = self._step, self._step.now
+        known = await self._known(row)
+        if known is None:
+            return False
+        # Its edges are not replayed.
+        own = row.size if row.edges is None else await step.value(sql.PAYLOAD_SIZE, row.seq)
         jobs, size = self._left.get(row.tenant, (None, None))
-        full = (jobs is not None and jobs < 1) or (size is not None and size < row.size)
+        full = (jobs is not None and jobs < 1) or (size is not None and size < own)
         if full and not await step.value(sql.KNOWN, row.tenant, id):
             return False
         gated = step.gated(row.tenant, row.group)
+        journal = size_text(written(Size(), {}, known)[1]) if known else None
         # The payload is copied inside the database and never travels.
-        seq = await step.value(sql.REPLAY, row.seq, id, now, int(gated))
+        seq = await step.value(sql.REPLAY, row.seq, id, now, int(gated), journal)
         if seq is not None:
+            self._journals.put(seq, known)
             at = (row.tenant, row.queue, row.group, None)
-            step.count(at, None, BLOCKED if gated else "enqueued", size=row.size)
+            step.count(at, None, BLOCKED if gated else "enqueued", size=own)
             step.enters_line(at, row.priority, seq)
             step.add_event(EventKind.ENQUEUED, (row.tenant, id, row.queue, row.type))
             if row.tenant in self._left:
                 self._left[row.tenant] = (
                     None if jobs is None else jobs - 1,
-                    None if size is None else size - row.size,
+                    None if size is None else size - own,
                 )
         await step.run(sql.REPLAYED, row.seq, id)
         step.record(EventKind.REPLAYED, row, text=id)
         return True
+
+    async def _known(self, row: Row) -> list[Entry] | None:
+        """What its replay starts with; None if it has no such step."""
+        if self._from is None:
+            return []
+        if row.journal is None:
+            return None
+        return before_step(await read_entries(self._step, row.seq), self._from)

@@ -11,15 +11,18 @@ from holdfast.core.lifecycle import Transition
 from holdfast.core.scope import LINES_PER_CLAIM
 from holdfast.store import Claim
 from holdfast.stores.postgres import statements as sql
+from holdfast.stores.postgres.journal import entries_of, read_remembered
 from holdfast.stores.postgres.rows import read_leases
 from holdfast.stores.postgres.step import Step
 
-_TENANT, _QUEUE, _PRIORITY, _SEQ, _RUN_AT = (
+_TENANT, _QUEUE, _PRIORITY, _SEQ, _RUN_AT, _JOURNAL, _IS_ROW = (
     1,
     3,
     9,
     14,
     21,
+    26,
+    27,
 )  # Their places in the type `lease`; the visit is the first.
 
 
@@ -33,6 +36,13 @@ class Claimed(NamedTuple):
     """All sleepers must look again."""
     full_us: Micros | None
     """The whole store is full, and for so long if no job ends."""
+    edges_left: bool
+    """Edges of ended jobs are left to follow."""
+
+    @property
+    def nothing(self) -> bool:
+        """Whether it found no job."""
+        return not (self.leases or self.unreadable)
 
 
 async def claim_jobs(step: Step, claim: Claim, probe: bool) -> Claimed:
@@ -63,6 +73,9 @@ async def claim_jobs(step: Step, claim: Claim, probe: bool) -> Claimed:
         line = row[_TENANT], row[_QUEUE]
         visits[line] = min(row[0], visits.get(line, row[0]))
     taken.sort(key=lambda row: (visits[row[_TENANT], row[_QUEUE]], -row[_PRIORITY], row[_SEQ]))
-    told = [row[_RUN_AT] for row in rows[len(taken) :]]  # These rows come last.
+    remembering = [row[_SEQ] for row in taken if row[_JOURNAL] is not None]
+    stored = await read_remembered(step, remembering) if remembering else {}
+    leases, unreadable = read_leases(taken, claim, lambda seq: entries_of(stored.get(seq, [])))
+    told = [row[_RUN_AT] for row in rows if row[_SEQ] is None and row[_IS_ROW]]
     full_us = next((each for each in told if each is not None), None)
-    return Claimed(*read_leases(taken, claim), None in told, full_us)
+    return Claimed(leases, unreadable, None in told, full_us, rows[0][-1])

@@ -11,6 +11,7 @@ from holdfast.core.clock import Micros
 from holdfast.core.job import State
 from holdfast.core.scope import TENANT_KINDS, ScopeKind
 from holdfast.store import Tally
+from holdfast.stores.postgres import maintenance_statements
 from holdfast.stores.postgres import statements as sql
 from holdfast.stores.postgres.maintenance import FOLD_MAX
 from holdfast.stores.postgres.step import Step
@@ -122,8 +123,8 @@ async def recount(step: Step) -> int:
     await step.run(sql.LOCK_CLAIMS)
     await step.announce()
     await step.run(sql.FOLD, FOLD_MAX)
-    correction = int(await step.value(sql.RECOUNT))
-    await step.run(sql.RECOUNT_PLATFORM)
-    await step.run(sql.RECOUNT_LINES)
-    await step.run(sql.FIND_FULL_TENANTS, bounds.QUEUES_MAX, bounds.GROUPS_MAX)
+    correction = int(await step.value(maintenance_statements.RECOUNT))
+    await step.run(maintenance_statements.RECOUNT_PLATFORM)
+    await step.run(maintenance_statements.RECOUNT_LINES)
+    await step.run(maintenance_statements.FIND_FULL_TENANTS, bounds.QUEUES_MAX, bounds.GROUPS_MAX)
     return correction

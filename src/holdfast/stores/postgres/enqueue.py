@@ -39,6 +39,12 @@ def hint(sender: str, lines: set[Line]) -> str:
     return text if len(text.encode()) <= HINT_MAX else "*"
 
 
+def flow_text(jobs: Sequence[NewJob]) -> str | None:
+    """What jobs with edges or parents have beyond the others, as `enqueue_flow.sql` reads it."""
+    flows = [{"n": n, **using.flow(job)} for n, job in enumerate(jobs, 1) if using.in_flow(job)]
+    return msgspec.json.encode(flows).decode() if flows else None
+
+
 async def enqueue_jobs(
     step: Step, jobs: Sequence[NewJob], seen: Seen | None = None
 ) -> list[Enqueued]:
@@ -53,6 +59,7 @@ async def enqueue_jobs(
         None if step.channel is None else hint(step.sender, lines),
         not step.again and all(job.fresh for job in jobs),
         seen is not None and seen.none_of(jobs),
+        flow_text(jobs),
     )
     step.lines |= lines
     made = answers(jobs, found)

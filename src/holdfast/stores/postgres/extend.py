@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.core.errors import JobNotFound
+from holdfast.core.errors import JobNotFound, JournalFull
 from holdfast.core.lifecycle import refusal
 from holdfast.store import Extended, Extension
 from holdfast.stores.postgres import statements as sql
+from holdfast.stores.postgres.journal import Journals
 from holdfast.stores.postgres.rows import asked, plain, seq_of
 from holdfast.stores.postgres.step import Step
 
@@ -29,6 +30,38 @@ async def extend_leases(step: Step, extensions: Sequence[Extension]) -> list[Ext
 
 
 async def _extend(step: Step, extensions: dict[int, Extension]) -> dict[int, Extended]:
+    if not any(each.entries for each in extensions.values()):
+        return await _renew(step, extensions)
+    full = await _write(step, extensions)
+    rest = {place: each for place, each in extensions.items() if place not in full}
+    return full | (await _renew(step, rest) if rest else {})
+
+
+async def _write(step: Step, extensions: dict[int, Extension]) -> dict[int, Extended]:
+    """Writes the entries of those that hold their jobs; the answers for those with too many. The
+    jobs stay locked, so that it is the same step that renews their leases.
+    """
+    await step.begin()
+    with_entries = {place: each for place, each in extensions.items() if each.entries}
+    rows = await step.lock_jobs((each.tenant, each.id) for each in with_entries.values())
+    found = {place: rows.get((each.tenant, each.id)) for place, each in with_entries.items()}
+    held = {
+        place: row
+        for place, row in found.items()
+        if row is not None and refusal(row, extensions[place].token, step.now) is None
+    }
+    journals = Journals(step)
+    await journals.read((row, extensions[place].entries, None) for place, row in held.items())
+    full: dict[int, Extended] = {}
+    for place, row in held.items():
+        if (why := journals.write(row, extensions[place].entries)) is not None:
+            id = extensions[place].id
+            full[place] = Extended(id, error=JournalFull(id=id, why=why))
+    await journals.flush()
+    return full
+
+
+async def _renew(step: Step, extensions: dict[int, Extension]) -> dict[int, Extended]:
     places, wanted = list(extensions), list(extensions.values())
     renewed = await step.rows(
         sql.EXTEND,

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.core.job import State
-from holdfast.store import Find, Page, Selection
+from holdfast.core.journal import Journal
+from holdfast.store import Find, Page, Ref, Selection
 from holdfast.stores.postgres import statements as sql
+from holdfast.stores.postgres.journal import read_journals
 from holdfast.stores.postgres.rows import record
 from holdfast.stores.postgres.step import Step
 
@@ -31,7 +33,11 @@ async def find_jobs(step: Step, find: Find) -> Page:
         f"SELECT * FROM ({parts}) found ORDER BY seq {way} LIMIT {most}", *values
     )
     jobs = [record(row, step.now) for row in rows[: find.limit]]
-    return Page(jobs, jobs[-1].seq if len(rows) > find.limit else None)
+    journals: dict[Ref, Journal] = {}
+    if find.journals and jobs:
+        found = await read_journals(step, [job.seq for job in jobs])
+        journals = {Ref(job.tenant, job.id): found[job.seq] for job in jobs if job.seq in found}
+    return Page(jobs, jobs[-1].seq if len(rows) > find.limit else None, journals)
 
 
 # -- selections ------------------------------------------------------------------------------------

@@ -191,7 +191,7 @@ Limits: numbers are 64 bits, times whole microseconds; a text cannot hold a zero
 
 from __future__ import annotations
 
-SCHEMA_VERSION = 20
+SCHEMA_VERSION = 21
 """The number of the newest file in `sql/schema/`; the highest row of `schema_version`."""
 
 SERVER_VERSION_MIN = 13

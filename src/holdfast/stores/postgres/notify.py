@@ -13,12 +13,15 @@ from typing import Any
 import asyncpg
 import msgspec
 
-from holdfast.store import Ref
+from holdfast.core.bounds import WAIT_S_MAX
+from holdfast.core.clock import SECOND
+from holdfast.store import Ref, Watch
 from holdfast.stores import forks
 from holdfast.stores.notifier import Line, Notifier
+from holdfast.stores.postgres import statements as sql
 from holdfast.stores.postgres.connection import CLOSE_S, Connection, connect
 from holdfast.stores.postgres.options import Options
-from holdfast.stores.postgres.step import ANY_LINE
+from holdfast.stores.postgres.step import ANY_LINE, Step
 
 
 class Notification(msgspec.Struct, array_like=True, frozen=True):
@@ -29,6 +32,8 @@ class Notification(msgspec.Struct, array_like=True, frozen=True):
     ended: list[tuple[str, str]] = []
 
 
+WAITER_S = 60.0
+"""How long the end of a job is notified to a process that waits for it, after it last asked."""
 AGAIN_S = 5.0
 """How long a listener that lost its connection waits before it connects again."""
 
@@ -126,3 +131,16 @@ class Notifications:
 
 def _set(event: asyncio.Event, _connection: Any) -> None:
     event.set()
+
+
+async def next_wakeup(step: Step, watch: Watch, hears: bool) -> float:
+    """Seconds until something known will be worth a look; 0 when it already is."""
+    if watch.news:
+        return WAIT_S_MAX
+    if watch.job is not None:
+        if hears:
+            await step.run(sql.WATCH_JOB, watch.job.tenant, watch.job.id, WAITER_S)
+        ended = await step.value(sql.ENDED, watch.job.tenant, watch.job.id)
+        return 0.0 if ended else WAIT_S_MAX
+    delay = await step.value(sql.NEXT_WAKEUP, watch.tenants, watch.queues, step.given)
+    return float(delay) / SECOND

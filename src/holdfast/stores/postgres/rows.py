@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
 from holdfast.core.clock import Micros
 from holdfast.core.job import TERMINAL, Event, JobRecord, Lease, Reason, Rules, State
+from holdfast.core.journal import Entry
 from holdfast.core.lifecycle import Transition
 from holdfast.store import Claim
 from holdfast.stores import sql_rows
@@ -23,6 +24,8 @@ def column(values: list[Any], empty: Any = None) -> list[Any] | None:
     return None if values.count(empty) == len(values) else values
 
 
+AWAITING = (State.WAITING, State.SCHEDULED)
+"""States in which a job may await something."""
 _RULES = 7  # Its place in `statements.LIVE`.
 _NO_RULES = sql_rows.rules_text(Rules())
 
@@ -31,21 +34,28 @@ def record(row: Columns, now: Micros) -> JobRecord:
     """The job of a row with the columns of `statements.LIVE` or `DONE`; with default rules where
     they cannot be read, which a claim will find out.
     """
+    *shown, awaits = row
     try:
-        return sql_rows.record(row, now, tuple)
+        job = sql_rows.record(shown, now, tuple)
     except (msgspec.MsgspecError, ValueError, ArithmeticError):
-        return sql_rows.record((*row[:_RULES], _NO_RULES, *row[_RULES + 1 :]), now, tuple)
+        shown[_RULES] = _NO_RULES
+        job = sql_rows.record(shown, now, tuple)
+    if awaits is None or job.state not in AWAITING:
+        return job
+    return msgspec.structs.replace(job, awaits=awaits)
 
 
-def read_leases(rows: Sequence[Columns], claim: Claim) -> tuple[list[Lease], list[Transition]]:
+def read_leases(
+    rows: Sequence[Columns], claim: Claim, journal_of: Callable[[int], tuple[Entry, ...]]
+) -> tuple[list[Lease], list[Transition]]:
     """What the rows of a claim give; and what becomes of jobs whose rows cannot be read."""
     read: list[Lease] = []
     unreadable: list[Transition] = []
     for row in rows:
         try:
-            read.append(_lease(row, claim))
+            read.append(_lease(row, claim, journal_of))
         except (msgspec.MsgspecError, ValueError, ArithmeticError) as error:
-            unreadable.append(_unreadable(row, claim, f"the stored rules cannot be read: {error}"))
+            unreadable.append(_unreadable(row, claim, f"the stored record cannot be read: {error}"))
     return read, unreadable
 
 
@@ -60,13 +70,14 @@ def _unreadable(row: Columns, claim: Claim, why: str) -> Transition:
     )
 
 
-def _lease(row: Columns, claim: Claim) -> Lease:
+def _lease(row: Columns, claim: Claim, journal_of: Callable[[int], tuple[Entry, ...]]) -> Lease:
     """A row of the type `lease`."""
     (
         _, tenant, id, queue, type, codec, version, payload, rules, priority, key, group, tags,
         origin, seq, attempt, fence, lapses, misses, created_at, updated_at, run_at, expires_at,
-        lease_until, reason, error,
+        lease_until, reason, error, journal, *_,
     ) = row  # fmt: skip
+    entries = () if journal is None else journal_of(seq)
     job = sql_rows.record(
         (
             tenant, id, queue, type, codec, version, payload, rules, priority, key, group, tags,
@@ -76,7 +87,7 @@ def _lease(row: Columns, claim: Claim) -> Lease:
         updated_at,
         tuple,
     )  # fmt: skip
-    return Lease(job, f"{claim.nonce}.{seq}", lease_until)
+    return Lease(job, f"{claim.nonce}.{seq}", lease_until, entries)
 
 
 def seq_of(token: str | None) -> int:
@@ -85,10 +96,35 @@ def seq_of(token: str | None) -> int:
     return int(digits) if digits.isdecimal() and digits.isascii() and len(digits) < 19 else 0
 
 
+class Parent(NamedTuple):
+    """A job that has ended or was deleted, whose edges have to be followed."""
+
+    seq: int
+    edges: int
+    followed: int
+    tenant: str
+    id: str
+    state: str
+
+
 class Row(sql_rows.Row):
     """With what an act asks of it here."""
 
-    __slots__ = ()
+    __slots__ = ("edges", "journal")
+
+    def __init__(self, row: Columns) -> None:
+        *common, awaits, journal, edges = row
+        super().__init__(common)
+        self.awaits: str | None = awaits
+        self.journal: str | None = journal
+        """The size of its journal; None without one."""
+        self.edges: int | None = edges
+        """How many jobs await its end; None for none."""
+
+    @property
+    def as_parent(self) -> Parent:
+        assert self.edges is not None, "nobody awaits it"
+        return Parent(self.seq, self.edges, 0, self.tenant, self.id, self.state.value)
 
     @property
     def lived(self) -> bool:

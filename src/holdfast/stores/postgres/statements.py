@@ -16,7 +16,7 @@ _RECORD = (
     "tenant, id, queue, type, codec, version, payload, rules, priority, key, group_name, tags,"
     " origin, seq, state, attempt, fence, lapses, misses, created_at, updated_at, run_at,"
     " expires_at, {lease_until}, {worker}, {finished_at}, reason, error, {result}, progress,"
-    " {replayed_as}"
+    " {replayed_as}, {awaits}"
 )
 LIVE = _RECORD.format(
     lease_until="lease_until",
@@ -24,6 +24,7 @@ LIVE = _RECORD.format(
     finished_at="NULL::bigint AS finished_at",
     result="NULL::bytea AS result",
     replayed_as="NULL::text AS replayed_as",
+    awaits="awaits",
 )
 DONE = _RECORD.format(
     lease_until="NULL::bigint AS lease_until",
@@ -31,20 +32,19 @@ DONE = _RECORD.format(
     finished_at="finished_at",
     result="result",
     replayed_as="replayed_as",
+    awaits="NULL::text AS awaits",
 )
 
 # What `rows.Row` reads, in its order.
 _ROW = (
     "seq, tenant, id, queue, type, key, rules, state, priority, run_at, attempt, max_attempts,"
     " fence, lapses, misses, {token}, {lease_until}, expires_at, {finished_at}, reason, error,"
-    " progress, group_name, size, {late}, {gate}"
+    " progress, group_name, size, {late}, {gate}, {awaits}, journal, edges"
 )
-ROW_LIVE = _ROW.format(
-    token="token", lease_until="lease_until", finished_at="NULL::bigint", late="late", gate="gate"
-)
-ROW_DONE = _ROW.format(
-    token="NULL::text", lease_until="NULL::bigint", finished_at="finished_at", late="0", gate="0"
-)
+_OF_LIVING = ("token", "lease_until", "late", "gate", "awaits")
+ROW_LIVE = _ROW.format(finished_at="NULL::bigint", **{name: name for name in _OF_LIVING})
+_OF_ENDED = {"finished_at": "finished_at", "late": "0", "gate": "0", "lease_until": "NULL::bigint"}
+ROW_DONE = _ROW.format(token="NULL::text", awaits="NULL::text", **_OF_ENDED)
 
 STATE_COLUMNS = (
     "waiting", "scheduled", "enqueued", "processing", "retrying", "completed", "failed", "canceled",
@@ -66,10 +66,16 @@ def _busy(call: str, number: int, instant: int) -> str:
     return f"{call}({', '.join(values)})"
 
 
-ENQUEUE = _busy("SELECT ord, why, id, queue, type, has, most FROM holdfast.enqueue", 25, 20)
-CLAIM = _busy("SELECT * FROM holdfast.claim", 16, 8)
+ENQUEUE = _busy("SELECT ord, why, id, queue, type, has, most FROM holdfast.enqueue", 26, 20)
+# One row at least. Its last values say whether it is one of the claim, and whether edges of ended
+# jobs are left.
+CLAIM = (
+    "SELECT c.*, EXISTS (SELECT FROM holdfast.releasing ORDER BY tenant, seq LIMIT 1) FROM"
+    " (VALUES (1)) one LEFT JOIN (SELECT x.*, true AS is_row FROM"
+    f" {_busy('holdfast.claim', 16, 8)} x OFFSET 0) c ON true"
+)
 COMPLETE = _busy(
-    "SELECT places, tenants, queues, holdfast.notify_ended_jobs($3, $4, $8, $9)"
+    "SELECT places, tenants, queues, parents, holdfast.notify_ended_jobs($3, $4, $8, $9)"
     " FROM holdfast.complete_jobs",
     9,
     6,
@@ -83,22 +89,23 @@ NEXT_WAKEUP = _busy("SELECT holdfast.next_wakeup_us", 3, 3)
 _NAMES = "(SELECT DISTINCT u.t, u.i FROM unnest($1::text[], $2::text[]) AS u(t, i)) w"
 READ_LIVE = f"SELECT {ROW_LIVE} FROM holdfast.jobs JOIN {_NAMES} ON tenant = w.t AND id = w.i"
 LOCK_LIVE = f"{READ_LIVE} ORDER BY seq FOR UPDATE OF jobs"
+LOCK_SEQS = f"SELECT {ROW_LIVE} FROM holdfast.jobs WHERE seq = ANY ($1) ORDER BY seq FOR UPDATE"
 READ_DONE = f"SELECT {ROW_DONE} FROM holdfast.history JOIN {_NAMES} ON tenant = w.t AND id = w.i"
 GROUPED = "SELECT tenant FROM holdfast.settings_of_tenants($1) WHERE grouped"
 SAVE = (
     "UPDATE holdfast.jobs j SET state = u.state, priority = u.priority, run_at = u.run_at,"
     " attempt = u.attempt, lapses = u.lapses, misses = u.misses, token = u.token,"
     " lease_until = u.lease_until, reason = u.reason, error = u.error, progress = u.progress,"
-    " gate = u.gate, updated_at = $14"
+    " gate = u.gate, awaits = u.awaits, updated_at = $15"
     " FROM unnest($1::bigint[], $2::text[], $3::bigint[], $4::bigint[], $5::integer[],"
     " $6::integer[], $7::integer[], $8::text[], $9::bigint[], $10::text[], $11::text[],"
-    " $12::text[], $13::smallint[])"
+    " $12::text[], $13::smallint[], $14::text[])"
     " AS u(seq, state, priority, run_at, attempt, lapses, misses, token, lease_until, reason,"
-    " error, progress, gate) WHERE j.seq = u.seq"
+    " error, progress, gate, awaits) WHERE j.seq = u.seq"
 )
 _MOVED = (
     "seq, priority, created_at, expires_at, keep_us, version, max_attempts, fence, size, tenant,"
-    " id, queue, type, codec, key, group_name, tags, origin, rules, payload"
+    " id, queue, type, codec, key, group_name, tags, origin, rules, payload, journal, edges"
 )
 FINISH = (
     "WITH gone AS (DELETE FROM holdfast.jobs WHERE seq = ANY ($1) RETURNING *)"
@@ -147,14 +154,16 @@ LINES_WITH_SETTINGS = "SELECT tenant, queue FROM holdfast.lines_with_settings($1
 REPLAY = (
     "INSERT INTO holdfast.jobs (seq, tenant, id, queue, type, codec, version, payload, rules,"
     " priority, run_at, state, created_at, updated_at, expires_at, group_name, tags, origin,"
-    " max_attempts, keep_us, size, gate)"
+    " max_attempts, keep_us, size, gate, journal)"
     " SELECT nextval('holdfast.seqs'), tenant, $2, queue, type, codec, version, payload, rules,"
     " priority, $3, 'enqueued', $3, $3, $3 + expires_at - created_at, group_name, tags, id,"
-    " max_attempts, keep_us, size, $4 FROM holdfast.history h WHERE seq = $1 AND NOT EXISTS"
+    " max_attempts, keep_us, coalesce(octet_length(payload), 0), $4, $5"
+    " FROM holdfast.history h WHERE seq = $1 AND NOT EXISTS"
     " (SELECT FROM holdfast.history o WHERE o.tenant = h.tenant AND o.id = $2)"
     " ON CONFLICT DO NOTHING RETURNING seq"
 )
 REPLAYED = "UPDATE holdfast.history SET replayed_as = $2 WHERE seq = $1"
+PAYLOAD_SIZE = "SELECT coalesce(octet_length(payload), 0) FROM holdfast.history WHERE seq = $1"
 KNOWN = (
     "SELECT EXISTS (SELECT FROM holdfast.jobs WHERE tenant = $1 AND id = $2)"
     " OR EXISTS (SELECT FROM holdfast.history WHERE tenant = $1 AND id = $2)"
@@ -165,123 +174,6 @@ CAPPED = (
 )
 CAP_LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('holdfast.caps/' || $1, 0))"
 TALLY = "SELECT processing, alive, bytes FROM holdfast.scope_counts($1, $2, $3)"
-
-# -- upkeep ----------------------------------------------------------------------------------------
-
-_WITH_TTL = "expires_at IS NOT NULL AND state IN ('waiting', 'scheduled', 'enqueued', 'retrying')"
-LAPSED = (
-    *(
-        f"SELECT lease_until, token, {LIVE} FROM (SELECT DISTINCT u.seq AS named FROM"
-        f" holdfast.leases l CROSS JOIN LATERAL unnest(l.seqs) AS u(seq)"
-        f" WHERE {given} AND l.until <= $1) n"
-        " CROSS JOIN LATERAL (SELECT * FROM holdfast.jobs j WHERE j.seq = n.named"
-        f" AND j.state = 'processing' AND {left} AND j.lease_until <= $1 LIMIT 1) job"
-        " ORDER BY lease_until, seq LIMIT $2"
-        for given, left in (
-            ("l.spent", "j.attempt >= j.max_attempts"),
-            ("NOT l.spent", "j.attempt < j.max_attempts"),
-        )
-    ),
-    *(
-        f"SELECT expires_at, NULL, {LIVE} FROM holdfast.jobs WHERE {_WITH_TTL} AND late = {late}"
-        " AND expires_at <= $1 ORDER BY expires_at, seq LIMIT $2"
-        for late in (1, 0)
-    ),
-)
-# Of leases that ended well, once their time has come.
-PRUNE_LEASES = (
-    "DELETE FROM holdfast.leases WHERE ctid = ANY (ARRAY(SELECT l.ctid FROM holdfast.leases l"
-    " WHERE l.spent AND l.until <= $1 AND NOT EXISTS (SELECT FROM holdfast.jobs j"
-    " WHERE j.seq = ANY (l.seqs) AND j.state = 'processing' AND j.lease_until <= $1)"
-    " ORDER BY l.until LIMIT $2))"
-)
-# The parts of the history that have anything past its keeping: from when to when their jobs are
-# kept, and whether this user may empty them at once.
-DAYS = tuple(range(9))
-DAYS_PAST = (
-    "SELECT * FROM ("
-    + " UNION ALL ".join(
-        f"SELECT {day} AS day,"
-        f" (SELECT keep_until FROM holdfast.history_{day} ORDER BY keep_until LIMIT 1) AS first,"
-        f" (SELECT keep_until FROM holdfast.history_{day} ORDER BY keep_until DESC LIMIT 1),"
-        f" has_table_privilege('holdfast.history_{day}', 'TRUNCATE')"
-        for day in DAYS
-    )
-    + ") days WHERE first <= $1 ORDER BY first"
-)
-DAY_SIZE = {
-    day: "SELECT count(*) FROM"
-    f" (SELECT keep_until FROM holdfast.history_{day} ORDER BY keep_until LIMIT $1) kept"
-    for day in DAYS
-}
-DAY_LAST = {day: f"SELECT max(keep_until) FROM holdfast.history_{day}" for day in DAYS}
-LOCK_DAY = "SELECT holdfast.lock_history_day($1, $2)"
-# Counts jobs of a day as gone, which then goes at once; keys are freed as with each single job.
-DAY_UNCOUNT = {
-    day: "WITH past AS MATERIALIZED (SELECT tenant, queue, type, key, id, state, group_name,"
-    f" keep_until FROM holdfast.history_{day} WHERE keep_until > $1 ORDER BY keep_until"
-    " FETCH FIRST ($2::bigint) ROWS WITH TIES),"
-    " freed AS (DELETE FROM holdfast.keys k USING past p WHERE p.key IS NOT NULL"
-    " AND k.tenant = p.tenant AND k.queue = p.queue AND k.type = p.type AND k.key = p.key"
-    " AND k.id = p.id AND coalesce(k.until, 0) <= $3),"
-    " counted AS (INSERT INTO holdfast.deltas"
-    " (tenant, queue, group_name, completed, failed, canceled)"
-    " SELECT tenant, queue, group_name, -count(*) FILTER (WHERE state = 'completed'),"
-    " -count(*) FILTER (WHERE state = 'failed'), -count(*) FILTER (WHERE state = 'canceled')"
-    " FROM past GROUP BY tenant, queue, group_name)"
-    " SELECT count(*), max(keep_until) FROM past"
-    for day in DAYS
-}
-DAY_EMPTY = {day: f"TRUNCATE holdfast.history_{day}" for day in DAYS}
-REST = "rest"
-PRUNE_JOBS = {
-    place: f"DELETE FROM holdfast.history_{place} h USING (SELECT seq, keep_until"
-    f" FROM holdfast.history_{place} WHERE keep_until <= $1 ORDER BY keep_until LIMIT $2) d"
-    " WHERE h.seq = d.seq AND h.keep_until = d.keep_until"
-    " RETURNING h.tenant, h.queue, h.type, h.key, h.id, h.state, h.group_name"
-    for place in (REST, *map(str, DAYS))
-}
-# From its instant on, the key of a job that still runs is held by the job alone.
-PRUNE_KEYS = (
-    "WITH past AS (SELECT k.tenant, k.queue, k.type, k.key, EXISTS (SELECT FROM holdfast.jobs j"
-    " WHERE j.tenant = k.tenant AND j.id = k.id AND j.queue = k.queue AND j.type = k.type"
-    " AND j.key = k.key) AS alive FROM holdfast.keys k WHERE k.until IS NOT NULL AND k.until <= $1"
-    " ORDER BY k.until LIMIT $2 FOR UPDATE),"
-    " untimed AS (UPDATE holdfast.keys k SET until = NULL FROM past p WHERE p.alive"
-    " AND k.tenant = p.tenant AND k.queue = p.queue AND k.type = p.type AND k.key = p.key),"
-    " gone AS (DELETE FROM holdfast.keys k USING past p WHERE NOT p.alive"
-    " AND k.tenant = p.tenant AND k.queue = p.queue AND k.type = p.type AND k.key = p.key)"
-    " SELECT count(*) FROM past"
-)
-PRUNE_HOLDS = (
-    "WITH gone AS (DELETE FROM holdfast.holds WHERE name IN"
-    " (SELECT name FROM holdfast.holds WHERE until <= $1 ORDER BY until LIMIT $2"
-    " FOR UPDATE SKIP LOCKED) RETURNING kind, tenant, part)"
-    " INSERT INTO holdfast.deltas (tenant, group_name)"
-    " SELECT DISTINCT g.tenant, CASE WHEN g.kind = 'group' THEN g.part END"
-    " FROM gone g JOIN holdfast.tenants_with_settings r ON r.tenant = g.tenant"
-)
-PRUNE_COUNTS = (
-    "WITH gone AS (DELETE FROM holdfast.counts WHERE (kind, tenant, part) IN (SELECT kind, tenant,"
-    " part FROM holdfast.counts WHERE waiting = 0 AND scheduled = 0 AND enqueued = 0"
-    " AND processing = 0 AND retrying = 0 AND completed = 0 AND failed = 0 AND canceled = 0"
-    " AND NOT EXISTS (SELECT FROM holdfast.resting r WHERE r.tenant = counts.tenant"
-    " AND r.kind = counts.kind AND r.part = counts.part)"
-    " LIMIT $1) RETURNING kind, tenant)"
-    " UPDATE holdfast.counts c SET queues = c.queues - g.queues, groups = c.groups - g.groups"
-    " FROM (SELECT tenant, count(*) FILTER (WHERE kind = 'queue') AS queues,"
-    " count(*) FILTER (WHERE kind = 'group') AS groups FROM gone GROUP BY tenant) g"
-    " WHERE c.kind = 'tenant' AND c.tenant = g.tenant AND c.part = ''"
-)
-DELETE_OLD_CLAIMS = "SELECT holdfast.delete_old_claims($1)"
-FIND_FULL_TENANTS = "SELECT holdfast.find_full_tenants($1, $2)"
-RECOUNT_LINES = "SELECT holdfast.recount_lines()"
-PRUNE_BUCKETS = (
-    "DELETE FROM holdfast.buckets WHERE (kind, tenant, part) IN"
-    " (SELECT kind, tenant, part FROM holdfast.buckets WHERE full_at <= $1 LIMIT $2)"
-)
-RECOUNT = "SELECT holdfast.recount()"
-RECOUNT_PLATFORM = "SELECT holdfast.count_platform_running()"
 
 # -- reads -----------------------------------------------------------------------------------------
 

@@ -14,14 +14,15 @@ from holdfast.core.job import TERMINAL, EventKind, State
 from holdfast.core.scope import Scope, ScopeKind
 from holdfast.store import Ref
 from holdfast.stores.notifier import Line
+from holdfast.stores.postgres import journal_statements
 from holdfast.stores.postgres import statements as sql
 from holdfast.stores.postgres.connection import Connection
-from holdfast.stores.postgres.rows import Row, asked, plain
+from holdfast.stores.postgres.rows import Parent, Row, asked, plain
 from holdfast.stores.sql_rows import BLOCKED, Columns
 
 STATEMENTS_MAX = 1024
-GATE_DUE = 2
-"""The gate of a job that waits for its instant; layout.py has the others."""
+GATE_DUE, GATE_PARENTS = 2, 4
+"""Of a job that waits for its instant, or for its parents; layout.py has the other gates."""
 
 ANY_LINE: Line = ("", "")
 """What the server names where work may have come up anywhere."""
@@ -95,6 +96,10 @@ class Step:
         self.wakes_all = False
         """Work may have come up anywhere: under a limit of the platform there is room."""
         self.ended: list[Ref] = []
+        self.parents: list[Parent] = []
+        """Jobs that have ended, whose edges have to be followed; `flush` stores them."""
+        self.awaited: set[str] = set()
+        """Tenants with edges that the call follows when this step is done."""
         self._events: list[EventRow] = []
         self._ended_rows: list[Row] = []
         self._moves: dict[Where, list[int]] = {}
@@ -146,6 +151,10 @@ class Step:
                 return row
         return None
 
+    async def lock_seqs(self, seqs: list[int]) -> dict[int, Row]:
+        """Those of these jobs that have not ended, by sequence."""
+        return {row.seq: row for row in map(Row, await self.rows(sql.LOCK_SEQS, seqs))}
+
     async def write(self, rows: Sequence[Row]) -> None:
         """Writes changed jobs of the table of the living; what has ended goes to the history, or
         away if nothing of it is kept.
@@ -163,7 +172,10 @@ class Step:
                 continue
             row.finished_at = self.now
             self.ended.append(Ref(row.tenant, row.id))
-            if row.keep_until() > self.now:
+            if row.edges is not None:
+                self.parents.append(row.as_parent)
+            # Upkeep looks whether others still need what it has returned.
+            if row.keep_until() > self.now or row.edges is not None:
                 ended.append(row)
                 self.move(row, row.place)
             else:
@@ -175,7 +187,14 @@ class Step:
             await self.run(sql.FINISH, *_finished(ended), self.now)
         if gone:
             await self.run(sql.REMOVE, gone)
+            await self.forget([row for row in rows if row.seq in set(gone)])
         await self.release_keys([row for row in rows if row.state in TERMINAL])
+
+    async def forget(self, rows: Iterable[Row]) -> None:
+        """Has upkeep delete what belongs to these jobs, which are deleted."""
+        seqs = [row.seq for row in rows if row.journal is not None or row.edges is not None]
+        if seqs:
+            await self.run(journal_statements.LEFTOVERS_PUT, seqs)
 
     async def release_keys(self, rows: Iterable[Row]) -> None:
         """Frees the keys of jobs that end or go; timed ones stay until their time."""
@@ -193,6 +212,8 @@ class Step:
     def _gate(self, row: Row) -> int:
         if row.state in (State.SCHEDULED, State.RETRYING):
             return GATE_DUE
+        if row.state is State.WAITING:
+            return GATE_PARENTS
         return int(row.state is State.ENQUEUED and self.gated(row.tenant, row.group))
 
     def gated(self, tenant: str, group: str | None) -> bool:
@@ -254,6 +275,9 @@ class Step:
 
     async def flush(self) -> None:
         """Writes the deltas and events that were gathered."""
+        if self.parents:
+            await self.run(journal_statements.RELEASING_PUT, *columns(self.parents))
+            self.awaited |= {parent.tenant for parent in self.parents}
         if self._moves or self._events:
             await self.announce()
         if self._moves:
@@ -302,7 +326,7 @@ def _saved(rows: list[Row]) -> list[list[Any]]:
         (
             r.seq, r.state.value, r.priority, r.run_at, r.attempt, r.lapses, r.misses, r.token,
             r.lease_until, None if r.reason is None else r.reason.value, plain(r.error),
-            plain(r.progress), r.gate,
+            plain(r.progress), r.gate, r.awaits,
         )
         for r in rows
     ])  # fmt: skip

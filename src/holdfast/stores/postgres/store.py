@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from holdfast.core.backoff import Delays
 from holdfast.core.bounds import PAGE_MAX, WAIT_S_MAX
 from holdfast.core.clock import SECOND, Clock, Micros, SystemClock
-from holdfast.core.errors import NOT_OPEN, InvalidInput, StoreUnavailable, StoreUnsupported
+from holdfast.core.errors import NOT_OPEN, HoldfastError, InvalidInput, StoreUnavailable
 from holdfast.core.job import By, Lease, NewJob, State
 from holdfast.core.journal import Signal, Signaled
 from holdfast.core.lifecycle import Transition
@@ -46,7 +46,7 @@ from holdfast.store import (
     Watch,
 )
 from holdfast.stores.notifier import Notifier
-from holdfast.stores.postgres import count, events, explain, holds, maintenance, settings, using
+from holdfast.stores.postgres import count, holds, maintenance, notify, settings, using
 from holdfast.stores.postgres import statements as sql
 from holdfast.stores.postgres.ack import apply_transitions, complete_jobs, completions
 from holdfast.stores.postgres.bloom import Seen
@@ -56,19 +56,21 @@ from holdfast.stores.postgres.claim import claim_jobs
 from holdfast.stores.postgres.connection import Pools
 from holdfast.stores.postgres.enqueue import enqueue_jobs, enqueue_using, hint
 from holdfast.stores.postgres.errors import is_beaten, is_lost, ours
+from holdfast.stores.postgres.events import read_events
+from holdfast.stores.postgres.explain import explain_job
 from holdfast.stores.postgres.extend import extend_leases
 from holdfast.stores.postgres.find import find_jobs
+from holdfast.stores.postgres.joins import Turns, release, release_left
 from holdfast.stores.postgres.migrate import prepare
 from holdfast.stores.postgres.notify import Notifications
 from holdfast.stores.postgres.options import Options, parse
+from holdfast.stores.postgres.signal import send_signals
 from holdfast.stores.postgres.step import Step
 
 T = TypeVar("T")
 
 POLL_S = 1.0
 """How long a sleeper sleeps at most when other processes cannot wake it."""
-WAITER_S = 60.0
-"""How long the end of a job is notified to a process that waits for it, after it last asked."""
 PAUSE_S = 0.05
 """The first pause before a call is tried again; it grows."""
 PAUSE_S_MAX = 1.0
@@ -89,6 +91,7 @@ class PostgresStore:
         self._pools: Pools | None = None
         self._owner = 0
         self._seen = Seen() if options.bloom else None
+        self._turns = Turns()
         self._database: str | None = None
         """Which database this is, once it was opened."""
         self._busy = False
@@ -106,7 +109,7 @@ class PostgresStore:
             scopes=True,
             platform=True,
             tiers=True,
-            steps=False,
+            steps=True,
         )
 
     @classmethod
@@ -178,7 +181,11 @@ class PostgresStore:
         probe = not self._busy
         count, hears = self._notifier.count, self._notifications.hears
         found = await self._call(lambda step: claim_jobs(step, claim, probe))
-        self._busy = bool(found.leases or found.unreadable)
+        if found.edges_left:
+            await self._follow()
+            if found.nothing:  # There may be something by now.
+                found = await self._call(lambda step: claim_jobs(step, claim, probe))
+        self._busy = not found.nothing
         full_s = None
         if found.full_us is not None and hears and self._clock is None:  # A test's clock may jump.
             full_s = found.full_us / SECOND
@@ -190,6 +197,8 @@ class PostgresStore:
         return found.leases
 
     async def extend(self, extensions: Sequence[Extension]) -> list[Extended]:
+        if any(each.entries for each in extensions):
+            return await self._transact(lambda step: extend_leases(step, extensions))
         return await self._call(lambda step: extend_leases(step, extensions))
 
     async def ack(self, transitions: Sequence[Transition]) -> list[Acked]:
@@ -211,7 +220,7 @@ class PostgresStore:
     # -- operators -------------------------------------------------------------------------------
 
     async def signal(self, signals: Sequence[Signal], *, by: By | None = None) -> list[Signaled]:
-        raise StoreUnsupported(store="postgres", feature="signals")
+        return await self._transact(lambda step: send_signals(step, signals), _words(by))
 
     async def cancel(self, refs: Sequence[Ref], *, by: By | None = None) -> list[Canceled]:
         return await self._call(lambda step: cancel_jobs(step, refs), _words(by))
@@ -226,6 +235,7 @@ class PostgresStore:
         return await self._call(lambda step: maintenance.find_expired(step, limit))
 
     async def prune(self, limit: int, events_keep_us: Micros) -> Pruned:
+        await self._follow()
         return await self._transact(
             lambda step: maintenance.prune_records(step, limit, events_keep_us)
         )
@@ -250,12 +260,12 @@ class PostgresStore:
         return await self._call(lambda step: count.count_scopes(step, asked, correction))
 
     async def explain(self, ref: Ref) -> Explanation:
-        return await self._call(lambda step: explain.explain_job(step, ref))
+        return await self._call(lambda step: explain_job(step, ref))
 
     async def events(
         self, tenant: str | None, after: int, limit: int, job_id: str | None = None
     ) -> EventPage:
-        return await self._call(lambda step: events.read_events(step, tenant, after, limit, job_id))
+        return await self._call(lambda step: read_events(step, tenant, after, limit, job_id))
 
     # -- settings and holds ----------------------------------------------------------------------
 
@@ -298,30 +308,19 @@ class PostgresStore:
         await self._notifications.listen(min(timeout_s, POLL_S))
         # Listen first, then look, so that nothing that happens in between is missed.
         with self._notifier.listen(watch) as listener:
-            longest_s, delay_s = POLL_S, None
-            if self._notifications.hears and watch.job is None and not watch.news:
+            longest_s, hears = POLL_S, self._notifications.hears
+            delay_s = None
+            if hears and watch.job is None and not watch.news:
                 longest_s, delay_s = WAIT_S_MAX, self._notifier.full_s()
             try:
                 if delay_s is None:
-                    delay_s = await self._call(lambda step: self._next_wakeup(step, watch))
+                    delay_s = await self._call(lambda step: notify.next_wakeup(step, watch, hears))
             except StoreUnavailable:
                 if self._pools is not pools:
                     return  # Closed while it looked.
                 raise
             if self._pools is pools:
                 await listener.sleep(min(timeout_s, longest_s, delay_s))
-
-    async def _next_wakeup(self, step: Step, watch: Watch) -> float:
-        """Seconds until something known will be worth a look; 0 when it already is."""
-        if watch.news:
-            return WAIT_S_MAX
-        if watch.job is not None:
-            if self._notifications.hears:
-                await step.run(sql.WATCH_JOB, watch.job.tenant, watch.job.id, WAITER_S)
-            ended = await step.value(sql.ENDED, watch.job.tenant, watch.job.id)
-            return 0.0 if ended else WAIT_S_MAX
-        delay = await step.value(sql.NEXT_WAKEUP, watch.tenants, watch.queues, step.given)
-        return float(delay) / SECOND
 
     # -- inside ----------------------------------------------------------------------------------
 
@@ -354,6 +353,18 @@ class PostgresStore:
             tenants, ids = [ref.tenant for ref in step.ended], [ref.id for ref in step.ended]
             await step.run(sql.NOTIFY_ENDED, tenants, ids, step.channel, step.sender)
 
+    async def _follow(self, tenants: Sequence[str] = ()) -> None:
+        """Follows edges of ended jobs of these tenants, or what other calls have left. What
+        it cannot do is for the next claims: whatever ended the jobs is done.
+        """
+        try:
+            if tenants:
+                await self._transact(lambda step: release(step, tenants, self._place))
+            else:
+                await self._transact(lambda step: release_left(step, self._turns))
+        except HoldfastError:
+            self._notifier.notify_all()
+
     async def _call(self, act: Callable[[Step], Awaitable[T]], by: str | None = None) -> T:
         """A call on a connection, repeated for a while when the server cannot be reached."""
         deadline = time.monotonic() + self.options.retry_s
@@ -381,6 +392,8 @@ class PostgresStore:
             step.by = by
             step.channel, step.sender = self._notifications.channel, self._notifications.sender
             answer = await act(step)
+        if step.awaited:
+            await self._follow(sorted(step.awaited))
         if step.wakes_all:
             self._notifier.notify_all()
         elif step.lines or step.ended:

@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from holdfast.core.errors import InvalidInput
-from holdfast.core.job import NewJob
+from holdfast.core.job import NewJob, edge_bytes
 from holdfast.stores.postgres.rows import TAGS_BETWEEN
 from holdfast.stores.postgres.statements import EXPECT
 from holdfast.stores.sql_rows import rules_text
@@ -57,6 +57,18 @@ def document(jobs: Sequence[NewJob]) -> str:
     return msgspec.json.encode([_plain(job) for job in jobs]).decode()
 
 
+def in_flow(job: NewJob) -> bool:
+    """Whether it awaits others, or others await it."""
+    return bool(job.edges or job.parents)
+
+
+def flow(job: NewJob) -> dict[str, Any]:
+    """What such a job has beyond the others, as `enqueue_flow.sql` reads it."""
+    edges = [(edge.target, edge.join, edge.on_failure.value) for edge in job.edges]
+    size = edge_bytes(job) if edges else 0
+    return {"parents": job.parents, "edges": edges, "number": len(edges), "bytes": size}
+
+
 def _plain(job: NewJob) -> dict[str, Any]:
     envelope, rules = job.envelope, job.rules
     return {
@@ -79,6 +91,7 @@ def _plain(job: NewJob) -> dict[str, Any]:
         "origin": job.origin,
         "max_attempts": rules.max_attempts,
         "keep_us": rules.keep_us,
+        "flow": flow(job) if in_flow(job) else None,
     }
 
 

@@ -1,11 +1,12 @@
 -- Ack: completions. All other outcomes are decided by Python's rules (ack.py).
 
 -- Completes leased jobs: nearly every ack. Returns the places of those that it completed, NULL if
--- all of them (Python's rules must look at the others), and the lines that may have come up.
+-- all of them (Python's rules must look at the others), the lines that may have come up, and the
+-- tenants of those that others may await.
 CREATE OR REPLACE FUNCTION holdfast.complete_jobs(
     seqs bigint[], tokens text[], of_tenants text[], of_ids text[], results bytea[],
     given_now bigint, events boolean, channel text, sender text,
-    OUT places integer[], OUT tenants text[], OUT queues text[]
+    OUT places integer[], OUT tenants text[], OUT queues text[], OUT parents text[]
 ) LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off
 SET enable_sort = off SET enable_bitmapscan = off AS $$
@@ -23,8 +24,7 @@ BEGIN
         CROSS JOIN LATERAL (
             SELECT j.ctid AS place, j.token, j.tenant, j.id FROM holdfast.jobs j
             WHERE j.seq = u.seq LIMIT 1
-        ) found
-        WHERE found.token = u.token AND found.tenant = u.tenant AND found.id = u.id
+        ) found WHERE found.token = u.token AND found.tenant = u.tenant AND found.id = u.id
     ), gone AS (
         DELETE FROM holdfast.jobs j USING named n
         WHERE j.ctid = n.place AND j.token = n.token AND j.state = 'processing'
@@ -35,13 +35,19 @@ BEGIN
             seq, priority, run_at, created_at, updated_at, expires_at, finished_at, keep_until,
             keep_us, version, attempt, max_attempts, fence, lapses, misses, size, state, tenant, id,
             queue, type, codec, key, group_name, tags, origin, rules, error, progress, payload,
-            result
+            result, journal, edges
         )
         SELECT k.seq, k.priority, k.run_at, k.created_at, now, k.expires_at, now, now + k.keep_us,
             k.keep_us, k.version, k.attempt, k.max_attempts, k.fence, k.lapses, k.misses, k.size,
             'completed', k.tenant, k.id, k.queue, k.type, k.codec, k.key, k.group_name, k.tags,
-            k.origin, k.rules, k.error, k.progress, k.payload, k.result
-        FROM gone k WHERE k.keep_us > 0
+            k.origin, k.rules, k.error, k.progress, k.payload, k.result, k.journal, k.edges
+        FROM gone k WHERE k.keep_us > 0 OR k.edges IS NOT NULL
+    ), awaited AS (
+        INSERT INTO holdfast.releasing
+        SELECT g.seq, g.edges, 0, g.tenant, g.id, 'completed' FROM gone g WHERE g.edges IS NOT NULL
+    ), forgotten AS (
+        INSERT INTO holdfast.leftovers SELECT g.seq FROM gone g
+        WHERE g.journal IS NOT NULL AND g.keep_us <= 0 AND g.edges IS NULL
     ), freed AS (
         DELETE FROM holdfast.keys k USING (
             SELECT g.id, held.place FROM gone g CROSS JOIN LATERAL (
@@ -59,20 +65,20 @@ BEGIN
         INSERT INTO holdfast.deltas
             (tenant, queue, group_name, type, processing, completed, bytes)
         SELECT g.tenant, g.queue, g.group_name, g.type, -count(*),
-            count(*) FILTER (WHERE g.keep_us > 0), -sum(g.size)
+            count(*) FILTER (WHERE g.keep_us > 0 OR g.edges IS NOT NULL), -sum(g.size)
         FROM gone g GROUP BY g.tenant, g.queue, g.group_name, g.type
     )
     SELECT array_agg(g.ord::integer) AS places, array_agg(DISTINCT g.tenant) AS tenants,
-        array_agg((g.tenant, g.group_name, g.id, g.queue, g.type, g.attempt,
-            g.fence)::holdfast.ended
-            ORDER BY g.ord) FILTER (WHERE g.group_name IS NOT NULL) AS grouped
+        array_agg((g.tenant, g.group_name, g.id, g.queue, g.type, g.attempt, g.fence)
+            ::holdfast.ended ORDER BY g.ord) FILTER (WHERE g.group_name IS NOT NULL) AS grouped,
+        array_agg(DISTINCT g.tenant) FILTER (WHERE g.edges IS NOT NULL) AS parents
     INTO done FROM gone g;
-    IF events AND done.grouped IS NOT NULL THEN
-        PERFORM holdfast.record_drained_groups(done.grouped, now);
-    END IF;
+    PERFORM holdfast.record_drained_groups(done.grouped, now)
+    WHERE events AND done.grouped IS NOT NULL;
     IF coalesce(cardinality(done.places), 0) < cardinality(seqs) THEN
         places := coalesce(done.places, '{}');
     END IF;
+    parents := done.parents;
     SELECT array_agg(f.t), array_agg(f.q) INTO tenants, queues
     FROM holdfast.notify_freed_lines(done.tenants, channel, sender) f;
 END

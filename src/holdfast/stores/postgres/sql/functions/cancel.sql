@@ -1,7 +1,8 @@
 -- Cancel.
 
 -- Cancels jobs that have not ended. Returns the state of each job now, NULL for those that do not
--- exist; and rows without an ord for the lines that may have come up.
+-- exist; and rows without an ord for the lines that may have come up, and for tenants with edges to
+-- follow.
 CREATE OR REPLACE FUNCTION holdfast.cancel(
     tenants text[], ids text[], given_now bigint, events boolean, channel text, sender text,
     by_whom text, OUT ord integer, OUT state text, OUT tenant text, OUT queue text
@@ -30,7 +31,11 @@ BEGIN
     FROM unnest(tenants, ids) WITH ORDINALITY AS u(t, i, n)
     LEFT JOIN unnest(of_tenants, of_ids) AS d(t, i) ON d.t = u.t AND d.i = u.i
     UNION ALL
-    SELECT NULL, NULL, f.t, f.q FROM holdfast.notify_freed_lines(of_tenants, channel, sender) f;
+    SELECT NULL, NULL, f.t, f.q FROM holdfast.notify_freed_lines(of_tenants, channel, sender) f
+    UNION ALL
+    -- Others may await jobs of this tenant that have ended here, or just before.
+    SELECT NULL, 'awaited', d.t, NULL FROM (SELECT DISTINCT unnest(of_tenants) AS t) d
+    WHERE EXISTS (SELECT FROM holdfast.releasing r WHERE r.tenant = d.t);
 END
 $$;
 
@@ -63,13 +68,20 @@ BEGIN
             seq, priority, run_at, created_at, updated_at, expires_at, finished_at, keep_until,
             keep_us, version, attempt, max_attempts, fence, lapses, misses, size, state, tenant,
             id, queue, type, codec, key, group_name, tags, origin, rules, error, progress,
-            payload
+            payload, journal, edges
         )
         SELECT g.seq, g.priority, g.run_at, g.created_at, now, g.expires_at, now,
             now + g.keep_us, g.keep_us, g.version, g.attempt, g.max_attempts, g.fence, g.lapses,
             g.misses, g.size, 'canceled', g.tenant, g.id, g.queue, g.type, g.codec, g.key,
-            g.group_name, g.tags, g.origin, g.rules, g.error, g.progress, g.payload
-        FROM gone g WHERE g.keep_us > 0
+            g.group_name, g.tags, g.origin, g.rules, g.error, g.progress, g.payload, g.journal,
+            g.edges
+        FROM gone g WHERE g.keep_us > 0 OR g.edges IS NOT NULL
+    ), awaited AS (
+        INSERT INTO holdfast.releasing
+        SELECT g.seq, g.edges, 0, g.tenant, g.id, 'canceled' FROM gone g WHERE g.edges IS NOT NULL
+    ), forgotten AS (
+        INSERT INTO holdfast.leftovers SELECT g.seq FROM gone g
+        WHERE g.journal IS NOT NULL AND g.keep_us <= 0 AND g.edges IS NULL
     ), freed AS (
         DELETE FROM holdfast.keys k WHERE k.ctid = ANY (ARRAY(
             SELECT found.ctid FROM gone g CROSS JOIN LATERAL (
@@ -96,7 +108,7 @@ BEGIN
             -count(*) FILTER (WHERE g.state = 'enqueued'),
             -count(*) FILTER (WHERE g.state = 'processing'),
             -count(*) FILTER (WHERE g.state = 'retrying'),
-            count(*) FILTER (WHERE g.keep_us > 0),
+            count(*) FILTER (WHERE g.keep_us > 0 OR g.edges IS NOT NULL),
             -count(*) FILTER (WHERE g.state = 'enqueued' AND (g.gate IN (1, 3) OR g.late = 1)),
             -sum(g.size)
         FROM (

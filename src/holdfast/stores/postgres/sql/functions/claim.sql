@@ -311,12 +311,12 @@ BEGIN
     ), taken AS (
         UPDATE holdfast.jobs j SET state = 'processing', attempt = j.attempt + 1,
             fence = j.fence + 1, token = nonce || '.' || j.seq, lease_until = now + lease_us,
-            worker = for_worker, updated_at = now, progress = NULL
+            worker = for_worker, updated_at = now, progress = NULL, awaits = NULL
         WHERE j.ctid = ANY (tids)
         RETURNING j.tenant, j.id, j.queue, j.type, j.codec, j.version, j.payload, j.rules,
             j.priority, j.key, j.group_name, j.tags, j.origin, j.seq, j.attempt, j.fence, j.lapses,
             j.misses, j.created_at, j.updated_at, j.run_at, j.expires_at, j.lease_until, j.reason,
-            j.error, j.attempt < j.max_attempts AS again
+            j.error, j.journal, j.attempt < j.max_attempts AS again
     ), held AS (
         INSERT INTO holdfast.leases (until, spent, seqs)
         SELECT now + lease_us, NOT t.again, array_agg(t.seq) FROM taken t GROUP BY t.again
@@ -347,7 +347,7 @@ BEGIN
     SELECT visit + l.n, t.tenant, t.id, t.queue, t.type, t.codec, t.version, t.payload, t.rules,
         t.priority, t.key, t.group_name, t.tags, t.origin, t.seq, t.attempt, t.fence, t.lapses,
         t.misses, t.created_at, t.updated_at, t.run_at, t.expires_at, t.lease_until, t.reason,
-            t.error
+            t.error, t.journal
     FROM taken t JOIN lines l ON l.tenant = t.tenant AND l.queue = t.queue;
 END
 $$;

@@ -4,13 +4,13 @@
 -- for any job. Returns a row for each job that was not created, with the reason. `ids_unseen`: the
 -- caller has generated all ids for this call, so the history is not searched for them.
 -- `keys_unseen`: the caller believes that nobody has taken these keys, so they are inserted without
--- a look-up before; it may be wrong.
+-- a look-up before; it may be wrong. `flow`: what jobs with edges or parents have beyond that.
 CREATE OR REPLACE FUNCTION holdfast.enqueue(
     tenants text[], ids text[], queues text[], types text[], codecs text[], versions integer[],
     payloads bytea[], rules text[], priorities bigint[], delays bigint[], run_at_givens bigint[],
     ttls bigint[], keys text[], key_lengths bigint[], groups text[], tags text[], origins text[],
     attempts integer[], keeps bigint[], given_now bigint, events boolean, channel text, hint text,
-    ids_unseen boolean DEFAULT false, keys_unseen boolean DEFAULT false
+    ids_unseen boolean DEFAULT false, keys_unseen boolean DEFAULT false, flow jsonb DEFAULT NULL
 ) RETURNS SETOF holdfast.answer LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off
 SET enable_sort = off SET enable_bitmapscan = off AS $$
@@ -37,7 +37,7 @@ BEGIN
     IF keys IS NOT NULL OR settings.capped OR settings.are_full THEN
         answers := holdfast.check_jobs(
             tenants, ids, queues, types, payloads, keys, key_lengths, groups, settings.capped,
-            settings.are_full, ids_unseen, keys_unseen, now
+            settings.are_full, ids_unseen, keys_unseen, now, flow
         );
         refused := ARRAY(SELECT a.ord FROM unnest(answers) a);
         RETURN QUERY SELECT * FROM unnest(answers);
@@ -45,11 +45,14 @@ BEGIN
     made := holdfast.insert_jobs(
         tenants, ids, queues, types, codecs, versions, payloads, rules, priorities, delays,
         run_at_givens, ttls, keys, groups, tags, origins, attempts, keeps,
-        coalesce(refused, '{}'), settings.grouped, now, events
+        coalesce(refused, '{}'), settings.grouped, now, events, flow
     );
     -- After the insert: a job of this id that ended just now is in the history by now.
     IF NOT ids_unseen AND holdfast.ended_ids_in_range(tenants, ids) THEN
         ended := holdfast.undo_enqueue(made);
+    END IF;
+    IF flow IS NOT NULL THEN
+        PERFORM holdfast.insert_flow(flow, tenants, ids, made, now);
     END IF;
     IF coalesce(cardinality(made), 0) < cardinality(ids) OR ended <> '{}' THEN
         RETURN QUERY
@@ -67,35 +70,44 @@ CREATE OR REPLACE FUNCTION holdfast.insert_jobs(
     tenants text[], ids text[], queues text[], types text[], codecs text[], versions integer[],
     payloads bytea[], rules text[], priorities bigint[], delays bigint[], run_at_givens bigint[],
     ttls bigint[], keys text[], groups text[], tags text[], origins text[], attempts integer[],
-    keeps bigint[], refused integer[], grouped text[], now bigint, events boolean
+    keeps bigint[], refused integer[], grouped text[], now bigint, events boolean, flow jsonb
 ) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
     made bigint[];
+    -- By the place of a job; NULL where none has parents or edges.
+    parents integer[] := holdfast.flow_numbers(flow, 'parents', cardinality(ids));
+    edges integer[] := holdfast.flow_numbers(flow, 'number', cardinality(ids));
+    sizes integer[] := holdfast.flow_numbers(flow, 'bytes', cardinality(ids));
 BEGIN
     PERFORM holdfast.announce();
     WITH new AS (
         INSERT INTO holdfast.jobs (
             seq, tenant, id, queue, type, codec, version, payload, rules, priority, run_at,
             state, created_at, updated_at, expires_at, key, group_name, tags, origin,
-            max_attempts, keep_us, size, gate
+            max_attempts, keep_us, size, gate, awaits, journal, edges
         )
         SELECT u.seq, u.tenant, u.id, u.queue, u.type, coalesce(u.codec, 'json'),
             coalesce(u.version, 1), u.payload, u.rules, coalesce(u.priority, 0), u.run_at,
-            CASE WHEN u.run_at > now THEN 'scheduled' ELSE 'enqueued' END, now, now,
+            CASE WHEN u.parents > 0 THEN 'waiting'
+                WHEN u.run_at > now THEN 'scheduled' ELSE 'enqueued' END, now, now,
             now + u.ttl, u.key, u.group_name, string_to_array(u.tags, E'\x1f'), u.origin,
-            u.attempts, u.keep_us, coalesce(octet_length(u.payload), 0),
-            CASE WHEN u.run_at > now THEN 2
-                WHEN u.group_name IS NOT NULL AND u.tenant = ANY (grouped) THEN 1 ELSE 0 END
+            u.attempts, u.keep_us, coalesce(octet_length(u.payload), 0) + coalesce(u.size, 0),
+            CASE WHEN u.parents > 0 THEN 4 WHEN u.run_at > now THEN 2
+                WHEN u.group_name IS NOT NULL AND u.tenant = ANY (grouped) THEN 1 ELSE 0 END,
+            CASE WHEN u.parents > 0 THEN 'join:' END, CASE WHEN u.parents > 0
+                THEN '[1,0,' || length(u.parents::text) || ',0]' END, u.edges
         FROM (
             -- Sequences are drawn in the order of the call.
             SELECT nextval('holdfast.seqs') AS seq, x.*,
                 coalesce(x.run_at_given, now + coalesce(x.delay, 0)) AS run_at
             FROM unnest(
                 tenants, ids, queues, types, codecs, versions, payloads, rules, priorities,
-                delays, run_at_givens, ttls, keys, groups, tags, origins, attempts, keeps
+                delays, run_at_givens, ttls, keys, groups, tags, origins, attempts, keeps,
+                parents, edges, sizes
             ) WITH ORDINALITY AS x(
                 tenant, id, queue, type, codec, version, payload, rules, priority, delay,
-                run_at_given, ttl, key, group_name, tags, origin, attempts, keep_us, ord
+                run_at_given, ttl, key, group_name, tags, origin, attempts, keep_us, parents,
+                edges, size, ord
             ) WHERE NOT x.ord = ANY (refused)
         ) u
         -- In one order, so that two calls with the same ids never wait for each other.
@@ -104,18 +116,19 @@ BEGIN
         RETURNING seq, priority, run_at, gate, tenant, id, queue, type, group_name, size
     ), counted AS (
         INSERT INTO holdfast.deltas (
-            tenant, queue, group_name, scheduled, enqueued, blocked, bytes, head_rank, head_seq,
-            due
+            tenant, queue, group_name, waiting, scheduled, enqueued, blocked, bytes, head_rank,
+            head_seq, due
         )
-        SELECT n.tenant, n.queue, n.group_name, count(*) FILTER (WHERE n.gate = 2),
-            count(*) FILTER (WHERE n.gate < 2), count(*) FILTER (WHERE n.gate = 1), sum(n.size),
+        SELECT n.tenant, n.queue, n.group_name, count(*) FILTER (WHERE n.gate = 4),
+            count(*) FILTER (WHERE n.gate = 2), count(*) FILTER (WHERE n.gate < 2),
+            count(*) FILTER (WHERE n.gate = 1), sum(n.size),
             min(-n.priority) FILTER (WHERE n.gate = 0), min(n.seq) FILTER (WHERE n.gate = 0),
             min(n.run_at) FILTER (WHERE n.gate = 2)
         FROM new n GROUP BY n.tenant, n.queue, n.group_name ORDER BY min(n.seq)
     ), recorded AS (
         INSERT INTO holdfast.events
         SELECT nextval('holdfast.cursors'), now, 'enqueued', n.tenant, n.id, n.queue, n.type, 0,
-            0, CASE WHEN n.gate = 2 THEN n.run_at END
+            0, CASE WHEN n.run_at > now THEN n.run_at END
         FROM (SELECT * FROM new ORDER BY new.seq) n WHERE events
     )
     SELECT array_agg(new.seq) INTO made FROM new;
@@ -163,9 +176,12 @@ BEGIN
             WHERE x.tenant = g.tenant AND x.job_id = g.id
         )
     )
-    INSERT INTO holdfast.deltas (tenant, queue, group_name, scheduled, enqueued, blocked, bytes)
-    SELECT g.tenant, g.queue, g.group_name, -count(*) FILTER (WHERE g.gate = 2),
-        -count(*) FILTER (WHERE g.gate < 2), -count(*) FILTER (WHERE g.gate = 1), -sum(g.size)
+    INSERT INTO holdfast.deltas (
+        tenant, queue, group_name, waiting, scheduled, enqueued, blocked, bytes
+    )
+    SELECT g.tenant, g.queue, g.group_name, -count(*) FILTER (WHERE g.gate = 4),
+        -count(*) FILTER (WHERE g.gate = 2), -count(*) FILTER (WHERE g.gate < 2),
+        -count(*) FILTER (WHERE g.gate = 1), -sum(g.size)
     FROM gone g GROUP BY g.tenant, g.queue, g.group_name;
     RETURN ended;
 END

@@ -1,6 +1,7 @@
 -- Which sleepers to wake, and when they wake by themselves.
 
--- Microseconds until a claim may find something; 0 when it already may.
+-- Microseconds until a claim may find something; 0 when it already may. Where edges of ended jobs
+-- are left it is soon: somebody may be following them now.
 CREATE OR REPLACE FUNCTION holdfast.next_wakeup_us(
     in_tenants text[], in_queues text[], given_now bigint
 ) RETURNS bigint LANGUAGE plpgsql
@@ -33,7 +34,8 @@ BEGIN
             SELECT until FROM holdfast.leases WHERE NOT spent AND until >= low.held
             ORDER BY until LIMIT 1
         ),
-        (SELECT at FROM holdfast.reopen_times ORDER BY at LIMIT 1)
+        (SELECT at FROM holdfast.reopen_times ORDER BY at LIMIT 1),
+        (SELECT now + 20000 FROM holdfast.releasing ORDER BY tenant, seq LIMIT 1)
     ) INTO head;
     RETURN CASE WHEN head IS NULL THEN 3600000000 ELSE greatest(0, head - now) END;
 END

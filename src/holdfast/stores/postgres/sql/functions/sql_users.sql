@@ -20,18 +20,20 @@ CREATE OR REPLACE FUNCTION holdfast.enqueue_json(
             array_agg(j.group_name ORDER BY n) AS groups, array_agg(j.tags ORDER BY n) AS tags,
             array_agg(j.origin ORDER BY n) AS origins,
             array_agg(j.max_attempts ORDER BY n) AS attempts,
-                array_agg(j.keep_us ORDER BY n) AS keeps
+                array_agg(j.keep_us ORDER BY n) AS keeps,
+            jsonb_agg(j.flow || jsonb_build_object('n', n)) FILTER (WHERE j.flow IS NOT NULL)
+                AS flow
         FROM jsonb_array_elements(jobs) WITH ORDINALITY AS each(job, n)
         CROSS JOIN LATERAL jsonb_to_record(each.job) AS j(
             tenant text, id text, queue text, type text, codec text, version integer, payload text,
             rules text, priority bigint, delay_us bigint, run_at bigint, ttl_us bigint, key text,
             key_us bigint, group_name text, tags text, origin text, max_attempts integer,
-            keep_us bigint
+            keep_us bigint, flow jsonb
         )
     ) u CROSS JOIN LATERAL holdfast.enqueue(
         u.tenants, u.ids, u.queues, u.types, u.codecs, u.versions, u.payloads, u.rules,
         u.priorities, u.delays, u.run_ats, u.ttls, u.keys, u.key_lengths, u.groups, u.tags,
-        u.origins, u.attempts, u.keeps, given_now, events, channel, hint
+        u.origins, u.attempts, u.keeps, given_now, events, channel, hint, flow => u.flow
     ) a
 $$;
 
