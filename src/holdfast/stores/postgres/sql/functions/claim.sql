@@ -236,7 +236,7 @@ END
 $$;
 
 -- Shares the room of a tenant's turn among its lines, which have so many jobs each, as
--- `scope.line_share`: 6 is its LINE_JOBS.
+-- `scope.line_share`: 4 is its LINE_JOBS.
 CREATE OR REPLACE FUNCTION holdfast.share_room(has bigint[], room bigint, lines_per_claim integer)
 RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
@@ -251,7 +251,7 @@ BEGIN
             lines := lines + (has[i] > shares[i])::integer;
         END LOOP;
         EXIT WHEN room = 0 OR lines = 0;
-        share := greatest(1, room / lines, room / lines_per_claim, least(room, 6));
+        share := greatest(1, room / lines, room / lines_per_claim, least((room + 1) / 2, 4));
         FOR i IN 1..cardinality(has) LOOP
             part := least(share, room, has[i] - shares[i]);
             CONTINUE WHEN part <= 0;
