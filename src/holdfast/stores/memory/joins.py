@@ -53,6 +53,7 @@ def release(tables: Tables) -> int:
         del tables.releasing[tenant]
         if rows:
             tables.releasing[tenant] = rows
+    tables.wakes_all |= bool(tables.releasing)  # The next claim follows the rest.
     return done
 
 

@@ -235,7 +235,7 @@ class MemoryStore:
             if ended:
                 self._notifier.notify(ended=ended)
             woken, tables.lines.woken = tables.lines.woken, set()
-            wakes_all, tables.wakes_all = tables.wakes_all or bool(tables.releasing), False
+            wakes_all, tables.wakes_all = tables.wakes_all, False
             if (woken or wakes_all) and tables.limits.platform_is_full(tables.now):
                 return  # Nobody can claim until a job ends or a setting changes.
         if wakes_all:
