@@ -29,6 +29,7 @@ from holdfast.handle import SyncJobHandle, handle_of
 from holdfast.job_journal import JobJournal
 from holdfast.platform import PlatformHandle
 from holdfast.store import Enqueued, Page, Tally
+from holdfast.sync_flows import SyncFlowCalls
 from holdfast.sync_scopes import SyncGroup, SyncPlatform, SyncScope
 from holdfast.tenant import Tenant
 from holdfast.typed import AnyJob
@@ -218,7 +219,7 @@ def _own_loop() -> StoreUnavailable:
     return StoreUnavailable(store="app.sync", why="was called from its own event loop: use await")
 
 
-class SyncTenant:
+class SyncTenant(SyncFlowCalls):
     """`holdfast.Tenant` without await."""
 
     def __init__(self, bridge: SyncApp, tenant: Tenant) -> None:
