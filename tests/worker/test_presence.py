@@ -41,7 +41,11 @@ async def test_a_worker_is_seen_while_it_lives(yard: Yard) -> None:
 
     note = msgspec.json.decode(hold.note, type=Present)
     assert (hold.name, hold.owner) == ("worker/w1", "w1")
-    assert (note.pid, note.tenants, note.queues) == (os.getpid(), ("acme",), ("mail",))
+    assert (note.pid, note.tenants, note.queues) == (
+        os.getpid(),
+        ("acme",),
+        ("mail", "holdfast.flows"),
+    )
     assert (note.types, note.concurrency, note.running, note.held) == (("work",), 4, 1, 1)
     assert await workers(yard.app.store) == []
 
