@@ -19,6 +19,7 @@ from holdfast.core.check import check_name
 from holdfast.core.clock import instant
 from holdfast.core.codec import BYTES, JSON, json_fault
 from holdfast.core.errors import InvalidInput, JobNotFound, PayloadTooLarge
+from holdfast.core.flow import check_free
 from holdfast.core.job import TERMINAL, Envelope, JobRecord, NewJob, Reason, State
 from holdfast.enqueue import plan_with
 from holdfast.explain import explain as explain_job
@@ -110,6 +111,8 @@ def planned(
             options.setdefault("key", key)
         queue = options.get("queue", job_type.queue)
         call.caller.check_queue(queue)
+        check_free("queue", queue)
+        check_free("type", job.type)
         if options.keys() <= _QUEUE_ONLY:  # The common case: everything else comes from the type.
             return NewJob(
                 tenant=call.tenant,

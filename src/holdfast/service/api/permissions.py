@@ -13,8 +13,10 @@ import msgspec
 
 from holdfast.arguments import check_extension, check_job, check_put, check_transition
 from holdfast.core.bounds import PAGE_MAX, REASON_MAX
-from holdfast.core.codec import JSON, OBJECT, json_fault
+from holdfast.core.codec import JSON, OBJECT, REFS, json_fault
 from holdfast.core.errors import InvalidInput, PayloadTooLarge
+from holdfast.core.flow import QUEUE as FLOWS
+from holdfast.core.flow import is_reserved, made_from
 from holdfast.core.job import By, NewJob, again
 from holdfast.core.lifecycle import Transition, clip
 from holdfast.core.scope import (
@@ -92,6 +94,12 @@ def counted(call: Call, by: ScopeKind, tenant: str | None = None) -> None:
         raise Forbidden(why="this token is for some types and may not count them all")
     if by is not ScopeKind.QUEUE and call.caller.queues is not None:
         raise Forbidden(why="this token is for some queues and may count only those")
+
+
+def over_queues(call: Call) -> None:
+    """Refuses flows, whose jobs are of many queues and types, to a token for some of them."""
+    if call.caller.queues is not None or call.caller.types is not None:
+        raise Forbidden(why="this token is for some queues or types, and flows span them")
 
 
 def sees_all(call: Call, under: str) -> bool:
@@ -190,9 +198,24 @@ def new_job(call: Call, job: NewJob) -> NewJob:
     if not isinstance(envelope.body, bytes):
         why = f"must be bytes, not {type(envelope.body).__name__}"
         raise InvalidInput(field="payload", why=why)
+    if is_reserved(job.queue) or is_reserved(envelope.type) or envelope.codec == REFS:
+        _of_flow(call, job)
     if envelope.codec == JSON and len(envelope.body) <= call.service.payload_max:
         _json("payload", envelope.body)
     return again(job)  # A client chose the id, so it must not be marked as new.
+
+
+def _of_flow(call: Call, job: NewJob) -> None:
+    """Checks a job that a flow is made of: workers make other jobs of what it says, and read the
+    results of others.
+    """
+    over_queues(call)
+    try:
+        for codec in made_from(job):
+            _codec(call, codec)
+    except (msgspec.MsgspecError, UnicodeDecodeError, ValueError, TypeError) as error:
+        why = f"is not the payload of a {job.envelope.type}: {error}"
+        raise InvalidInput(field="payload", why=why) from error
 
 
 def _json(field: str, body: bytes) -> None:
@@ -219,6 +242,9 @@ def claim(call: Call, wish: Claim) -> Claim:
 def queues(call: Call, asked: tuple[str, ...] | None) -> tuple[str, ...] | None:
     if asked is not None and not asked:
         return asked  # An empty list is not the same as all queues.
+    if asked is not None:
+        # Every worker asks for the jobs of flows. One whose token is for others does without.
+        asked = tuple(one for one in asked if one != FLOWS or call.caller.may_queue(one))
     found = call.caller.queues_of(asked)
     if found is not None and not found:
         raise Forbidden(
