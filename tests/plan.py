@@ -35,7 +35,9 @@ TOPICS: dict[str, frozenset[str]] = {
         {
             *("enqueue", "claim", "extend", "ack", "cancel", "change", "upkeep", "keeping"),
             *("find", "count", "tallies", "events", "settings", "hold", "caps", "shares", "pause"),
-            *("unreadable", "explain", "wait", "tenants", "life", "dog_queue"),
+            *("unreadable", "explain", "wait", "tenants", "tiers", "life", "dog_queue"),
+            # Their budget is divided among the slots.
+            *("platform", "platform_turns", "live_limits", "limits", "rates"),
         }
     ),
 }

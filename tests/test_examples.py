@@ -10,7 +10,25 @@ import pytest
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
+GUIDE = EXAMPLES.parent / "docs" / "guides" / "schedules.md"
+
+
+def table_of_clock_changes() -> list[str]:
+    """As the guide of schedules shows it."""
+    lines = GUIDE.read_text("utf-8").splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith("| cron, in"))
+    return lines[start : lines.index("", start)]
+
+
 SAYS = {
+    "clock_changes.py": table_of_clock_changes(),
+    "nightly_report.py": [
+        "sync of shop 42 for acme",
+        "report of Wednesday 05:00 UTC",
+        "sync of shop 42 for acme",
+        "report of Thursday 05:00 UTC",
+        "a backfill would make 2 jobs",
+    ],
     "quickstart.py": [
         "created True then False same job True",
         "sent 'hello' to ada@example.com",
@@ -26,6 +44,12 @@ SAYS = {
         "not yet: done in attempt 1, run 2",
         "gone: PERMANENT",
         "replayed as a new job: True",
+    ],
+    "order_with_approval.py": [
+        "a book is on its way; a lamp is on its way; a chair is on its way",
+        "steps: charge, reserve, cooling off",
+        "failed attempts: ['the warehouse did not answer']",
+        "log: ['3 reserved, 3 sent'] charged: 1",
     ],
     "blocking.py": ["[2, 4, 6]"],
     "crawl_fan_in.py": [

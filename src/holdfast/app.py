@@ -9,6 +9,7 @@ from functools import cached_property, partial
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
 
+from holdfast.code_schedules import CodeSchedules
 from holdfast.config import Config
 from holdfast.context import Context, Missing, SyncContext
 from holdfast.core.bounds import (
@@ -23,12 +24,18 @@ from holdfast.core.check import check_name, check_whole
 from holdfast.core.clock import Clock, SystemClock, micros
 from holdfast.core.codec import OBJECT, REFS, Codec, Codecs, Upgrade
 from holdfast.core.errors import ConfigError, StoreUnavailable
-from holdfast.core.flow import RESERVED, is_reserved
+from holdfast.core.flow import RESERVED as OWN_NAMES
+from holdfast.core.flow import is_reserved
 from holdfast.core.job import JobRecord, Rules, State
 from holdfast.core.retry import policy
+from holdfast.core.schedule import QUEUE as TICKS
+from holdfast.core.schedule import RESERVED
+from holdfast.default_calls import DefaultCalls
+from holdfast.default_tenant import no_default
 from holdfast.dispatch import Dispatcher, dispatched, name_of
 from holdfast.enqueue import Enqueuer, SharedOptions, amend, checked
 from holdfast.events import Announcer, Subscriber
+from holdfast.firing import tick_type
 from holdfast.idempotency import KeyOf, key_of
 from holdfast.lifespan import Lifespan, check_lifespan, opened
 from holdfast.middleware import Middleware, chain
@@ -89,7 +96,7 @@ class JobDecorator(Protocol):
     ) -> JobFunction[P, R]: ...
 
 
-class App:
+class App(CodeSchedules, DefaultCalls):
     """`App("sqlite:///jobs.db")`; settings by name, as in `Config`."""
 
     def __init__(
@@ -113,6 +120,7 @@ class App:
         self.registry = Registry()
         for own in flow_types(self):
             self.registry.add(own)
+        self.registry.add(tick_type(self.firing))
         self.middleware = middleware
         self.lifespan = check_lifespan(lifespan)
         self.announcer = Announcer()
@@ -159,7 +167,7 @@ class App:
 
     def _register(self, name: str, kind: Any, source: Any, options: TypeOptions) -> None:
         if is_reserved(name) or is_reserved(options.get("queue", "")):
-            raise ConfigError(field=name, why=RESERVED)
+            raise ConfigError(field=name, why=OWN_NAMES)
         if not issubclass(kind, Job) or not callable(getattr(kind, "run", None)):
             raise ConfigError(
                 field=name, why="a job class must derive from holdfast.Job and define run()"
@@ -184,7 +192,7 @@ class App:
             JobType(
                 name=name,
                 kind=kind,
-                queue=check_name("queue", defaults.get("queue", self.config.queue), QUEUE_MAX),
+                queue=_queue(defaults.get("queue", self.config.queue)),
                 priority=check_whole(
                     "priority", defaults.get("priority", 0), PRIORITY_MIN, PRIORITY_MAX
                 ),
@@ -274,6 +282,13 @@ class App:
         check_name("tenant", name, TENANT_MAX)
         return Tenant(name, self.store, self.enqueuer, self.codecs)
 
+    @property
+    def default(self) -> Tenant:
+        """The handle of the default tenant. Raises ConfigError if the app has none."""
+        if self.config.tenant is None:
+            raise no_default()
+        return self.tenant(self.config.tenant)
+
     def platform(self) -> PlatformHandle:
         """A handle for the limits, rate and pause of all tenants together; it has one for each
         queue and for each job type.
@@ -306,6 +321,12 @@ class App:
         async with opened(self.lifespan, self) as state:
             result: R = await chain(self.middleware, handler)(Context(record, state=state), made)
         return result
+
+
+def _queue(name: str) -> str:
+    if name == TICKS:
+        raise ConfigError(field="queue", why=RESERVED)
+    return check_name("queue", name, QUEUE_MAX)
 
 
 def _misused() -> ConfigError:

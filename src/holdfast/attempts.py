@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
-from holdfast.core.bounds import ERROR_BYTES_MAX, ERRORS_MAX
+from holdfast.core.bounds import ERROR_BYTES_MAX, ERRORS_MAX, INSTANT_MAX
 from holdfast.core.clock import Micros
 from holdfast.core.journal import Entry, EntryKind
+
+Instant = Annotated[Micros, Meta(ge=0, le=INSTANT_MAX)]
+UNREADABLE = (ValueError, RecursionError)
+"""What reading foreign JSON raises: for bad text, another shape, deep nesting."""
 
 
 class AttemptError(msgspec.Struct, frozen=True, kw_only=True):
     """Why one attempt failed. Its instants are of the store's clock."""
 
-    attempt: int
+    attempt: Annotated[int, Meta(ge=0, le=INSTANT_MAX)]
     kind: str
     """The class of the exception with its module; empty if there was none."""
     message: str
     traceback: str
     worker: str
-    started_at: Micros
-    ended_at: Micros
+    started_at: Instant
+    ended_at: Instant
 
 
 _decode = msgspec.json.Decoder(AttemptError).decode
@@ -48,7 +54,7 @@ def attempt_errors(entries: Iterable[Entry]) -> list[AttemptError]:
         if entry.kind is EntryKind.ERROR:
             try:
                 found.append(_decode(entry.value))
-            except msgspec.MsgspecError:
+            except UNREADABLE:
                 continue
     return sorted(found, key=lambda error: error.started_at)
 

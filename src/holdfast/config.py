@@ -15,6 +15,7 @@ from holdfast.core.bounds import (
     PREFETCH_MAX,
     QUEUE_MAX,
     RESULT_MAX,
+    TENANT_MAX,
     WAIT_S_MAX,
 )
 from holdfast.core.check import check_name
@@ -24,6 +25,9 @@ from holdfast.core.retry import RetryPolicy, policy
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
     """The settings with their defaults. Durations are in seconds, sizes in bytes."""
+
+    tenant: str | None = None
+    """The tenant of calls that name none: `app.enqueue(...)`. None: such calls are refused."""
 
     # Defaults of a job, for what its type and its enqueue do not set.
     queue: str = "default"
@@ -58,6 +62,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     unknown_delay_s: float = 5.0
     """First delay of a job whose type this worker does not know. It doubles each time."""
 
+    ticks: bool = True
+    """The worker fires the ticks of schedules, besides the jobs of its queues."""
+
     # Upkeep.
     upkeep: bool = True
     leader_s: float = 5.0
@@ -66,6 +73,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     prune_every_s: float = 5.0
     reconcile_every_s: float = 300.0
     """Seconds between recounts of the numbers that limits use."""
+    recur_every_s: float = 10.0
+    """Seconds between two pages of schedules whose next ticks the upkeep checks."""
     events_keep_s: float = 24 * 3600.0
 
     @property
@@ -98,10 +107,15 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
 def _check(config: Config) -> None:
     policy(config.retry)
-    try:
-        check_name("queue", config.queue, QUEUE_MAX)
-    except InvalidInput as error:
-        raise ConfigError(field="queue", why=error.why) from None
+    for field, given, longest in (
+        ("tenant", config.tenant, TENANT_MAX),
+        ("queue", config.queue, QUEUE_MAX),
+    ):
+        try:
+            if given is not None:
+                check_name(field, given, longest)
+        except InvalidInput as error:
+            raise ConfigError(field=field, why=error.why) from None
     if config.heartbeat_s is not None and not 0 < config.heartbeat_s < config.lease_s:
         raise ConfigError(field="heartbeat_s", why="must be more than 0 and less than lease_s")
     if config.floor > config.concurrency:
@@ -131,5 +145,6 @@ _RANGES: tuple[tuple[str, float, float], ...] = (
     ("rescue_every_s", 0.01, 3600.0),
     ("prune_every_s", 0.01, 24 * 3600.0),
     ("reconcile_every_s", 0.01, 24 * 3600.0),
+    ("recur_every_s", 0.01, 24 * 3600.0),
     ("events_keep_s", 0, DELAY_S_MAX),
 )

@@ -28,6 +28,7 @@ from holdfast.core.errors import (
     WorkerShutdown,
 )
 from holdfast.core.job import JobRecord, effect_key, fence_of
+from holdfast.core.tick import tick_of
 from holdfast.steps import (
     RunJournal,
     Step,
@@ -153,6 +154,11 @@ class Context(Generic[State_co]):
         the same id. Send it as the idempotency key of an effect.
         """
         return effect_key(self.job)
+
+    @property
+    def tick(self) -> datetime | None:
+        """The instant of the schedule that this job stands for, in UTC; None if no tick made it."""
+        return tick_of(self.job.tags)
 
     @property
     def logger(self) -> logging.LoggerAdapter[logging.Logger]:

@@ -21,6 +21,8 @@ from holdfast.core.flow import Results, check_free, own_envelope
 from holdfast.core.job import Envelope, NewJob, Rules, again, check_new
 from holdfast.core.placeholder import Placeholder
 from holdfast.core.retry import RetryPolicy, policy
+from holdfast.core.schedule import Template
+from holdfast.core.tick import reserved_tag
 from holdfast.dispatch import Dispatcher
 from holdfast.store import Enqueued
 from holdfast.typed import AnyJob, Job, JobType, Pending, Planned, Registry, the_job
@@ -209,6 +211,10 @@ class Enqueuer:
         config = self._config
         return Rules(keep_us=micros(config.keep_s), keep_failed_us=micros(config.keep_failed_s))
 
+    def template(self, tenant: str, job: AnyJob[Any]) -> Template:
+        """The job as a schedule keeps it."""
+        return template_for(self._registry, self._codecs, tenant, job)
+
     def result_of(self, type: str) -> Any:
         """The type of the result of these jobs, as far as this app knows it."""
         known = self._registry.named(type)
@@ -234,6 +240,35 @@ class Enqueuer:
         sealed = own_envelope(type, payload)
         self._check_size(sealed)
         return sealed
+
+
+def template_for(registry: Registry, codecs: Codecs, tenant: str, job: AnyJob[Any]) -> Template:
+    """The job as a schedule keeps it: encoded on every store, and without what each tick sets."""
+    options = _options(**job.options) if isinstance(job, Planned) else Options()
+    for name in ("id", "key", "key_for", "delay", "run_at"):
+        if name in options:
+            raise InvalidInput(field=name, why="is set by each tick of a schedule")
+    made = the_job(job)
+    job_type = registry.of(made)
+    sealed = codecs.seal(job_type.name, job_type.version, job_type.codec, made)
+    return template_of(plan_with(tenant, job_type, sealed, options))
+
+
+def template_of(job: NewJob) -> Template:
+    """What a schedule keeps of a job. Raises InvalidInput, which names what it cannot keep."""
+    envelope = job.envelope
+    return Template(
+        type=envelope.type,
+        codec=envelope.codec,
+        version=envelope.version,
+        body=envelope.body,
+        queue=job.queue,
+        priority=job.priority,
+        rules=job.rules,
+        group=job.group,
+        tags=job.tags,
+        ttl_us=job.ttl_us,
+    ).checked()
 
 
 def _checked(result: Enqueued) -> Enqueued:
@@ -285,7 +320,11 @@ def _tags(options: Options) -> tuple[str, ...]:
         raise InvalidInput(field="tags", why="must be a list of tags, not one string")
     if not isinstance(tags, Iterable):
         raise InvalidInput(field="tags", why=f"must be a list, not {type(tags).__name__}")
-    return tuple(tags)
+    found = tuple(tags)
+    for tag in found:
+        if isinstance(tag, str) and reserved_tag(tag):
+            raise InvalidInput(field="tags", why=f"{tag!r} is a tag that only schedules give")
+    return found
 
 
 def _run_at(options: Options) -> int | None:

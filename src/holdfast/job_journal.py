@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.attempts import AttemptError, attempt_errors
+from holdfast.attempts import UNREADABLE, AttemptError, attempt_errors
 from holdfast.core.clock import Micros
 from holdfast.core.errors import InvalidInput, JobNotFound, did_you_mean
 from holdfast.core.journal import Edge, Entry, EntryKind, Join, Journal, join_of
@@ -64,7 +64,7 @@ def shown(stored: Journal) -> JobJournal:
         signals=_of(entries, EntryKind.SIGNAL),
         joins={one.name: join_of(one) for one in entries if one.kind is EntryKind.JOIN},
         errors=attempt_errors(entries),
-        log=[line for entry in entries if entry.kind is EntryKind.LOG for line in _lines(entry)],
+        log=[line for entry in entries if entry.kind is EntryKind.LOG for line in lines_of(entry)],
         edges=stored.edges,
     )
 
@@ -80,12 +80,13 @@ def _of(entries: Sequence[Entry], kind: EntryKind) -> list[Remembered]:
 def _plain(value: bytes) -> Any:
     try:
         return msgspec.json.decode(value)
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return value
 
 
-def _lines(entry: Entry) -> list[str]:
+def lines_of(entry: Entry) -> list[str]:
+    """The lines of an entry of the log."""
     try:
         return msgspec.json.decode(entry.value, type=list[str])
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return []

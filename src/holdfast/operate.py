@@ -36,6 +36,7 @@ from holdfast.explain import EVERYTHING, Explained, Reader
 from holdfast.explain import explain as explain_job
 from holdfast.listings import configured, tallies
 from holdfast.platform import PlatformHandle
+from holdfast.schedules import ScheduleHandle
 from holdfast.scopes import (
     GroupHandle,
     ScopeHandle,
@@ -163,9 +164,13 @@ def _possible(job: JobRecord, act: Act) -> bool:
     return job.state is not State.PROCESSING
 
 
-async def replay(store: Store, select: Selection, by: By | None = None) -> AsyncIterator[int]:
-    """Replays the selected jobs, once each. Yields the number done so far after each step."""
-    async for done in _steps(store, select, Act.REPLAY, by):
+async def replay(
+    store: Store, select: Selection, by: By | None = None, *, from_step: str | None = None
+) -> AsyncIterator[int]:
+    """Replays the selected jobs, once each. Yields the number done so far after each step. With
+    `from_step` only those that have finished it, from there.
+    """
+    async for done in _steps(store, select, Act.REPLAY, by, from_step=from_step):
         yield done
 
 
@@ -194,11 +199,13 @@ def author(name: str) -> str:
     return plain[:REASON_MAX].strip() or "unnamed"
 
 
-async def _steps(store: Store, select: Selection, act: Act, by: By | None) -> AsyncIterator[int]:
+async def _steps(
+    store: Store, select: Selection, act: Act, by: By | None, *, from_step: str | None = None
+) -> AsyncIterator[int]:
     after: int | None = 0
     total = 0
     while after is not None:
-        step = Change(select=select, act=act, after=after, limit=STEP, by=by)
+        step = Change(select=select, act=act, after=after, limit=STEP, from_step=from_step, by=by)
         changed = await store.change(step)
         total += len(changed.done)
         after = changed.cursor
@@ -262,6 +269,11 @@ def flows(store: Store, tenant: str) -> Tenant:
     """The calls of a tenant about its flows, for programs that have no app."""
     codecs, checked = Codecs(), dispatched(store)
     return Tenant(tenant, checked, Enqueuer(checked, Registry(), codecs, Config()), codecs)
+
+
+def schedule(store: Store, tenant: str, name: str) -> ScheduleHandle:
+    """A handle for a schedule. `schedules` lists those of a tenant, or of all."""
+    return ScheduleHandle(store, tenant, name)
 
 
 async def reconcile(store: Store) -> int:

@@ -11,42 +11,36 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Coroutine
 from concurrent.futures import CancelledError, Future
-from datetime import datetime
 from types import TracebackType, UnionType
-from typing import Any, Protocol, TypeVar, Unpack, overload
+from typing import Any, Protocol, TypeVar, overload
 from weakref import WeakSet
 
 import msgspec
 
-from holdfast.core.check import check_seconds
-from holdfast.core.errors import InvalidInput, StoreUnavailable, WaitTimeout
-from holdfast.core.job import By, JobRecord
-from holdfast.enqueue import EnqueuedMany, Options
-from holdfast.explain import Explained
-from holdfast.handle import SyncJobHandle, handle_of
-from holdfast.job_journal import JobJournal
+from holdfast.core.errors import InvalidInput, StoreUnavailable
+from holdfast.default_tenant import OfDefault
 from holdfast.platform import PlatformHandle
-from holdfast.store import Enqueued, Page, Tally
-from holdfast.sync_flows import SyncFlowCalls
-from holdfast.sync_scopes import SyncGroup, SyncPlatform, SyncScope
+from holdfast.store import Enqueued
+from holdfast.sync_scopes import SyncPlatform
+from holdfast.sync_tenant import SyncTenant
 from holdfast.tenant import Tenant
 from holdfast.typed import AnyJob
 
-T = TypeVar("T")
 R = TypeVar("R")
+T = TypeVar("T")
 
 LOOK_S = 1.0
 """How often a waiting caller checks that the bridge's thread still runs."""
-LATE_S = 1.0
-"""How long after its time-out a wait may end if the bridge does not answer."""
 
 
 class Bridged(Protocol):
     """The part of an App that the bridge uses."""
 
     def tenant(self, name: str) -> Tenant: ...
+    @property
+    def default(self) -> Tenant: ...
     def platform(self) -> PlatformHandle: ...
     async def run_now(self, job: AnyJob[T], *, tenant: str = "now") -> T: ...
     async def open(self) -> None: ...
@@ -65,6 +59,45 @@ class SyncApp:
 
     def tenant(self, name: str) -> SyncTenant:
         return SyncTenant(self, self._app.tenant(name))
+
+    @property
+    def default(self) -> SyncTenant:
+        """The handle of the default tenant. Raises ConfigError if the app has none."""
+        return SyncTenant(self, self._app.default)
+
+    enqueue = OfDefault(SyncTenant.enqueue)
+    enqueue_many = OfDefault(SyncTenant.enqueue_many)
+    cancel = OfDefault(SyncTenant.cancel)
+    get = OfDefault(SyncTenant.get)
+    find = OfDefault(SyncTenant.find)
+    reprioritise = OfDefault(SyncTenant.reprioritise)
+    reschedule = OfDefault(SyncTenant.reschedule)
+    replay = OfDefault(SyncTenant.replay)
+    counts = OfDefault(SyncTenant.counts)
+    scope = OfDefault(SyncTenant.scope)
+    queue = OfDefault(SyncTenant.queue)
+    group = OfDefault(SyncTenant.group)
+    groups = OfDefault(SyncTenant.groups)
+    explain = OfDefault(SyncTenant.explain)
+    signal = OfDefault(SyncTenant.signal)
+    journal = OfDefault(SyncTenant.journal)
+    schedule = OfDefault(SyncTenant.schedule)
+    schedules = OfDefault(SyncTenant.schedules)
+    start = OfDefault(SyncTenant.start)
+    flow = OfDefault(SyncTenant.flow)
+    flows = OfDefault(SyncTenant.flows)
+
+    @overload
+    def wait(self, job: Enqueued[T], *, timeout: float = 30.0) -> T: ...
+    @overload
+    def wait(self, job: str, *, timeout: float = 30.0) -> Any: ...
+    @overload
+    def wait(self, job: Enqueued[Any] | str, *, as_: type[R], timeout: float = 30.0) -> R: ...
+    @overload
+    def wait(self, job: Enqueued[Any] | str, *, as_: UnionType, timeout: float = 30.0) -> Any: ...
+    def wait(self, job: Enqueued[Any] | str, *, as_: Any = None, timeout: float = 30.0) -> Any:
+        """As `SyncTenant.wait`, of the default tenant."""
+        return self.default.wait(job, as_=as_, timeout=timeout)
 
     def platform(self) -> SyncPlatform:
         return SyncPlatform(self, self._app.platform())
@@ -217,108 +250,3 @@ def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
 
 def _own_loop() -> StoreUnavailable:
     return StoreUnavailable(store="app.sync", why="was called from its own event loop: use await")
-
-
-class SyncTenant(SyncFlowCalls):
-    """`holdfast.Tenant` without await."""
-
-    def __init__(self, bridge: SyncApp, tenant: Tenant) -> None:
-        self._bridge = bridge
-        self._call = bridge.call
-        self._tenant = tenant
-        self.name = tenant.name
-
-    def enqueue(
-        self, job: AnyJob[T], *, using: Any = None, **options: Unpack[Options]
-    ) -> SyncJobHandle[T]:
-        work = self._tenant.enqueue(job, using=using, **options)
-        # A connection belongs to its thread, so this call stays in the caller's thread.
-        made = self._call(work) if using is None else _here(work)
-        return handle_of(SyncJobHandle, made, self)
-
-    def enqueue_many(
-        self,
-        jobs: Iterable[AnyJob[Any]],
-        *,
-        on_batch: Callable[[list[Enqueued]], None] | None = None,
-        **options: Unpack[Options],
-    ) -> EnqueuedMany:
-        return self._call(self._tenant.enqueue_many(jobs, on_batch=on_batch, **options))
-
-    def cancel(self, job_id: str, *, by: By | None = None) -> bool:
-        return self._call(self._tenant.cancel(job_id, by=by))
-
-    def get(self, job_id: str) -> JobRecord:
-        return self._call(self._tenant.get(job_id))
-
-    def find(self, **filters: Any) -> Page:
-        return self._call(self._tenant.find(**filters))
-
-    @overload
-    def wait(self, job: Enqueued[T], *, timeout: float = 30.0) -> T: ...
-    @overload
-    def wait(self, job: str, *, timeout: float = 30.0) -> Any: ...
-    @overload
-    def wait(self, job: Enqueued[Any] | str, *, as_: type[R], timeout: float = 30.0) -> R: ...
-    @overload
-    def wait(self, job: Enqueued[Any] | str, *, as_: UnionType, timeout: float = 30.0) -> Any: ...
-    def wait(self, job: Enqueued[Any] | str, *, as_: Any = None, timeout: float = 30.0) -> Any:
-        job_id = job if isinstance(job, str) else job.id
-        most_s = check_seconds("timeout", timeout) + LATE_S
-        try:
-            work = self._tenant.wait(job_id, as_=as_, timeout=timeout)
-            return self._call(work, timeout_s=most_s)
-        except TimeoutError:
-            raise WaitTimeout(id=job_id, timeout_s=timeout) from None
-
-    def reprioritise(self, job_id: str, priority: int, *, by: By | None = None) -> None:
-        self._call(self._tenant.reprioritise(job_id, priority, by=by))
-
-    def reschedule(
-        self,
-        job_id: str,
-        *,
-        delay: float | None = None,
-        run_at: datetime | None = None,
-        by: By | None = None,
-    ) -> None:
-        self._call(self._tenant.reschedule(job_id, delay=delay, run_at=run_at, by=by))
-
-    def signal(self, job_id: str, name: str, value: Any = None, *, by: By | None = None) -> bool:
-        return self._call(self._tenant.signal(job_id, name, value, by=by))
-
-    def journal(self, job_id: str) -> JobJournal:
-        return self._call(self._tenant.journal(job_id))
-
-    def replay(self, job_id: str, *, from_step: str | None = None, by: By | None = None) -> str:
-        return self._call(self._tenant.replay(job_id, from_step=from_step, by=by))
-
-    def counts(self) -> list[Tally]:
-        return self._call(self._tenant.counts())
-
-    def scope(self) -> SyncScope:
-        return SyncScope(self._bridge, self._tenant.scope())
-
-    def queue(self, name: str) -> SyncScope:
-        return SyncScope(self._bridge, self._tenant.queue(name))
-
-    def group(self, name: str) -> SyncGroup:
-        return SyncGroup(self._bridge, self._tenant.group(name))
-
-    def groups(self, *, after: str | None = None, limit: int = 100) -> list[Tally]:
-        return self._call(self._tenant.groups(after=after, limit=limit))
-
-    def explain(self, job_id: str) -> Explained:
-        return self._call(self._tenant.explain(job_id))
-
-
-def _here(work: Coroutine[Any, Any, T]) -> T:
-    """Runs a coroutine that awaits nothing, in this thread and without a loop."""
-    try:
-        work.send(None)
-    except StopIteration as done:
-        result: T = done.value
-        return result
-    finally:
-        work.close()
-    raise InvalidInput(field="using", why="is an async connection: call app.tenant() and await it")

@@ -32,13 +32,16 @@ from holdfast.core.errors import (
 from holdfast.core.flow import HEAD, is_flow_id
 from holdfast.core.job import TERMINAL, By, Event, JobRecord, Reason, State
 from holdfast.core.journal import Signal
+from holdfast.core.schedule import name_of
 from holdfast.core.scope import Scope, ScopeKind
+from holdfast.definitions import ScheduleState, schedules_page
 from holdfast.enqueue import EnqueuedMany, Enqueuer, Options, checked
 from holdfast.events import Gap, follow
 from holdfast.explain import Explained, explain
 from holdfast.handle import JobHandle, handle_of
 from holdfast.job_journal import JobJournal, read_journal
 from holdfast.listings import tallies
+from holdfast.schedules import ScheduleHandle
 from holdfast.scopes import GroupHandle, ScopeHandle, supported
 from holdfast.store import (
     Act,
@@ -311,6 +314,18 @@ class Tenant(FlowCalls):
         supported(self._store)
         start = None if after is None else (self.name, after)
         return await self._store.count(self.name, by=ScopeKind.GROUP, after=start, limit=limit)
+
+    # -- schedules -------------------------------------------------------------------------------
+
+    def schedule(self, name: str) -> ScheduleHandle:
+        """A handle for one of its schedules, also for one that is not there yet."""
+        return ScheduleHandle(self._store, self.name, name, enqueuer=self._enqueuer)
+
+    async def schedules(self, *, after: str | None = None, limit: int = 100) -> list[ScheduleState]:
+        """The schedules, by name. `after` is the last name of the previous page."""
+        start = "" if after is None else name_of(self.name, after)
+        found, _ = await schedules_page(self._store, self.name, after=start, limit=limit)
+        return found
 
     async def explain(self, job_id: str) -> Explained:
         """Why the job does not run now: its blockers, its position and an estimate."""

@@ -62,6 +62,22 @@ async def browser() -> AsyncIterator[Browser]:
         await found.close()
 
 
+async def remembering(service: Service, long: str) -> None:
+    """A job whose names and values have no place to break a line."""
+    api = Client(application(service, owns_store=False), {"holdfast-tenant": "acme"})
+    api = api.with_headers(authorization="Bearer machine")
+    await api.post("/v1/jobs", {"type": "send", "id": "long", "queue": "long"})
+    [lease] = (await api.post("/v1/claim", {"queues": ["long"], "worker": long})).json["leases"]
+    value = {"receipt": long * 4}
+    entries = [{"kind": kind, "name": long, "value": value} for kind in ("step", "position")]
+    ack = {
+        "id": "long", "token": lease["token"], "outcome": "fail", "error": long, "after": 3600,
+        "error_kind": long, "traceback": long * 4, "entries": entries, "log": [long * 4],
+    }  # fmt: skip
+    await api.post("/v1/jobs/long/signal", {"name": long, "value": long})
+    assert (await api.post("/v1/ack", {"acks": [ack]})).status == 200
+
+
 @contextlib.asynccontextmanager
 async def signed_in(browser: Browser, url: str, token: str) -> AsyncIterator[Page]:
     """A page after the login; whatever it complains of on its console fails the test."""
@@ -161,9 +177,18 @@ async def test_markup_of_a_job_is_shown_inert(browser: Browser, url: str, api: C
     )  # fmt: skip
     assert made.status == 201, made
     [lease] = (await api.post("/v1/claim", {"worker": bad})).json["leases"]
-    renewal = {"id": lease["job"]["id"], "token": lease["token"], "progress": bad}
+    entries = [{"kind": kind, "name": bad, "value": bad * 2} for kind in ("step", "position")]
+    renewal = {
+        "id": lease["job"]["id"], "token": lease["token"], "progress": bad,
+        "entries": entries, "log": [bad],
+    }  # fmt: skip
+    sent = await api.post("/v1/jobs/%3Cb%20id=hit%3E%2Fx/signal", {"name": bad, "value": bad})
+    assert sent.status == 200, sent
     await api.post("/v1/extend", {"leases": [renewal]})
-    ack = {"id": lease["job"]["id"], "token": lease["token"], "outcome": "fail", "error": bad}
+    ack = {
+        "id": lease["job"]["id"], "token": lease["token"], "outcome": "fail", "error": bad,
+        "error_kind": bad, "traceback": bad,
+    }  # fmt: skip
     await api.post("/v1/ack", {"acks": [{**ack, "retry": False}]})
     name = quote(bad, safe="")
     assert (await api.post(f"/v1/scopes/queue/{name}/pause", {"reason": bad})).status == 200
@@ -179,6 +204,38 @@ async def test_markup_of_a_job_is_shown_inert(browser: Browser, url: str, api: C
         await expect(page.locator("#payload")).to_contain_text("<script>window.hit=1</script>")
 
 
+async def test_what_a_job_remembers_is_live(browser: Browser, url: str, api: Client) -> None:
+    """New steps and lines appear, what was unfolded stays so, and a signal is sent by the form."""
+    await api.post("/v1/jobs", {"type": "fulfil", "id": "a"})
+    [lease] = (await api.post("/v1/claim", {"worker": "w-1"})).json["leases"]
+    held = {"id": "a", "token": lease["token"]}
+
+    async def remember(name: str, value: object, line: str) -> None:
+        entry = {"kind": "step", "name": name, "value": value}
+        await api.post("/v1/extend", {"leases": [{**held, "entries": [entry], "log": [line]}]})
+
+    await remember("charge", {"receipt": "r" * 100}, "charged")
+    async with signed_in(browser, url, "machine") as page:
+        await page.goto(url + link("jobs", "acme", "a"))
+        await expect(page.locator("#live")).to_have_text("live")
+        value = page.locator("#journal pre")
+        await expect(value).to_be_hidden()
+        await page.locator("#journal summary").click()
+        await expect(value).to_contain_text("rrr")
+
+        await remember("send", 5, "sent")
+        await expect(page.locator("#journal")).to_contain_text("send", timeout=LIVE_MS)
+        await expect(page.locator("#log")).to_contain_text("sent")
+        await expect(value).to_be_visible()
+        await api.post("/v1/ack", {"acks": [{**held, "outcome": "park", "awaits": "signal:ok"}]})
+        await expect(page.locator("#awaits")).to_contain_text("ok", timeout=LIVE_MS)
+
+        await page.reload()
+        await page.locator("#signal").get_by_role("button").click()
+        await expect(page.locator(".did")).to_contain_text("The signal is stored")
+        await expect(page.locator("h1 .chip")).to_have_text("enqueued")
+
+
 @pytest.mark.parametrize("width", [380, 900, 1160, 1400])
 async def test_no_page_is_wider_than_its_window(
     browser: Browser, url: str, jobs: dict[str, str], service: Service, width: int
@@ -189,7 +246,8 @@ async def test_no_page_is_wider_than_its_window(
     await operate.scope(service.store, "acme").set(tier=long)
     await platform.set(max_running=1_000_000, rate="1000000/s", burst=900_000)
     await platform.queue(long).pause(long * 2, long * 2)
-    paths = ["/", "/ui/queues", "/ui/jobs", "/ui/dead", "/ui/workers"]
+    await remembering(service, long)
+    paths = ["/", "/ui/queues", "/ui/jobs", "/ui/dead", "/ui/workers", link("jobs", "acme", "long")]
     paths += [link("jobs", "acme", jobs["failed"]), link("queues", "acme", "mail")]
     paths += ["/ui/platform", f"/ui/platform?kind=queue&name={long}"]
     async with signed_in(browser, url, "machine") as page:

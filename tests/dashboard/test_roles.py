@@ -24,6 +24,7 @@ def _paths(table: Mapping[str, object], jobs: Jobs) -> list[str]:
         .replace("{queue}", "mail")
         .replace("{id}", jobs["failed"])
         .replace("{act}", "replay")
+        .replace("{name}", "nightly")
         for path in table
     ]
 

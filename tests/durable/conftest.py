@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
@@ -15,8 +16,12 @@ def clock() -> ManualClock:
     return ManualClock()
 
 
-@pytest.fixture(params=["memory://"])
-async def app(request: pytest.FixtureRequest, clock: ManualClock) -> AsyncIterator[App]:
-    app = App(request.param, clock=clock)
+@pytest.fixture(params=["memory", "sqlite"])
+async def app(
+    request: pytest.FixtureRequest, clock: ManualClock, tmp_path: Path
+) -> AsyncIterator[App]:
+    """The handlers of these tests on a store that encodes nothing, and on one that does."""
+    url = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/jobs.db"
+    app = App(url, clock=clock)
     async with app:
         yield app

@@ -9,8 +9,14 @@ from urllib.parse import quote
 
 import msgspec
 
+from holdfast.core.cron import Timing
 from holdfast.core.job import By, Envelope, NewJob, Rules, State
+from holdfast.core.journal import Edge, Entry, EntryKind, Signal
 from holdfast.core.lifecycle import Transition
+from holdfast.core.schedule import Definition, Template
+from holdfast.core.schedule import encode as encode_schedule
+from holdfast.core.schedule import name_of as schedule_name
+from holdfast.core.schedule import under as schedules_under
 from holdfast.core.scope import TENANT_KINDS, Scope, ScopeKind, ScopeSettings
 from holdfast.service.endpoint import Route
 from holdfast.service.firecrawl.endpoint import Line
@@ -77,20 +83,33 @@ Make = Callable[[Pick], Any]
 
 
 def _job(p: Pick) -> dict[str, Any]:
+    edges = [{"target": p.id(), "on_failure": "run"}]
     more = p.maybe(id=p.id(), group=p.group(), key=p.id(), delay=LEASE_S, tags=[p.mark])
+    more |= p.maybe(edges=edges)
     return {"type": "mail", "queue": p.queue(), "payload": {"is": p.mark}, **more}
 
 
 def _ack(p: Pick) -> dict[str, Any]:
-    outcome = p.of(["complete", "fail", "release", "snooze"])
-    more = {"snooze": {"after": 60}, "complete": p.maybe(result=p.mark)}.get(outcome, {})
+    outcome = p.of(["complete", "fail", "release", "snooze", "park"])
+    by_outcome: dict[str, dict[str, Any]] = {
+        "snooze": {"after": 60},
+        "park": {"awaits": f"signal:{p.mark}"},
+        "complete": p.maybe(result=p.mark),
+    }
+    more = by_outcome.get(outcome, {})
     if outcome == "fail":
         more = {"error": p.mark, **p.maybe(retry=False)}
+    more |= p.maybe(entries=[_entry(p)], log=[p.mark])
     return {"id": p.id(), "token": p.lease(), "outcome": outcome, **more}
 
 
+def _entry(p: Pick) -> dict[str, Any]:
+    return {"kind": p.of(["step", "position"]), "name": p.mark, "value": p.mark}
+
+
 def _extend(p: Pick) -> dict[str, Any]:
-    return {"id": p.id(), "token": p.lease(), "lease": LEASE_S, **p.maybe(progress=p.mark)}
+    more = p.maybe(progress=p.mark, entries=[_entry(p)], log=[p.mark])
+    return {"id": p.id(), "token": p.lease(), "lease": LEASE_S, **more}
 
 
 def _claim(p: Pick) -> dict[str, Any]:
@@ -106,10 +125,22 @@ def _slot(p: Pick) -> dict[str, Any]:
     return {"seconds": LEASE_S, "note": p.mark}
 
 
+def _schedule(p: Pick) -> dict[str, Any]:
+    more = p.maybe(overlap="cancel", missed="all", jitter=5)
+    return {"every": 36_000, "type": "mail", "queue": p.queue(), "payload": p.mark, **more}
+
+
+def _backfill(p: Pick) -> dict[str, Any]:
+    first, last = "2025-12-30T00:00:00Z", "2025-12-31T00:00:00Z"
+    return {"first": first, "last": last, **p.maybe(apply=True)}
+
+
 OVER_ALL = ("platform", "platform_queue", "platform_type")
 """Names in the routes of the platform's scopes."""
 
 JSON_BODIES: dict[str, Make] = {
+    "signal": lambda p: {"name": p.mark, "value": {"is": p.mark}},
+    "replay": lambda p: {},
     "reprioritise": lambda p: {"priority": 1},
     "reschedule": lambda p: {"delay": 1},
     "retry_flow": lambda p: p.maybe(mode=p.of(["all", "failed_only"])),
@@ -126,6 +157,9 @@ JSON_BODIES: dict[str, Make] = {
     "change_tier": lambda p: {"weight": 2},
     "pause_tenant": lambda p: {"reason": p.mark},
     "pause_part": lambda p: {"reason": p.mark},
+    "set_schedule": _schedule,
+    "pause_schedule": lambda p: {"reason": p.mark},
+    "backfill_schedule": _backfill,
     "push_tenant_slot": _slot,
     "push_part_slot": _slot,
 }
@@ -149,6 +183,7 @@ QUERIES: dict[str, Make] = {
     "groups": lambda p: p.maybe(after=p.group(), limit=5),
     "load": lambda p: p.maybe(queue=p.queue()),
     "events": lambda p: {"limit": 1000, **p.maybe(after=p.of([0, 3, 50]), job=p.id())},
+    "journal": lambda p: p.maybe(full="true"),
     "follow": lambda p: {"after": 0, **p.maybe(job=p.id())},
 }
 
@@ -162,7 +197,7 @@ def _new(p: Pick) -> NewJob:
         queue=p.queue(),
         envelope=Envelope("mail", "json", 1, msgspec.json.encode(p.mark)),
         rules=Rules(),
-        **p.maybe(group=p.group(), key=p.id(), tags=(p.mark,)),
+        **p.maybe(group=p.group(), key=p.id(), tags=(p.mark,), edges=(Edge(p.id()),)),
     )
 
 
@@ -206,7 +241,18 @@ def _take(p: Pick) -> Take:
     return Take("upkeep", p.mark, LEASE_US) if p.of([0, 0, 0, 1]) else p.of([slot, worker])
 
 
+def _put_schedule(p: Pick) -> Put:
+    job = Template(
+        type="mail", codec="json", version=1, body=msgspec.json.encode(p.mark), queue=p.queue()
+    )
+    value = Definition(revision=1, timing=Timing(every_us=LEASE_US), job=job)
+    name = schedule_name(p.tenant(), p.of([p.queue(), p.group()]))
+    return Put(name, p.of([encode_schedule(value), None]), p.of([0, 0, 1, 2]))
+
+
 def _put(p: Pick) -> Put:
+    if p.of([0, 0, 0, 1]):
+        return _put_schedule(p)
     value = msgspec.json.encode(ScopeSettings(max_running=p.of([5, 50])))
     fresh = Scope(p.tenant(), ScopeKind.QUEUE, f"new-{p.of(range(10**6))}").name
     names = [p.scope().name, p.scope().name, fresh, fresh, "other/name"]
@@ -226,8 +272,19 @@ PACKED_BODIES: dict[str, Make] = {
     "store_enqueue": lambda p: [_new(p), _new(p)],
     "store_claim": _wished,
     "store_extend": lambda p: [
-        Extension(tenant=p.tenant(), id=p.id(), token=p.lease(), lease_us=LEASE_US, progress=p.mark)
+        Extension(
+            tenant=p.tenant(),
+            id=p.id(),
+            token=p.lease(),
+            lease_us=LEASE_US,
+            progress=p.mark,
+            **p.maybe(entries=(Entry(EntryKind.STEP, p.mark, b'"x"'),)),
+        )
     ],
+    "store_signal": lambda p: wire.Signals(
+        [Signal(p.tenant(), p.id(), p.mark, msgspec.json.encode(p.mark))],
+        p.of([None, By("ann", p.mark)]),
+    ),
     "store_ack": lambda p: [_settle(p), _settle(p)],
     "store_lapse": lambda p: [_settle(p)],
     "store_cancel": lambda p: wire.Refs(
@@ -238,12 +295,16 @@ PACKED_BODIES: dict[str, Make] = {
     ),
     "store_expired": lambda p: wire.Limit(10),
     "store_prune": lambda p: wire.Pruning(10, LEASE_US),
-    "store_find": lambda p: Find(select=_select(p), limit=1000),
+    "store_find": lambda p: Find(
+        select=_select(p), limit=p.of([1000, 100]), journals=p.of([False, True])
+    ),
     "store_count": lambda p: wire.Counting(tenant=p.of([p.tenant(), None]), by=p.of(TENANT_KINDS)),
     "store_recount": lambda p: wire.Counting(tenant=p.tenant()),
     "store_explain": lambda p: Ref(p.tenant(), p.id()),
     "store_events": lambda p: wire.Reading(tenant=p.of([p.tenant(), None]), after=0, limit=1000),
-    "store_settings": lambda p: wire.Under(p.of([p.scope().name, "", "scope/"])),
+    "store_settings": lambda p: wire.Under(
+        p.of([p.scope().name, "", "scope/", "schedule/", schedules_under(p.tenant())])
+    ),
     "store_put": lambda p: wire.Puts(
         [_put(p)], p.of([None, None, wire.Under(p.scope().name), wire.Under("scope/")])
     ),

@@ -14,15 +14,20 @@ from tests.service.probing import (
     Probe,
     Target,
     done,
+    joined,
     native,
     new,
     page,
     paused,
     pushed,
     put,
+    read_packed,
+    remembered,
+    remembered_packed,
     seen_by_events,
     seen_by_find,
     seen_by_list,
+    signaled,
     team,
     verb,
     worked,
@@ -186,6 +191,7 @@ PLATFORM_ACTS: dict[str, tuple[Probe, ...]] = {
 }
 
 
+SCHEDULE = "/v1/schedules/{id}"
 QUEUE_PATH = "/v1/scopes/queue/{queue}"
 ACTS: dict[str, tuple[Probe, ...]] = {
     "enqueue a job": (
@@ -198,8 +204,30 @@ ACTS: dict[str, tuple[Probe, ...]] = {
         verb("enqueue", lambda t: [head_of_flow(t)]),
         verb("enqueue", lambda t: [pledge(t)]),
     ),
+    "enqueue a job whose end another job awaits": (
+        native(
+            "POST",
+            "/v1/jobs",
+            {"type": "send", "queue": "QUEUE", "edges": [{"target": "OWN"}]},
+        ),
+        verb("enqueue", lambda t: [joined(t, t.id)]),
+    ),
+    "let a job of another queue await a new one": (
+        native("POST", "/v1/jobs", {"type": "send", "queue": "mail", "edges": [{"target": "OWN"}]}),
+        native(
+            "POST",
+            "/v1/jobs/batch",
+            {"jobs": [{"type": "send", "queue": "mail", "edges": [{"target": "OWN"}]}]},
+        ),
+        verb("enqueue", lambda t: [joined(Target(t.tenant, "mail"), t.id)]),
+    ),
+    "send a signal to a job": (
+        native("POST", "/v1/jobs/{id}/signal", {"name": "ok", "value": 1}),
+        signaled,
+    ),
     "cancel a job": (native("POST", "/v1/jobs/{id}/cancel"),),
     "claim and settle a job": (worked, worked_packed),
+    "write what a job remembers": (remembered, remembered_packed),
     "hold a slot of a queue": (
         native("PUT", QUEUE_PATH + "/slots/s", {"seconds": 60}),
         verb("hold", lambda t: wire.Takes([Take(t.line.slot("s"), "s", HOUR)], None)),
@@ -217,6 +245,10 @@ ACTS: dict[str, tuple[Probe, ...]] = {
         seen_by_events,
         verb("explain", lambda t: Ref(t.tenant, t.id)),
     ),
+    "read what a job remembers, its errors and its log": (
+        native("GET", "/v1/jobs/{id}/journal"),
+        read_packed,
+    ),
     "count a queue": (native("GET", QUEUE_PATH + "/counts"),),
     "count a tenant and its groups": (
         native("GET", "/v1/scopes/tenant/counts"),
@@ -229,9 +261,23 @@ ACTS: dict[str, tuple[Probe, ...]] = {
     ),
     "replay or delete a job": (
         native("POST", "/v1/jobs/dead-{id}/replay"),
+        native("POST", "/v1/jobs/dead-{id}/replay", {}),
         native("DELETE", "/v1/jobs/{id}"),
         verb("change", _change),
         page("/ui/jobs/{tenant}/dead-{id}/replay"),
+    ),
+    "read a schedule": (native("GET", SCHEDULE),),
+    "make, change or delete a schedule": (
+        native("PUT", SCHEDULE, {"every": 60}),
+        native("PUT", f"{SCHEDULE}-new", {"every": 60, "type": "send", "queue": "QUEUE"}),
+        native("DELETE", SCHEDULE),
+    ),
+    "pause, resume or run a schedule": (
+        native("POST", f"{SCHEDULE}/pause", {"reason": "x"}),
+        native("POST", f"{SCHEDULE}/resume"),
+        native("POST", f"{SCHEDULE}/run-now"),
+        page("/ui/schedules/{tenant}/{id}/pause", reason="x"),
+        page("/ui/schedules/{tenant}/{id}/run"),
     ),
     "set a limit of a queue, pause it, resume it": (
         native("PATCH", QUEUE_PATH, {"max_running": 5}),

@@ -14,8 +14,12 @@ from tests.dashboard.visitor import Visitor
 from tests.service.asgi import Answer, Client
 
 from holdfast.core.clock import SECOND
+from holdfast.core.cron import Timing
 from holdfast.core.job import Envelope, NewJob, Reason, Rules, State
+from holdfast.core.journal import Edge, Entry, EntryKind, Signal
 from holdfast.core.lifecycle import Transition
+from holdfast.core.schedule import Definition, Template, name_of
+from holdfast.core.schedule import encode as encode_schedule
 from holdfast.core.scope import Scope, ScopeKind, encode
 from holdfast.scopes import ScopeHandle
 from holdfast.service.app import application
@@ -23,7 +27,7 @@ from holdfast.service.firecrawl.routes import mount as firecrawl
 from holdfast.service.pages import dashboard
 from holdfast.service.rights import Caller, Right, Unauthenticated, rights
 from holdfast.service.service import Service
-from holdfast.store import Claim, Find, Put, Selection
+from holdfast.store import Claim, Extension, Find, Put, Selection
 from holdfast.stores import open_store
 from holdfast.stores.remote import wire
 
@@ -123,6 +127,11 @@ async def place(caller: Caller | None) -> AsyncIterator[Place]:
         )  # fmt: skip
         await service.store.ack([dead])
     await service.store.settings([Put("type/send", b'{"queue": "mail"}', 0)])
+    for target in (MINE, BESIDE, THEIRS):
+        job = Template(type="send", codec="json", version=1, body=b"{}", queue=target.queue)
+        schedule = Definition(revision=1, timing=Timing(every_us=HOUR), job=job)
+        name = name_of(target.tenant, target.id)
+        await service.store.settings([Put(name, encode_schedule(schedule), 0)])
     await service.store.enqueue([new(target, target.id) for target in (MINE, BESIDE, THEIRS)])
     try:
         yield Place(service, caller)
@@ -136,6 +145,11 @@ def new(target: Target, id: str, codec: str = "json") -> NewJob:
         tenant=target.tenant, id=id, queue=target.queue, rules=Rules(),
         envelope=Envelope("send", codec, 1, b"{}"),
     )  # fmt: skip
+
+
+def joined(target: Target, id: str) -> NewJob:
+    """A new job whose end a stored one awaits."""
+    return msgspec.structs.replace(new(target, "new"), edges=(Edge(id),))
 
 
 # -- probes: whether it was done -------------------------------------------------------------------
@@ -156,7 +170,10 @@ def native(method: str, path: str, body: Any = None) -> Probe:
 
     async def probe(at: Place, target: Target) -> bool:
         where = path.format(queue=target.queue, id=target.id)
-        said = None if body is None else json.loads(json.dumps(body).replace("QUEUE", target.queue))
+        said = None
+        if body is not None:
+            text = json.dumps(body).replace("QUEUE", target.queue).replace("OWN", target.id)
+            said = json.loads(text)
         return done(await at.client(target).call(method, where, said))
 
     return probe
@@ -225,6 +242,65 @@ async def worked(at: Place, target: Target) -> bool:
     [lease] = answer.json["leases"]
     ack = {"id": lease["job"]["id"], "token": lease["token"], "outcome": "complete"}
     return "error" not in (await client.post("/v1/ack", {"acks": [ack]})).json["acks"][0]
+
+
+async def remembered(at: Place, target: Target) -> bool:
+    """By a heartbeat and an ack of its lease; a made-up token writes nothing."""
+    client = at.client(target)
+    answer = await client.post("/v1/claim", {"queues": [target.queue]})
+    entry = {"kind": "step", "name": "s", "value": 1}
+    if not done(answer):
+        made_up = {"id": target.id, "token": "x", "entries": [entry]}
+        refused = await client.post("/v1/extend", {"leases": [made_up]})
+        assert not done(refused) or "error" in refused.json["leases"][0]
+        return False
+    [lease] = answer.json["leases"]
+    held = {"id": lease["job"]["id"], "token": lease["token"], "entries": [entry]}
+    kept = (await client.post("/v1/extend", {"leases": [held]})).json["leases"][0]
+    ended = {**held, "outcome": "release", "entries": [{**entry, "name": "t"}]}
+    acked = (await client.post("/v1/ack", {"acks": [ended]})).json["acks"][0]
+    assert len(await _stored(at, target)) == 2
+    return "error" not in kept and "error" not in acked
+
+
+async def remembered_packed(at: Place, target: Target) -> bool:
+    wish = Claim(
+        worker="w", nonce="x" * 20, limit=1, lease_us=HOUR, tenants=(target.tenant,),
+        queues=(target.queue,),
+    )  # fmt: skip
+    answer = await at.packed(target, "claim", wish)
+    if not done(answer):
+        return False
+    [lease] = wire.CLAIM.told.decode(answer.body)
+    held = Extension(
+        tenant=target.tenant, id=target.id, token=lease.token, lease_us=HOUR,
+        entries=(Entry(EntryKind.STEP, "s", b"1"),),
+    )  # fmt: skip
+    kept = await at.packed(target, "extend", [held])
+    return done(kept) and len(await _stored(at, target)) == 1
+
+
+async def _stored(at: Place, target: Target) -> list[Entry]:
+    select = Selection(tenant=target.tenant, ids=(target.id,))
+    page = await at.store.find(Find(select=select, limit=1, journals=True))
+    return [entry for journal in page.journals.values() for entry in journal.entries]
+
+
+async def signaled(at: Place, target: Target) -> bool:
+    """By the verb, whose items have answers of their own."""
+    sent = wire.Signals([Signal(target.tenant, target.id, "ok", b"1")])
+    answer = await at.packed(target, "signal", sent)
+    said = done(answer) and wire.SIGNAL.told.decode(answer.body)[0].stored
+    assert said == bool(await _stored(at, target))
+    return said
+
+
+async def read_packed(at: Place, target: Target) -> bool:
+    """The journal of the target, which has a signal."""
+    await at.store.signal([Signal(target.tenant, target.id, "ok", b'"SECRET"')])
+    find = Find(select=Selection(tenant=target.tenant), limit=5, journals=True)
+    answer = await at.packed(target, "find", find)
+    return done(answer) and b"SECRET" in answer.body
 
 
 async def worked_packed(at: Place, target: Target) -> bool:

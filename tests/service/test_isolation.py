@@ -22,6 +22,7 @@ from tests.service.calls import LEASE_S, Made, Pick, made
 from tests.service.minted import mint, tokens
 
 from holdfast import App, Context, Flow
+from holdfast.core.schedule import under
 from holdfast.core.scope import TENANT_KINDS
 from holdfast.listings import configured
 from holdfast.service.app import application
@@ -35,7 +36,7 @@ from holdfast.store import Find, Selection, Store
 from holdfast.stores import open_store
 from holdfast.testing import ManualClock, drain
 
-CALLS = int(os.environ.get("HOLDFAST_FUZZ_CALLS", "4000"))
+CALLS = int(os.environ.get("HOLDFAST_FUZZ_CALLS", "5000"))
 SEED = int(os.environ.get("HOLDFAST_FUZZ_SEED", "6"))
 BURST = 10
 """Calls of one tenant, after which the others are looked at."""
@@ -161,6 +162,9 @@ class World:
             assert (await mine.put(f"{path}/slots/{secret}", slot)).status == 200
             assert (await mine.patch(path, {"max_running": 50})).status == 200
         assert (await mine.post("/v1/scopes/queue/q1/pause", {"reason": mark})).status == 200
+        schedule = {"type": "mail", "queue": "q0", "payload": mark, "every": 36_000}
+        for name in ("q0", "q1", "g0", known, secret):
+            assert (await mine.put(f"/v1/schedules/{name}", schedule)).status == 201
 
         await self._start(tenant)
 
@@ -189,7 +193,8 @@ class World:
         slots = [one for one in every if f"{len(tenant)}:{tenant}/" in one.name]
         counts = [await self.store.count(tenant, by=kind) for kind in TENANT_KINDS]
         settings = await configured(self.store, tenant)
-        return jobs.jobs, events.events, slots, counts, settings
+        schedules = await self.store.settings(under=under(tenant))
+        return jobs.jobs, events.events, slots, counts, settings, schedules
 
     async def burst(self, tenant: str) -> list[str]:
         """Some calls of one tenant; what they did, for whoever has to look into it."""

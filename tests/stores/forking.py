@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 
 from holdfast import App, Context, HoldfastError, Job
-from holdfast.sync import SyncTenant
+from holdfast.sync_tenant import SyncTenant
 
 CHILD_S = 20
 

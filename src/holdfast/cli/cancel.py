@@ -9,16 +9,17 @@ from holdfast.cli.common import (
     EXIT_ERROR,
     EXIT_NOT_FOUND,
     Settings,
+    chosen_tenant,
     common_options,
     json_option,
     opened,
+    tenant_option,
     told,
     work,
 )
 from holdfast.cli.show import print_json, progress
 from holdfast.cli.signing import signed
-from holdfast.core.bounds import BATCH_MAX, TENANT_MAX, within
-from holdfast.core.check import check_name
+from holdfast.core.bounds import BATCH_MAX, within
 from holdfast.core.errors import JobAlreadyTerminal, JobNotFound
 from holdfast.core.flow import is_flow_id
 from holdfast.core.job import By
@@ -28,7 +29,7 @@ from holdfast.store import Canceled, Ref, Store
 
 @click.command("cancel")
 @click.argument("ids", nargs=-1, metavar="[ID]...")
-@click.option("--tenant", required=True, help="The tenant that owns the jobs.")
+@tenant_option("The tenant that owns the jobs.")
 @click.option("--group", help="Cancel every job of this group.")
 @signed
 @json_option
@@ -39,7 +40,7 @@ def command(
     /,
     *,
     ids: tuple[str, ...],
-    tenant: str,
+    tenant: str | None,
     group: str | None,
     by: By,
     as_json: bool,
@@ -48,9 +49,9 @@ def command(
 
     A running handler is told to stop. A canceled job does not change any more.
     """
-    check_name("tenant", tenant, TENANT_MAX)
     within("ids", len(ids), BATCH_MAX)
     settings: Settings = ctx.obj
+    tenant = chosen_tenant(settings, tenant)
     if (group is None) == (not ids):
         raise click.UsageError("no jobs named: give IDs or --group")
     if group is not None:

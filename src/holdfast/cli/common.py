@@ -16,7 +16,15 @@ import click
 from click.core import ParameterSource
 
 from holdfast.app import App
-from holdfast.core.errors import ConfigError, HoldfastError, JobNotFound, did_you_mean
+from holdfast.core.bounds import TENANT_MAX
+from holdfast.core.check import check_name
+from holdfast.core.errors import (
+    ConfigError,
+    HoldfastError,
+    JobNotFound,
+    ScheduleNotFound,
+    did_you_mean,
+)
 from holdfast.loop import run
 from holdfast.store import Store
 from holdfast.stores import open_store
@@ -53,7 +61,7 @@ class Told(click.ClickException):
 
     def __init__(self, error: HoldfastError) -> None:
         super().__init__(told(error))
-        if isinstance(error, JobNotFound):
+        if isinstance(error, JobNotFound | ScheduleNotFound):
             vars(self)["exit_code"] = EXIT_NOT_FOUND
 
     def show(self, file: Any = None) -> None:
@@ -120,6 +128,27 @@ def loudness_options(function: F) -> F:
 def common_options(function: F) -> F:
     """Adds the options that every command accepts after its name."""
     return store_option()(app_option()(loudness_options(function)))
+
+
+def tenant_option(text: str) -> Callable[[F], F]:
+    """`--tenant NAME`. Without it the default tenant of the app, if it has one."""
+
+    def said(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+        return None if value is None else check_name("tenant", value, TENANT_MAX)
+
+    return click.option("--tenant", callback=said, help=f"{text} Default: the app's tenant.")
+
+
+def chosen_tenant(settings: Settings, given: str | None) -> str:
+    """The tenant of a command: the one given, else the default tenant of the app."""
+    if given is not None:
+        return given
+    if settings.app is None:
+        raise click.UsageError("Missing option '--tenant'.")
+    found = load_app(settings.app).config.tenant
+    if found is None:
+        raise click.UsageError("Missing option '--tenant': the app has no default tenant.")
+    return found
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import click
@@ -17,8 +18,9 @@ from holdfast.cli.job import print_timeline
 from holdfast.cli.jobs import print_jobs
 from holdfast.cli.show import job_data, print_json, progress
 from holdfast.cli.signing import signed
-from holdfast.core.bounds import BATCH_MAX, PAGE_MAX, within
-from holdfast.core.errors import JobNotFound
+from holdfast.core.bounds import BATCH_MAX, ENTRY_NAME_MAX, PAGE_MAX, within
+from holdfast.core.check import check_name
+from holdfast.core.errors import InvalidInput, JobNotFound
 from holdfast.core.job import By, State
 from holdfast.core.plural import many
 from holdfast.operate import Timeline
@@ -119,6 +121,7 @@ class _Wish:
     as_json: bool
     by: By
     yes: bool = True
+    from_step: str | None = None
 
 
 def _deed_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -141,6 +144,11 @@ def _deed_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @command.command("replay")
 @_deed_options
+@click.option(
+    "--from-step",
+    metavar="NAME",
+    help="Keep what was remembered before this step. Jobs without the step are not replayed.",
+)
 @click.pass_obj
 def replay(settings: Settings, /, **given: Any) -> None:
     """Run dead letters again, each as a new job.
@@ -148,7 +156,12 @@ def replay(settings: Settings, /, **given: Any) -> None:
     The new job names the dead letter as its origin. A dead letter is replayed at most once.
     Select dead letters by ID, by filters, or with --all.
     """
-    _do(settings, _REPLAY, _Wish(**given))
+    wish = _Wish(**given)
+    deed = _REPLAY
+    if wish.from_step is not None:
+        check_name("from_step", wish.from_step, ENTRY_NAME_MAX)
+        deed = replace(deed, steps=partial(operate.replay, from_step=wish.from_step))
+    _do(settings, deed, wish)
 
 
 @command.command("purge")
@@ -176,6 +189,11 @@ def _do(settings: Settings, deed: _Deed, wish: _Wish) -> None:
     if deed.asks and not wish.yes and total:
         _ask(total)
     done = work(_perform(settings, deed, wish, total))
+    if wish.from_step is not None and done < total:
+        without = f"{many(total - done, 'dead letter')} not replayed: no step {wish.from_step!r}"
+        if not done:
+            raise Told(InvalidInput(field="from_step", why=without))
+        tell(settings, without)
     _told(f"{many(done, 'dead letter')} {deed.done}", wish, deed, done)
 
 

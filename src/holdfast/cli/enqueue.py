@@ -15,15 +15,16 @@ from holdfast.cli.common import (
     Settings,
     chosen_app,
     chosen_store,
+    chosen_tenant,
     common_options,
     json_option,
     tell,
+    tenant_option,
     work,
 )
 from holdfast.cli.show import print_json, progress
 from holdfast.cli.values import length, moment
-from holdfast.core.bounds import PAYLOAD_MAX, TENANT_MAX
-from holdfast.core.check import check_name
+from holdfast.core.bounds import PAYLOAD_MAX
 from holdfast.core.errors import InvalidInput, InvalidPayload, JobTypeNotRegistered, did_you_mean
 from holdfast.core.job import NewJob
 from holdfast.core.plural import many
@@ -44,7 +45,7 @@ Plan = Callable[[Payload], Awaitable[NewJob]]
 @click.command("enqueue")
 @click.argument("type")
 @click.argument("payload", required=False, metavar="[JSON|-|@FILE]")
-@click.option("--tenant", required=True, help="The tenant (customer) that owns the job.")
+@tenant_option("The tenant (customer) that owns the job.")
 @click.option("--queue", help="Queue. Default: the queue of the type.")
 @click.option("--key", help="Idempotency key: return the unfinished job with this key, if any.")
 @click.option(
@@ -83,7 +84,7 @@ def command(
     queue and rules are those that an app published for the type when it opened this store.
     Give the payload as text, as - for stdin, or as @FILE. Default: an empty object.
     """
-    tenant = check_name("tenant", given.pop("tenant"), TENANT_MAX)
+    tenant = chosen_tenant(settings, given.pop("tenant"))
     options = checked({name: value for name, value in given.items() if value not in (None, ())})
     if lines:
         if payload is not None:

@@ -9,6 +9,7 @@ import click
 
 from holdfast import operate
 from holdfast.cli.common import Settings, common_options, json_option, opened, tell, work
+from holdfast.cli.journal import show_journal, show_log
 from holdfast.cli.show import (
     ago,
     clean,
@@ -33,7 +34,7 @@ from holdfast.operate import Timeline
 from holdfast.store import Ref
 
 _NAMES = ("tenant", "id", "type", "queue", "priority", "key", "group", "tags", "origin")
-_REST = ("replayed_as", "worker", "reason", "progress")
+_REST = ("replayed_as", "worker", "reason", "awaits", "progress")
 
 
 class ShowFirst(click.Group):
@@ -113,11 +114,37 @@ def reschedule(
 @click.option(
     "--explain", is_flag=True, help="Show why the job does not run now, and for how long."
 )
+@click.option(
+    "--journal", is_flag=True, help="Show what it remembers and awaits, its errors and its log."
+)
+@click.option("--log", is_flag=True, help="Show the lines of its log.")
+@click.option("--follow", "-f", is_flag=True, help="With --log: print new lines until it ends.")
 @json_option
 @common_options
 @click.pass_obj
-def show(settings: Settings, id: str, tenant: str | None, explain: bool, as_json: bool) -> None:
+def show(
+    settings: Settings,
+    /,
+    *,
+    id: str,
+    tenant: str | None,
+    explain: bool,
+    journal: bool,
+    log: bool,
+    follow: bool,
+    as_json: bool,
+) -> None:
     """Show one job: its record, payload, result and timeline."""
+    if explain + journal + log > 1:
+        raise click.UsageError("--explain, --journal and --log exclude each other")
+    if follow and not log:
+        raise click.UsageError("--follow works only with --log")
+    if journal:
+        show_journal(settings, id, tenant, as_json)
+        return
+    if log:
+        show_log(settings, id, tenant, follow, as_json)
+        return
     if explain:
         found = work(_explained(settings, id, tenant))
         if as_json:

@@ -25,7 +25,9 @@ from holdfast.cli import (
     migrate,
     pause,
     queues,
+    schedules,
     serve,
+    signal,
     tenants,
     tier,
     worker,
@@ -61,7 +63,9 @@ COMMANDS: tuple[click.Command, ...] = (
     pause.pause,
     pause.resume,
     queues.command,
+    schedules.command,
     serve.command,
+    signal.command,
     tenants.command,
     tier.command,
     worker.command,
@@ -73,7 +77,7 @@ Exit codes:
   0  success
   1  Holdfast error: `holdfast: <text> [CODE]` on stderr
   2  invalid command or option
-  3  job not found
+  3  job or schedule not found
 
 \b
 The store is --store, else HOLDFAST_STORE, else the app's own (--app, HOLDFAST_APP),

@@ -56,6 +56,7 @@ def job_data(job: JobRecord) -> Plain:
         "progress": _progress(job.progress),
         "origin": job.origin,
         "replayed_as": job.replayed_as,
+        "awaits": job.awaits,
         "fence": job.fence,
         "lapses": job.lapses,
         "misses": job.misses,

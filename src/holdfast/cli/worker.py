@@ -166,7 +166,7 @@ def _worker(app: App, wish: _Wish) -> Any:
     tenants = wish.tenants or None
     queues = ("*",) if wish.queues == () else wish.queues
     worker = Worker(app, tenants=tenants, queues=queues, name=name, **wish.settings())
-    if wish.queues is None and not worker.watch.queues:
+    if wish.queues is None and not app.registry.queues():
         raise ConfigError(field="app", why="the app has no job types, so there is nothing to run")
     return worker
 

@@ -67,16 +67,17 @@ def own_blockers(job: Waiting, now: Micros) -> Iterator[Blocker]:
         words = "the lease of its last attempt has expired; the upkeep will fail it"
         yield Blocker(kind=BlockerKind.EXPIRED, words=words)
     elif job.state is State.WAITING:
-        yield Blocker(kind=BlockerKind.AWAITS, words=_awaited(AWAITS_PARENTS))
+        yield Blocker(kind=BlockerKind.AWAITS, words=awaited(AWAITS_PARENTS))
     elif job.state is State.SCHEDULED and job.awaits is not None and job.run_at > now:
         until = job.run_at if job.run_at < INSTANT_MAX else None
-        yield Blocker(kind=BlockerKind.AWAITS, words=_awaited(job.awaits), until=until)
+        yield Blocker(kind=BlockerKind.AWAITS, words=awaited(job.awaits), until=until)
     elif job.state in (State.SCHEDULED, State.RETRYING) and job.run_at > now:
         why = "its next attempt is due later" if job.state is State.RETRYING else "it is due later"
         yield Blocker(kind=BlockerKind.SCHEDULE, words=why, until=job.run_at)
 
 
-def _awaited(awaits: str) -> str:
+def awaited(awaits: str) -> str:
+    """What a job awaits, in words."""
     if awaits == AWAITS_PARENTS:
         return "it waits for the end of its parents"
     kind, _, name = awaits.partition(":")

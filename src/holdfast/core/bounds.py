@@ -52,6 +52,11 @@ HOLD_S_MAX = 31 * 24 * 3600.0
 """Longest duration of a hold that is not renewed."""
 PRESENCE_S_MAX = 600.0
 """How long a worker counts as present without renewing its hold."""
+PERMIT_LIFE_S = 1.0
+"""After how long what a dead process left at a limit of the platform is taken back, where a store
+divides the limit among its shards."""
+LIMIT_QUIET_S = 0.1
+"""How long a process that found the whole store at its limit relies on what it saw then."""
 CLAIM_REPEAT_S = 60.0
 """How long a repeated claim is recognised by its nonce, so that it leases no further jobs."""
 INSTANT_MAX = 7_258_118_400_000_000
@@ -134,6 +139,35 @@ TIERS_MAX = 1000
 PRESENCES_MAX = 1000
 """Workers that are present with a token of the tenant."""
 
+# Schedules.
+CRON_MAX = 256
+"""Characters of a cron text."""
+ZONE_MAX = 128
+SCHEDULE_MAX = 55
+"""Characters of a schedule's name: it is part of a tag."""
+SCHEDULES_MAX = 10_000
+"""Schedules of a tenant."""
+SCHEDULE_BODY_MAX = 32 * 1024
+"""Bytes of the payload that a schedule gives its jobs: a setting holds it."""
+SCHEDULE_TAGS_MAX = TAGS_MAX - 2
+"""Tags of its jobs besides the two that name the schedule and the tick."""
+EDITS_MAX = 10
+"""Changes of a schedule that its definition names."""
+MISSED_MAX = 1000
+"""Missed ticks that `missed="all"` makes up for; the newest."""
+BACKFILL_MAX = 1000
+"""Ticks of one backfill."""
+EARLIER_MAX = 10
+"""Earlier ticks whose jobs a tick looks at to decide about overlap."""
+FAN_OUT_PART = 100
+"""Tenants of one part of a tick that makes a job for each of many."""
+FAN_OUT_MAX = 1_000_000
+"""Tenants of one tick."""
+RECUR_PAGE = 200
+"""Schedules that one turn of the upkeep checks."""
+RECUR_LOOKS_MAX = 20
+"""Schedules of which one turn searches for a late tick."""
+
 # Job types.
 TYPES_MAX = 1000
 """Published job types of a store. Apps run without publishing more."""
@@ -148,6 +182,10 @@ PAGE_MAX = 1000
 CHANGE_MAX = 1000
 EXPIRED_MAX = 1000
 PRUNE_MAX = 5000
+COPIES_MAX = 100
+"""Tiers of which one call tells a shard, where each shard has a copy of them (Redis)."""
+COPY_PASSES_MAX = 100
+"""Rounds of such calls that one verb makes."""
 SELECT_MAX = 100
 """Values of one field of a selection (ids may be BATCH_MAX)."""
 WAIT_S_MAX = 60.0

@@ -26,6 +26,7 @@ HoldfastError
 │   ├── LeaseExpired           LEASE_EXPIRED
 │   ├── NotChangeable          NOT_CHANGEABLE      its state forbids the change
 │   └── JournalFull            JOURNAL_FULL        too many or too large steps or signals
+├── ScheduleNotFound           SCHEDULE_NOT_FOUND  also for another tenant's schedule
 ├── JobFailed                  JOB_FAILED          the awaited job has failed; has its reason
 ├── WaitTimeout                WAIT_TIMEOUT
 ├── WorkerShutdown             WORKER_SHUTDOWN     a run must stop: its worker is stopping
@@ -213,6 +214,11 @@ class NotChangeable(Refused):
 class JournalFull(Refused):
     code = "JOURNAL_FULL"
     text = "job {id!r}: {why}"
+
+
+class ScheduleNotFound(HoldfastError):
+    code = "SCHEDULE_NOT_FOUND"
+    text = "schedule {schedule!r}: not found.{hint}"
 
 
 class JobFailed(HoldfastError):

@@ -40,8 +40,8 @@ SLOTS = "slot/"
 
 LINES_PER_CLAIM = 8
 """The least number of waiting lines that share one claim, if it is for that many jobs."""
-LINE_JOBS = 4
-"""Up to so many jobs half of a small turn is, so that the turn visits two lines."""
+LINE_JOBS = 6
+"""Up to so many jobs of a turn come from one line, since a visit costs as much as a few jobs."""
 
 
 class ScopeKind(StrEnum):
@@ -58,8 +58,11 @@ TENANT_KINDS = (ScopeKind.TENANT, ScopeKind.QUEUE, ScopeKind.GROUP)
 """The kinds of scopes that a tenant has."""
 
 
-class Scope(msgspec.Struct, frozen=True, order=True):
-    """A tenant, a queue or a group of it, or a scope of the platform."""
+class Scope(msgspec.Struct, frozen=True, order=True, cache_hash=True):
+    """A tenant, a queue or a group of it, or a scope of the platform.
+
+    Stores look up limits by it for each job, and the hash of an enum is a call of Python.
+    """
 
     tenant: str
     """Empty for the scopes of the platform."""
@@ -184,10 +187,10 @@ def rounds(room: int, weights: list[int]) -> int:
 def line_share(room: int, lines: int) -> int:
     """How many jobs one of a tenant's waiting lines may give in one visit of the tenant's turn.
 
-    A large turn is shared evenly. A small one visits two lines: a visit costs as much as a few
-    jobs, and the lines that are left out come first in the next turn.
+    A large turn is shared evenly. A small one visits one line or a few: a visit costs as much as a
+    few jobs, and the lines that are left out come first in the next turn.
     """
-    return max(rounds(room, [1] * lines), min(-(-room // 2), LINE_JOBS))
+    return max(rounds(room, [1] * lines), min(room, LINE_JOBS))
 
 
 class Pause(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):

@@ -16,14 +16,17 @@ from starlette.responses import Response
 from holdfast import operate
 from holdfast.core.check import check_seconds
 from holdfast.core.clock import Micros, micros
+from holdfast.core.codec import json_fault
 from holdfast.core.errors import InvalidInput, NotChangeable
 from holdfast.core.job import TERMINAL, By, JobRecord, State
+from holdfast.core.journal import Signal
 from holdfast.core.scope import Scope, ScopeKind
 from holdfast.dashboard import filters, session, views
 from holdfast.dashboard.filters import Filters
 from holdfast.dashboard.platform_views import KINDS
 from holdfast.dashboard.site import Ask, moved
 from holdfast.dashboard.words import link
+from holdfast.job_journal import read_journal
 from holdfast.scopes import ScopeHandle
 from holdfast.store import Act, Change, Ref, Selection
 
@@ -154,16 +157,36 @@ async def cancel(ask: Ask) -> Response:
     return moved(f"{link('jobs', job.tenant, job.id)}?did={did}")
 
 
+async def signal(ask: Ask) -> Response:
+    """Sends a value to a job. It is input for the handler, so it needs the right to enqueue."""
+    fields = await session.form(ask.request)
+    ask.viewer.check(ask.viewer.signals(), "send signals")
+    job = await _job(ask)
+    ask.viewer.check(ask.viewer.signals(job.type), "send signals to jobs of this type")
+    value = fields.get("value", "").strip().encode() or b"null"
+    if (fault := json_fault(value)) is not None:
+        raise InvalidInput(field="value", why=fault)
+    sent = Signal(job.tenant, job.id, fields.get("name", "").strip(), value)
+    [answer] = await ask.host.store.signal([sent], by=_by(ask, fields))
+    if answer.error is not None:
+        raise answer.error
+    did = "signaled" if answer.stored else "known"
+    return moved(f"{link('jobs', job.tenant, job.id)}?did={did}")
+
+
 async def replay(ask: Ask) -> Response:
     """Replays a job and redirects to the new job, also if it was replayed before."""
-    by = _by(ask, await _operated(ask))
+    fields = await _operated(ask)
+    by, from_step = _by(ask, fields), fields.get("from_step") or None
     job = await _job(ask)
     new = job.replayed_as
+    if from_step is not None:
+        (await read_journal(ask.host.store, Ref(job.tenant, job.id))).checked_step(from_step)
     if new is None:
         if job.state not in TERMINAL:
             raise NotChangeable(id=job.id, state=job.state.value)
         select = Selection(tenant=job.tenant, ids=(job.id,))
-        change = Change(select=select, act=Act.REPLAY, limit=1, by=by)
+        change = Change(select=select, act=Act.REPLAY, limit=1, from_step=from_step, by=by)
         changed = await ask.host.store.change(change)
         new = changed.done.get(Ref(job.tenant, job.id)) or (await _job(ask)).replayed_as
     if new is None:

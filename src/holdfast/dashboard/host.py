@@ -60,6 +60,11 @@ class Viewer(msgspec.Struct, frozen=True, kw_only=True):
     def cancels(self) -> bool:
         return self.operates or PRODUCE in self.rights
 
+    def signals(self, type: str | None = None) -> bool:
+        """Whether it may send values to jobs, of this type, as it may enqueue them."""
+        mine = type is None or self.types is None or type in self.types
+        return PRODUCE in self.rights and mine
+
     def may_over_all(self, scope: Scope) -> bool:
         """Whether it may see this scope of the platform."""
         if scope.kind is ScopeKind.TYPE and self.types is not None and scope.part not in self.types:

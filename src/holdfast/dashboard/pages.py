@@ -1,5 +1,6 @@
-"""The pages: overview, queues, jobs, one job, dead letters, workers, platform; the login; the live
-stream.
+"""The pages: overview, queues, jobs, one job, dead letters, schedules, workers, platform.
+
+Also the login and the live stream.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from holdfast.dashboard import (
     html,
     platform_views,
     queue_views,
+    schedule_views,
     session,
     views,
 )
@@ -65,7 +67,8 @@ async def jobs(ask: Ask) -> Response:
 async def job(ask: Ask) -> Response:
     ref = Ref(ask.part("tenant"), ask.part("id"))
     view = await views.job(ask.host.store, ask.host.codecs, ask.viewer, ref)
-    return ask.page("job.html", view=view, job=view.job)
+    steps = ask.host.store.capabilities.steps
+    return ask.page("job.html", view=view, job=view.job, steps=steps)
 
 
 async def dead(ask: Ask) -> Response:
@@ -195,6 +198,7 @@ GETS = {
     f"{BASE}/jobs/{{tenant}}/{{id}}": job,
     f"{BASE}/dead": dead,
     f"{BASE}/workers": workers,
+    f"{BASE}/schedules": schedule_views.schedules,
     f"{BASE}/platform": platform,
     f"{BASE}/live": live,
 }
@@ -202,10 +206,14 @@ POSTS = {
     f"{BASE}/queues/{{tenant}}/{{queue}}/pause": acts.pause,
     f"{BASE}/queues/{{tenant}}/{{queue}}/resume": acts.resume,
     f"{BASE}/jobs/{{tenant}}/{{id}}/cancel": acts.cancel,
+    f"{BASE}/jobs/{{tenant}}/{{id}}/signal": acts.signal,
     f"{BASE}/jobs/{{tenant}}/{{id}}/replay": acts.replay,
     f"{BASE}/jobs/{{tenant}}/{{id}}/reprioritise": acts.reprioritise,
     f"{BASE}/jobs/{{tenant}}/{{id}}/reschedule": acts.reschedule,
     f"{BASE}/dead/{{act}}": acts.bulk,
+    f"{BASE}/schedules/{{tenant}}/{{name}}/pause": schedule_views.pause_schedule,
+    f"{BASE}/schedules/{{tenant}}/{{name}}/resume": schedule_views.resume_schedule,
+    f"{BASE}/schedules/{{tenant}}/{{name}}/run": schedule_views.run_schedule,
     f"{BASE}/platform/limit": acts.limit_all,
     f"{BASE}/platform/pause": acts.pause_all,
     f"{BASE}/platform/resume": acts.resume_all,

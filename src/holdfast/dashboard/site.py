@@ -21,9 +21,14 @@ UNKNOWN = 401
 """The status for a viewer who is not signed in."""
 
 DID = {
+    "schedule_paused": "The schedule is paused. It makes no jobs until it is resumed.",
+    "schedule_resumed": "The schedule is resumed. It goes on with its next tick.",
+    "schedule_run": "The job was made besides the ticks of its schedule.",
     "changed": "The job was changed.",
     "canceled": "The job is canceled.",
     "ended": "The job had already ended; nothing was changed.",
+    "signaled": "The signal is stored.",
+    "known": "An earlier signal of this name counts; nothing was changed.",
     "replayed": "The job was replayed: this is the new one.",
     "paused": "The queue is paused. Running jobs continue; no new job starts.",
     "resumed": "The queue is resumed.",

@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast import operate
 from holdfast.core import shown
-from holdfast.core.bounds import ID_MAX, TENANT_MAX
+from holdfast.core.bounds import ID_MAX, INSTANT_MAX, TENANT_MAX
 from holdfast.core.check import check_name
 from holdfast.core.clock import Micros
 from holdfast.core.codec import OBJECT, Codecs
@@ -18,6 +18,7 @@ from holdfast.core.errors import JobNotFound
 from holdfast.core.job import TERMINAL, Event, EventKind, JobRecord, State
 from holdfast.dashboard.feed import Snapshot
 from holdfast.dashboard.host import Viewer
+from holdfast.dashboard.journal_views import JournalView, journal
 from holdfast.explain import Explained
 from holdfast.store import Find, Ref, Selection, Store, Tally
 
@@ -104,10 +105,16 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     payload: str
     result: str | None
     progress: Progress | None
+    journal: JournalView
 
     @property
     def alive(self) -> bool:
         return self.job.state not in TERMINAL
+
+    @property
+    def endless(self) -> bool:
+        """Whether it is due only when what it awaits has come."""
+        return self.job.run_at >= INSTANT_MAX
 
     @property
     def changeable(self) -> bool:
@@ -155,6 +162,7 @@ async def job(store: Store, codecs: Codecs, viewer: Viewer, ref: Ref) -> JobView
         payload=payload,
         result=result,
         progress=progress(found.job.progress),
+        journal=await journal(store, found.job),
     )
 
 
@@ -178,7 +186,7 @@ def timeline(events: Sequence[Event]) -> list[Entry]:
                 at=event.at,
                 after_us=None if last is None else event.at - last.at,
                 attempt=event.attempt,
-                until=event.until if event.kind in _UNTIL else None,
+                until=event.until if event.kind in _UNTIL and event.until != INSTANT_MAX else None,
                 until_words=_UNTIL.get(event.kind, ""),
                 note=event.note,
                 by=event.by,

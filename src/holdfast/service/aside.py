@@ -15,6 +15,9 @@ from holdfast.core.job import JobRecord
 INLINE_MAX = 64 * 1024
 """Up to this many bytes are processed on the loop, which takes at most a few milliseconds."""
 
+EDGE_COST = 256
+"""Checking an edge or an entry of a journal takes as long as checking so many bytes."""
+
 T = TypeVar("T")
 
 

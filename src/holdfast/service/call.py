@@ -128,9 +128,10 @@ def header(request: Request, name: bytes) -> str | None:
     return None if value is None else value.decode("latin-1")
 
 
-def tenant_of(caller: Caller, header: str | None) -> str:
-    """The tenant of a call: that of the token, or the one in the header."""
+def tenant_of(caller: Caller, header: str | None, default: str | None = None) -> str:
+    """The tenant of a call: that of the token, the one in the header, or the service's default."""
     if caller.tenant is None:
+        header = default if header is None else header
         if header is None:
             why = "is required, because this caller may act for any tenant"
             raise InvalidInput(field="Holdfast-Tenant", why=why)

@@ -84,7 +84,7 @@ class Endpoint:
         try:
             caller = NOBODY if route.right is None else await service.caller(request)
             allow(route, caller)
-            call = Call(service, request, caller, _tenant(route, caller, request))
+            call = Call(service, request, caller, self._tenant(caller, request))
             if route.query is not None:
                 call.query = queried(route.query, request)
             if self._decoder is not None:
@@ -101,21 +101,20 @@ class Endpoint:
         except HoldfastError as error:
             return answer(problem(error, request.scope.get("request_id")))
 
+    def _tenant(self, caller: Caller, request: Request) -> str | None:
+        if self._route.tenant is False:
+            return None
+        named = header(request, TENANT_HEADER)
+        if self._route.tenant is None and named is None:
+            return caller.tenant
+        return tenant_of(caller, named, self._service.config.tenant)
+
 
 def allow(route: Route, caller: Caller) -> None:
     if route.right is not None and route.right not in caller.rights:
         raise Forbidden(why=f"this token has no right to {route.right}")
     if route.tenant is False and route.right is not None and caller.tenant is not None:
         raise Forbidden(why="this route is about every tenant, but the token is for one")
-
-
-def _tenant(route: Route, caller: Caller, request: Request) -> str | None:
-    if route.tenant is False:
-        return None
-    named = header(request, TENANT_HEADER)
-    if route.tenant is None and named is None:
-        return caller.tenant
-    return tenant_of(caller, named)
 
 
 async def read(request: Request) -> bytes:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from holdfast.core.job import State
-from holdfast.service.wire import Out, Strict
+from holdfast.service.shapes import Out, Strict
 from holdfast.workflow.retry import RetryMode
 from holdfast.workflow.run import FlowState
 

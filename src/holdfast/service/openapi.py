@@ -131,7 +131,7 @@ def _headers(route: Route) -> list[dict[str, Any]]:
     found = []
     if route.tenant and route.right is not None:
         found.append("Holdfast-Tenant")
-    signed = route.right in (Right.OPERATE, Right.PLATFORM) or route.name == "cancel"
+    signed = route.right in (Right.OPERATE, Right.PLATFORM) or route.name in ("cancel", "signal")
     if route.method != "GET" and signed:
         found.append("Holdfast-Reason")
     if route.name.startswith("enqueue"):

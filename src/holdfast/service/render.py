@@ -14,7 +14,9 @@ from holdfast.core.clock import Micros, moment
 from holdfast.core.codec import BYTES, JSON, OBJECT, Codecs, json_fault
 from holdfast.core.errors import InvalidInput
 from holdfast.core.job import Event, JobRecord, Lease, effect_key
+from holdfast.core.journal import Entry
 from holdfast.core.scope import Scope, ScopeKind
+from holdfast.service.journal_wire import EntryOut
 from holdfast.service.wire import EventOut, JobOut, LeaseOut, ResultOut
 
 _codecs = Codecs()
@@ -27,8 +29,8 @@ def when(at: Micros | None) -> datetime | None:
 def job_out(job: JobRecord, *, payload: bool = True) -> JobOut:
     """A job, with its payload and result unless it is part of a list."""
     rules, envelope = job.rules, job.envelope
-    body, text = _shown(envelope.codec, envelope.body) if payload else (None, None)
-    result, result_text = _shown(envelope.codec, job.result) if payload else (None, None)
+    body, text = shown(envelope.codec, envelope.body) if payload else (None, None)
+    result, result_text = shown(envelope.codec, job.result) if payload else (None, None)
     return JobOut(
         id=job.id,
         tenant=job.tenant,
@@ -60,6 +62,7 @@ def job_out(job: JobRecord, *, payload: bool = True) -> JobOut:
         result_base64=result_text,
         progress=job.progress,
         replayed_as=job.replayed_as,
+        awaits=job.awaits,
     )
 
 
@@ -70,11 +73,19 @@ def lease_out(lease: Lease) -> LeaseOut:
         until=moment(lease.until),
         fence=lease.fence,
         effect_key=effect_key(lease.job),
+        journal=tuple(entry_out(entry) for entry in lease.journal),
+    )
+
+
+def entry_out(entry: Entry) -> EntryOut:
+    value, text = shown(JSON, entry.value)
+    return EntryOut(
+        kind=entry.kind, name=entry.name, at=moment(entry.at), value=value, value_base64=text
     )
 
 
 def result_out(job: JobRecord, *, done: bool) -> ResultOut:
-    result, text = _shown(job.envelope.codec, job.result)
+    result, text = shown(job.envelope.codec, job.result)
     return ResultOut(
         id=job.id,
         state=job.state,
@@ -111,7 +122,7 @@ def scope_text(scope: Scope) -> str:
     return f"{scope.kind}/{scope.part}"
 
 
-def _shown(codec: str, body: Any) -> tuple[Raw | None, str | None]:
+def shown(codec: str, body: Any) -> tuple[Raw | None, str | None]:
     """A payload or result as JSON, or in base64 if it is bytes or not valid JSON.
 
     It is inserted unquoted only if it is certainly valid JSON. Otherwise the stored text could

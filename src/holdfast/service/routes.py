@@ -7,14 +7,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from holdfast.service import flow_wire, scope_wire, tier_wire, wire
+from holdfast.service import (
+    flow_wire,
+    journal_wire,
+    schedule_wire,
+    scope_wire,
+    tier_wire,
+    wire,
+)
 from holdfast.service.api import (
     dead,
     events,
     flows,
     holds,
     jobs,
+    journals,
     platform,
+    schedules,
     scopes,
     settings,
     storage,
@@ -67,7 +76,18 @@ def _jobs() -> Iterator[Route]:
     yield line("explain", "GET /v1/jobs/{id}/explain", READ, jobs.explain, answer=wire.ExplainedOut)
     yield line("timeline", "GET /v1/jobs/{id}/events", READ, jobs.timeline, answer=wire.EventsOut)
     yield line("cancel", "POST /v1/jobs/{id}/cancel", PRODUCE, jobs.cancel, answer=wire.CanceledOut)
-    yield line("replay", "POST /v1/jobs/{id}/replay", OPERATE, jobs.replay, answer=wire.ReplayedOut)
+    yield line(
+        "signal", "POST /v1/jobs/{id}/signal", PRODUCE, journals.signal,
+        body=journal_wire.SignalIn, answer=journal_wire.SignaledOut,
+    )  # fmt: skip
+    yield line(
+        "journal", "GET /v1/jobs/{id}/journal", READ, journals.journal,
+        query=journals.Reading, answer=journal_wire.JournalOut,
+    )  # fmt: skip
+    yield line(
+        "replay", "POST /v1/jobs/{id}/replay", OPERATE, jobs.replay,
+        body=journal_wire.ReplayIn, optional_body=True, answer=wire.ReplayedOut,
+    )  # fmt: skip
     yield line(
         "reprioritise", "POST /v1/jobs/{id}/reprioritise", OPERATE, jobs.reprioritise,
         body=wire.PriorityIn, answer=wire.JobOut,
@@ -184,6 +204,39 @@ def _flows() -> Iterator[Route]:
     )  # fmt: skip
 
 
+def _schedules() -> Iterator[Route]:
+    def line(name: str, where: str, right: Right, handler: Handler, **more: Any) -> Route:
+        return _route("schedules", name, where, right, handler, **more)
+
+    path = "/v1/schedules/{name}"
+    out = schedule_wire.ScheduleOut
+    yield line(
+        "schedules", "GET /v1/schedules", READ, schedules.every,
+        query=schedules.Listing, answer=schedule_wire.SchedulesOut,
+    )  # fmt: skip
+    yield line("schedule", f"GET {path}", READ, schedules.get, answer=out)
+    yield line(
+        "set_schedule", f"PUT {path}", PRODUCE, schedules.put,
+        body=schedule_wire.ScheduleIn, answer=out, status=201,
+    )  # fmt: skip
+    yield line(
+        "delete_schedule", f"DELETE {path}", PRODUCE, schedules.delete, answer=wire.DeletedOut
+    )
+    yield line(
+        "pause_schedule", f"POST {path}/pause", OPERATE, schedules.pause,
+        body=scope_wire.PauseIn, answer=out,
+    )  # fmt: skip
+    yield line("resume_schedule", f"POST {path}/resume", OPERATE, schedules.resume, answer=out)
+    yield line(
+        "run_schedule_now", f"POST {path}/run-now", OPERATE, schedules.run_now,
+        answer=wire.EnqueuedOut, status=201,
+    )  # fmt: skip
+    yield line(
+        "backfill_schedule", f"POST {path}/backfill", OPERATE, schedules.backfill,
+        body=schedule_wire.BackfillIn, answer=schedule_wire.BackfillOut,
+    )  # fmt: skip
+
+
 def _platform() -> Iterator[Route]:
     """About all tenants, so for no token of one."""
 
@@ -278,6 +331,7 @@ def _store() -> Iterator[Route]:
     yield line("extend", WORK, storage.extend)
     yield line("ack", WORK, storage.ack)
     yield line("lapse", ADMIN, storage.lapse, tenant=False)
+    yield line("signal", PRODUCE, storage.signal)
     yield line("cancel", PRODUCE, storage.cancel)
     yield line("change", OPERATE, storage.change)
     yield line("expired", ADMIN, storage.expired, tenant=False)
@@ -300,6 +354,7 @@ ROUTES: tuple[Route, ...] = (
     *_work(),
     *_scopes(),
     *_flows(),
+    *_schedules(),
     *_platform(),
     *_dead(),
     *_events(),

@@ -10,7 +10,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from holdfast.core.job import State
 from holdfast.core.scope import ScopeKind, ScopeSettings
-from holdfast.service.wire import Out, Strict
+from holdfast.service.shapes import Out, Strict
 
 
 class TallyOut(Out):

@@ -9,7 +9,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from holdfast.core.tiers import Defaults
 from holdfast.service.scope_wire import CeilingIn
-from holdfast.service.wire import Out, Strict
+from holdfast.service.shapes import Out, Strict
 
 
 class EffectiveOut(Out):

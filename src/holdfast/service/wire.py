@@ -7,7 +7,6 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Annotated
 
-import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
 from holdfast.core.bounds import (
@@ -29,19 +28,13 @@ from holdfast.core.bounds import (
     WORKER_MAX,
 )
 from holdfast.core.job import EventKind, Reason, State
+from holdfast.core.journal import AWAITS_MAX
 from holdfast.core.redact import Redacted
 from holdfast.core.retry import RetryPolicy
 from holdfast.core.scope import BlockerKind
+from holdfast.service.journal_wire import Edges, Entries, EntryOut, Log
 from holdfast.service.problems import Problem
-
-
-class Strict(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Base of request shapes: an unknown field is an error."""
-
-
-class Out(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Base of response shapes: fields without a value are omitted."""
-
+from holdfast.service.shapes import Out, Strict
 
 TypeName = Annotated[str, Meta(min_length=1, max_length=TYPE_MAX)]
 QueueName = Annotated[str, Meta(min_length=1, max_length=QUEUE_MAX)]
@@ -49,6 +42,7 @@ GroupName = Annotated[str, Meta(min_length=1, max_length=GROUP_MAX)]
 JobId = Annotated[str, Meta(min_length=1, max_length=ID_MAX)]
 Token = Annotated[str, Meta(min_length=1, max_length=TOKEN_MAX)]
 Seconds = Annotated[float, Meta(ge=0)]
+ERROR_KIND_MAX = 512
 
 
 # -- enqueue ---------------------------------------------------------------------------------------
@@ -81,6 +75,8 @@ class NewJobIn(Strict):
     timeout: Annotated[float, Meta(gt=0)] | UnsetType = UNSET
     keep: Seconds | UnsetType = UNSET
     keep_failed: Seconds | UnsetType = UNSET
+    edges: Edges = ()
+    """Jobs that await the end of this one."""
 
 
 class NewJobsIn(Strict):
@@ -154,6 +150,8 @@ class JobOut(Out):
     result_base64: str | None = None
     progress: str | None = None
     replayed_as: str | None = None
+    awaits: str | None = None
+    """The signal or the join that makes the parked job ready."""
 
 
 class JobsOut(Out):
@@ -233,6 +231,8 @@ class LeaseOut(Redacted, Out):
     """A number that grows with each lease of the id, also if the id is reused."""
     effect_key: str
     """The idempotency key for effects: the same for every attempt of this job."""
+    journal: Sequence[EntryOut] = ()
+    """The steps, positions, joins and signals of the job, in no order."""
 
 
 class LeasesOut(Out):
@@ -244,10 +244,13 @@ class OutcomeName(StrEnum):
     FAIL = "fail"
     RELEASE = "release"
     SNOOZE = "snooze"
+    PARK = "park"
 
 
 class AckIn(Redacted, Strict):
-    """The outcome of one lease. `retry: false` fails the job for good."""
+    """The outcome of one lease. `retry: false` fails the job for good. `park` gives the job back
+    until an instant, or until what it awaits has come; it costs no attempt.
+    """
 
     id: JobId
     token: Token
@@ -257,7 +260,20 @@ class AckIn(Redacted, Strict):
     error: str | UnsetType = UNSET
     retry: bool | UnsetType = UNSET
     after: Seconds | UnsetType = UNSET
-    """For a failure, a release or a snooze: the delay until it may run again."""
+    """For a failure, a release, a snooze or a park: the delay until it may run again."""
+    until: Annotated[datetime, Meta(tz=True)] | UnsetType = UNSET
+    """For a park: the instant, instead of a delay. Neither means for ever, if it awaits."""
+    awaits: Annotated[str, Meta(min_length=1, max_length=AWAITS_MAX)] | UnsetType = UNSET
+    """For a park: `signal:NAME` or `join:NAME`."""
+    entries: Entries = ()
+    """Written to the journal in the same step."""
+    log: Log = ()
+    error_kind: Annotated[str, Meta(max_length=ERROR_KIND_MAX)] | UnsetType = UNSET
+    """For a failure: the class of the error."""
+    traceback: str | UnsetType = UNSET
+    """For a failure. Long ones are cut in the middle."""
+    seconds: Seconds | UnsetType = UNSET
+    """For a failure: how long the attempt ran."""
 
 
 class AcksIn(Strict):
@@ -279,6 +295,9 @@ class ExtendIn(Redacted, Strict):
     token: Token
     lease: Annotated[float, Meta(gt=0, le=LEASE_S_MAX)] = 60.0
     progress: Annotated[str, Meta(max_length=PROGRESS_CHARS_MAX)] | None = None
+    entries: Entries = ()
+    """Written to the journal in the same step."""
+    log: Log = ()
 
 
 class ExtendsIn(Strict):

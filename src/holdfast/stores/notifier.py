@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 
@@ -49,13 +50,17 @@ class Notifier:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._sleepers: set[_Sleeper] = set()
+        self.count = 0
+        """Grows with every notification. While it stays the same nothing was notified."""
+        self._full: tuple[int, float] | None = None
 
     def notify(self, lines: Iterable[Line] = (), ended: Iterable[Ref] = ()) -> None:
         """Wakes sleepers that watch one of these lines, or the end of one of these jobs."""
-        if not self._sleepers:
-            return
         with self._lock:
+            self.count += 1
             sleepers = list(self._sleepers)
+        if not sleepers:
+            return
         lines, ended = set(lines), set(ended)
         for sleeper in sleepers:
             if _matches(sleeper.watch, lines, ended):
@@ -63,9 +68,26 @@ class Notifier:
 
     def notify_all(self) -> None:
         with self._lock:
+            self.count += 1
             sleepers = list(self._sleepers)
         for sleeper in sleepers:
             sleeper.wake()
+
+    def note_full(self, count: int, seconds: float | None) -> None:
+        """Notes whether a claim left no room in the whole store, and for how long if no job ends;
+        None: there is room. `count`: as it was before the claim, with which a store must have
+        listened to other processes already.
+        """
+        self._full = None if seconds is None else (count, time.monotonic() + seconds)
+
+    def full_s(self) -> float | None:
+        """For how many seconds the store stays full if nothing is notified; None if unknown. While
+        it is known, a sleeper need not ask the store: it would learn what the claim has told.
+        """
+        full = self._full
+        if full is None or full[0] != self.count:
+            return None
+        return max(0.0, full[1] - time.monotonic())
 
     def listen(self, watch: Watch) -> Listener:
         """Registers now: a notification between this call and `sleep` is not lost."""

@@ -20,6 +20,7 @@ from holdfast.loop import Duty, keep_turning
 from holdfast.store import Store, Take
 from holdfast.upkeep.prune import Prune
 from holdfast.upkeep.reconcile import Reconcile
+from holdfast.upkeep.recur import Recur
 from holdfast.upkeep.rescue import Rescue
 
 logger = logging.getLogger("holdfast")
@@ -50,12 +51,13 @@ class Upkeep:
         self.rescue = Rescue(store, config.rescue_every_s)
         self.prune = Prune(store, config.prune_every_s, config.events_keep_s)
         self.reconcile = Reconcile(store, config.reconcile_every_s)
+        self.recur = Recur(store, config.recur_every_s)
         self._leading_until = 0.0
 
     async def run(self, stop: asyncio.Event) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(keep_turning(self, stop))
-            for duty in (self.rescue, self.prune, self.reconcile):
+            for duty in (self.rescue, self.prune, self.reconcile, self.recur):
                 group.create_task(keep_turning(_Led(self, duty), stop))
         if self.leading:
             await self._resign()

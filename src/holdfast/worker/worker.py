@@ -27,6 +27,7 @@ from holdfast.core.bounds import (
 from holdfast.core.check import check_name
 from holdfast.core.flow import QUEUE as FLOWS
 from holdfast.core.job import Abandoned, Failed, Outcome
+from holdfast.core.schedule import QUEUE as TICKS
 from holdfast.lifespan import opened
 from holdfast.loop import keep_turning
 from holdfast.store import Acked, Watch
@@ -73,6 +74,8 @@ class Worker:
         queues = tuple(check_name("queues", queue, QUEUE_MAX) for queue in queues)
         if app.store.capabilities.steps and FLOWS not in queues:
             queues = (*queues, FLOWS)
+        if self.config.ticks and TICKS not in queues:
+            queues = (*queues, TICKS)
         within("tenants", len(tenants or ()), BATCH_MAX)  # Every claim names them all.
         within("queues", len(queues), BATCH_MAX)
         self.watch = Watch(
@@ -113,6 +116,7 @@ class Worker:
         the app's lifespan is closed.
         """
         async with self.app, opened(self.app.lifespan, self.app, self._stop) as state:
+            await self.app.register_schedules()
             self._threads = Threads(self.config.concurrency)
             self._runner = Runner(self.app, self._threads, self.config, state)
             self._acker = Acker(self.app.store, self.app.announcer)

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 from tests.foundationdb_engine import Engine
 
+from holdfast.stores.foundationdb import claim_sharing
 from holdfast.stores.foundationdb.options import Options
 from holdfast.stores.foundationdb.store import FoundationStore
 from holdfast.testing import ManualClock
@@ -29,3 +30,9 @@ async def bench(engine: Engine) -> AsyncIterator[Bench]:
     await bench.open()
     yield bench
     await bench.close()
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines rest as soon as a claim finds them without room."""
+    monkeypatch.setattr(claim_sharing, "FULL_MAX", 1)

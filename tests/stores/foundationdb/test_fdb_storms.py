@@ -14,6 +14,8 @@ from tests.foundationdb_engine import Engine, Faults
 from holdfast.core.job import Completed, Event, EventKind, Failed, Outcome, Released, State
 from holdfast.core.lifecycle import decide
 from holdfast.core.scope import PLATFORM, TENANT_KINDS, Scope, ScopeSettings, encode
+from holdfast.core.tiers import Defaults, LimitRules, name_of
+from holdfast.core.tiers import encode as encode_tier
 from holdfast.operate import audit
 from holdfast.store import Claim, Put
 from holdfast.stores.foundationdb.options import Options
@@ -55,6 +57,12 @@ OVER_ALL = {
     over_all(MAIL): ScopeSettings(max_running=3),
     type_of("send"): ScopeSettings(max_running=2),
 }
+IN_TIERS = {
+    tenant_of(): ScopeSettings(tier="pro"),
+    tenant_of(GLOBEX): ScopeSettings(tier="pro"),
+    group_of(ORDERED): ScopeSettings(ordered=True),
+}
+TURNS_OF_TIERS = 12
 ENDS: list[Outcome] = [*[Completed()] * 4, Released(), Failed("boom", after_us=0)]
 SEEDS = [
     *range(100),
@@ -63,6 +71,10 @@ SEEDS = [
 PLATFORM_SEEDS = [
     *range(40),
     *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(40, 1_000)),
+]
+TIER_SEEDS = [
+    *range(20),
+    *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(20, 500)),
 ]
 PATIENT = rules(max_attempts=1_000)
 
@@ -146,6 +158,23 @@ class _Crew:
                 await self._news.wait()
 
 
+async def _change_tiers(store: FoundationStore, chance: random.Random) -> None:
+    """Raises and lowers the limits of a tier and of the defaults."""
+    versions = {"pro": 1, "": 0}
+    for _ in range(TURNS_OF_TIERS):
+        tier = chance.choice(("pro", ""))
+        most = [chance.choice((None, 1, 2, 5)) for _ in range(3)]
+        values = Defaults(
+            max_running=most[0],
+            queue=LimitRules(max_running=most[1]),
+            group=LimitRules(max_running=most[2]),
+        )
+        put = Put(name_of(tier), encode_tier(values), versions[tier])
+        versions[tier] = (await store.settings([put]))[0].version
+        for _ in range(chance.randint(0, 200)):
+            await asyncio.sleep(0)
+
+
 def _check_order(events: list[Event]) -> None:
     """A job of the ordered group starts when all before it are completed."""
     finished = 0
@@ -156,7 +185,7 @@ def _check_order(events: list[Event]) -> None:
     assert finished == LINE
 
 
-async def _weather(seed: int, settings: dict[Scope, ScopeSettings]) -> None:
+async def _weather(seed: int, settings: dict[Scope, ScopeSettings], *, tiers: bool = False) -> None:
     """Runs all jobs through a storm under these settings, and checks what the events tell."""
     engine = Engine(faults=_storm(seed))
     stores = [
@@ -165,10 +194,14 @@ async def _weather(seed: int, settings: dict[Scope, ScopeSettings]) -> None:
     ]
     for store in stores:
         await store.open()
+    if tiers:
+        await stores[0].settings([Put(name_of("pro"), encode_tier(Defaults(max_running=2)), 0)])
     await stores[0].settings([Put(scope.name, encode(rule), 0) for scope, rule in settings.items()])
     crew = _Crew(engine, seed)
+    changes = [_change_tiers(stores[1], random.Random(seed))] if tiers else []
 
     await asyncio.gather(
+        *changes,
         _line_up(stores[0]),
         *(_produce(store, number) for number, store in enumerate(stores)),
         *(crew.work(store, random.Random(seed * 10 + n)) for n, store in enumerate(stores)),
@@ -200,3 +233,9 @@ async def test_limits_and_order_hold_through_faults_and_recoveries(seed: int) ->
 async def test_limits_of_the_platform_hold_through_faults_and_recoveries(seed: int) -> None:
     """P13: those over all tenants, with those of a tenant; what waits aside is found again."""
     await _weather(seed, SETTINGS | OVER_ALL)
+
+
+@pytest.mark.parametrize("seed", TIER_SEEDS)
+async def test_limits_of_tiers_hold_while_they_change_through_faults(seed: int) -> None:
+    """P13: what a raised tier opened is found, also if who looked did not hear of its commit."""
+    await _weather(seed, IN_TIERS, tiers=True)

@@ -10,13 +10,16 @@ from tests.foundationdb_engine import Engine
 
 from holdfast.core.job import Completed, Lease
 from holdfast.core.lifecycle import decide
-from holdfast.store import Claim
+from holdfast.core.scope import ScopeSettings, encode
+from holdfast.core.tiers import Defaults, name_of
+from holdfast.core.tiers import encode as encode_tier
+from holdfast.store import Claim, Put
 from holdfast.stores.foundationdb import binding
 from holdfast.stores.foundationdb.options import Options
 from holdfast.stores.foundationdb.store import FoundationStore
 from holdfast.testing import ManualClock
 from holdfast.testing.contract.bench import Bench
-from holdfast.testing.contract.builders import LEASE, group_of, job, queue_of
+from holdfast.testing.contract.builders import LEASE, group_of, job, queue_of, tenant_of
 
 MANY = 100
 
@@ -131,3 +134,15 @@ async def test_limits_cost_a_trip_or_two(trips: Trips, bench: Bench) -> None:
     assert (len(leases), made <= 7) == (MANY, True)
     made, _ = await trips.of(bench.store.ack(_done(leases)))
     assert made <= 5
+
+
+@pytest.mark.parametrize("count", [1, MANY])
+async def test_tenants_are_put_into_a_tier_together(trips: Trips, bench: Bench, count: int) -> None:
+    """However many: one transaction must not outlive its version."""
+    await bench.store.settings([Put(name_of("pro"), encode_tier(Defaults(max_running=1)), 0)])
+    value = encode(ScopeSettings(tier="pro"))
+    puts = [Put(tenant_of(f"t{number}").name, value, 0) for number in range(count)]
+
+    made, _ = await trips.of(bench.store.settings(puts))
+
+    assert made <= 12

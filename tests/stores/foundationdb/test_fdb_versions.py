@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
 import pytest
 from tests.foundationdb_engine import Engine
 
@@ -12,12 +13,14 @@ from holdfast.core.bounds import PAGE_MAX
 from holdfast.core.clock import SECOND
 from holdfast.core.errors import ConfigError, SchemaTooNew, SchemaTooOld
 from holdfast.core.job import Completed, Lease
+from holdfast.core.journal import Signal
 from holdfast.core.lifecycle import decide
 from holdfast.core.scope import ScopeSettings, encode
 from holdfast.store import Act, Claim, Extension, Put, Ref, Take
 from holdfast.stores.foundationdb import limits_caps, migrate
 from holdfast.stores.foundationdb.layout import FORMAT, Space, after
 from holdfast.stores.foundationdb.options import Options, parse
+from holdfast.stores.foundationdb.rows import Row, pack
 from holdfast.stores.foundationdb.step import Step
 from holdfast.stores.foundationdb.store import FoundationStore
 from holdfast.testing import ManualClock
@@ -64,6 +67,16 @@ class Place:
         pairs = self.engine.database().get_range(b"", b"\xfe")
         return {bytes(key): bytes(value) for key, value in pairs if not key.startswith(marks)}
 
+    async def make_second(self, store: FoundationStore) -> None:
+        """As the second format left it: its rows end with `aside`."""
+        database, keys = self.engine.database(), store._open().keys
+        last = Row.__struct_fields__.index("aside") + 1
+        for tenant in (ACME, GLOBEX):
+            rows = keys.own(tenant, Space.ROWS)
+            for key, value in list(database.get_range(rows, after(rows))):
+                database[bytes(key)] = pack(msgspec.msgpack.decode(bytes(value))[:last])
+        await self.set_format(store, 2)
+
     async def make_old(self, store: FoundationStore) -> None:
         """As the first format left it: without what the second one keeps besides."""
         database, keys = self.engine.database(), store._open().keys
@@ -90,6 +103,7 @@ VERBS: dict[str, Callable[[FoundationStore, Lease], Awaitable[Any]]] = {
         [Extension(tenant=ACME, id=held.job.id, token=held.token, lease_us=LEASE)]
     ),
     "ack": lambda store, held: store.ack([settled(held)]),
+    "signal": lambda store, held: store.signal([Signal(ACME, "b", "go", b"1")]),
     "cancel": lambda store, held: store.cancel([Ref(ACME, "b")]),
     "change": lambda store, held: store.change(changing(Act.DELETE, ids=("b",))),
     "expired": lambda store, held: store.expired(10),
@@ -160,6 +174,26 @@ async def test_an_older_installation_is_opened_by_who_is_told_to() -> None:
     await (await place.open(migrate="auto")).close()
     assert await first.count(None) == []
     await first.close()
+
+
+async def test_jobs_of_the_second_format_go_on_in_the_third() -> None:
+    """Their rows say nothing of journals and edges: they have none, and can have a journal."""
+    place = Place()
+    store = await place.open()
+    await store.enqueue([job("a"), job("b", tenant=GLOBEX), job("big", body=b"x" * 5000)])
+    whole = place.all(store)
+    await place.make_second(store)
+
+    with pytest.raises(SchemaTooOld, match="holdfast migrate"):
+        await place.store().open()
+    assert await place.store().migrate() == FORMAT
+
+    assert place.all(store).keys() == whole.keys()
+    assert [one.stored for one in await store.signal([Signal(ACME, "a", "go", b"1")])] == [True]
+    leases = {lease.job.id: lease for lease in await store.claim(wish("n"))}
+    assert [len(leases[id].journal) for id in ("a", "b", "big")] == [1, 0, 0]
+    await store.ack([settled(lease) for lease in leases.values()])
+    await store.close()
 
 
 @pytest.mark.parametrize("step", [1, 3, 1000])

@@ -18,7 +18,7 @@ from holdfast.core.job import Completed, EventKind, State
 from holdfast.core.lifecycle import decide
 from holdfast.core.scope import ScopeSettings, encode
 from holdfast.store import Act, Claim, Put, Watch
-from holdfast.stores.redis.claim import ShardedClaim, share
+from holdfast.stores.redis.claim_shards import ShardedClaim, share
 from holdfast.stores.redis.store import RedisStore
 from holdfast.testing.contract.builders import ACME, GLOBEX, changing, finding, job, tenant_of
 

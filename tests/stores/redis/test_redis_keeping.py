@@ -14,7 +14,7 @@ from holdfast.core.errors import StoreFull, StoreUnavailable
 from holdfast.core.job import Completed, State
 from holdfast.core.lifecycle import decide
 from holdfast.store import Act, Claim, Ref
-from holdfast.stores.redis.claim import claim_args
+from holdfast.stores.redis.claim_shards import claim_args
 from holdfast.stores.redis.options import parse
 from holdfast.stores.redis.rows import rows_of
 from holdfast.stores.redis.store import RedisStore
@@ -153,7 +153,7 @@ async def test_a_claim_whose_answer_was_lost_finds_its_leases(
 
     shards = store._mine()
     args = (claim_args(claim(3, "lost"), ["lost"]), None)
-    answer, _ = await shards.call("claim", 0, args, None)
+    answer, *_ = await shards.call("claim", 0, args, None)
 
     assert [int(one[0]) for one in rows_of(answer)] == [lease.job.seq for lease in first]
     assert len(await store.claim(claim(10))) == 5

@@ -14,6 +14,7 @@ from tests.stores.remote.conftest import Opened, Tokens
 from holdfast.core.clock import SECOND
 from holdfast.core.errors import JobNotFound, StaleSetting, StoreError, StoreUnavailable
 from holdfast.core.job import Completed, State
+from holdfast.core.journal import Signal
 from holdfast.core.lifecycle import Transition, decide, lapse
 from holdfast.core.scope import TENANT_KINDS, Scope, ScopeKind, ScopeSettings, encode
 from holdfast.service.rights import Caller, Right, rights
@@ -80,6 +81,7 @@ async def test_a_token_that_does_not_hold_does_not_open(place: Place, opened: Op
 VERBS: dict[str, tuple[Right, Callable[[RemoteStore], Awaitable[Any]]]] = {
     "enqueue": (Right.PRODUCE, lambda s: s.enqueue([job("a")])),
     "cancel": (Right.PRODUCE, lambda s: s.cancel([Ref(ACME, "a")])),
+    "signal": (Right.PRODUCE, lambda s: s.signal([Signal(ACME, "a", "ok", b"1")])),
     "claim": (Right.WORK, lambda s: s.claim(wish("n"))),
     "extend": (
         Right.WORK,

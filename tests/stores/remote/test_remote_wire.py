@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.errors import HoldfastError, JobNotFound, StoreError
-from holdfast.store import Changed, Enqueued, Ref
+from holdfast.core.journal import Edge, Entry, EntryKind, Journal, OnFailure, Signal
+from holdfast.store import Changed, Enqueued, Page, Ref
 from holdfast.stores.remote import wire
 from holdfast.testing.contract.builders import job
 
 NAMES = """
+schedule
     field why scheme known hint what package extra type owner size max id queue name version
     expected tenant queued retry_after_s codec state reason error timeout_s store found feature
 """
@@ -70,3 +72,15 @@ def test_a_change_keeps_its_mapping() -> None:
 
     told = wire.CHANGE.told.decode(wire.encode(wire.ChangedPairs.of(changed)))
     assert told.changed() == changed
+
+
+def test_a_journal_is_the_same_bytes() -> None:
+    """Of a lease and of a page, whose mapping has references as keys."""
+    odd = bytes(range(256))
+    entries = [Entry(kind, "n", odd, 7) for kind in EntryKind]
+    page = Page([], 5, {Ref("acme", "a"): Journal(entries, [Edge("b", "j", OnFailure.SKIP)])})
+    signal = Signal("acme", "a", "n", odd)
+
+    assert wire.FIND.told.decode(wire.encode(wire.FoundPage.of(page))).page() == page
+    asked = wire.SIGNAL.asked.decode(wire.encode(wire.Signals([signal])))
+    assert asked.signals == [signal]

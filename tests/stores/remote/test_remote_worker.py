@@ -206,3 +206,70 @@ async def test_a_cancel_reaches_a_worker_that_may_only_work(own_host: Host) -> N
             await running
 
     assert seen == [StopReason.CANCELED]
+
+
+async def test_a_job_continues_where_it_stopped(own_host: Host) -> None:
+    """Steps, a signal and children over HTTP: `work` is enough for all but the children, which are
+    enqueued and read.
+    """
+    rights = frozenset({Right.WORK, Right.PRODUCE, Right.READ})
+    place = own_host.place(
+        "steps",
+        auth=Tokens(
+            Caller(name="worker", tenant="acme", rights=frozenset({Right.WORK})),
+            Caller(name="mapper", tenant="acme", rights=rights, queues=("lines",)),
+            Caller(name="client", tenant="acme", rights=frozenset({Right.PRODUCE, Right.READ})),
+        ),
+    )
+    orders = App(place.remote(token="worker"), poll_s=0.2)
+    lines = App(place.remote(token="mapper"), poll_s=0.2)
+    client = App(place.remote(token="client"))
+    charged: list[str] = []
+
+    def charge(order: str) -> str:
+        charged.append(order)
+        return f"receipt of {order}"
+
+    @orders.job(queue="orders")
+    async def fulfil(ctx: Context, order: str) -> str:
+        receipt = await ctx.step("charge", charge, order)
+        ctx.log(f"attempt {ctx.attempt}")
+        if await ctx.wait_for("approved", bool) is not True:
+            raise RuntimeError("not approved")
+        return str(receipt)
+
+    @lines.job(queue="lines")
+    async def ship(ctx: Context, line: int) -> int:
+        return 2 * line
+
+    @lines.job(queue="lines")
+    async def deliver(ctx: Context, number: int) -> list[int]:
+        return await ctx.map("lines", ship, range(number))
+
+    @client.job(queue="orders", name="fulfil")
+    async def ask(ctx: Context, order: str) -> str:
+        raise NotImplementedError
+
+    @client.job(queue="lines", name="deliver")
+    async def ask_for(ctx: Context, number: int) -> list[int]:
+        raise NotImplementedError
+
+    async with orders, lines, client, asyncio.timeout(BOUND_S):
+        acme = client.tenant("acme")
+        workers = [Worker(orders), Worker(lines)]
+        running = [asyncio.create_task(worker.run()) for worker in workers]
+        order, delivery = await acme.enqueue(ask(order="a")), await acme.enqueue(ask_for(number=3))
+        async for event in acme.events(after=0, job_id=order.id):
+            if isinstance(event, Event) and event.note == "signal:approved":
+                break
+        assert await acme.signal(order.id, "approved", True)
+        results = [await acme.wait(one.id, timeout=BOUND_S) for one in (order, delivery)]
+        journal = await acme.journal(order.id)
+        for worker in workers:
+            worker.stop()
+        await asyncio.gather(*running)
+
+    assert results == ["receipt of a", [0, 2, 4]]
+    assert charged == ["a"]
+    assert [step.name for step in journal.steps] == ["charge"]
+    assert list(journal.log) == ["attempt 1", "attempt 1"]

@@ -8,8 +8,8 @@ import os
 import sys
 
 from holdfast.core.errors import HoldfastError
-from holdfast.core.job import State
-from holdfast.core.lifecycle import Transition
+from holdfast.core.job import Completed, State
+from holdfast.core.lifecycle import Transition, decide
 from holdfast.store import Claim, Watch
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.testing.contract.builders import LEASE, job
@@ -61,6 +61,17 @@ async def take_all(store: SqliteStore, name: str) -> None:
         say(*(lease.job.id for lease in leases))
 
 
+async def run_all(store: SqliteStore, name: str) -> None:
+    """Claims and completes for ever, under short leases; says how many were acked each time."""
+    for number in itertools.count():
+        claim = Claim(worker=name, nonce=f"{name}-{number}", limit=5, lease_us=100_000)
+        leases = await store.claim(claim)
+        acked = await store.ack([decide(Completed(), x.job, x.token, 0.0) for x in leases])
+        say(len(acked))
+        if not leases:
+            await store.wait(Watch(), 0.1)
+
+
 async def hold_all(store: SqliteStore, name: str) -> None:
     """Claims what it can, ten times, and never ends it; says which jobs it has."""
     say("ready")
@@ -93,7 +104,7 @@ async def main(name: str, path: str, *words: str) -> None:
     if name == "nobody":  # As a user who may do nothing here.
         os.setgid(65534)
         os.setuid(65534)
-    acts = (stream, add, add_keyed, take_all, hold_all, sleep, nothing)
+    acts = (stream, add, add_keyed, take_all, run_all, hold_all, sleep, nothing)
     act = {each.__name__: each for each in acts}.get(name, nothing)
     store = SqliteStore.from_url(f"sqlite:///{path}")
     try:

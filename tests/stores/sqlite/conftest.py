@@ -41,6 +41,15 @@ async def store(path: Path) -> AsyncIterator[SqliteStore]:
 
 
 @pytest.fixture
+async def other(store: SqliteStore, path: Path) -> AsyncIterator[SqliteStore]:
+    """A second store on the same file, as another process has it."""
+    other = SqliteStore.from_url(f"sqlite:///{path}")
+    await other.open()
+    yield other
+    await other.close()
+
+
+@pytest.fixture
 def clock() -> ManualClock:
     return ManualClock()
 

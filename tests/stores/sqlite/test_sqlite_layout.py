@@ -72,7 +72,7 @@ def claim(limit: int = 1, number: int = 0) -> Claim:
         ("RESCUE", "jobs_held"),
         ("RETIRE", "jobs_ttl"),
         ("ROW_BY_ID", "jobs_name"),
-        ("PRUNE_JOBS", "jobs_done"),
+        ("PRUNABLE", "jobs_done"),
         ("PAST_KEYS", "keys_until"),
     ],
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -16,15 +15,6 @@ from holdfast.testing.contract.builders import ACME, job
 
 BOUND_S = 20.0
 SLEEP_S = 50.0
-
-
-@pytest.fixture
-async def other(store: SqliteStore, path: Path) -> AsyncIterator[SqliteStore]:
-    """A second store on the same file."""
-    other = SqliteStore.from_url(f"sqlite:///{path}")
-    await other.open()
-    yield other
-    await other.close()
 
 
 async def _asleep(store: SqliteStore, watch: Watch) -> asyncio.Task[None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -170,15 +170,6 @@ def test_a_recount_finds_what_is_aside_by_the_jobs(cost: Callable[[], Cost]) -> 
 
 
 # -- several processes -----------------------------------------------------------------------------
-
-
-@pytest.fixture
-async def other(store: SqliteStore, path: Path) -> AsyncIterator[SqliteStore]:
-    """A second store on the same file."""
-    other = SqliteStore.from_url(f"sqlite:///{path}")
-    await other.open()
-    yield other
-    await other.close()
 
 
 @each_scope

@@ -122,7 +122,7 @@ async def test_a_file_of_an_earlier_version_is_refused_and_left_as_it_is(
     assert [lease.job.id for lease in await store.claim(claim())] == ["a"]
 
 
-@pytest.mark.parametrize("version", [3, 4])
+@pytest.mark.parametrize("version", [3, 4, 5])
 async def test_a_file_of_a_later_version_is_upgraded(
     tmp_path: Path, store: SqliteStore, version: int
 ) -> None:

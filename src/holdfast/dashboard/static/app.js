@@ -90,7 +90,14 @@ function around(part, fresh) {
 addEventListener("pointerover", (event) => pointAt(event.target));
 document.documentElement.addEventListener("pointerleave", () => pointAt(null));
 
+// What was unfolded stays so.
+function unfold(part, fresh) {
+  const open = new Set([...part.querySelectorAll("details[open]")].map((one) => one.dataset.key));
+  for (const one of fresh.querySelectorAll("details")) one.toggleAttribute("open", open.has(one.dataset.key));
+}
+
 function exchange(part, fresh) {
+  unfold(part, fresh);
   if (busy(part) || part.innerHTML === fresh.innerHTML) return;
   if (list && part.contains(list)) return around(part, fresh);
   const was = place(part);

@@ -12,8 +12,9 @@ from holdfast.core.check import check_name
 from holdfast.service.api.jobs import cursor
 from holdfast.service.call import Call
 from holdfast.service.render import event_out
+from holdfast.service.shapes import Strict
 from holdfast.service.stream import stream
-from holdfast.service.wire import EventsOut, Strict
+from holdfast.service.wire import EventsOut
 
 LAST_ID_HEADER = b"last-event-id"
 CURSOR_MAX = 2**63 - 1

@@ -22,7 +22,7 @@ from holdfast.service.flow_wire import (
     FlowsOut,
 )
 from holdfast.service.render import when
-from holdfast.service.wire import Strict
+from holdfast.service.shapes import Strict
 from holdfast.workflow.run import FlowRun, FlowState, FlowStatus
 
 

@@ -7,8 +7,9 @@ from typing import TypeVar
 
 import msgspec
 
-from holdfast.core.bounds import PAGE_MAX
+from holdfast.core.bounds import BATCH_MAX, EDGES_MAX, PAGE_MAX, within
 from holdfast.core.errors import JobNotFound
+from holdfast.core.job import JobRecord, NewJob
 from holdfast.service.api import permissions
 from holdfast.service.call import Call
 from holdfast.store import Acked, Extended, Find, Ref, Selection
@@ -25,6 +26,50 @@ async def seen(call: Call, refs: Sequence[Ref]) -> set[Ref]:
         select = Selection(tenant=tenant, ids=ids, queues=queues)
         page = await call.service.store.find(Find(select=select, limit=min(len(ids), PAGE_MAX)))
         found.update(Ref(job.tenant, job.id) for job in page.jobs)
+    return found
+
+
+async def addressable(call: Call, refs: Sequence[Ref]) -> set[Ref] | None:
+    """The jobs to which the caller may send a value; None: every one. A value is read by the
+    handler as a payload is, so a token for some types gives it only to jobs of these.
+    """
+    caller = call.caller
+    if caller.queues is None and caller.types is None:
+        return None
+    found: set[Ref] = set()
+    for job in await _jobs(call, refs):
+        if caller.may_queue(job.queue):
+            caller.check_type(job.type)
+            found.add(Ref(job.tenant, job.id))
+    return found
+
+
+async def joinable(call: Call, jobs: Sequence[NewJob]) -> None:
+    """Refuses an edge to a job in a queue that the token does not cover: the end of the new job
+    could make that job ready, or fail it. A job that is not there yet may appear in any queue, so
+    only the others of this call may be named before.
+    """
+    targets = {Ref(job.tenant, edge.target) for job in jobs for edge in job.edges}
+    if call.caller.queues is None or not targets:
+        return
+    within("edges", len(targets), EDGES_MAX)
+    stored = {Ref(job.tenant, job.id): job.queue for job in await _jobs(call, list(targets))}
+    new = {Ref(job.tenant, job.id) for job in jobs}
+    for target in targets:
+        queue = stored.get(target)
+        if not (target in new if queue is None else call.caller.may_queue(queue)):
+            raise JobNotFound(id=target.id)
+
+
+async def _jobs(call: Call, refs: Sequence[Ref]) -> list[JobRecord]:
+    """The jobs of any queue, to decide what the caller may do to them."""
+    found: list[JobRecord] = []
+    for tenant in {one.tenant for one in refs}:
+        ids = sorted({one.id for one in refs if one.tenant == tenant})
+        for start in range(0, len(ids), BATCH_MAX):
+            part = tuple(ids[start : start + BATCH_MAX])
+            find = Find(select=Selection(tenant=tenant, ids=part), limit=min(len(part), PAGE_MAX))
+            found += (await call.service.store.find(find)).jobs
     return found
 
 

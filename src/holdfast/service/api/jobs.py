@@ -10,6 +10,7 @@ from functools import partial
 from itertools import count
 from typing import Annotated, ClassVar
 
+import msgspec
 import uuid_utils
 from msgspec import UNSET, Meta
 
@@ -21,9 +22,14 @@ from holdfast.core.codec import BYTES, JSON, json_fault
 from holdfast.core.errors import InvalidInput, JobNotFound, PayloadTooLarge
 from holdfast.core.flow import check_free
 from holdfast.core.job import TERMINAL, Envelope, JobRecord, NewJob, Reason, State
+from holdfast.core.journal import Edge
+from holdfast.core.schedule import QUEUE as TICKS
+from holdfast.core.schedule import RESERVED
+from holdfast.core.schedule import TYPE as TICK
 from holdfast.enqueue import plan_with
 from holdfast.explain import explain as explain_job
-from holdfast.service.aside import aside, size_of
+from holdfast.service.api.hiding import joinable
+from holdfast.service.aside import EDGE_COST, aside, size_of
 from holdfast.service.call import Call
 from holdfast.service.endpoint import Status
 from holdfast.service.problems import problem
@@ -36,6 +42,7 @@ from holdfast.service.render import (
     unbase64,
     when,
 )
+from holdfast.service.shapes import Strict
 from holdfast.service.wire import (
     BlockerOut,
     CanceledOut,
@@ -49,7 +56,6 @@ from holdfast.service.wire import (
     NewJobIn,
     ReplayedOut,
     ResultOut,
-    Strict,
 )
 from holdfast.store import Act, Enqueued, Find, Ref, Selection, Watch
 from holdfast.tenant import change_one
@@ -69,6 +75,7 @@ async def enqueue(call: Call) -> Status:
     """Enqueues a job: 201 if it was created, 200 if the id or key belongs to an existing job."""
     known = await call.service.types.known([call.body.type])
     job = planned(call, call.body, known, call.header(IDEMPOTENCY_HEADER))
+    await joinable(call, [job])
     result = await call.service.enqueues.submit(job)
     if result.error is not None:
         raise result.error
@@ -88,7 +95,9 @@ async def enqueue_many(call: Call) -> EnqueuedManyOut:
         ]
 
     size = sum(len(bytes(one.payload)) for one in call.body.jobs if one.payload is not UNSET)
+    size += sum(len(one.edges) for one in call.body.jobs) * EDGE_COST
     jobs = await aside(size, plan)
+    await joinable(call, jobs)
     results = await call.service.store.enqueue(jobs)
     told = [_told(one, job.envelope.type in known) for one, job in zip(results, jobs, strict=True)]
     return EnqueuedManyOut(jobs=told)
@@ -106,14 +115,17 @@ def planned(
     try:
         job_type = known.get(job.type) or foreign_type(job.type)
         call.caller.check_type(job.type)
-        options = given(job, "type", "payload", "payload_base64")
+        options = given(job, "type", "payload", "payload_base64", "edges")
         if key is not None:
             options.setdefault("key", key)
         queue = options.get("queue", job_type.queue)
         call.caller.check_queue(queue)
+        if queue == TICKS or job.type == TICK:
+            raise InvalidInput(field="queue", why=RESERVED)
         check_free("queue", queue)
         check_free("type", job.type)
-        if options.keys() <= _QUEUE_ONLY:  # The common case: everything else comes from the type.
+        # The common case: everything else comes from the type.
+        if options.keys() <= _QUEUE_ONLY and not job.edges:
             return NewJob(
                 tenant=call.tenant,
                 id=str(uuid_utils.uuid7()),
@@ -123,11 +135,17 @@ def planned(
                 priority=job_type.priority,
                 fresh=True,
             )
-        return plan_with(call.tenant, job_type, _sealed(call, job), options)  # type: ignore[arg-type]
+        plan = plan_with(call.tenant, job_type, _sealed(call, job), options)  # type: ignore[arg-type]
+        return _joined(plan, job) if job.edges else plan
     except InvalidInput as error:
         if where:
             error.facts["field"] = where + str(error.facts.get("field", ""))
         raise
+
+
+def _joined(plan: NewJob, job: NewJobIn) -> NewJob:
+    edges = tuple(Edge(one.target, one.join, one.on_failure).checked() for one in job.edges)
+    return msgspec.structs.replace(plan, edges=edges)
 
 
 def _sealed(call: Call, job: NewJobIn) -> Envelope:
@@ -321,10 +339,14 @@ async def cancel(call: Call) -> CanceledOut:
 
 
 async def replay(call: Call) -> ReplayedOut:
-    """Makes a new job from a finished one. A repeated call returns the same new job."""
+    """Makes a new job from a finished one, from its beginning or from a step. A repeated call
+    returns the same new job.
+    """
     ref = call.job()
     await seen(call, ref)
-    return ReplayedOut(id=ref.id, replayed_as=await call.view.replay(ref.id, by=call.by))
+    step = UNSET if call.body is None else call.body.from_step
+    new = await call.view.replay(ref.id, from_step=None if step is UNSET else step, by=call.by)
+    return ReplayedOut(id=ref.id, replayed_as=new)
 
 
 async def reprioritise(call: Call) -> JobOut:

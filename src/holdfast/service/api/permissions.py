@@ -11,14 +11,27 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.arguments import check_extension, check_job, check_put, check_transition
+from holdfast.arguments import (
+    check_extension,
+    check_job,
+    check_put,
+    check_signal,
+    check_transition,
+)
 from holdfast.core.bounds import PAGE_MAX, REASON_MAX
 from holdfast.core.codec import JSON, OBJECT, REFS, json_fault
 from holdfast.core.errors import InvalidInput, PayloadTooLarge
+from holdfast.core.flow import HEAD, is_reserved, made_from
 from holdfast.core.flow import QUEUE as FLOWS
-from holdfast.core.flow import is_reserved, made_from
 from holdfast.core.job import By, NewJob, again
+from holdfast.core.journal import Signal
 from holdfast.core.lifecycle import Transition, clip
+from holdfast.core.schedule import OVER_ALL, Definition, schedule_of
+from holdfast.core.schedule import PREFIX as SCHEDULES
+from holdfast.core.schedule import QUEUE as TICKS
+from holdfast.core.schedule import TYPE as TICK
+from holdfast.core.schedule import decode as decode_schedule
+from holdfast.core.schedule import under as schedules_under
 from holdfast.core.scope import (
     PLATFORM,
     PREFIX,
@@ -29,12 +42,14 @@ from holdfast.core.scope import (
     scope_of,
     slot_scope_of,
 )
+from holdfast.core.tick import check_tick
+from holdfast.core.tick import is_reserved as is_tick
 from holdfast.core.tiers import PREFIX as TIERS
 from holdfast.core.tiers import tier_of
 from holdfast.dispatch import OF_PLATFORM
 from holdfast.service.call import Call
 from holdfast.service.rights import Forbidden, Right
-from holdfast.store import Claim, Extension, Find, Put, Ref, Selection
+from holdfast.store import Claim, Extension, Find, Put, Ref, Selection, Setting
 from holdfast.types import PREFIX as TYPES
 
 TRUSTED_CODECS = frozenset({"pickle"})
@@ -107,13 +122,21 @@ def sees_all(call: Call, under: str) -> bool:
     caller = call.caller
     if caller.queues is not None:
         return False
+    if under.startswith(SCHEDULES) and caller.types is not None:
+        return False
     if caller.platform and caller.types is None:
         return True
     return not any(one.startswith(under) or under.startswith(one) for one in _OVER_ALL)
 
 
-def seen_setting(call: Call, name: str) -> bool:
+def seen_setting(call: Call, one: Setting) -> bool:
     """Whether the caller may see this setting in a list."""
+    name = one.name
+    if name.startswith(SCHEDULES):
+        try:
+            return may_schedule(call, decode_schedule(name, one.value))
+        except InvalidInput:
+            return may_schedule(call, None)
     scope = scope_of(name)
     if scope is None:
         return tier_of(name) is None or call.caller.may_scope(PLATFORM)
@@ -127,10 +150,14 @@ def seen_hold(call: Call, name: str) -> bool:
 
 
 def put(call: Call, one: Put) -> Put:
-    """The put, if its scope is one of the caller's. Other settings are for admins only."""
+    """The put, if its scope is one of the caller's, or its schedule. Other settings are for admins
+    only.
+    """
     scope = scope_of(check_put(one).name)
     if scope is not None:
         _scoped(call, scope)
+    elif (schedule := schedule_of(one.name)) is not None:
+        _schedule(call, one, schedule[0])
     elif call.tenant_name is not None:
         raise Forbidden(why="this token may change only settings of its own tenant")
     elif tier_of(one.name) is not None:
@@ -140,10 +167,41 @@ def put(call: Call, one: Put) -> Put:
     return one
 
 
+def _schedule(call: Call, one: Put, tenant: str) -> None:
+    """A schedule makes jobs, so the caller must be allowed to enqueue them."""
+    own(call, tenant)
+    if tenant == OVER_ALL:
+        call.caller.check_platform()
+    if one.value is None:
+        return
+    need(call, Right.PRODUCE)
+    definition = decode_schedule(one.name, one.value)
+    # A schedule whose zone is gone pauses itself, which must be possible. It makes no jobs then.
+    job = (definition.job if definition.broken else definition.checked().job).checked()
+    call.caller.check_queue(job.queue)
+    call.caller.check_type(job.type)
+    _codec(call, job.codec)
+    if job.codec == JSON:
+        _json("payload", job.body)
+
+
+def may_schedule(call: Call, definition: Definition | None) -> bool:
+    """Whether the caller may see and change this schedule: its queues and types include the job.
+    What cannot be read is for callers of all queues and types.
+    """
+    caller = call.caller
+    if definition is None:
+        return caller.queues is None and caller.types is None
+    return caller.may_queue(definition.job.queue) and caller.may_type(definition.job.type)
+
+
 def settings_under(call: Call, under: str) -> str:
     """The prefix. Raises Forbidden if the caller may not list it."""
     if call.tenant_name is not None:
-        _inside(under, PREFIX, call.tenant_name)
+        if not under.startswith(schedules_under(call.tenant_name)):
+            _inside(under, PREFIX, call.tenant_name)
+    elif under.startswith(SCHEDULES):
+        pass  # Whoever may read the jobs of every tenant may read what makes them.
     elif under.startswith(_OVER_ALL):
         call.caller.check_platform()
     elif under.startswith(TYPES) and call.caller.platform:
@@ -198,7 +256,9 @@ def new_job(call: Call, job: NewJob) -> NewJob:
     if not isinstance(envelope.body, bytes):
         why = f"must be bytes, not {type(envelope.body).__name__}"
         raise InvalidInput(field="payload", why=why)
-    if is_reserved(job.queue) or is_reserved(envelope.type) or envelope.codec == REFS:
+    if is_tick(job):
+        check_tick(job)
+    elif is_reserved(job.queue) or is_reserved(envelope.type) or envelope.codec == REFS:
         _of_flow(call, job)
     if envelope.codec == JSON and len(envelope.body) <= call.service.payload_max:
         _json("payload", envelope.body)
@@ -240,11 +300,14 @@ def claim(call: Call, wish: Claim) -> Claim:
 
 
 def queues(call: Call, asked: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    caller = call.caller
+    if asked is not None and not (caller.may_queue(TICKS) and caller.may_type(TICK)):
+        # Every worker asks for ticks. One whose token is for something else does without.
+        asked = tuple(queue for queue in asked if queue != TICKS)
+    if asked is not None and not (caller.may_queue(FLOWS) and caller.may_type(HEAD)):
+        asked = tuple(queue for queue in asked if queue != FLOWS)  # Likewise.
     if asked is not None and not asked:
         return asked  # An empty list is not the same as all queues.
-    if asked is not None:
-        # Every worker asks for the jobs of flows. One whose token is for others does without.
-        asked = tuple(one for one in asked if one != FLOWS or call.caller.may_queue(one))
     found = call.caller.queues_of(asked)
     if found is not None and not found:
         raise Forbidden(
@@ -268,6 +331,12 @@ def transition(call: Call, one: Transition, *, upkeep: bool) -> Transition:
         _result(one.result, call.service.config.result_max)
     if one.error is not None and len(one.error) > len(short := clip(one.error)):
         return msgspec.structs.replace(one, error=short)
+    return one
+
+
+def signal(call: Call, one: Signal) -> Signal:
+    own(call, one.tenant)
+    check_signal(one)
     return one
 
 

@@ -32,8 +32,9 @@ from holdfast.service.scope_wire import (
     TalliesOut,
     TallyOut,
 )
+from holdfast.service.shapes import Out, Strict
 from holdfast.service.tier_wire import EffectiveOut, EffectivesOut
-from holdfast.service.wire import DoneOut, Out, Strict
+from holdfast.service.wire import DoneOut
 from holdfast.store import Find, Ref, Selection, Tally
 
 CANCEL_STEP = 500

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from holdfast.core.bounds import PAGE_MAX, SCOPES_MAX
+import msgspec
+
+from holdfast import operate
+from holdfast.core.bounds import PAGE_MAX, REASON_MAX, SCOPES_MAX
 from holdfast.core.ceiling import allowed
-from holdfast.core.errors import StaleSetting
+from holdfast.core.errors import ScheduleNotFound, StaleSetting
+from holdfast.core.job import By
+from holdfast.core.schedule import Edit, schedule_of
+from holdfast.core.schedule import decode as decode_schedule
+from holdfast.core.schedule import encode as encode_schedule
 from holdfast.core.scope import NO_SETTINGS, decode, encode, scope_of
+from holdfast.definitions import ScheduleState, has_room
+from holdfast.schedules import ScheduleHandle
 from holdfast.scopes import ScopeHandle
 from holdfast.service.api import permissions
 from holdfast.service.api.verbs import verb
 from holdfast.service.call import Call
-from holdfast.service.rights import Right
+from holdfast.service.rights import Forbidden, Right
 from holdfast.store import Put, Setting
 from holdfast.stores.remote import wire
 
@@ -32,7 +41,7 @@ async def _listed(call: Call, asked: wire.Under) -> list[Setting]:
     found: list[Setting] = []
     for _ in range(SCOPES_MAX // PAGE_MAX):
         page = await store.settings(under=under, after=after, limit=PAGE_MAX)
-        found += [one for one in page if permissions.seen_setting(call, one.name)]
+        found += [one for one in page if permissions.seen_setting(call, one)]
         if len(page) < PAGE_MAX or len(found) >= asked.limit:
             break
         after = page[-1].name
@@ -56,6 +65,8 @@ async def put(call: Call, asked: wire.Puts) -> list[Setting]:
 async def _allowed(call: Call, one: Put) -> Put:
     """The put with its value adjusted by `ceiling.allowed`, based on the version that it names."""
     name, platform = one.name, call.caller.platform
+    if (schedule := schedule_of(name)) is not None:
+        return await _schedule(call, one, *schedule)
     scope = scope_of(name)
     if scope is None:
         return one  # Not of a scope: `permissions.put` accepts it from admins only.
@@ -68,3 +79,33 @@ async def _allowed(call: Call, one: Put) -> Put:
         raise StaleSetting(field="version", name=name, version=before.version, expected=one.version)
     stored = allowed(before.settings, wanted, platform=platform)
     return Put(name, None if stored == NO_SETTINGS else encode(stored), one.version)
+
+
+async def _schedule(call: Call, one: Put, tenant: str, name: str) -> Put:
+    """The put of a schedule, based on the version that it names: only if the caller may change what
+    is stored, if there is room, and with the list of changes as this service knows it.
+    """
+    try:
+        before: ScheduleState | None = await ScheduleHandle(call.service.store, tenant, name).get()
+    except ScheduleNotFound:
+        before = None
+    version = 0 if before is None else before.version
+    if before is not None and not permissions.may_schedule(call, before.definition):
+        raise Forbidden(why="this token is not for the jobs of this schedule")
+    if version != one.version:
+        raise StaleSetting(field="version", name=one.name, version=version, expected=one.version)
+    if one.value is None:
+        return one
+    if before is None:
+        await has_room(call.service.store, tenant)
+    wanted = decode_schedule(one.name, one.value)
+    known = () if before is None or before.definition is None else before.definition.edits
+    if call.tenant_name is not None and wanted.edits:
+        first = wanted.edits[0]
+        by = permissions.signed(call, By(operate.author(first.author), first.reason[:REASON_MAX]))
+        assert by is not None
+        edit = Edit(
+            await call.service.store_clock.look(), by.author, first.what[:REASON_MAX], by.reason
+        )
+        wanted = msgspec.structs.replace(wanted, edits=known).edited(edit)
+    return Put(one.name, encode_schedule(wanted), one.version)

@@ -33,13 +33,14 @@ from holdfast.core.bounds import WAIT_S_MAX
 from holdfast.core.check import check_seconds
 from holdfast.core.errors import InvalidInput, JobNotFound, PayloadTooLarge
 from holdfast.core.job import Lease, NewJob, Released
+from holdfast.core.journal import Signaled
 from holdfast.core.lifecycle import Transition, decide
 from holdfast.core.scope import Explanation, ScopeKind
 from holdfast.explain import told
 from holdfast.service.api import permissions
-from holdfast.service.api.hiding import hidden, seen
+from holdfast.service.api.hiding import addressable, hidden, joinable, seen
 from holdfast.service.api.verbs import encoded, encoded_lease, verb
-from holdfast.service.aside import aside
+from holdfast.service.aside import EDGE_COST, aside
 from holdfast.service.call import Call
 from holdfast.service.rights import Unauthenticated
 from holdfast.store import (
@@ -54,7 +55,6 @@ from holdfast.store import (
     Extension,
     Find,
     Lapsed,
-    Page,
     Pruned,
     Ref,
     Tally,
@@ -65,6 +65,8 @@ from holdfast.stores.repeats import asked_for
 
 NAP_S = 5.0
 """How long a wait sleeps before it checks whether the service is stopping."""
+JOURNALS = 10
+"""Jobs of a page with journals: each may have a megabyte, and the service holds the whole page."""
 WRONG_TYPE_US = 5_000_000
 """How long a job is delayed that was claimed by a token for other types."""
 
@@ -110,7 +112,9 @@ def _capabilities(call: Call) -> Capabilities:
 async def enqueue(call: Call, jobs: list[NewJob]) -> list[Enqueued]:
     """Enqueues jobs. Each has its own answer."""
     size = sum(len(job.envelope.body) for job in jobs if isinstance(job.envelope.body, bytes))
+    size += sum(len(job.edges) for job in jobs) * EDGE_COST
     jobs = await aside(size, lambda: [permissions.new_job(call, job) for job in jobs])
+    await joinable(call, jobs)
     if len(jobs) == 1 and (large := _too_large(call, jobs[0])) is None:
         return [await call.service.enqueues.submit(jobs[0])]  # Shares a batch with other callers.
     refused = {n: large for n, job in enumerate(jobs) if (large := _too_large(call, job))}
@@ -168,7 +172,8 @@ async def _give_back(call: Call, leases: Sequence[Lease], delay_us: int) -> None
 @verb(wire.EXTEND)
 async def extend(call: Call, extensions: list[Extension]) -> list[Extended]:
     """Renews leases."""
-    extensions = [permissions.extension(call, one) for one in extensions]
+    size = sum(len(one.entries) for one in extensions) * EDGE_COST
+    extensions = await aside(size, lambda: [permissions.extension(call, one) for one in extensions])
     if len(extensions) == 1:
         answers = [await call.service.extends.submit(extensions[0])]
     else:
@@ -179,7 +184,10 @@ async def extend(call: Call, extensions: list[Extension]) -> list[Extended]:
 @verb(wire.ACK)
 async def ack(call: Call, changes: list[Transition]) -> list[Acked]:
     """Settles leases by their tokens."""
-    changes = [permissions.transition(call, one, upkeep=False) for one in changes]
+    size = sum(len(one.entries) for one in changes) * EDGE_COST
+    changes = await aside(
+        size, lambda: [permissions.transition(call, one, upkeep=False) for one in changes]
+    )
     await permissions.results(call, changes)
     if len(changes) == 1:
         answers = [await call.service.acks.submit(changes[0])]
@@ -196,7 +204,24 @@ async def lapse(call: Call, changes: list[Transition]) -> list[Acked]:
     return await call.service.store.ack(changes)
 
 
-# -- cancel and change -----------------------------------------------------------------------------
+# -- signal, cancel and change ---------------------------------------------------------------------
+
+
+@verb(wire.SIGNAL)
+async def signal(call: Call, asked: wire.Signals) -> list[Signaled]:
+    """Sends values to jobs. Each has its own answer."""
+    signals = [permissions.signal(call, one) for one in asked.signals]
+    by = permissions.signed(call, asked.by)
+    refs = [Ref(one.tenant, one.id) for one in signals]
+    mine = await addressable(call, refs)
+    sent = [one for one, ref in zip(signals, refs, strict=True) if mine is None or ref in mine]
+    answers = iter(await call.service.store.signal(sent, by=by) if sent else ())
+    return [
+        next(answers)
+        if mine is None or ref in mine
+        else Signaled(ref.id, False, JobNotFound(id=ref.id))
+        for ref in refs
+    ]
 
 
 @verb(wire.CANCEL)
@@ -243,11 +268,15 @@ async def prune(call: Call, asked: wire.Pruning) -> Pruned:
 
 
 @verb(wire.FIND)
-async def find(call: Call, asked: Find) -> Page:
-    """A page of jobs."""
+async def find(call: Call, asked: Find) -> wire.FoundPage:
+    """A page of jobs. One with journals may be shorter than asked for."""
     select = permissions.selection(call, asked.select)
-    page = await call.service.store.find(msgspec.structs.replace(asked, select=select))
-    return Page([encoded(job) for job in page.jobs], page.cursor)
+    limit = min(asked.limit, JOURNALS) if asked.journals else asked.limit
+    asked = msgspec.structs.replace(asked, select=select, limit=limit)
+    page = await call.service.store.find(asked)
+    return wire.FoundPage.of(
+        msgspec.structs.replace(page, jobs=[encoded(job) for job in page.jobs])
+    )
 
 
 @verb(wire.COUNT)

@@ -19,7 +19,7 @@ from holdfast.service.call import Call
 from holdfast.service.endpoint import Status
 from holdfast.service.metrics import MEDIA
 from holdfast.service.render import when
-from holdfast.service.wire import Out
+from holdfast.service.shapes import Out
 from holdfast.worker_registry import holds, worker_of
 
 logger = logging.getLogger("holdfast")

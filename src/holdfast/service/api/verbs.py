@@ -92,7 +92,7 @@ def _decoded(one: Verb[Any], body: bytes) -> Any:
 def encoded_lease(lease: Lease) -> Lease:
     if lease.job.envelope.codec != OBJECT:
         return lease
-    return Lease(encoded(lease.job), lease.token, lease.until)
+    return msgspec.structs.replace(lease, job=encoded(lease.job))
 
 
 def encoded(job: JobRecord) -> JobRecord:

@@ -27,7 +27,10 @@ from holdfast.core.job import (
     Snoozed,
     State,
 )
+from holdfast.core.journal import Entry
 from holdfast.core.lifecycle import Transition, completion, decide
+from holdfast.core.schedule import TYPE as TICK
+from holdfast.service.api.entries import error_of, parked, written_by
 from holdfast.service.api.hiding import hidden
 from holdfast.service.aside import aside, size_of
 from holdfast.service.call import Call
@@ -39,6 +42,7 @@ from holdfast.service.wire import (
     AckOut,
     AcksOut,
     ClaimIn,
+    ExtendIn,
     ExtendOut,
     ExtendsOut,
     LeasesOut,
@@ -81,17 +85,23 @@ async def claim(call: Call) -> LeasesOut:
             raise
     mine = await _allowed(call, leases)
     size = size_of(one.job for one in mine)
+    size += sum(len(entry.value) for one in mine for entry in one.journal)
     return LeasesOut(leases=await aside(size, lambda: [lease_out(one) for one in mine]))
 
 
 async def _allowed(call: Call, leases: list[Lease]) -> list[Lease]:
-    """The leases of the caller's types. A claim cannot select types, so the others are released."""
-    may = call.caller.may_type
-    others = [one for one in leases if not may(one.job.type)]
+    """The leases of the caller's types. A claim cannot select types, so the others are released.
+    So are ticks: workers in other languages do not know what they do.
+    """
+
+    def may(lease: Lease) -> bool:
+        return call.caller.may_type(lease.job.type) and lease.job.type != TICK
+
+    others = [one for one in leases if not may(one)]
     if not others:
         return leases
     await _give_back(call, others, WRONG_TYPE_US)
-    return [one for one in leases if may(one.job.type)]
+    return [one for one in leases if may(one)]
 
 
 async def _give_back(call: Call, leases: Sequence[Lease], delay_us: int) -> None:
@@ -104,23 +114,32 @@ async def ack(call: Call) -> AcksOut:
     """Settles leases. Each has its own answer."""
     asked: Sequence[AckIn] = call.body.acks
     known = await _known(call, asked)
+    written = await written_by(asked, "acks")
+    now = await call.service.store_clock.look() if known else 0
     changes: list[Transition] = []
     answers: list[Acked | None] = []
     for number, one in enumerate(asked):
         check_name("id", one.id, ID_MAX)
         check_token(f"acks[{number}].token", one.token)
         answers.append(None)
+        entries = written[number]
         if not _needs_job(one) and one.outcome is OutcomeName.COMPLETE:  # The common case.
-            changes.append(completion(call.tenant, one.id, one.token))
+            changes.append(_with(completion(call.tenant, one.id, one.token), entries))
             continue
         job = known.get(one.id, None if _needs_job(one) else _bare(call.tenant, one.id))
         if job is None:
             answers[number] = Acked(one.id, error=JobNotFound(id=one.id))
         else:
             outcome = _outcome(call, one, job, f"acks[{number}].")
-            changes.append(decide(outcome, job, one.token, random.random()))
+            if isinstance(outcome, Failed):
+                entries = (*entries, error_of(one, job, outcome.error, now))
+            changes.append(_with(decide(outcome, job, one.token, random.random()), entries))
     acked = iter(await _acked(call, changes))
     return AcksOut(acks=[_told(one if one is not None else next(acked)) for one in answers])
+
+
+def _with(change: Transition, entries: tuple[Entry, ...]) -> Transition:
+    return msgspec.structs.replace(change, entries=entries) if entries else change
 
 
 async def _acked(call: Call, changes: list[Transition]) -> list[Acked]:
@@ -177,6 +196,8 @@ def _outcome(call: Call, one: AckIn, job: JobRecord, where: str) -> Outcome:
             if after is None:
                 raise InvalidInput(field=f"{where}after", why="is required for a snooze")
             return Snoozed(after)
+        case OutcomeName.PARK:
+            return parked(one, after, where)
 
 
 def _result(call: Call, one: AckIn, job: JobRecord, where: str) -> object:
@@ -210,6 +231,8 @@ def _result(call: Call, one: AckIn, job: JobRecord, where: str) -> object:
 
 async def extend(call: Call) -> ExtendsOut:
     """Renews leases and stores progress."""
+    asked: Sequence[ExtendIn] = call.body.leases
+    written = await written_by(asked, "leases")
     extensions = [
         Extension(
             tenant=call.tenant,
@@ -217,8 +240,9 @@ async def extend(call: Call) -> ExtendsOut:
             token=check_token(f"leases[{number}].token", one.token),
             lease_us=micros(one.lease),
             progress=one.progress,
+            entries=written[number],
         )
-        for number, one in enumerate(call.body.leases)
+        for number, one in enumerate(asked)
     ]
     if len(extensions) == 1:
         found = [await call.service.extends.submit(extensions[0])]

@@ -8,13 +8,16 @@ from holdfast.core.errors import JobNotFound
 from holdfast.core.job import TERMINAL, EventKind, State
 from holdfast.store import Canceled, Ref
 from holdfast.stores.foundationdb import limits_groups
-from holdfast.stores.foundationdb.ack import finish, load_jobs
+from holdfast.stores.foundationdb.ack import load_jobs
+from holdfast.stores.foundationdb.joins import release
 from holdfast.stores.foundationdb.step import Step
+from holdfast.stores.foundationdb.step_ends import finish
 
 
 async def cancel_jobs(step: Step, refs: Sequence[Ref]) -> list[Canceled]:
     await load_jobs(step, refs)
     canceled = [await _cancel(step, ref) for ref in refs]
+    await release(step)
     await limits_groups.reopen_freed(step)
     return canceled
 

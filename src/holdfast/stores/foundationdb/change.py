@@ -5,14 +5,18 @@ from __future__ import annotations
 from contextlib import aclosing
 
 from holdfast.core.job import TERMINAL, EventKind, State, replay_id
+from holdfast.core.journal import Entry, before_step
+from holdfast.core.lifecycle import due_state
 from holdfast.store import Act, Change, Changed, Ref
 from holdfast.stores.foundationdb import limits_caps, limits_groups
-from holdfast.stores.foundationdb.ack import remove, requeue
 from holdfast.stores.foundationdb.enqueue import insert
 from holdfast.stores.foundationdb.find import Matches
+from holdfast.stores.foundationdb.joins import release
+from holdfast.stores.foundationdb.journal import read_entries, write
 from holdfast.stores.foundationdb.layout import STEP_BYTES_MAX
 from holdfast.stores.foundationdb.rows import Row
 from holdfast.stores.foundationdb.step import Step
+from holdfast.stores.foundationdb.step_ends import remove, requeue
 
 ROWS_MAX = 5000
 """Rows that one transaction looks at."""
@@ -41,6 +45,7 @@ async def change_jobs(step: Step, change: Change) -> Changed:
                 done[Ref(*peek.name)] = outcome
         else:
             cursor = None
+    await release(step)
     await limits_groups.reopen_freed(step)
     return Changed(done, cursor)
 
@@ -48,7 +53,7 @@ async def change_jobs(step: Step, change: Change) -> Changed:
 async def _change(step: Step, change: Change, row: Row) -> str | None:
     """The id of the changed or new job, or None when this job cannot be changed so."""
     if change.act is Act.REPLAY:
-        return await _replay(step, row)
+        return await _replay(step, row, change.from_step)
     if row.state is State.PROCESSING:
         return None
     if change.act is Act.DELETE:
@@ -61,15 +66,21 @@ async def _change(step: Step, change: Change, row: Row) -> str | None:
         row.priority = change.priority
     else:
         row.run_at = change.run_at if change.run_at is not None else step.now + change.delay_us
-        row.state = State.SCHEDULED if row.run_at > step.now else State.ENQUEUED
+        if row.state is not State.WAITING:
+            row.state = due_state(row.run_at, step.now)
     row.updated_at = step.now
     requeue(step, row)
     step.note(EventKind.CHANGED, row, row.run_at, change.act.value)
     return row.id
 
 
-async def _replay(step: Step, row: Row) -> str | None:
+async def _replay(step: Step, row: Row, from_step: str | None) -> str | None:
     if row.state not in TERMINAL or row.replayed_as is not None:
+        return None
+    known: list[Entry] | None = []
+    if from_step is not None:
+        known = before_step(await read_entries(step, row), from_step)
+    if known is None:
         return None
     id = replay_id(row.tenant, row.id)
     if await step.row(row.tenant, id) is None:
@@ -78,6 +89,10 @@ async def _replay(step: Step, row: Row) -> str | None:
             return None  # Its tenant is full.
         await step.find_seqs(1)
         await insert(step, new, await step.body(row), None)
+        for entry in known:
+            await write(step, new, [entry], entry.at)
+        if known:
+            step.save(new)
     row.replayed_as = id
     step.save(row)
     step.note(EventKind.REPLAYED, row, note=id)

@@ -23,11 +23,19 @@ from holdfast.stores.foundationdb.claim_sharing import (
 )
 from holdfast.stores.foundationdb.fairness import Turns
 from holdfast.stores.foundationdb.fairness_lines import Lines, drop_empty
-from holdfast.stores.foundationdb.limits_groups import rest_line
+from holdfast.stores.foundationdb.joins import Releases
+from holdfast.stores.foundationdb.limits_groups import rest_lines
+from holdfast.stores.foundationdb.limits_tiers import look_again
 from holdfast.stores.foundationdb.runner import Ahead, Work
 from holdfast.stores.foundationdb.step import Step
+from holdfast.stores.notifier import Line
 
 T = TypeVar("T")
+
+REST_MAX = 200
+"""Lines that one claim lets rest because they hide others."""
+REST_STEP = 50
+"""Lines that one step lets rest."""
 
 
 class Write(Protocol):
@@ -39,38 +47,58 @@ class Write(Protocol):
 class RepairNeeded(Exception):
     """There is something to repair before a claim selects jobs."""
 
+    def __init__(self, edges: bool) -> None:
+        self.edges = edges
+        """Whether there are edges to follow."""
+
 
 class ClaimRun:
     """One claim of a store, until it has jobs or there are none for it."""
 
-    def __init__(self, claim: Claim, write: Write, turns: Turns, claimers: Claimers) -> None:
+    def __init__(
+        self, claim: Claim, write: Write, turns: Turns, claimers: Claimers, releases: Releases
+    ) -> None:
         self._claim = claim
         self._write = write
         self._turns = turns
         self._claimers = claimers
+        self._releases = releases
 
     async def run(self) -> list[Lease]:
         attempt = await self._wait_for_others(await self._first())
         if attempt.empty:
             with suppress(StoreError):  # The claim is done; the pointers can wait.
                 await self._write(partial(drop_empty, lines=list(dict.fromkeys(attempt.empty))))
-        for line in self._claimers.often_full(attempt.full, attempt.visited):
+        full = self._full(attempt)
+        for start in range(0, len(full), REST_STEP):
             with suppress(StoreError):
-                await self._write(partial(rest_line, line=line))
+                await self._write(partial(rest_lines, lines=full[start : start + REST_STEP]))
         if attempt.platform.untidy:
             with suppress(StoreError):
                 await self._write(attempt.platform.tidy)
         return attempt.leases
+
+    def _full(self, attempt: Attempt) -> list[Line]:
+        """The lines without room that are to rest: those that were found so often, and where there
+        are more lines than a claim reads all, for these hide others.
+        """
+        often = self._claimers.often_full(attempt.full, attempt.visited)
+        if attempt.lines.stopped is None or len(attempt.leases) == self._claim.limit:
+            return often
+        return sorted(attempt.full)[:REST_MAX]
 
     async def _first(self) -> Attempt:
         """The first attempt: after repairs, and after the store's name is known at a long line."""
         try:
             try:
                 return await self._attempt(Mode.ANNOUNCE, may_repair=True)
-            except RepairNeeded:
+            except RepairNeeded as needed:
+                if needed.edges:
+                    await self._write(self._releases.run)
                 for _ in range(REPAIR_PASSES_MAX):
                     if await self._write(claim_repair.repair) < REPAIR_MAX:
                         break
+                await self._look_again()
                 return await self._attempt(Mode.ANNOUNCE)
         except NotAnnounced as error:
             line = error.line
@@ -80,6 +108,17 @@ class ClaimRun:
         self._claimers.announced(line, version)
         await asyncio.sleep(self._claimers.settle_s)
         return await self._attempt(Mode.OWN)
+
+    async def _look_again(self) -> None:
+        """Looks at what rests by tiers that have changed, a portion at a time, until enough of it
+        is open for this claim. One that names tenants looks at theirs, and at one portion.
+        """
+        opened = 0
+        for _ in range(REPAIR_PASSES_MAX):
+            looked = await self._write(partial(look_again, tenants=self._claim.tenants))
+            opened += looked.opened
+            if not looked.more or opened >= self._claim.limit or self._claim.tenants is not None:
+                break
 
     async def _wait_for_others(self, attempt: Attempt) -> Attempt:
         """Tries again while there are only jobs that others are about to take; when they do not, or
@@ -112,7 +151,7 @@ class ClaimRun:
         async def select(step: Step) -> Attempt:
             repeated = await claim_repeat.repeated(step, self._claim)
             if repeated is None and may_repair and await claim_repair.overdue(step):
-                raise RepairNeeded
+                raise RepairNeeded(await claim_repair.edges_left(step))
             for attempt in tries:
                 attempt.release()
             attempt = Attempt(step, self._claim, self._turns, self._claimers, mode)

@@ -8,13 +8,14 @@ from __future__ import annotations
 from holdfast.core.bounds import REPAIR_MAX
 from holdfast.core.job import EventKind, Reason, State
 from holdfast.core.lifecycle import clip, why
-from holdfast.stores.foundationdb.ack import finish, requeue
+from holdfast.stores.foundationdb.joins import left_key
 from holdfast.stores.foundationdb.layout import Space, whole
 from holdfast.stores.foundationdb.limits_groups import reopen_due, reopen_freed
 from holdfast.stores.foundationdb.limits_platform import count_uncounted, uncounted
 from holdfast.stores.foundationdb.overlay import Pair
 from holdfast.stores.foundationdb.rows import Row, lease_of, plain
 from holdfast.stores.foundationdb.step import Step
+from holdfast.stores.foundationdb.step_ends import finish, requeue
 
 REPAIRED = (Space.DUE, Space.HELD, Space.REOPEN, Space.TTL)
 """The indexes by instants that a claim looks at first."""
@@ -27,6 +28,12 @@ def ask_overdue(step: Step) -> None:
         step.ask_under(step.keys.all(space), 1)
 
 
+async def edges_left(step: Step) -> bool:
+    """Whether there are edges to follow. `overdue` has read it."""
+    pairs = await step.under(step.keys.all(Space.REOPEN), 1, snapshot=True)
+    return bool(pairs) and pairs[0][0] == left_key(step)
+
+
 async def overdue(step: Step) -> bool:
     """Whether there is something to repair."""
     for space in REPAIRED:
@@ -35,7 +42,7 @@ async def overdue(step: Step) -> bool:
             if step.keys.instant_of(space, key) <= horizon:
                 return True
     await step.settings.load()
-    return bool(uncounted(step))
+    return bool(uncounted(step) or step.settings.tiers.looks)
 
 
 async def repair(step: Step) -> int:

@@ -13,6 +13,7 @@ from holdfast.core.bounds import CLAIM_REPEAT_S
 from holdfast.core.clock import Micros, micros
 from holdfast.core.job import Lease, State
 from holdfast.store import Claim
+from holdfast.stores.foundationdb import journal
 from holdfast.stores.foundationdb.layout import SEQ, Space, seq_bytes, text, texts
 from holdfast.stores.foundationdb.rows import pack
 from holdfast.stores.foundationdb.step import Step
@@ -51,8 +52,9 @@ async def repeated(step: Step, claim: Claim) -> list[Lease] | None:
             continue
         if row.token == f"{claim.nonce}.{row.seq}" and not row.lapsed(step.at):
             record = row.record(step.now, await step.body(row))
-            if asked_for(claim, record):
-                leases.append(Lease(record, row.token, row.lease_until))
+            if asked_for(claim, record) and await journal.fault(step, row) is None:
+                known = await journal.remembered(step, row)
+                leases.append(Lease(record, row.token, row.lease_until, known))
     return leases
 
 

@@ -11,7 +11,7 @@ from heapq import nsmallest
 from holdfast.core.job import EventKind, Lease, State
 from holdfast.core.scope import PLATFORM, Scope, ScopeKind, line_share, rounds
 from holdfast.store import Claim
-from holdfast.stores.foundationdb import limits, limits_groups
+from holdfast.stores.foundationdb import journal, limits, limits_groups
 from holdfast.stores.foundationdb.claim_lines import WINDOW_MIN, LineReader, window_of
 from holdfast.stores.foundationdb.claim_platform import PlatformRound, PlatformTurn
 from holdfast.stores.foundationdb.claim_repair import fail_unreadable, retire
@@ -29,7 +29,8 @@ from holdfast.stores.foundationdb.claim_sharing import (
 )
 from holdfast.stores.foundationdb.fairness import Rank, Turns
 from holdfast.stores.foundationdb.fairness_lines import Lines
-from holdfast.stores.foundationdb.layout import INLINE_MAX, STEP_BYTES_MAX
+from holdfast.stores.foundationdb.joins import release
+from holdfast.stores.foundationdb.layout import STEP_BYTES_MAX
 from holdfast.stores.foundationdb.rows import Candidate, Row, candidate
 from holdfast.stores.foundationdb.step import Step
 from holdfast.stores.notifier import Line
@@ -97,6 +98,7 @@ class Attempt:
             await self._serve()
             if self.leases or not (self.lines.stopped or self.platform.stopped):
                 break  # Else there are more tenants than it read, and one of them may have jobs.
+        await release(self.step)
         await limits_groups.reopen_freed(self.step)
 
     async def _serve(self) -> None:
@@ -322,16 +324,12 @@ class Attempt:
         self.reserved.discard(one.stamp)
 
     def _ask_more(self, rows: list[Row | None]) -> None:
-        """Requests payloads that are not in their rows, and the room of groups."""
-        size = self.bytes
-        for row in rows:
-            if row is None:
-                continue
+        """Requests what leases bring that is not in the rows, and the room of groups."""
+        found = [row for row in rows if row is not None]
+        for row in found:
             if row.group is not None:
                 limits.ask_rooms(self.step, row.tenant, (ScopeKind.GROUP, row.group))
-            size += row.size
-            if row.size > INLINE_MAX and size <= STEP_BYTES_MAX:
-                self.step.ask_under(self.step.keys.body(row.tenant, row.id), 0)
+        journal.ask_contents(self.step, found, STEP_BYTES_MAX - self.bytes)
 
     async def _may_start(self, row: Row) -> bool:
         step = self.step
@@ -340,8 +338,8 @@ class Attempt:
         if row.expires_at is not None and row.expires_at <= step.now:
             retire(step, row)
             return False
-        if row.fault is not None:
-            await fail_unreadable(step, row, row.fault)
+        if (fault := row.fault or await journal.fault(step, row)) is not None:
+            await fail_unreadable(step, row, fault)
             return False
         allowed = await self._turn.allows(row, self._since((row.tenant, row.queue)))
         if not allowed or self.platform.regrouped:
@@ -367,15 +365,15 @@ class Attempt:
         row.held_at, row.lease_us = step.at.deadline(claim.lease_us), claim.lease_us
         row.worker = claim.worker
         row.updated_at = now
-        row.progress = None
+        row.progress = row.awaits = None
         row.gate, row.granted, row.aside = 0, False, False
         row.places = self._start()
         self._turn.start(row)
         step.save(row)
         step.note(EventKind.LEASED, row, row.lease_until, claim.worker)
-        body = await step.body(row)
-        self.bytes += len(body)
-        self.leases.append(Lease(row.record(now, body), row.token, row.lease_until))
+        body, known = await step.body(row), await journal.remembered(step, row)
+        self.bytes += len(body) + sum(len(entry.value) for entry in known)
+        self.leases.append(Lease(row.record(now, body), row.token, row.lease_until, known))
 
     @property
     def visited(self) -> list[Line]:

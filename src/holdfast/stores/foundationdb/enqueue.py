@@ -2,34 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 from holdfast.core.clock import Micros
 from holdfast.core.errors import IdConflict
-from holdfast.core.job import EventKind, NewJob
+from holdfast.core.job import EventKind, NewJob, edge_bytes
+from holdfast.core.journal import Edge, new_join
 from holdfast.store import Enqueued
 from holdfast.stores.foundationdb import limits_caps, limits_groups
 from holdfast.stores.foundationdb.idempotency import ask_holders, ask_keys, key_holder, take_key
+from holdfast.stores.foundationdb.joins_edges import put_edges
+from holdfast.stores.foundationdb.journal import write
 from holdfast.stores.foundationdb.layout import STEP_BYTES_MAX
 from holdfast.stores.foundationdb.rows import Row, new_row
 from holdfast.stores.foundationdb.step import Step
 from holdfast.stores.sql_rows import size_of
 
+T = TypeVar("T")
+
 ROW_BYTES = 1000
 """What a job costs besides its payload, about."""
 
 
-def split(jobs: Sequence[NewJob]) -> Iterator[Sequence[NewJob]]:
-    """The jobs in batches that one transaction can take."""
+def split(items: Sequence[T], bytes_of: Callable[[T], int]) -> Iterator[Sequence[T]]:
+    """What a call was given, in batches that one transaction can take."""
     start = size = 0
-    for place, job in enumerate(jobs):
-        more = ROW_BYTES + size_of(job.envelope.body)
+    for place, item in enumerate(items):
+        more = bytes_of(item)
         if place > start and size + more > STEP_BYTES_MAX:
-            yield jobs[start:place]
+            yield items[start:place]
             start, size = place, 0
         size += more
-    if jobs:
-        yield jobs[start:]
+    if items:
+        yield items[start:]
+
+
+def job_bytes(job: NewJob) -> int:
+    """What a new job writes, about."""
+    return ROW_BYTES + size_of(job.envelope.body) + edge_bytes(job)
 
 
 def ask_enqueue(step: Step, jobs: Sequence[NewJob], *, trust_new: bool = True) -> None:
@@ -72,7 +83,9 @@ async def _enqueue(step: Step, job: NewJob, trust_new: bool) -> Enqueued:
     row = new_row(job, step.now)
     if (over := await limits_caps.over(step, row)) is not None:
         return Enqueued(job.id, False, over)
-    await insert(step, row, job.envelope.body, job.rules.key_us)
+    if job.parents:
+        await write(step, row, [new_join("", job.parents)])
+    await insert(step, row, job.envelope.body, job.rules.key_us, job.edges)
     return Enqueued(job.id, True)
 
 
@@ -84,10 +97,14 @@ def _existing(job: NewJob, row: Row) -> Enqueued:
     return Enqueued(job.id, False)
 
 
-async def insert(step: Step, row: Row, body: bytes, key_us: Micros | None) -> None:
+async def insert(
+    step: Step, row: Row, body: bytes, key_us: Micros | None, edges: Sequence[Edge] = ()
+) -> None:
     """Writes a new job."""
     await limits_caps.count_names(step, row)
     limits_groups.hold_back(step, row)
     step.insert(row, body)
+    if edges:
+        put_edges(step, row, edges)
     take_key(step, row, key_us)
     step.note(EventKind.ENQUEUED, row, row.run_at if row.run_at > step.now else None)

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.core.errors import JobNotFound
+from holdfast.core.errors import JobNotFound, JournalFull
 from holdfast.core.job import EventKind
 from holdfast.core.lifecycle import refusal
 from holdfast.store import Extended, Extension
+from holdfast.stores.foundationdb.journal import ask_entries, write
 from holdfast.stores.foundationdb.rows import plain
 from holdfast.stores.foundationdb.step import Step
+
+
+def ask_leases(step: Step, extensions: Sequence[Extension]) -> None:
+    """Requests what `extend_leases` reads."""
+    for each in extensions:
+        step.ask([step.keys.row(each.tenant, each.id)])
+        ask_entries(step, (each.tenant, each.id), each.entries)
 
 
 async def extend_leases(step: Step, extensions: Sequence[Extension]) -> list[Extended]:
@@ -24,6 +32,8 @@ async def _extend(step: Step, extension: Extension) -> Extended:
     refused = refusal(row, extension.token, row.judged(step.at))
     if refused is not None:
         return Extended(extension.id, error=refused(id=extension.id))
+    if extension.entries and (full := await write(step, row, extension.entries)) is not None:
+        return Extended(extension.id, error=JournalFull(id=extension.id, why=full))
     assert row.lease_until is not None
     row.lease_until = max(row.lease_until, step.now + extension.lease_us)
     deadline = step.at.deadline(extension.lease_us)

@@ -229,9 +229,8 @@ class Lines:
             lines[texts(key[len(prefix) :], 1)[0]] = number(value)
 
     def _of_own(self, tenant: str) -> list[Span]:
-        prefix = self._step.keys.all(Space.LINES, text(tenant))
         place = self._own.get(tenant) or self._turns.place(own(tenant))
-        return _from([(prefix, after(prefix))], place)
+        return _from([_of_tenant(self._step, tenant)], place)
 
     # -- afterwards ------------------------------------------------------------------------------
 
@@ -264,6 +263,16 @@ def _from(spans: list[Span], place: bytes | None) -> list[Span]:
     behind = [(max(begin, start), end) for begin, end in spans if end > start]
     before = [(begin, min(end, start)) for begin, end in spans if begin < start]
     return behind + before
+
+
+def ask_open_lines(step: Step, tenant: str) -> None:
+    """Requests what `open_lines` reads of a tenant."""
+    step.ask_range(*_of_tenant(step, tenant), OWN_MAX)
+
+
+def _of_tenant(step: Step, tenant: str) -> Span:
+    prefix = step.keys.all(Space.LINES, text(tenant))
+    return prefix, after(prefix)
 
 
 async def open_lines(step: Step, selection: Selection) -> list[Line]:

@@ -8,8 +8,11 @@ from time import monotonic
 
 from holdfast.core.clock import Micros
 from holdfast.core.job import JobRecord, State
+from holdfast.core.journal import Journal
 from holdfast.core.lifecycle import seen
-from holdfast.store import Find, Page, Selection
+from holdfast.store import Find, Page, Ref, Selection
+from holdfast.stores.foundationdb.joins_edges import read_edges
+from holdfast.stores.foundationdb.journal import read_entries
 from holdfast.stores.foundationdb.layout import (
     STEP_BYTES_MAX,
     Space,
@@ -39,7 +42,7 @@ async def find_jobs(runner: Runner, find: Find) -> Page:
     page, ends = PartialPage(find), monotonic() + FIND_S
     while (whole := await runner.read(page.read_on)) is None:
         if monotonic() >= ends:
-            return Page(page.jobs, page.after)
+            return Page(page.jobs, page.after, page.journals)
     return whole
 
 
@@ -50,10 +53,11 @@ class PartialPage:
         self.find = find
         self.after = find.after
         self.jobs: list[JobRecord] = []
+        self.journals: dict[Ref, Journal] = {}
 
     async def read_on(self, step: Step) -> Page | None:
         """The whole page; None when another transaction has to go on."""
-        find, found = self.find, list(self.jobs)
+        find, found, journals = self.find, list(self.jobs), dict(self.journals)
         matches = Matches(find.select, self.after, newest_first=find.newest_first)
         looked = size = 0
         async with aclosing(matches.rows(step)) as rows:
@@ -61,14 +65,25 @@ class PartialPage:
                 looked += 1
                 if matches.takes(row, step.now):
                     if len(found) == find.limit:
-                        return Page(found, found[-1].seq)
+                        return Page(found, found[-1].seq, journals)
                     body = await step.body(row)
                     size += len(body)
                     found.append(row.record(step.now, body))
+                    read = await _journal_of(step, row) if find.journals else None
+                    if read is not None:
+                        journals[Ref(*row.name)] = read
+                        size += row.edge_size + sum(len(each.value) for each in read.entries)
                 if looked >= ROWS_MAX or size >= STEP_BYTES_MAX:
-                    self.jobs, self.after = found, row.seq
+                    self.jobs, self.journals, self.after = found, journals, row.seq
                     return None
-        return Page(found, None)
+        return Page(found, None, journals)
+
+
+async def _journal_of(step: Step, row: Row) -> Journal | None:
+    """The journal and the edges of a job; None if it has neither."""
+    if row.journal is None and not row.edges:
+        return None
+    return Journal(await read_entries(step, row), await read_edges(step, row, 0, row.edges))
 
 
 class Matches:

@@ -37,11 +37,20 @@ place), which fix their order. Readers count on from HEAD; writers move them to 
                                             wait, one of the parts of a limit (`limits.py`), or
                                             of a tenant its slots, queues, groups (`limits_caps.py`)
          LIMIT_LOCKS kind tenant part what -> ''    written by steps that take a place under a limit
-         BUCKETS  kind tenant part -> full_at
-         REOPEN   at kind tenant part       when time alone may make room in a scope
+         BUCKETS  kind tenant part -> full_at, change    the change of TIER_RATES that it knows of
+         REOPEN   at kind tenant part       when time alone may make room in a scope; 0 alone: there
+                                            are jobs in RELEASING
          OPENS    kind tenant part -> at    the same, by scope
          REGROUPS tenant group -> place     groups (or all of a tenant) whose settings have changed
-         SCOPE_STAMPS tenant -> stamp       of the last change to settings of its scopes
+         SCOPE_STAMPS tenant -> stamp       of the last change to settings of its scopes; of '' also
+                                            to tiers
+         TIER_USERS  tier -> int64          tenants in it
+         TIER_RESTS  tier tenant -> ''      tenants of a tier ('': of none) of which lines rest, or
+                                            groups wait, since there are tiers; maybe not any more
+         TIER_LOOKS  tier -> kinds, place   tiers whose values have changed: claims look again at
+                                            what rests, from this place on (`limits_tiers.py`)
+         TIER_LEFT   tier tenant -> place   tenants of which they have not seen all yet
+         TIER_RATES  0 tier | 1 tenant -> change, at    when a tier changed rates, or a tenant tiers
          PLATFORM kind tenant part -> ''    scopes of the platform that have settings, or had some
                                             while jobs waited; 'u': its running jobs are not counted
          ASIDE    kind tenant part -> ''    those at which something waits (`limits_platform.py`)
@@ -51,6 +60,7 @@ place), which fix their order. Readers count on from HEAD; writers move them to 
          WAKEUPS  topic -> int64            watched by sleepers of other processes
          MARKS    version nonce -> try      which calls have been done: see below
          CLAIMED  nonce -> until, seqs      claims that gave leases, for a repeat
+         RELEASING tenant seq -> parent     ended jobs that have edges to follow yet (`joins.py`)
     OWN  ROWS     id -> row                 all of a job but a large payload
          BODIES   id part -> bytes          a payload above INLINE_MAX, in parts of PART_MAX
          KEYS     queue type key -> id, until    idempotency
@@ -65,6 +75,9 @@ place), which fix their order. Readers count on from HEAD; writers move them to 
          JOBS     seq -> id                 its jobs, for pages
          DEAD     seq -> id                 its failed ones: the dead letters among millions
          LOG      cursor -> ''              its batches in EVENTS
+         JOURNAL  id kind name -> at, value     what a job remembers; of a join, how far it is, and
+                                            its parts (`journal.py`)
+         EDGES    seq place -> edges        of jobs that have many, EDGES_PART in each
 
 **A step** (`step.py`) is one transaction of one verb. It reads from the database, keeps its writes
 in memory, where its later reads see them, and hands them over at the end: nothing that waits for
@@ -83,7 +96,7 @@ one is repeated and sees the other. Nothing else of the busy paths conflicts:
   in order.
 - ack, extend and cancel read their rows.
 - Lines that claims found without room many times lose their pointers until there may be room again
-  (`limits_groups.rest_line`). The step that hides a line reads the counters with conflict ranges,
+  (`limits_groups.rest_lines`). The step that hides a line reads the counters with conflict ranges,
   and a step that frees a place reads RESTING so, so that neither overlooks the other.
 - Pointers of empty lines are deleted by a transaction of their own, which reads the line with a
   conflict range: an enqueue between wins, and the pointer stays.
@@ -104,9 +117,24 @@ Scopes of the platform have one key each, so claims that take places under one o
 the other. Their running jobs are counted only while they have settings: each step that starts or
 ends a job reads SCOPE_STAMPS of the tenant '', which is the platform, and a step of its own counts
 the jobs that run already, before the first claim under the new limit (`limits_platform.py`).
+The values of tiers are settings of the platform: they are read again when its stamp has changed, so
+a change of a tier makes every step conflict that goes by its old values. A step that puts a tenant
+into a tier adds to TIER_USERS, which the one that deletes the tier reads with a conflict range.
 P14: events are numbered in the order of their commits, all of a version at once: none comes late.
 P15: a claim reads CLAIMED of its nonce with a conflict range, and writes it with its leases: of two
 claims of one nonce one fails, and finds the leases of the other.
+P16: the row says how much its journal uses, and whether it has one. So each step that writes an
+entry reads the row with a conflict range and writes it: a signal, a heartbeat and an ack of one job
+are one after the other.
+P17: many jobs that end at once, and that one job awaits, must not wait for each other. A wide join
+is kept in up to JOIN_PARTS parts, each with its share of the number. An end takes one from a part
+chosen at random, which it reads with a conflict range. The step that empties a part reads another
+one so, a witness that the join is not complete; the one that empties the last has completed it. The
+awaited job's row is read with a conflict range only by a step that changes it. A step that parks a
+job reads the join with one: so it sees its completion, or the step that completes it sees that the
+job is parked.
+Ended jobs with edges left are in RELEASING, and a key in REOPEN says so, which claims and sleepers
+read anyway: idle ones read nothing more.
 P19: claims go by tenant first (`fairness.py`, `fairness_lines.py`). A tenant's queues and groups
 are counted by the step that brings the first job, which reads the counters of the new one with a
 conflict range, and by the sweep that deletes them.
@@ -132,7 +160,7 @@ from functools import lru_cache
 
 from holdfast.core.scope import Scope, ScopeKind
 
-FORMAT = 2
+FORMAT = 3
 """The format of keys and values; a store refuses an installation of another one."""
 
 INLINE_MAX = 1024
@@ -141,6 +169,8 @@ PART_MAX = 90_000
 """Bytes of one part of a larger payload: the engine takes 100,000."""
 STEP_BYTES_MAX = 2_000_000
 """Bytes that one transaction writes at most, about: the engine takes 10,000,000."""
+EDGES_PART = 50
+"""Edges that are stored under one key."""
 EVENT_BYTES_MAX = 60_000
 """Bytes of one batch of events."""
 
@@ -185,6 +215,12 @@ class Space(IntEnum):
     PLATFORM = 31
     ASIDE = 32
     ASIDE_LINES = 33
+    TIER_USERS = 34
+    TIER_RESTS = 35
+    TIER_LOOKS = 36
+    TIER_RATES = 37
+    TIER_LEFT = 38
+    RELEASING = 39
 
     ROWS = 64
     BODIES = 65
@@ -200,6 +236,8 @@ class Space(IntEnum):
     GROUP_JOBS = 75
     KEY_JOBS = 76
     ASIDE_JOBS = 77
+    JOURNAL = 78
+    EDGES = 79
 
 
 BY_QUEUE, BY_TENANT = b"\0", b"\1"
@@ -281,6 +319,12 @@ class Keys:
     def body(self, tenant: str, id: str) -> bytes:
         return self.own(tenant, Space.BODIES, text(id))
 
+    def journal(self, tenant: str, id: str) -> bytes:
+        return self.own(tenant, Space.JOURNAL, text(id))
+
+    def edges(self, tenant: str, seq: int) -> bytes:
+        return self.own(tenant, Space.EDGES, seq_bytes(seq))
+
     def named(self, space: Space, at: int, tenant: str, id: str) -> bytes:
         """An entry of an index by instants."""
         return self.all(space, whole(at), text(tenant), text(id))
@@ -321,6 +365,10 @@ class Keys:
         """Both pointers of a line at which something waits for room in a scope of the platform."""
         prefix, named, listed = self.scope(Space.ASIDE_LINES, scope), text(tenant), text(queue)
         return prefix + BY_QUEUE + listed + named, prefix + BY_TENANT + named + listed
+
+    def tier_rests(self, tier: str, *tenants: str) -> bytes:
+        """The entry of a tenant of which something may rest in its tier, or the prefix of all."""
+        return self.all(Space.TIER_RESTS, text(tier), *map(text, tenants))
 
     def aside_jobs(self, tenant: str, queue: str, type: str) -> bytes:
         return self.own(tenant, Space.ASIDE_JOBS, text(queue), text(type))

@@ -31,6 +31,8 @@ UNLIMITED = 1 << 60
 Share = tuple[int, int]
 """Which of how many claimers."""
 ALONE: Share = (0, 1)
+INSTANT = 8
+"""Bytes of an instant."""
 LINES_AHEAD = 100
 """Lines whose limits are requested together."""
 
@@ -71,7 +73,7 @@ class Room:
                 room.slots = [until for _, until in slots]
             await room._deal()
         if settings.rate is not None:
-            room.bucket = await _bucket(step, scope)
+            room.bucket = await bucket_of(step, scope, settings.rate)
         return room
 
     async def _deal(self) -> None:
@@ -115,7 +117,7 @@ class Room:
         self.running += 1
         if self.settings.rate is not None:
             self.bucket = self.bucket.take(self.settings.rate, 1, self.step.now)
-            _put_bucket(self.step, self.scope, self.bucket)
+            put_bucket(self.step, self.scope, self.bucket)
         if self.settings.max_running is None:
             return -1
         if not self._free:
@@ -198,22 +200,37 @@ async def live_slots(
 # -- rates -----------------------------------------------------------------------------------------
 
 
-async def _bucket(step: Step, scope: Scope) -> Bucket:
+async def bucket_of(step: Step, scope: Scope, rate: Rate | None) -> Bucket:
+    """The bucket of a scope. Where a tier has changed its rate since it was written, the new rate
+    counts from that change on.
+    """
     found = await step.get(step.keys.scope(Space.BUCKETS, scope))
-    return Bucket() if found is None else Bucket(number(found))
+    if found is None:
+        return Bucket()
+    bucket, change = Bucket(number(found)), step.settings.rates_change(scope.tenant)
+    if rate is None or change.number <= _known(found):
+        return bucket
+    return bucket.bounded(rate, change.at)
 
 
-def _put_bucket(step: Step, scope: Scope, bucket: Bucket) -> None:
-    step.put(step.keys.scope(Space.BUCKETS, scope), whole(bucket.full_at))
+def _known(value: bytes) -> int:
+    """The change of rates that the writer of a bucket knew of."""
+    return number(value[INSTANT:]) if len(value) > INSTANT else 0
+
+
+def put_bucket(step: Step, scope: Scope, bucket: Bucket) -> None:
+    change = step.settings.rates_change(scope.tenant).number
+    value = whole(bucket.full_at) + (whole(change) if change else b"")
+    step.put(step.keys.scope(Space.BUCKETS, scope), value)
 
 
 async def bound_bucket(step: Step, scope: Scope, rate: Rate | None) -> None:
     """Applies a new rate from now on: a bucket is never emptier than empty."""
     if rate is not None:
-        before = await _bucket(step, scope)
+        before = await bucket_of(step, scope, rate)
         bounded = before.bounded(rate, step.now)
         if bounded != before:
-            _put_bucket(step, scope, bounded)
+            put_bucket(step, scope, bounded)
 
 
 # -- lines and groups ------------------------------------------------------------------------------

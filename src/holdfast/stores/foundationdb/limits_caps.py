@@ -60,7 +60,7 @@ async def _capped(step: Step, row: Row) -> QueueFull | None:
     held, *alive = [await step.counted(key) for key in _cap_keys(step, tenant)]
     for what, has, more, most in (
         ("jobs", sum(alive), 1, settings.max_queued),
-        ("bytes", held, row.size, settings.max_bytes),
+        ("bytes", held, row.weight, settings.max_bytes),
     ):
         if most is not None and has + more > most:
             return QueueFull(
@@ -146,7 +146,7 @@ async def scopes_over(step: Step, puts: Sequence[Put]) -> TenantFull | None:
         has = 0
         for kind in kinds_of(tenant):
             prefix = settings_prefix(step.keys, tenant, kind)
-            has += len(await step.under(prefix, bounds.SETTINGS_MAX))
+            has += len(await step.under(prefix))
         if has + len(names) > bounds.SETTINGS_MAX:
             return TenantFull(tenant=tenant, what="scopes", max=bounds.SETTINGS_MAX)
     return None

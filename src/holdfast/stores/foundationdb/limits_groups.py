@@ -58,23 +58,32 @@ def _resting(step: Step, tenant: str, queue: str) -> bytes:
     return step.keys.all(Space.RESTING, text(tenant), text(queue))
 
 
-async def rest_line(step: Step, line: Line) -> None:
-    """Hides a line from claims, if it still has no room."""
+async def rest_lines(step: Step, lines: list[Line]) -> None:
+    """Hides those of these lines from claims that still have no room."""
+    await step.settings.load(tenant for tenant, _ in lines)
+    for tenant, queue in lines:
+        ask_rooms(step, tenant, (ScopeKind.QUEUE, queue))
+    resting = [line for line in lines if await _rests(step, line)]
+    await drop_pointers(step, resting)
+
+
+async def _rests(step: Step, line: Line) -> bool:
+    """Whether a line has no room; if so it is marked as resting."""
     tenant, queue = line
-    await step.settings.load([tenant])
     full = []
     for scope in (Scope(tenant), Scope(tenant, ScopeKind.QUEUE, queue)):
         room = await Room.of(step, scope, step.settings.of(scope), snapshot=False)
         if room.left() == 0:
             full.append(room)
     if not full:
-        return
+        return False
     step.put(_resting(step, *line), b"")
-    await drop_pointers(step, [line])
+    note_resting(step, tenant)
     for room in full:
-        await _reopen_later(step, room)
+        await reopen_later(step, room)
         if room.opens_at() is not None:
             step.lines.add(line)  # Sleepers of the line may have to wake earlier.
+    return True
 
 
 async def _reopen_lines(step: Step, tenant: str) -> None:
@@ -82,8 +91,21 @@ async def _reopen_lines(step: Step, tenant: str) -> None:
     prefix = step.keys.all(Space.RESTING, text(tenant))
     for key, _ in await step.under(prefix):
         [queue] = texts(key[len(prefix) :], 1)
-        step.drop(key)
-        step.point(tenant, queue)
+        reopen_line(step, tenant, queue)
+
+
+def reopen_line(step: Step, tenant: str, queue: str) -> None:
+    """Shows a resting line to claims again."""
+    step.drop(_resting(step, tenant, queue))
+    step.point(tenant, queue)
+
+
+def note_resting(step: Step, tenant: str) -> None:
+    """Lists a tenant of which something rests or waits where a change of its tier finds it. Written
+    blindly, so that no two steps conflict.
+    """
+    if step.settings.tiers.values:
+        step.put(step.keys.tier_rests(step.settings.tier_of(tenant), tenant), b"")
 
 
 # -- groups ----------------------------------------------------------------------------------------
@@ -104,15 +126,20 @@ def hold_back(step: Step, row: Row) -> None:
 async def grant(step: Step) -> None:
     """Uses the room that this step has made in groups."""
     while step.groups:
-        await _grant(step, *step.groups.pop())
+        await grant_group(step, *step.groups.pop())
 
 
-async def _grant(step: Step, tenant: str, group: str) -> None:
-    """Moves as many of a group's jobs into their lines as it has room for, in their order."""
+async def grant_group(step: Step, tenant: str, group: str) -> bool:
+    """Moves as many of a group's jobs into their lines as it has room for, in their order; True
+    where there is room for more than one step moves.
+    """
     contend(step, Scope(tenant, ScopeKind.GROUP, group))
-    for queue in await _waiting_queues(step, tenant, group):
-        await _grant_queue(step, tenant, group, queue)
+    queues = await _waiting_queues(step, tenant, group)
+    more = [await _grant_queue(step, tenant, group, queue) for queue in queues]
+    if queues:
+        note_resting(step, tenant)
     step.groups.discard((tenant, group))
+    return any(more)
 
 
 async def _waiting_queues(step: Step, tenant: str, group: str) -> list[str]:
@@ -126,23 +153,25 @@ async def _waiting_queues(step: Step, tenant: str, group: str) -> list[str]:
     return found
 
 
-async def _grant_queue(step: Step, tenant: str, group: str, queue: str) -> None:
+async def _grant_queue(step: Step, tenant: str, group: str, queue: str) -> bool:
     settings = step.settings.group(tenant, group, queue)
     room = await group_room(step, tenant, group, queue)
     left = room.left()
     if left == 0:
-        await _reopen_later(step, room)
-        return
+        await reopen_later(step, room)
+        return False
     if settings.ordered:
         granted = await _waiting_head(step, tenant, group, queue)
     else:
         granted = await _next_waiting(step, (tenant, group, queue), left)
-    for row in await step.rows([(tenant, id) for id in granted]):
-        assert row is not None, "an entry of a group leads to a job"
+    # A record that cannot be read stops its group alone.
+    rows = [row for row in await step.rows([(tenant, id) for id in granted]) if row is not None]
+    for row in rows:
         row.gate, row.granted = 0, not settings.open
         step.save(row)
     if len(granted) >= left:
-        await _reopen_later(step, room)
+        await reopen_later(step, room)
+    return bool(rows) and left > len(granted) >= GRANTS_MAX
 
 
 async def _waiting_head(step: Step, tenant: str, group: str, queue: str) -> list[str]:
@@ -202,7 +231,7 @@ async def _next_waiting(step: Step, part: tuple[str, str, str], left: int) -> li
 # -- reopening by time -----------------------------------------------------------------------------
 
 
-async def _reopen_later(step: Step, room: Room) -> None:
+async def reopen_later(step: Step, room: Room) -> None:
     """Remembers when time alone will make room in a scope, for claims and sleepers to look then."""
     at = room.opens_at()
     if at is None:
@@ -228,7 +257,8 @@ def _reopen_key(step: Step, at: Micros, scope: Scope) -> bytes:
 async def reopen_due(step: Step, limit: int) -> int:
     """Looks again at the scopes that time may have opened; returns how many."""
     begin = step.keys.all(Space.REOPEN)
-    past = await step.range(begin, begin + whole(step.now + 1), limit, snapshot=True)
+    span = begin + whole(1), begin + whole(step.now + 1)
+    past = await step.range(*span, limit, snapshot=True)
     skip = 8 + len(step.keys.all(Space.OPENS))
     for key, _ in past:
         scope, _ = step.keys.scope_of(Space.REOPEN, key, skip)

@@ -1,5 +1,6 @@
 """The part of prune that deletes keys which no verb deletes: counters at zero, full buckets, names
-of claimers that are gone, locks of limits. Goes round each space, some keys with each step.
+of claimers that are gone, locks of limits, and tenants of which nothing rests in their tier. Goes
+round each space, some keys with each step.
 
 All of it is read by snapshot, for others write it all the time: a key is deleted only if it still
 has the value that was read (compare and clear), and the value of a lock does not matter.
@@ -16,12 +17,15 @@ from holdfast.stores.foundationdb.claim_repeat import until_of
 from holdfast.stores.foundationdb.claim_sharing import is_gone
 from holdfast.stores.foundationdb.layout import Space, after, number
 from holdfast.stores.foundationdb.limits_caps import NAMED, counter_key
+from holdfast.stores.foundationdb.limits_tiers import forget_idle
 from holdfast.stores.foundationdb.overlay import Pair, count_of
 from holdfast.stores.foundationdb.rows import lease_of
 from holdfast.stores.foundationdb.step import Step
 
 SWEEP_STEP = 1000
 """Keys of a space that one step reads."""
+RESTS_STEP = 200
+"""Tenants of which one step checks whether anything rests."""
 SCOPES_MAX = 200
 """Queues and groups that one step finds to have no jobs."""
 FULL_FOR = 60 * SECOND
@@ -49,14 +53,16 @@ class Sweep:
         locks = await self._some(step, Space.LIMIT_LOCKS)
         for key in await _idle(step, [key for key, _ in locks]):
             step.drop(key)
+        rests = await self._some(step, Space.TIER_RESTS, RESTS_STEP)
+        await forget_idle(step, [key for key, _ in rests])
         return busy
 
-    async def _some(self, step: Step, space: Space) -> list[Pair]:
+    async def _some(self, step: Step, space: Space, most: int = SWEEP_STEP) -> list[Pair]:
         """The next keys of a space."""
         prefix = step.keys.all(space)
         begin = max(prefix, self._places.get(space, b""))
-        pairs = await step.range(begin, after(prefix), SWEEP_STEP, snapshot=True)
-        self._places[space] = pairs[-1][0] + b"\0" if len(pairs) == SWEEP_STEP else b""
+        pairs = await step.range(begin, after(prefix), most, snapshot=True)
+        self._places[space] = pairs[-1][0] + b"\0" if len(pairs) == most else b""
         return pairs
 
 

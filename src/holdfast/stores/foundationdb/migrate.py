@@ -2,6 +2,8 @@
 
     1 -> 2   TENANTS for the lines there are, and counters of the slots, queues and groups of each
              tenant. Older programs keep neither: stop them first.
+    2 -> 3   Rows, journals and edges of jobs that await others. Nothing to add; older programs
+             would not follow edges.
 
 How far a migration has come is written beside the format. Of two processes that migrate at once,
 one repeats its step. The format itself is written last. Every step of an open store reads it, so
@@ -20,7 +22,8 @@ from holdfast.stores.foundationdb.step import Step
 
 KEYS_MAX = 1000
 """Keys of one step."""
-STAGES = (Space.LINES, Space.HOLDS, Space.COUNTS)
+STAGES: dict[int, tuple[Space, ...]] = {1: (Space.LINES, Space.HOLDS, Space.COUNTS), 2: ()}
+"""What is read of an installation of each format, to bring it to the newest one."""
 
 
 async def open_format(step: Step, place: str) -> int:
@@ -64,16 +67,16 @@ async def _go_on(step: Step, place: str) -> bool:
         check(found, place)
         return True
     far = await step.get(key + b"\1") or bytes([0])
-    stage, last = far[0], far[1:]
-    if stage == len(STAGES):
+    stage, last, stages = far[0], far[1:], STAGES[found[0]]
+    if stage == len(stages):
         step.put(key, bytes([FORMAT]) + found[1:])
         step.drop(key + b"\1")
         return True
-    prefix = step.keys.all(STAGES[stage])
+    prefix = step.keys.all(stages[stage])
     begin = last + b"\0" if last else prefix
     pairs = await step.range(begin, after(prefix), KEYS_MAX)
     for one, value in pairs:
-        _upgrade(step, STAGES[stage], one, value, last)
+        _upgrade(step, stages[stage], one, value, last)
         last = one
     more = len(pairs) == KEYS_MAX
     step.put(key + b"\1", bytes([stage]) + last if more else bytes([stage + 1]))

@@ -162,7 +162,7 @@ def _failed(future: Any) -> bool:
 
 async def soonest(step: Step, watch: Watch) -> tuple[float, bool]:
     """Seconds until something known will be worth a look, 0 when it already is; and whether there
-    are limits of the platform.
+    are limits of the platform, or tiers: what changes them tells all sleepers so.
     """
     if watch.news:
         return WAIT_S_MAX, False
@@ -172,6 +172,8 @@ async def soonest(step: Step, watch: Watch) -> tuple[float, bool]:
     step.settings.ask()
     lines = await open_lines(step, (watch.tenants, watch.queues))
     await step.settings.load()
+    if step.settings.tiers.looks:
+        return 0.0, True  # Claims look at what a changed tier may have opened.
     limited = bool(step.settings.marked)
     platform = PlatformRooms(step)
     instants = list[Micros]()
@@ -186,7 +188,8 @@ async def soonest(step: Step, watch: Watch) -> tuple[float, bool]:
     if limited and await anything_aside(step, (watch.tenants, watch.queues), platform):
         return 0.0, True
     instants += [*platform.opens_at(), *[at async for at in _next_repairs(step)]]
-    return max(0.0, seconds(min(instants, default=step.now + 3600 * SECOND) - step.now)), limited
+    told = limited or bool(step.settings.tiers.values)
+    return max(0.0, seconds(min(instants, default=step.now + 3600 * SECOND) - step.now)), told
 
 
 async def _next_repairs(step: Step) -> AsyncIterator[Micros]:

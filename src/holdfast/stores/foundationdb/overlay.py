@@ -189,6 +189,14 @@ class Overlay:
         """Clears what this step has not written itself."""
         self._cleared.append((begin, end))
 
+    def clear_under(self, prefix: bytes) -> None:
+        """Clears all keys with this prefix, and what this step has written under it."""
+        self.clear_range(prefix, after(prefix))
+        for key in self._between(prefix, after(prefix)):
+            self._writes[key] = None
+        for key in [key for key in self._adds if key.startswith(prefix)]:
+            del self._adds[key]
+
     async def counted(self, key: bytes, *, snapshot: bool = True) -> int:
         """The value of a counter, with what this step adds. By snapshot: a step that must not be
         overtaken contends for a key besides.

@@ -124,7 +124,7 @@ async def _jobs(step: Step, tenant: str, ends: float) -> Counter[bytes] | None:
             if row is None:
                 continue
             alike[_kind(row)] += 1
-            waiting += row.size if row.state not in TERMINAL else 0
+            waiting += row.weight if row.state not in TERMINAL else 0
         begin = pairs[-1][0] + b"\0"
     true = _counters_of(step, tenant, alike)
     true[step.keys.scope(Space.COUNTS, Scope(tenant)) + BYTES] = waiting

@@ -9,8 +9,18 @@ import msgspec
 
 from holdfast.core.clock import Micros
 from holdfast.core.errors import HoldfastError
-from holdfast.core.job import TERMINAL, Envelope, JobRecord, NewJob, Reason, Rules, State
-from holdfast.core.lifecycle import seen
+from holdfast.core.job import (
+    TERMINAL,
+    Envelope,
+    JobRecord,
+    NewJob,
+    Reason,
+    Rules,
+    State,
+    edge_bytes,
+)
+from holdfast.core.journal import AWAITS_PARENTS
+from holdfast.core.lifecycle import due_state, seen
 from holdfast.core.redact import Redacted
 from holdfast.store import Hold
 from holdfast.stores.foundationdb.clock import Instant
@@ -31,6 +41,8 @@ BY_SEQ = 2
 """How jobs that wait for room in their group are sorted: by priority, or in an ordered one by
 seq."""
 
+AWAITING = frozenset({State.WAITING, State.SCHEDULED})
+"""States in which a job may await something."""
 WAITS = frozenset({State.ENQUEUED, State.SCHEDULED, State.RETRYING, State.WAITING})
 
 
@@ -98,6 +110,23 @@ class Row(Redacted, msgspec.Struct, array_like=True, gc=False):
     aside: bool = False
     """Whether it is enqueued, but waits for room of its type over all tenants."""
     awaits: str | None = None
+    journal: tuple[int, int, int, int] | None = None
+    """How much its journal uses (`journal.Size`); None as long as it has none."""
+    edges: int = 0
+    """How many other jobs may await its end."""
+    few: tuple[tuple[str, str, str], ...] = ()
+    """Its edges if they are few and short; others are in EDGES."""
+    edge_size: int = 0
+    """Bytes of its edges, counted with the payload."""
+    looked: int = 0
+    """How many of its edges lead to jobs that have ended, as prune has found."""
+    again: Micros = 0
+    """When prune looks again whether a living job may want its result."""
+
+    @property
+    def weight(self) -> int:
+        """The bytes that count while it lives."""
+        return self.size + self.edge_size
 
     @property
     def stamp(self) -> bytes:
@@ -115,7 +144,7 @@ class Row(Redacted, msgspec.Struct, array_like=True, gc=False):
     def keep_until(self) -> Micros:
         rules, _ = read_rules(self.rules)
         keep = rules.keep_failed_us if self.state is State.FAILED else rules.keep_us
-        return (self.finished_at or 0) + keep
+        return max((self.finished_at or 0) + keep, self.again)
 
     @property
     def fault(self) -> str | None:
@@ -161,6 +190,7 @@ class Row(Redacted, msgspec.Struct, array_like=True, gc=False):
 
     def record(self, now: Micros, body: bytes) -> JobRecord:
         held = self.state is State.PROCESSING
+        state = seen(self.state, self.run_at, now)
         return JobRecord(
             self.tenant,
             self.id,
@@ -173,7 +203,7 @@ class Row(Redacted, msgspec.Struct, array_like=True, gc=False):
             tuple(self.tags),
             self.origin,
             self.seq,
-            seen(self.state, self.run_at, now),
+            state,
             self.attempt,
             self.fence,
             self.lapses,
@@ -190,6 +220,7 @@ class Row(Redacted, msgspec.Struct, array_like=True, gc=False):
             self.result,
             self.progress,
             self.replayed_as,
+            self.awaits if state in AWAITING else None,
         )
 
 
@@ -214,7 +245,7 @@ def new_row(job: NewJob, now: Micros) -> Row:
     envelope, rules = job.envelope, job.rules
     run_at = job.run_at if job.run_at is not None else now + job.delay_us
     size = size_of(envelope.body)
-    return Row(
+    row = Row(
         job.tenant,
         job.id,
         job.queue,
@@ -228,7 +259,7 @@ def new_row(job: NewJob, now: Micros) -> Row:
         job.group,
         job.tags,
         job.origin,
-        State.SCHEDULED if run_at > now else State.ENQUEUED,
+        State.WAITING if job.parents else due_state(run_at, now),
         run_at,
         now,
         now,
@@ -236,6 +267,13 @@ def new_row(job: NewJob, now: Micros) -> Row:
         size,
         rules.max_attempts,
     )
+    if job.parents:
+        row.awaits = AWAITS_PARENTS
+    if job.edges:
+        row.edges, row.edge_size = len(job.edges), edge_bytes(job)
+        if row.edge_size <= INLINE_MAX:
+            row.few = tuple((edge.target, edge.join, edge.on_failure.value) for edge in job.edges)
+    return row
 
 
 def entries(keys: Keys, row: Row) -> Iterator[tuple[bytes, bytes]]:

@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from holdfast.core.errors import StoreError
+from holdfast.core.job import By
 from holdfast.stores.foundationdb import binding
 from holdfast.stores.foundationdb.clock import Time
 from holdfast.stores.foundationdb.errors import (
@@ -28,6 +29,7 @@ from holdfast.stores.foundationdb.scope_cache import ScopeCache
 from holdfast.stores.foundationdb.step import Step, mark_key
 
 T = TypeVar("T")
+Item = TypeVar("Item")
 
 PAUSE_S_MAX = 1.0
 """The longest pause before another try; the first are shorter."""
@@ -37,6 +39,22 @@ MARKS_MAX = 100
 
 Work = Callable[[Step], Awaitable[T]]
 Ahead = Callable[[Step], None]
+
+
+def signed(by: By | None, work: Work[T]) -> Work[T]:
+    """The work, whose events say who wanted it."""
+    words = None if by is None else by.words
+
+    async def signs(step: Step) -> T:
+        step.by = words
+        return await work(step)
+
+    return signs
+
+
+def on(some: Item, work: Callable[[Step, Item], T]) -> Callable[[Step], T]:
+    """The work on these, of a step."""
+    return lambda step: work(step, some)
 
 
 class Runner:
@@ -208,6 +226,7 @@ class _Call:
     async def attempt(self, tries: int) -> Any:
         runner = self._runner
         step = await runner.step(self._ahead)
+        step.tries = tries
         if self._mark is None:
             self._mark = mark_key(runner.keys, step.at.version, self._nonce)
         if self._unknown:

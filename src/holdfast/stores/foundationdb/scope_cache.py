@@ -5,7 +5,8 @@ with a conflict range, so that it never commits by outdated settings; the settin
 read only when the stamp is not the cached one.
 
 The platform is the tenant "" here. Its stamp is loaded with any other, so that each step that
-starts or ends a job knows which scopes over all tenants count it.
+starts or ends a job knows which scopes over all tenants count it. The values of tiers belong to the
+platform, too (`scope_tiers.py`), and are filled in when a value is asked for.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ from holdfast.core.scope import (
     Scope,
     ScopeKind,
     ScopeSettings,
-    decode,
     group_settings,
     platform_scopes,
     scope_of,
@@ -29,6 +29,15 @@ from holdfast.core.scope import (
 from holdfast.stores.foundationdb.layout import PLATFORM_KINDS, Keys, Space, text
 from holdfast.stores.foundationdb.overlay import Overlay
 from holdfast.stores.foundationdb.rows import setting_of
+from holdfast.stores.foundationdb.scope_tiers import (
+    NEVER,
+    NO_TIERS,
+    RatesChange,
+    Tiers,
+    read_moved,
+    read_tiers,
+)
+from holdfast.stores.readable import decode_settings
 
 TENANTS_MAX = 10_000
 """Tenants whose settings are cached."""
@@ -44,6 +53,10 @@ class Settings(NamedTuple):
     scopes: dict[Scope, ScopeSettings]
     marked: dict[Scope, bytes]
     """The scopes of the platform in PLATFORM."""
+    tiers: Tiers = NO_TIERS
+    """Of the platform."""
+    moved: RatesChange = NEVER
+    """When the tenant was put into its tier, as far as that may count."""
 
 
 NOTHING = Settings({}, {})
@@ -85,13 +98,19 @@ class StepSettings:
         named = dict.fromkeys((PLATFORM, *tenants))
         asked = [each for each in named if each not in self._tenants]
         stamps = await self._step.get_many([self._stamp_key(each) for each in asked])
+        new: list[tuple[str, bytes]] = []
         for tenant, stamp in zip(asked, stamps, strict=True):
             settings = NOTHING if stamp is None else self._cache.get(tenant, stamp)
-            if settings is None:
-                assert stamp is not None
-                settings = await self._read(tenant)
-                self._cache.put(tenant, stamp, settings)
-            self._tenants[tenant] = settings
+            if settings is not None:
+                self._tenants[tenant] = settings
+            elif stamp is not None:
+                new.append((tenant, stamp))
+        for tenant, _ in new:
+            for kind in kinds_of(tenant):
+                self._step.ask_under(settings_prefix(self._keys, tenant, kind), 0)
+        for tenant, stamp in new:  # The platform comes first: what others need is known then.
+            self._tenants[tenant] = settings = await self._read(tenant)
+            self._cache.put(tenant, stamp, settings)
 
     async def change(self, tenant: str) -> None:
         """Reads the settings that this step has just written, and tells the other stores."""
@@ -103,12 +122,16 @@ class StepSettings:
 
     async def _read(self, tenant: str) -> Settings:
         found = Settings({}, {})
+        if tenant == PLATFORM:
+            found = found._replace(tiers=await read_tiers(self._step, self._keys))
+        elif self.tiers.values:
+            found = found._replace(moved=await read_moved(self._step, self._keys, tenant))
         for kind in kinds_of(tenant):
             for key, value in await self._step.under(settings_prefix(self._keys, tenant, kind)):
                 stored = setting_of(self._keys, key, value)
                 scope = scope_of(stored.name) if stored.value is not None else None
                 if scope is not None and stored.value is not None:
-                    found.scopes[scope] = decode(stored.name, stored.value)
+                    found.scopes[scope] = decode_settings(stored.name, stored.value)
         if tenant == PLATFORM:
             for key, value in await self._step.under(self._keys.all(Space.PLATFORM)):
                 found.marked[self._keys.scope_of(Space.PLATFORM, key)[0]] = value
@@ -118,10 +141,15 @@ class StepSettings:
 
     def has_any(self, tenant: str) -> bool:
         """Whether anything is set for the tenant: otherwise no count needs to be read."""
-        return bool(self._tenants.get(tenant, NOTHING).scopes)
+        return bool(self._tenants.get(tenant, NOTHING).scopes) or self.tiers.limits_all
 
     def of(self, scope: Scope) -> ScopeSettings:
-        return self._tenants.get(scope.tenant, NOTHING).scopes.get(scope, NO_SETTINGS)
+        """What counts for a scope: its own settings, and what the tenant's tier fills in."""
+        own = self._tenants.get(scope.tenant, NOTHING).scopes.get(scope, NO_SETTINGS)
+        tiers = self.tiers
+        if not tiers.values or scope.of_platform:
+            return own
+        return tiers.fill_in(own, scope.kind, self.tier_of(scope.tenant))
 
     def tenant(self, tenant: str) -> ScopeSettings:
         return self.of(Scope(tenant))
@@ -136,6 +164,34 @@ class StepSettings:
         if group is None or not self.has_any(tenant):
             return False
         return not self.group(tenant, group, queue).open
+
+    @property
+    def tiers(self) -> Tiers:
+        return self._tenants.get(PLATFORM, NOTHING).tiers
+
+    def tier_named(self, tenant: str) -> str:
+        """The tier that the settings of a tenant name; "" without one."""
+        scopes = self._tenants.get(tenant, NOTHING).scopes
+        return scopes.get(Scope(tenant), NO_SETTINGS).tier or ""
+
+    def tier_of(self, tenant: str) -> str:
+        """The tier whose values count for a tenant; "" for the platform's defaults alone."""
+        tier = self.tier_named(tenant)
+        return tier if tier in self.tiers.values else ""
+
+    def group_values(self, tenant: str) -> list[object]:
+        """What the groups of a tenant have from its tier."""
+        return self.tiers.group_values(self.tier_of(tenant)) if self.tiers.values else []
+
+    def moved(self, tenant: str) -> RatesChange:
+        """When a tenant was put into its tier."""
+        return self._tenants.get(tenant, NOTHING).moved
+
+    def rates_change(self, tenant: str) -> RatesChange:
+        """The last change of rates that the tenant and its queues and groups have from tiers."""
+        if tenant == PLATFORM or not self.tiers.rates:
+            return NEVER
+        return max(self.tiers.change_for(self.tier_of(tenant)), self.moved(tenant))
 
     @property
     def platform(self) -> dict[Scope, ScopeSettings]:

@@ -5,23 +5,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from holdfast.core import tiers
 from holdfast.core.bounds import PAGE_MAX
 from holdfast.core.errors import StaleSetting
 from holdfast.core.job import EventKind
-from holdfast.core.scope import Scope, ScopeKind, decode, scope_of
+from holdfast.core.scope import Scope, ScopeKind, scope_of
 from holdfast.store import Put, Setting
-from holdfast.stores.foundationdb import limits_caps, limits_groups, limits_platform
-from holdfast.stores.foundationdb.fairness_lines import wake_lines
+from holdfast.stores.foundationdb import (
+    limits_caps,
+    limits_groups,
+    limits_platform,
+    limits_tiers,
+)
+from holdfast.stores.foundationdb.fairness_lines import ask_open_lines, wake_lines
 from holdfast.stores.foundationdb.layout import Space
-from holdfast.stores.foundationdb.limits import bound_bucket
+from holdfast.stores.foundationdb.limits import bucket_of, put_bucket
 from holdfast.stores.foundationdb.rows import StoredSetting, pack, setting_key, setting_of
 from holdfast.stores.foundationdb.runner import Runner
+from holdfast.stores.foundationdb.scope_cache import kinds_of, settings_prefix
 from holdfast.stores.foundationdb.step import Step
 
 
 async def put_settings(step: Step, puts: Sequence[Put]) -> list[Setting]:
     """Applies all of them, or none."""
     last: dict[str, int] = {}
+    _ask(step, puts)
     for put in puts:
         stored = await _stored(step, put.name)
         last[put.name] = 0 if stored is None else stored.version
@@ -30,8 +38,7 @@ async def put_settings(step: Step, puts: Sequence[Put]) -> list[Setting]:
             raise StaleSetting(
                 field="version", name=put.name, version=version, expected=put.version
             )
-        if scope_of(put.name) is not None and put.value is not None:
-            decode(put.name, put.value)  # Refused before anything is changed.
+    await limits_tiers.check(step, puts)
     over = await limits_caps.scopes_over(step, puts)
     if over is not None:
         raise over
@@ -41,6 +48,21 @@ async def put_settings(step: Step, puts: Sequence[Put]) -> list[Setting]:
     await limits_groups.regroup(step)
     found = [await _stored(step, put.name) for put in puts]
     return [_setting(each) for each in found if each is not None and each.value is not None]
+
+
+def _ask(step: Step, puts: Sequence[Put]) -> None:
+    """Requests what is read of each of them: many may be put together."""
+    step.ask(setting_key(step.keys, put.name) for put in puts)
+    scopes = [scope for put in puts if (scope := scope_of(put.name)) is not None]
+    if scopes:
+        step.settings.ask(scope.tenant for scope in scopes)
+    for scope in scopes:
+        step.ask([step.keys.scope(Space.BUCKETS, scope)])
+        for kind in kinds_of(scope.tenant):
+            step.ask_under(settings_prefix(step.keys, scope.tenant, kind), 0)
+        if scope.kind is ScopeKind.TENANT:
+            limits_tiers.ask_move(step, scope.tenant)
+            ask_open_lines(step, scope.tenant)
 
 
 async def _stored(step: Step, name: str) -> StoredSetting | None:
@@ -55,25 +77,45 @@ def _setting(stored: StoredSetting) -> Setting:
 
 
 async def _put(step: Step, put: Put, version: int) -> None:
-    scope = scope_of(put.name)
+    scope, tier = scope_of(put.name), tiers.tier_of(put.name)
     key, value = setting_key(step.keys, put.name), pack((put.value, version))
-    if scope is None:
+    if scope is not None:
+        await step.settings.load([scope.tenant])
+        await _configure(step, scope, key, value, has_settings=put.value is not None)
+    elif tier is not None:
+        await limits_tiers.set_tier(step, tier, put, (key, value))
+    else:
         step.put(key, value)
         return
-    await step.settings.load([scope.tenant])
-    groups = step.settings.of(scope).groups
+    tenant = "" if scope is None else scope.tenant
+    words = (put.value or b"").decode()
+    step.record(EventKind.CONFIGURED, tenant, (put.name, "", ""), note=words)
+
+
+async def _configure(
+    step: Step, scope: Scope, key: bytes, value: bytes, *, has_settings: bool
+) -> None:
+    """Applies the new settings of a scope."""
+    settings = step.settings
+    before, tier = settings.of(scope), settings.tier_named(scope.tenant)
+    bucket = await bucket_of(step, scope, before.rate)
+    group_values = settings.group_values(scope.tenant)
     if scope.of_platform:
-        await limits_platform.mark(step, scope, has_settings=put.value is not None)
+        await limits_platform.mark(step, scope, has_settings=has_settings)
     step.put(key, value)
-    await step.settings.change(scope.tenant)
-    await bound_bucket(step, scope, step.settings.of(scope).rate)
+    await settings.change(scope.tenant)
+    if settings.tier_named(scope.tenant) != tier:
+        await limits_tiers.move_tenant(step, scope.tenant, tier)
+    after = settings.of(scope)
+    if after.rate is not None and bucket.full_at:
+        put_bucket(step, scope, bucket.bounded(after.rate, step.now))
     if scope.kind is ScopeKind.GROUP:
         limits_groups.mark_regroup(step, scope.tenant, scope.part)
-    elif not scope.of_platform and groups != step.settings.of(scope).groups:
+    elif not scope.of_platform and (
+        before.groups != after.groups or group_values != settings.group_values(scope.tenant)
+    ):
         limits_groups.mark_regroup(step, scope.tenant, None)
     await scope_changed(step, scope)
-    words = (put.value or b"").decode()
-    step.record(EventKind.CONFIGURED, scope.tenant, (put.name, "", ""), note=words)
 
 
 async def scope_changed(step: Step, scope: Scope) -> None:

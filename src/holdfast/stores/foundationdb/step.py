@@ -28,6 +28,7 @@ from holdfast.stores.foundationdb.layout import (
 )
 from holdfast.stores.foundationdb.overlay import Overlay, Pair
 from holdfast.stores.foundationdb.rows import Row, decode, encode, entries, pack, plain
+from holdfast.stores.foundationdb.rows_parent import Parent
 from holdfast.stores.foundationdb.scope_cache import ScopeCache, StepSettings
 from holdfast.stores.notifier import Line
 
@@ -65,11 +66,15 @@ class Step(Overlay):
         self.keys = keys
         self.settings = StepSettings(self, keys, cache)
         self.events = True
+        self.tries = 0
+        """How often its call was tried in vain before."""
         self.lines: set[Line] = set()
         """Where there may be work now: their sleepers are woken after the commit."""
         self.tenants: set[str] = set()
         """Those with settings that may have room again, for `limits_groups.reopen_freed`."""
         self.ended: list[Ref] = []
+        self.parents: list[Parent] = []
+        """Ended jobs whose edges are to be followed, for `joins.release`."""
         self.groups: set[tuple[str, str]] = set()
         """(tenant, group) of limited groups whose room may have changed."""
         self.format: bytes | None = None
@@ -129,7 +134,7 @@ class Step(Overlay):
     def _add_row(self, name: tuple[str, str], row: Row | None) -> None:
         self._rows[name] = row
         if row is not None:
-            size = row.size if row.alive else 0
+            size = row.weight if row.alive else 0
             self._before[name] = dict(entries(self.keys, row)), row.state, size
 
     def ask_last_seq(self) -> None:
@@ -190,8 +195,9 @@ class Step(Overlay):
         self._free(row)
         self.drop(self.keys.row(row.tenant, row.id))
         if row.size > INLINE_MAX:
-            prefix = self.keys.body(row.tenant, row.id)
-            self.clear_range(prefix, after(prefix))
+            self.clear_under(self.keys.body(row.tenant, row.id))
+        if row.journal is not None:
+            self.clear_under(self.keys.journal(row.tenant, row.id))
         self._rows[row.name] = None
         self._reflect(row, {}, None)
 
@@ -203,7 +209,7 @@ class Step(Overlay):
         for key, value in now.items():
             if was.get(key) != value:
                 self.put(key, value)
-        lives = row.size if state is not None and row.alive else 0
+        lives = row.weight if state is not None and row.alive else 0
         if state is not None:
             self._before[row.name] = now, state, lives
         if lives != size:

@@ -7,7 +7,7 @@ and SQLite. It is repeated after a conflict, and done only once (`runner.py`).
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
@@ -19,7 +19,6 @@ from holdfast.core.errors import (
     InvalidInput,
     StoreError,
     StoreUnavailable,
-    StoreUnsupported,
     TenantFull,
 )
 from holdfast.core.job import By, Lease, NewJob
@@ -50,7 +49,7 @@ from holdfast.store import (
     Watch,
 )
 from holdfast.stores.foundationdb import limits_platform, maintenance, migrate
-from holdfast.stores.foundationdb.ack import ack_jobs, ask_jobs
+from holdfast.stores.foundationdb.ack import ack_jobs, ask_acks, ask_jobs
 from holdfast.stores.foundationdb.binding import open_database, require
 from holdfast.stores.foundationdb.cancel import cancel_jobs
 from holdfast.stores.foundationdb.change import change_jobs
@@ -59,26 +58,31 @@ from holdfast.stores.foundationdb.claim_sharing import Claimers, leave
 from holdfast.stores.foundationdb.clock import Time
 from holdfast.stores.foundationdb.count import Asked, count_jobs
 from holdfast.stores.foundationdb.directory import Directories
-from holdfast.stores.foundationdb.enqueue import ask_enqueue, enqueue_jobs, split
+from holdfast.stores.foundationdb.enqueue import ask_enqueue, enqueue_jobs, job_bytes, split
 from holdfast.stores.foundationdb.events import BATCHES_MAX, number_events, read_events
 from holdfast.stores.foundationdb.explain import explain_job
-from holdfast.stores.foundationdb.extend import extend_leases
+from holdfast.stores.foundationdb.extend import ask_leases, extend_leases
 from holdfast.stores.foundationdb.fairness import Turns
 from holdfast.stores.foundationdb.find import find_jobs
 from holdfast.stores.foundationdb.holds import list_holds, prune_holds, take_holds
+from holdfast.stores.foundationdb.joins import Releases
+from holdfast.stores.foundationdb.journal import entries_bytes
 from holdfast.stores.foundationdb.layout import Keys
 from holdfast.stores.foundationdb.limits_groups import has_marks, regroup
 from holdfast.stores.foundationdb.maintenance_sweep import Sweep
 from holdfast.stores.foundationdb.notify import Watches, soonest
 from holdfast.stores.foundationdb.options import Options, parse
 from holdfast.stores.foundationdb.recount import recount as correct_counts
-from holdfast.stores.foundationdb.runner import Ahead, Runner, Work
+from holdfast.stores.foundationdb.runner import Ahead, Runner, Work, on, signed
 from holdfast.stores.foundationdb.scope_cache import ScopeCache
 from holdfast.stores.foundationdb.settings import list_settings, put_settings
+from holdfast.stores.foundationdb.signal import ask_signals, send_signals, signal_bytes
 from holdfast.stores.foundationdb.step import Step
 from holdfast.stores.notifier import Notifier
 
 T = TypeVar("T")
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
 
 LAPSED_PASSES_MAX = 200
 """Steps that delete lapsed holds before a tenant is told that it has too many."""
@@ -86,17 +90,6 @@ SWEEPS_MAX = 10
 """Steps of a prune that delete keys which no verb deletes."""
 NUMBER_AFTER = 200
 """Batches of events that a store writes before it numbers those that are there."""
-
-
-def signed(by: By | None, work: Work[T]) -> Work[T]:
-    """The work, whose events say who wanted it."""
-    words = None if by is None else by.words
-
-    async def signs(step: Step) -> T:
-        step.by = words
-        return await work(step)
-
-    return signs
 
 
 def _is_of_platform(put: Put) -> bool:
@@ -117,6 +110,7 @@ class FoundationStore:
         self._cache = ScopeCache()
         self._turns = Turns()
         self._claimers = Claimers()
+        self._releases = Releases()
         self._unnumbered = 0
         self._sweep = Sweep()
         self._notifier = Notifier()
@@ -135,8 +129,8 @@ class FoundationStore:
             cluster=True,
             scopes=True,
             platform=True,
-            tiers=False,
-            steps=False,
+            tiers=True,
+            steps=True,
         )
 
     @classmethod
@@ -193,13 +187,7 @@ class FoundationStore:
     # -- life of a job ---------------------------------------------------------------------------
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        self._open()
-        answers: list[Enqueued] = []
-        for batch in split(jobs):
-            answers += await self._write(
-                partial(enqueue_jobs, jobs=batch), partial(ask_enqueue, jobs=batch)
-            )
-        return answers
+        return await self._split(jobs, job_bytes, enqueue_jobs, ask_enqueue)
 
     async def enqueue_using(self, connection: Any, jobs: Sequence[NewJob]) -> list[Enqueued]:
         """In the caller's own transaction, a `Transaction` of the binding. The caller commits it,
@@ -217,21 +205,17 @@ class FoundationStore:
         return answers
 
     async def claim(self, claim: Claim) -> list[Lease]:
-        return await ClaimRun(claim, self._write, self._turns, self._claimers).run()
+        shared = self._turns, self._claimers, self._releases
+        return await ClaimRun(claim, self._write, *shared).run()
 
     async def extend(self, extensions: Sequence[Extension]) -> list[Extended]:
-        return await self._write(
-            partial(extend_leases, extensions=extensions),
-            lambda step: step.ask_rows((each.tenant, each.id) for each in extensions),
-        )
+        return await self._split(extensions, entries_bytes, extend_leases, ask_leases)
 
     async def ack(self, transitions: Sequence[Transition]) -> list[Acked]:
-        return await self._write(
-            partial(ack_jobs, transitions=transitions), partial(ask_jobs, jobs=transitions)
-        )
+        return await self._split(transitions, entries_bytes, ack_jobs, ask_acks)
 
     async def signal(self, signals: Sequence[Signal], *, by: By | None = None) -> list[Signaled]:
-        raise StoreUnsupported(store="foundationdb", feature="signals")
+        return await self._split(signals, signal_bytes, send_signals, ask_signals, by)
 
     async def cancel(self, refs: Sequence[Ref], *, by: By | None = None) -> list[Canceled]:
         return await self._write(
@@ -254,14 +238,15 @@ class FoundationStore:
         for _ in range(SWEEPS_MAX):
             if not await self._write(self._sweep.run):
                 break
-        jobs = events = 0
+        jobs = events = looked = 0
         while limit:
-            left = limit - max(jobs, events)
-            part = await self._write(
+            left = limit - looked
+            done = await self._write(
                 partial(maintenance.prune, limit=left, events_keep_us=events_keep_us)
             )
+            part, looked = done.pruned, looked + done.looked
             jobs, events = jobs + part.jobs, events + part.events
-            if not part.more or max(jobs, events) >= limit:
+            if not part.more or looked >= limit:
                 return Pruned(jobs, events, part.more)
         return Pruned(0, 0, more=True)
 
@@ -368,6 +353,21 @@ class FoundationStore:
         if self._owner != os.getpid():
             raise StoreUnavailable(store=self.options.name, why="it was opened before a fork")
         return self._runner
+
+    async def _split(
+        self,
+        items: Sequence[Item],
+        bytes_of: Callable[[Item], int],
+        work: Callable[[Step, Sequence[Item]], Awaitable[list[Answer]]],
+        ask: Callable[[Step, Sequence[Item]], None],
+        by: By | None = None,
+    ) -> list[Answer]:
+        """The answers to what a call was given, in as many steps as it takes."""
+        self._open()
+        answers: list[Answer] = []
+        for some in split(items, bytes_of):
+            answers += await self._write(signed(by, on(some, work)), on(some, ask))
+        return answers
 
     async def _write(self, work: Work[T], ahead: Ahead | None = None) -> T:
         runner = self._open()

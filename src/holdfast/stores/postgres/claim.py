@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from holdfast.core.bounds import ASIDE_MAX, CLAIM_REPEAT_S, REPAIR_MAX, REPAIR_PASSES_MAX
-from holdfast.core.clock import micros
+from holdfast.core.clock import Micros, micros
 from holdfast.core.job import Lease
 from holdfast.core.lifecycle import Transition
 from holdfast.core.scope import LINES_PER_CLAIM
@@ -12,21 +14,29 @@ from holdfast.stores.postgres import statements as sql
 from holdfast.stores.postgres.rows import read_leases
 from holdfast.stores.postgres.step import Step
 
-_TENANT, _QUEUE, _PRIORITY, _SEQ = (
+_TENANT, _QUEUE, _PRIORITY, _SEQ, _RUN_AT = (
     1,
     3,
     9,
     14,
+    21,
 )  # Their places in the type `lease`; the visit is the first.
 
 
-async def claim_jobs(
-    step: Step, claim: Claim, probe: bool
-) -> tuple[list[Lease], list[Transition], bool]:
-    """The leases, the failures of jobs that cannot be read, and whether to wake all sleepers.
+class Claimed(NamedTuple):
+    """What a claim gave."""
 
-    `probe`: look without the lock of claims first, since there may be nothing.
-    """
+    leases: list[Lease]
+    unreadable: list[Transition]
+    """The failures of jobs that cannot be read."""
+    wakes: bool
+    """All sleepers must look again."""
+    full_us: Micros | None
+    """The whole store is full, and for so long if no job ends."""
+
+
+async def claim_jobs(step: Step, claim: Claim, probe: bool) -> Claimed:
+    """`probe`: look without the lock of claims first, since there may be nothing."""
     rows = await step.rows(
         sql.CLAIM,
         claim.worker,
@@ -53,4 +63,6 @@ async def claim_jobs(
         line = row[_TENANT], row[_QUEUE]
         visits[line] = min(row[0], visits.get(line, row[0]))
     taken.sort(key=lambda row: (visits[row[_TENANT], row[_QUEUE]], -row[_PRIORITY], row[_SEQ]))
-    return *read_leases(taken, claim), len(taken) < len(rows)
+    told = [row[_RUN_AT] for row in rows[len(taken) :]]  # These rows come last.
+    full_us = next((each for each in told if each is not None), None)
+    return Claimed(*read_leases(taken, claim), None in told, full_us)

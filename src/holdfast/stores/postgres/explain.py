@@ -21,11 +21,18 @@ from holdfast.core.scope import (
     group_settings,
     platform_scopes,
 )
+from holdfast.core.tiers import Layer, effective, layers_of, name_of
+from holdfast.core.tiers import decode as decode_tier
 from holdfast.store import Ref
 from holdfast.stores.postgres import statements as sql
+from holdfast.stores.postgres.limits_tiers import TIER
 from holdfast.stores.postgres.rows import Row
 from holdfast.stores.postgres.step import Step
 
+BUCKET = (
+    "SELECT holdfast.bucket_full_at($1, $2, $3, ROW(NULL, $4::bigint, $5::bigint, false, false,"
+    " t.rated, t.rated_at)::holdfast.limits) FROM holdfast.tier_of_tenant($2) t"
+)
 _INSIDE = {
     ScopeKind.TENANT: "tenant = $1 AND $2 = ''",
     ScopeKind.QUEUE: "($1 = '' OR tenant = $1) AND queue = $2",
@@ -59,10 +66,14 @@ async def explain_job(step: Step, ref: Ref) -> Explanation:
 async def _all_scope_gates(step: Step, row: Row) -> list[Blocker]:
     tenant = Scope(row.tenant)
     queue = Scope(row.tenant, ScopeKind.QUEUE, row.queue)
-    of_queue = await _settings(step, queue)
+    of_tenant, of_queue = await _settings(step, tenant), await _settings(step, queue)
+    layers = await _layers(step, of_tenant.tier)
+    of_tenant = effective(of_tenant, tenant.kind, layers)
+    of_queue = effective(of_queue, queue.kind, layers)
     gates: list[Blocker] = []
-    for scope in (*platform_scopes(row.queue, row.type), tenant):
+    for scope in platform_scopes(row.queue, row.type):
         gates += await _scope_gates(step, scope, await _settings(step, scope))
+    gates += await _scope_gates(step, tenant, of_tenant)
     gates += await _scope_gates(step, queue, of_queue)
     if row.group is not None:
         group = Scope(row.tenant, ScopeKind.GROUP, row.group)
@@ -80,6 +91,16 @@ async def _settings(step: Step, scope: Scope) -> ScopeSettings:
     return NO_SETTINGS if found is None else decode(scope.name, found)
 
 
+async def _layers(step: Step, tier: str | None) -> list[Layer]:
+    """The tier of a tenant and the platform's defaults, as far as they exist."""
+    tiers = {}
+    for name in {tier or "", ""}:
+        found = await step.value(TIER, name_of(name))
+        if found is not None:
+            tiers[name] = decode_tier(name_of(name), found)
+    return layers_of(tier, tiers)
+
+
 async def _scope_gates(
     step: Step, scope: Scope, rules: ScopeSettings | GroupSettings
 ) -> list[Blocker]:
@@ -95,7 +116,7 @@ async def _scope_gates(
     holders = await _holders(step, scope, slots > 0) if full else ()
     token_at = None
     if rules.rate is not None:
-        bucket = Bucket(await step.value(sql.BUCKET, *key) or 0)
+        bucket = Bucket(await step.value(BUCKET, *key, rules.rate.price_us, rules.rate.burst))
         if bucket.tokens(rules.rate, step.now) <= 0:
             token_at = bucket.next_at(rules.rate, step.now)
     usage = blockers.Usage(running, slots, lambda: holders, token_at)

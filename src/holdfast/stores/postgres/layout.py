@@ -46,7 +46,9 @@
               events_floor, leases_floor and due_floor (no living lease, nothing due is below,
               except what deltas name), claims_floor (no living claim ends before), functions (the
               hash of the functions that were applied), fold_at (deltas that make a claim fold
-              them), platform (limits of the platform concern claims)
+              them), platform (limits of the platform concern claims), tiered (there are tiers, or
+              were), limits_all (the platform's defaults limit every tenant), gates_all (they limit
+              groups, or did)
     claims    nonce -> until, seqs     of the last minute, so that a repeated claim is recognised
     full_tenants    tenants that have as many queues or groups as they may; found by upkeep
     waiters   (tenant, id) -> until    jobs whose end somebody waits for, and is notified of
@@ -56,7 +58,15 @@
                               over all tenants: the tenant's line, or jobs of it in a queue; a copy
                               of its tenant's turn, never too large
     tenants_with_settings    tenants that ever had a setting: no other tenant costs a look-up
+      tier                    its tier; moved, moved_at: since when, by `cursors` and by the clock
+    tiers     what each tier sets, and without a name the platform's defaults, in columns as in
+              `scopes`; rated, rated_at: when its rates changed, as `moved`
+    resting   (tenant, kind, part) -> tier    what had no room when it was last checked; only where
+                              there are tiers, or were
+    unchecked (tenant, queue, group)    what deltas have named, more than one claim refreshes
+    looks     (kind, tier, tenant) -> up to where claims have looked at it again
     buckets   (kind, tenant, part) -> full_at     tokens of a rate; no row: full
+      rated                   the newest change of rates that full_at takes into account
     reopen_times    (kind, tenant, part) -> at    when time alone may make room in a scope
     keys      (tenant, queue, type, key) -> id, until     idempotency; until NULL: while it lives
     events    cursor -> the event             the log; `signed`: the operator and the reason
@@ -110,6 +120,16 @@ is set with the settings, under the lock of claims, by one statement: the leased
 snapshot less the deltas of its snapshot. A transaction that was open then adds its own deltas
 later, so no start and no end is missed or counted twice.
 
+Challenge: a tier has a hundred thousand tenants, and a change of it holds for the next claim.
+
+Pattern: **values of tiers are looked up, and what rests is listed by its tier.** Each check of room
+reads the tier (`limits_of`, `group_limits`), so a limit that was lowered holds at once; claims
+close what they meet without room, a bounded number each. What has no room is in `resting`. A change
+writes the tier and a row of `looks` for each kind of scope that it may open; claims then check what
+rests in that tier in the order of its index, a portion at a time, until they are at its end. A
+bucket that is older than the last change of its rate is brought up to date when it is read. A line
+whose queue has no settings of its own is checked when deltas name it.
+
 Challenge: a new version of a row is a new entry in each index of its table, unless no index names a
 column that has changed; and the rows of jobs are wide.
 
@@ -135,7 +155,9 @@ What a claim passes over is what runs behind the floor of the line, or ran since
     tenants_turn (turn)                  open, with lines             claim: whose turn it is
     lines_turn  (tenant, turn)           open, with jobs              claim: the lines of a tenant
     lines_tenant_turn (queue, tenant_turn)    the same, not parked    claim: the tenants of a queue
-    lines_closed (tenant), lines_parked (tenant)                      opened with their settings
+    lines_parked (tenant)                                             opened with their tenant
+    resting_tier (tier, kind, tenant, part)                           claim: what a tier may open
+    tenants_in_tier (tier)               with a tier                  whether a tier is in use
     aside_turn (kind, part, queue, turn), aside_tenant (tenant)       claim: who is let in first
     deltas_id   (id)                     from the floor on: dead entries below it are not read
 
@@ -169,7 +191,7 @@ Limits: numbers are 64 bits, times whole microseconds; a text cannot hold a zero
 
 from __future__ import annotations
 
-SCHEMA_VERSION = 19
+SCHEMA_VERSION = 20
 """The number of the newest file in `sql/schema/`; the highest row of `schema_version`."""
 
 SERVER_VERSION_MIN = 13

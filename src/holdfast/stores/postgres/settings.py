@@ -1,4 +1,4 @@
-"""Settings: named values with compare-and-set. Those of scopes take effect at once."""
+"""Settings: named values with compare-and-set. Those of scopes and tiers take effect at once."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 from holdfast.core import bounds
+from holdfast.core.ceiling import NO_CEILING
 from holdfast.core.errors import StaleSetting, TenantFull
 from holdfast.core.job import EventKind
-from holdfast.core.rate import Rate
 from holdfast.core.scope import (
     NO_RULES,
     NO_SETTINGS,
@@ -18,14 +18,25 @@ from holdfast.core.scope import (
     decode,
     scope_of,
 )
+from holdfast.core.tiers import tier_of
 from holdfast.store import Put, Setting
 from holdfast.stores.postgres import statements as sql
+from holdfast.stores.postgres.limits_tiers import check_puts, move_tenant, rate_columns, set_tier
 from holdfast.stores.postgres.step import Step
+
+SCOPE_DROP = "DELETE FROM holdfast.scopes WHERE kind = $1 AND tenant = $2 AND part = $3"
+SCOPE_PUT = (
+    "INSERT INTO holdfast.scopes (kind, tenant, part, max_running, price_us, burst, paused,"
+    " slots_count, weight, max_queued, max_bytes, ordered, groups_max, groups_price, groups_burst,"
+    " groups_order, top_running, top_price, top_burst) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9,"
+    " $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)"
+)
 
 
 async def put_settings(step: Step, puts: Sequence[Put]) -> list[Setting]:
     scopes = [scope_of(one.name) for one in puts]
-    if any(scope is not None for scope in scopes):
+    tiers = [tier_of(one.name) for one in puts]
+    if any(each is not None for each in (*scopes, *tiers)):
         await step.run(sql.LOCK_CLAIMS)
     await step.run(sql.SETTINGS_LOCK)
     await step.begin()
@@ -40,22 +51,29 @@ async def put_settings(step: Step, puts: Sequence[Put]) -> list[Setting]:
             raise StaleSetting(field="version", name=one.name, version=seen, expected=one.version)
         if scope is not None:
             new[scope.tenant] += found is None
-            if one.value is not None:
-                decode(one.name, one.value)  # Refused before anything is changed.
     most = bounds.SETTINGS_MAX
     for name, more in (+new).items():
         if await step.value(sql.SCOPES_OF, name, most) + more > most:
             raise TenantFull(tenant=name, what="scopes", max=most)
-    for one, scope in zip(puts, scopes, strict=True):
+    known = await check_puts(step, puts)  # Refused before anything is changed.
+    for one, scope, tier in zip(puts, scopes, tiers, strict=True):
         last[one.name] += 1
         before = await step.row(sql.SETTING, one.name)
         tenant = None if scope is None else scope.tenant
         await step.run(sql.SETTING_PUT, one.name, one.value, last[one.name], tenant)
         if scope is not None:
             await _configure(step, scope, one, None if before is None else before[1])
+        elif tier is not None:
+            await set_tier(step, tier, one, known)
+            _record(step, "", one)
     await step.flush()
     rows = [await step.row(sql.SETTING, one.name) for one in puts]
     return [Setting(*row) for row in rows if row is not None and row[1] is not None]
+
+
+def _record(step: Step, tenant: str, put: Put) -> None:
+    text = (put.value or b"").decode()
+    step.add_event(EventKind.CONFIGURED, (tenant, put.name, "", ""), text=text)
 
 
 async def _configure(step: Step, scope: Scope, put: Put, was: bytes | None) -> None:
@@ -63,23 +81,24 @@ async def _configure(step: Step, scope: Scope, put: Put, was: bytes | None) -> N
     before = NO_SETTINGS if was is None else decode(put.name, was)
     now = NO_SETTINGS if put.value is None else decode(put.name, put.value)
     key = (scope.kind.value, scope.tenant, scope.part)
-    await step.run(sql.SCOPE_DROP, *key)
+    await step.run(SCOPE_DROP, *key)
     if put.value is not None:
-        await step.run(sql.SCOPE_PUT, *key, *_columns(now))
+        await step.run(SCOPE_PUT, *key, *_columns(now))
     await step.run(sql.CAP_BUCKET, *key, step.now)
     if scope.of_platform:
         await step.run(sql.PLATFORM_CHANGED, scope.kind.value, scope.part, step.now)
     else:
         await _apply(step, scope, before, now)
     await step.touch(scope)
-    text = (put.value or b"").decode()
-    step.add_event(EventKind.CONFIGURED, (scope.tenant, put.name, "", ""), text=text)
+    _record(step, scope.tenant, put)
 
 
 async def _apply(step: Step, scope: Scope, before: ScopeSettings, now: ScopeSettings) -> None:
     """Sorts what waits in a scope of a tenant anew."""
     grouped = scope.kind is ScopeKind.GROUP or now.groups is not None
     await step.run(sql.HAS_SETTINGS, scope.tenant, grouped)
+    if before.tier != now.tier:
+        await move_tenant(step, scope.tenant, now.tier)
     if scope.kind is ScopeKind.GROUP:
         await step.run(sql.RESET_GROUP_GATES, scope.tenant, scope.part)
     elif before.groups != now.groups:
@@ -89,24 +108,22 @@ async def _apply(step: Step, scope: Scope, before: ScopeSettings, now: ScopeSett
 
 def _columns(settings: ScopeSettings) -> tuple[object, ...]:
     """The columns of `scopes` after its key."""
-    groups = settings.groups or NO_RULES
+    groups, top = settings.groups or NO_RULES, settings.ceiling or NO_CEILING
     return (
         settings.max_running,
-        *_rate(settings.rate),
+        *rate_columns(settings.rate),
         settings.paused is not None,
         settings.slots_count,
-        settings.share,
+        settings.weight,
         settings.max_queued,
         settings.max_bytes,
         settings.ordered,
         groups.max_running,
-        *_rate(groups.rate),
+        *rate_columns(groups.rate),
         groups.ordered,
+        top.max_running,
+        *rate_columns(top.rate),
     )
-
-
-def _rate(rate: Rate | None) -> tuple[int | None, int | None]:
-    return (None, None) if rate is None else (rate.price_us, rate.burst)
 
 
 async def settings_under(step: Step, under: str, after: str, limit: int) -> list[Setting]:

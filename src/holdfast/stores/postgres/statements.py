@@ -84,7 +84,7 @@ _NAMES = "(SELECT DISTINCT u.t, u.i FROM unnest($1::text[], $2::text[]) AS u(t, 
 READ_LIVE = f"SELECT {ROW_LIVE} FROM holdfast.jobs JOIN {_NAMES} ON tenant = w.t AND id = w.i"
 LOCK_LIVE = f"{READ_LIVE} ORDER BY seq FOR UPDATE OF jobs"
 READ_DONE = f"SELECT {ROW_DONE} FROM holdfast.history JOIN {_NAMES} ON tenant = w.t AND id = w.i"
-GROUPED = "SELECT tenant FROM holdfast.tenants_with_settings WHERE grouped AND tenant = ANY ($1)"
+GROUPED = "SELECT tenant FROM holdfast.settings_of_tenants($1) WHERE grouped"
 SAVE = (
     "UPDATE holdfast.jobs j SET state = u.state, priority = u.priority, run_at = u.run_at,"
     " attempt = u.attempt, lapses = u.lapses, misses = u.misses, token = u.token,"
@@ -160,8 +160,8 @@ KNOWN = (
     " OR EXISTS (SELECT FROM holdfast.history WHERE tenant = $1 AND id = $2)"
 )
 CAPPED = (
-    "SELECT tenant, max_queued, max_bytes FROM holdfast.tenants_with_settings"
-    " WHERE tenant = ANY ($1) AND (max_queued IS NOT NULL OR max_bytes IS NOT NULL) ORDER BY tenant"
+    "SELECT tenant, max_queued, max_bytes FROM holdfast.settings_of_tenants($1)"
+    " WHERE max_queued IS NOT NULL OR max_bytes IS NOT NULL ORDER BY tenant"
 )
 CAP_LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('holdfast.caps/' || $1, 0))"
 TALLY = "SELECT processing, alive, bytes FROM holdfast.scope_counts($1, $2, $3)"
@@ -265,6 +265,8 @@ PRUNE_COUNTS = (
     "WITH gone AS (DELETE FROM holdfast.counts WHERE (kind, tenant, part) IN (SELECT kind, tenant,"
     " part FROM holdfast.counts WHERE waiting = 0 AND scheduled = 0 AND enqueued = 0"
     " AND processing = 0 AND retrying = 0 AND completed = 0 AND failed = 0 AND canceled = 0"
+    " AND NOT EXISTS (SELECT FROM holdfast.resting r WHERE r.tenant = counts.tenant"
+    " AND r.kind = counts.kind AND r.part = counts.part)"
     " LIMIT $1) RETURNING kind, tenant)"
     " UPDATE holdfast.counts c SET queues = c.queues - g.queues, groups = c.groups - g.groups"
     " FROM (SELECT tenant, count(*) FILTER (WHERE kind = 'queue') AS queues,"
@@ -341,7 +343,6 @@ HEAD = (
     " AND group_name = $2 ORDER BY seq LIMIT 1"
 )
 TENANTS_OF_QUEUE = "SELECT holdfast.count_tenants_in_queue($1)"
-BUCKET = "SELECT full_at FROM holdfast.buckets WHERE kind = $1 AND tenant = $2 AND part = $3"
 SLOTS = (
     "SELECT count(*) FROM holdfast.holds"
     " WHERE kind = $1 AND tenant = $2 AND part = $3 AND until > $4"
@@ -360,9 +361,9 @@ SETTING_PUT = (
     " DO UPDATE SET value = excluded.value, version = excluded.version"
 )
 # No name that starts with the text comes after this one.
-_LAST = "$1::text || repeat(chr(1114111), 4)"
+LAST_NAME = "$1::text || repeat(chr(1114111), 4)"
 NAMES_PAGE = (
-    f"name >= {EXPECT.format('$1::text')} AND name > $2 AND name <= {_LAST}"
+    f"name >= {EXPECT.format('$1::text')} AND name > $2 AND name <= {LAST_NAME}"
     " AND starts_with(name, $1)"
 )
 SETTINGS_UNDER = (
@@ -372,11 +373,6 @@ SETTINGS_UNDER = (
 SCOPES_OF = "SELECT count(*) FROM (SELECT FROM holdfast.settings WHERE tenant = $1 LIMIT $2) scopes"
 SETTINGS_LOCK = "SELECT pg_advisory_xact_lock(hashtext('holdfast.settings'), 0)"
 SCOPE = "SELECT value FROM holdfast.settings WHERE name = $1"
-SCOPE_DROP = "DELETE FROM holdfast.scopes WHERE kind = $1 AND tenant = $2 AND part = $3"
-SCOPE_PUT = (
-    "INSERT INTO holdfast.scopes VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13,"
-    " $14, $15, $16)"
-)
 HAS_SETTINGS = (
     "INSERT INTO holdfast.tenants_with_settings AS r (tenant, grouped, max_queued, max_bytes)"
     " VALUES ($1, $2, (SELECT max_queued FROM holdfast.scopes WHERE kind = 'tenant'"
@@ -393,8 +389,11 @@ PLATFORM_CHANGED = (
 CAP_BUCKET = "SELECT holdfast.cap_bucket($1, $2, $3, $4)"
 CAP_GROUP_BUCKETS = "SELECT holdfast.cap_group_buckets($1, $2, $3)"
 RESET_GROUP_GATES = "SELECT holdfast.reset_group_gates($1, $2)"
-# Has the next claim refresh a scope whose room may have changed by other things than jobs.
+# Has the next claim refresh a scope whose room may have changed by other things than jobs. A line
+# that is closed is named, since its queue may have no settings any more.
 TOUCH = (
-    "INSERT INTO holdfast.deltas (tenant, group_name)"
-    " SELECT $1, $2 FROM holdfast.tenants_with_settings WHERE tenant = $1"
+    "INSERT INTO holdfast.deltas (tenant, group_name, queue)"
+    " SELECT $1, $2, (SELECT c.part FROM holdfast.counts c WHERE c.kind = 'queue'"
+    " AND c.tenant = $1 AND c.part = $3::text AND NOT c.open)"
+    " FROM holdfast.tenants_with_settings WHERE tenant = $1"
 )

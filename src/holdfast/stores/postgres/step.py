@@ -286,7 +286,8 @@ class Step:
             return
         await self.announce()
         group = scope.part if scope.kind is ScopeKind.GROUP else None
-        await self.run(sql.TOUCH, scope.tenant, group)
+        queue = scope.part if scope.kind is ScopeKind.QUEUE else None
+        await self.run(sql.TOUCH, scope.tenant, group, queue)
         await self._lines_of([scope.tenant])
 
     async def _lines_of(self, tenants: list[str]) -> None:

@@ -105,7 +105,7 @@ class PostgresStore:
             cluster=False,
             scopes=True,
             platform=True,
-            tiers=False,
+            tiers=True,
             steps=False,
         )
 
@@ -176,13 +176,18 @@ class PostgresStore:
 
     async def claim(self, claim: Claim) -> list[Lease]:
         probe = not self._busy
-        leases, unreadable, rings = await self._call(lambda step: claim_jobs(step, claim, probe))
-        self._busy = bool(leases or unreadable)
-        if unreadable:
-            await self._transact(lambda step: apply_transitions(step, unreadable))
-        if rings:
+        count, hears = self._notifier.count, self._notifications.hears
+        found = await self._call(lambda step: claim_jobs(step, claim, probe))
+        self._busy = bool(found.leases or found.unreadable)
+        full_s = None
+        if found.full_us is not None and hears and self._clock is None:  # A test's clock may jump.
+            full_s = found.full_us / SECOND
+        self._notifier.note_full(count, full_s)
+        if found.unreadable:
+            await self._transact(lambda step: apply_transitions(step, found.unreadable))
+        if found.wakes:
             self._notifier.notify_all()
-        return leases
+        return found.leases
 
     async def extend(self, extensions: Sequence[Extension]) -> list[Extended]:
         return await self._call(lambda step: extend_leases(step, extensions))
@@ -293,11 +298,12 @@ class PostgresStore:
         await self._notifications.listen(min(timeout_s, POLL_S))
         # Listen first, then look, so that nothing that happens in between is missed.
         with self._notifier.listen(watch) as listener:
-            longest_s = POLL_S
+            longest_s, delay_s = POLL_S, None
             if self._notifications.hears and watch.job is None and not watch.news:
-                longest_s = WAIT_S_MAX
+                longest_s, delay_s = WAIT_S_MAX, self._notifier.full_s()
             try:
-                delay_s = await self._call(lambda step: self._next_wakeup(step, watch))
+                if delay_s is None:
+                    delay_s = await self._call(lambda step: self._next_wakeup(step, watch))
             except StoreUnavailable:
                 if self._pools is not pools:
                     return  # Closed while it looked.

@@ -12,6 +12,7 @@ from holdfast.core.job import Reason, State
 from holdfast.core.lifecycle import Transition
 from holdfast.store import Acked
 from holdfast.stores.redis import item_check
+from holdfast.stores.redis.limits_platform import tell_home
 from holdfast.stores.redis.rows import EXACT_MAX, REASON_CODES, STATE_CODES, STATES, plain, raw
 from holdfast.stores.redis.shards import Shards
 
@@ -38,7 +39,9 @@ async def _ack(
         return [value for position in positions for value in _item(transitions[position])]
 
     tenants = (change.tenant for change in transitions)
-    answers = await shards.scatter("ack", transitions, tenants, args, now, wait=True)
+    reports: list[tuple[int, Any]] = []
+    answers = await shards.scatter("ack", transitions, tenants, args, now, wait=True, more=reports)
+    await tell_home(shards, reports, now)
     return [_acked(*each) for each in zip(transitions, answers, strict=True)]
 
 

@@ -10,6 +10,7 @@ from holdfast.core.errors import JobNotFound
 from holdfast.core.job import By
 from holdfast.store import Canceled, Ref
 from holdfast.stores.redis import item_check
+from holdfast.stores.redis.limits_platform import tell_home
 from holdfast.stores.redis.rows import words
 from holdfast.stores.redis.shards import Shards
 
@@ -33,7 +34,10 @@ async def _cancel(
     def args(positions: list[int]) -> Any:
         return [(refs[position].tenant, refs[position].id) for position in positions], words(by)
 
-    answers = await shards.scatter("cancel", refs, (ref.tenant for ref in refs), args, now)
+    reports: list[tuple[int, Any]] = []
+    tenants = (ref.tenant for ref in refs)
+    answers = await shards.scatter("cancel", refs, tenants, args, now, more=reports)
+    await tell_home(shards, reports, now)
     return [
         Canceled(
             ref.id, answer == CANCELED, JobNotFound(id=ref.id) if answer == NOT_FOUND else None

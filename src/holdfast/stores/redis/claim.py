@@ -1,52 +1,47 @@
 """Claim: leases for a worker.
 
-With one shard, claim.lua does all of it in one step. A claim over several shards asks each for its
-tenants that have jobs (claim_candidates.lua), shares its room among them as `scope.rounds` says,
-and has each shard lease what its tenants were given (claim.lua with grants), which checks every
-limit again. Turns are numbered by time, so tenants of different shards are comparable. Claims at
-the same time may find less than they saw.
-
-A repeated claim must lease nothing more in any shard, also while the first still runs. So one
-shard, chosen by the nonce, records each claim before the first job is leased, in the call that asks
-for its candidates. A claim that is known there only asks the shards for its own leases, which each
-of them remembers. A claim that found nothing is forgotten, because it may be repeated.
+With one shard, claim.lua does all of it in one step; so it does for tenants of one shard. A claim
+over several shards is shared among them (`claim_shards.py`), and so is every claim of a store with
+several shards while the platform has settings (`claim_platform.py`).
 """
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
-
-import msgspec
 
 from holdfast.core.clock import Micros
 from holdfast.core.errors import StoreError
 from holdfast.core.job import Lease
-from holdfast.core.scope import rounds
 from holdfast.store import Claim
 from holdfast.stores.redis.ack import ack_transitions
-from holdfast.stores.redis.rows import Unreadable, exact, lease, rows_of
-from holdfast.stores.redis.shards import Shards, together
-
-ROUNDS_MAX = 20
-"""Rounds of one claim; it needs more than one only if others take what it saw."""
-
-Taken = Lease | Unreadable
+from holdfast.stores.redis.claim_platform import LimitedClaim
+from holdfast.stores.redis.claim_shards import ShardedClaim, Taken, claim_args
+from holdfast.stores.redis.rows import Unreadable, lease, rows_of
+from holdfast.stores.redis.shards import Shards
 
 
 async def claim_jobs(shards: Shards, claim: Claim, now: Micros | None) -> list[Lease]:
     concerned = shards.concerned(claim.tenants)
     if not concerned or claim.limit == 0:
         return []
-    if len(concerned) == 1:
-        args = (claim_args(claim, [claim.nonce]), None)
-        answer, _ = await shards.call("claim", concerned[0], args, now)
-        found = [lease(row) for row in rows_of(answer)]
-    else:
-        found = await ShardedClaim(shards, claim, concerned, now).leases()
+    found = None if shards.is_limited else await _without_limits(shards, claim, concerned, now)
+    if found is None:
+        shards.is_limited = True
+        found = await LimitedClaim(shards, claim, concerned, now).leases()
     return await _readable(shards, found, now)
+
+
+async def _without_limits(
+    shards: Shards, claim: Claim, concerned: list[int], now: Micros | None
+) -> list[Taken] | None:
+    """The leases of a claim; None if it took none because limits of the platform count."""
+    if len(concerned) > 1:
+        sharded = ShardedClaim(shards, claim, concerned, now)
+        found = await sharded.leases()
+        return None if sharded.meets_limits and not found else found
+    args = (claim_args(claim, [claim.nonce]), None)
+    answer = await shards.call("claim", concerned[0], args, now)
+    return [lease(row) for row in rows_of(answer[0])] if answer else None
 
 
 async def _readable(shards: Shards, found: list[Taken], now: Micros | None) -> list[Lease]:
@@ -56,167 +51,3 @@ async def _readable(shards: Shards, found: list[Taken], now: Micros | None) -> l
         with suppress(StoreError):  # Otherwise its lease expires, and it is met again.
             await ack_transitions(shards, broken, now)
     return [one for one in found if isinstance(one, Lease)]
-
-
-def claim_args(claim: Claim, nonces: Sequence[str]) -> tuple[Any, ...]:
-    """A claim as lib_leasing.lua takes it; the last nonce is that of its new leases."""
-    return (
-        claim.worker,
-        nonces,
-        claim.limit,
-        exact("lease_us", claim.lease_us),
-        None if claim.tenants is None else tuple(set(claim.tenants)),
-        None if claim.queues is None else tuple(set(claim.queues)),
-        claim.exclude_groups or None,
-    )
-
-
-class Candidate(msgspec.Struct):
-    """A tenant that a claim can serve, as claim_candidates.lua describes it."""
-
-    turn: int
-    shard: int
-    tenant: str
-    weight: int
-    credit: int
-    ready: int
-    """Jobs that it could start, at most as many as the claim could take."""
-    whole: int
-    """1 if it has no more than these."""
-    wanted: int = 0
-    allowed: int = 0
-
-
-def share(tenants: list[Candidate], room: int) -> list[Candidate]:
-    """The tenants that have a turn, with what each may take: rounds until the room is used."""
-    left = {one.tenant: one.ready for one in tenants}
-    served: dict[str, Candidate] = {}
-    while room > 0:
-        found = [one for one in tenants if left[one.tenant] > 0][:room]
-        if not found:
-            break
-        times = rounds(room, [one.weight for one in found])
-        for one in found:
-            allowed = one.credit if one.credit > 0 else one.weight * times
-            one.credit = -1
-            number = min(allowed, room, left[one.tenant])
-            left[one.tenant] -= number
-            one.wanted += number
-            one.allowed += allowed
-            room -= number
-            served.pop(one.tenant, None)  # In the order of their last turns.
-            served[one.tenant] = one
-            if room == 0:
-                break
-    return list(served.values())
-
-
-class ShardedClaim:
-    """One claim over several shards."""
-
-    def __init__(
-        self, shards: Shards, claim: Claim, concerned: list[int], now: Micros | None
-    ) -> None:
-        self._shards = shards
-        self._claim = claim
-        self._concerned = concerned
-        self._now = now
-        self._home = zlib.crc32(claim.nonce.encode()) % shards.number
-        """The shard that records which claims were begun."""
-        self._dry: set[str] = set()
-        """Tenants that have nothing more for this claim."""
-
-    async def leases(self) -> list[Taken]:
-        """In the order of the turns of their tenants."""
-        found: list[Taken] = []
-        for turn in range(ROUNDS_MAX):
-            room = self._claim.limit - len(found)
-            if room <= 0:
-                break
-            seen = await self._candidates(room + len(self._dry), first=turn == 0)
-            if seen is None:
-                return await self._repeat()
-            tenants, base = seen
-            tenants = [one for one in tenants if one.tenant not in self._dry]
-            if not tenants:
-                break
-            found += await self._take(share(tenants, room), base, turn)
-        if not found:
-            await self._shards.forget_claim(self._home, self._claim.nonce)
-        return found
-
-    async def _candidates(self, most: int, *, first: bool) -> tuple[list[Candidate], int] | None:
-        """The tenants that can be claimed from, by turn, and the latest time of a server; None if
-        this claim was begun before.
-        """
-        _, _, _, _, tenants, queues, _ = claim_args(self._claim, ())
-
-        async def ask(shard: int) -> Any:
-            nonce = self._claim.nonce if first and shard == self._home else None
-            args = (tenants, queues, most if shard in self._concerned else 0, nonce)
-            return await self._shards.call("claim_candidates", shard, args, self._now)
-
-        asked = [*self._concerned]
-        if first and self._home not in asked:
-            asked.append(self._home)
-        answers = await together(ask(shard) for shard in asked)
-        if any(known for _, known, *_ in answers):
-            return None
-        found = [
-            Candidate(int(turn), shard, tenant.decode(), *map(int, numbers))
-            for shard, (_, _, *rows) in zip(asked, answers, strict=True)
-            for turn, tenant, *numbers in rows
-        ]
-        found.sort(key=lambda one: one.turn)
-        return found, max(int(answer[0]) for answer in answers)
-
-    async def _repeat(self) -> list[Taken]:
-        """The leases that this claim got before, as far as they are valid. Without grants it gets
-        no others.
-        """
-        nonces = [self._nonce(turn) for turn in range(ROUNDS_MAX)]
-        args = (claim_args(self._claim, nonces), ())
-        answers = await self._shards.each("claim", self._concerned, args, self._now)
-        return [lease(row) for answer, _ in answers for row in rows_of(answer)]
-
-    def _nonce(self, turn: int) -> str:
-        """Each round has a nonce of its own: a lease of one round may expire before the next, and
-        no token is given twice.
-        """
-        nonce = self._claim.nonce
-        return nonce if turn == 0 else f"{nonce}-{turn - 1}"
-
-    async def _take(self, tenants: Sequence[Candidate], base: int, turn: int) -> list[Taken]:
-        """Leases from each tenant what it was given."""
-        claim = claim_args(self._claim, [self._nonce(turn)])
-        by_shard: dict[int, list[int]] = {}
-        for position, one in enumerate(tenants):
-            by_shard.setdefault(one.shard, []).append(position)
-        answers = await together(
-            self._shards.call(
-                "claim",
-                shard,
-                (claim, [_grant(tenants, position) for position in positions]),
-                self._now,
-                base=base,
-            )
-            for shard, positions in by_shard.items()
-        )
-        found: dict[int, list[Taken]] = {}
-        for positions, (rows, numbers) in zip(by_shard.values(), answers, strict=True):
-            rest = map(lease, rows_of(rows))
-            for position, number in zip(positions, numbers, strict=True):
-                one = tenants[position]
-                found[position] = [next(rest) for _ in range(number)]
-                if number < one.wanted or (one.whole and one.wanted == one.ready):
-                    self._dry.add(one.tenant)
-        return [each for position in sorted(found) for each in found[position]]
-
-
-def _grant(tenants: Sequence[Candidate], position: int) -> tuple[Any, ...]:
-    """What a tenant may take, as claim.lua takes it."""
-    one = tenants[position]
-    # Only the turn of the last tenant can have been cut short by a full claim.
-    is_last = position == len(tenants) - 1
-    allowed = max(one.allowed, one.wanted) if is_last else one.wanted
-    return one.tenant, allowed, one.wanted, position

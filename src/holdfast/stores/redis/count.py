@@ -47,8 +47,12 @@ async def count_scopes(
 ) -> list[Tally]:
     if asked.limit == 0:
         return []
-    concerned = shards.concerned(None if asked.tenant is None else (asked.tenant,))
+    of_platform = asked.tenant == "" or asked.by in (ScopeKind.PLATFORM, ScopeKind.TYPE)
+    tenants = None if asked.tenant is None or of_platform else (asked.tenant,)
+    concerned = shards.concerned(tenants)
     pages = await together(_count(shards, shard, asked, now) for shard in concerned)
+    if of_platform:
+        pages = [_summed(pages)]
     found = sorted((key, one) for page in pages for key, one in page.items())
     return [_tally(key, one, correction) for key, one in found[: asked.limit]]
 
@@ -70,6 +74,16 @@ async def _count(
             if key in found:
                 _add(found[key], more)
     return found
+
+
+def _summed(pages: list[dict[_Key, _Counted]]) -> dict[_Key, _Counted]:
+    """The scopes that the home of the platform has, with what runs in all shards."""
+    home, *others = pages
+    for page in others:
+        for key, one in page.items():
+            if key in home:
+                _add(home[key], one)
+    return home
 
 
 def _counted(row: Any) -> tuple[_Key, _Counted]:

@@ -37,7 +37,7 @@ async def explain_job(shards: Shards, ref: Ref, now: Micros | None) -> Explanati
     answer = await shards.call("explain", shards.of(ref.tenant), args, now)
     if answer is None:
         raise JobNotFound(id=ref.id)
-    rows, rank, ring, head, scopes, seen, texts = answer
+    rows, rank, ring, head, scopes, seen, texts, of_platform = answer
     (row,) = rows_of(rows)
     job = record(row, 0)  # As it is stored: a job that is due later is not shown as enqueued.
     at = int(seen)
@@ -47,11 +47,25 @@ async def explain_job(shards: Shards, ref: Ref, now: Micros | None) -> Explanati
         return blockers.running(job.worker, job.attempt, job.lease_until)
     if job.state is State.PROCESSING and job.attempt < job.rules.max_attempts:
         job = msgspec.structs.replace(job, state=State.ENQUEUED)  # The next claim finds it so.
+    if of_platform and shards.number > 1:
+        scopes = [*await _over_all(shards, job, now), *scopes]
     blocked = _scope_blockers(job, scopes, head.decode(), _layers(texts))
     found = [*blockers.own_blockers(job, at), *blocked]
     ahead = None if found else min(rank, AHEAD_MAX)
     tenants = ring if shards.number == 1 else await shards.sizes(f"ring:{job.queue}")
     return blockers.explanation(found, ahead, tenants)
+
+
+async def _over_all(shards: Shards, job: JobRecord, now: Micros | None) -> list[Any]:
+    """The scopes of the platform as one server answers: their home's settings, all that runs."""
+    args = ("", job.queue, job.envelope.type)
+    home: list[Any]
+    home, *others = await shards.each("explain", shards.all(), args, now)
+    for other in others:
+        for mine, more in zip(home, other, strict=True):
+            mine[1] += more[1]
+            mine[4] += more[4]
+    return home
 
 
 def _layers(texts: list[bytes]) -> list[Layer]:

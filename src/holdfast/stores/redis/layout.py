@@ -11,9 +11,9 @@ parts of a name are separated by a zero byte, which no name contains.
                            settings; tiers: of tiers, the defaults included; changes: how often a
                            tier changed, or a tenant its tier; looks: 1 if claims look again at
                            tenants of changed tiers; aside: 1 if anything may wait at limits of
-                           the platform; now: the latest instant of a clock other than the
-                           server's; format: checked by each script; sweep:*: how far prune has
-                           read the counts
+                           the platform; epoch: the last permit that shard 0 gave; now: the latest
+                           instant of a clock other than the server's; format: checked by each
+                           script; sweep:*: how far prune has read the counts
 
 A job is a row, a body and a name:
 
@@ -73,7 +73,10 @@ A tier changes in one write. What it kept waiting is listed while there are tier
 find it (`lib_tiers.lua`, `lib_relook.lua`). A shard applies tiers by what it stores of them itself:
 
     tiers          hash    tier -> version, change, instant, its defaults; '' is the platform's
-                           defaults. A deleted tier keeps its version
+                           defaults. A deleted tier keeps its version. Of several shards each has
+                           all tiers, and the versions are stamps of shard 0 (`lib_copies.lua`)
+    closing        set     of several shards: tiers that may be deleted, so get no new tenants
+    copying        set     shard 0 of several: tiers whose state not all shards are known to have
     tier_users     hash    tier -> number of tenants in it
     shut:<tier>    zset    tenants that have no room, or lines or groups without room, by the change
                            up to which claims have looked at them
@@ -98,6 +101,9 @@ type) have an empty tenant:
                            that concern groups; tenant\0\0 -> number that ever had settings, which
                            is bounded; tenant\0\0\0 -> change and instant of its last change of tier
     running        hash    scope of the platform with settings -> its running jobs
+    epochs         hash    of these, in a store of several shards: the last permit that is known
+    parts, frozen  hash    in shard 0 of such a store: what each shard may use of a scope, and the
+                           puts that are under way (`lib_ledger.lua`)
     buckets        hash    scope -> when the bucket of its rate is full again; with tiers also their
                            last change before it was used
     slots:<scope>  zset    slots that outsiders hold, by their end

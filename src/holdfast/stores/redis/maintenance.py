@@ -5,6 +5,7 @@ from __future__ import annotations
 from holdfast.core.clock import Micros
 from holdfast.store import Lapsed, Pruned
 from holdfast.stores.redis.rows import record, rows_of
+from holdfast.stores.redis.settings_copies import settle
 from holdfast.stores.redis.shards import Shards
 
 PRUNE_STEP = 500
@@ -24,7 +25,10 @@ async def find_expired(shards: Shards, limit: int, now: Micros | None) -> list[L
 async def prune_ended(
     shards: Shards, limit: int, events_keep_us: Micros, now: Micros | None
 ) -> Pruned:
-    """Deletes in short steps, shard by shard."""
+    """Deletes in short steps, shard by shard. First the copies of settings are brought up to date,
+    if somebody died before that.
+    """
+    await settle(shards, now, reopen=True)
     sums = [0, 0, 0]
     for shard in shards.all():
         while True:

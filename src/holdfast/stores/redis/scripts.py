@@ -17,7 +17,14 @@ from importlib import resources
 
 import msgspec
 
-from holdfast.core.bounds import ASIDE_MAX, CLAIM_REPEAT_S, REPAIR_MAX, REPAIR_PASSES_MAX
+from holdfast.core.bounds import (
+    ASIDE_MAX,
+    CLAIM_REPEAT_S,
+    COPIES_MAX,
+    PERMIT_LIFE_S,
+    REPAIR_MAX,
+    REPAIR_PASSES_MAX,
+)
 from holdfast.core.clock import micros
 from holdfast.core.job import Reason, State
 from holdfast.core.scope import LINE_JOBS, LINES_PER_CLAIM
@@ -45,6 +52,7 @@ VERBS = (
     "change",
     "claim",
     "claim_candidates",
+    "copies",
     "count",
     "enqueue",
     "events",
@@ -55,9 +63,11 @@ VERBS = (
     "hold",
     "job_events",
     "migrate",
+    "platform",
     "prune",
     "recount",
     "replay",
+    "scopes",
     "settings",
     "wait",
 )
@@ -80,11 +90,15 @@ LIBRARIES = (
     "selection",
     "admission",
     "tiers",
+    "copies",
     "relook",
     "platform",
     "aside",
     "resume",
     "shares",
+    "forecast",
+    "ledger",
+    "permits",
 )
 
 _CONSTANTS: dict[str, str] = {
@@ -115,10 +129,12 @@ _CONSTANTS: dict[str, str] = {
     "LINES_PER_CLAIM": str(LINES_PER_CLAIM),
     "LINE_JOBS": str(LINE_JOBS),
     "ASIDE_MAX": str(ASIDE_MAX),
+    "COPIES_MAX": str(COPIES_MAX),
     # The name of the scope that is the whole store.
     "WHOLE_STORE": "'p\\0\\0'",
     "REPAIR_MAX": str(REPAIR_MAX),
     "REPAIR_PASSES_MAX": str(REPAIR_PASSES_MAX),
+    "PERMIT_LIFE_US": str(micros(PERMIT_LIFE_S)),
     "CLAIM_REPEAT_US": str(micros(CLAIM_REPEAT_S)),
 }
 

@@ -14,13 +14,15 @@ from holdfast.core.errors import InvalidInput, StaleSetting, TenantFull
 from holdfast.core.job import By
 from holdfast.core.scope import PREFIX, SLOTS, Scope, decode, encode, scope_of
 from holdfast.store import Put, Setting
+from holdfast.stores.redis import limits_platform, settings_copies
 from holdfast.stores.redis.count import KIND_CODES
 from holdfast.stores.redis.rows import exact, raw, words
+from holdfast.stores.redis.settings_copies import HOME, UNKNOWN_TIER
 from holdfast.stores.redis.shards import Shards
 
 _OF_TENANT = re.compile(rf"(?:{PREFIX}|{SLOTS})(?:tenant|queue|group|platform|type)/([0-9]+):")
 
-STALE, FULL, UNKNOWN_TIER, TIER_IN_USE, TIERS_FULL = 0, 2, 3, 4, 5
+STALE, FULL, TIER_IN_USE, TIERS_FULL = 0, 2, 4, 5
 TIER_CODE = "d"
 """In place of the kind of a scope: the setting is a tier, or the platform's defaults."""
 
@@ -42,16 +44,31 @@ class NamePage(msgspec.Struct, frozen=True):
 async def put_settings(
     shards: Shards, puts: Sequence[Put], by: By | None, now: Micros | None
 ) -> list[Setting]:
+    if not puts:
+        return []
     scopes = [scope_of(one.name) for one in puts]
     items = [_item(one, scope) for one, scope in zip(puts, scopes, strict=True)]
+    more = (None, bounds.SETTINGS_MAX, words(by), bounds.TIERS_MAX)
     spread = shards.spread(puts, homes_of(shards, scopes))
-    if len(spread) > 1:
+    copied = shards.number > 1 and any(tiers.tier_of(one.name) is not None for one in puts)
+    of_tenants = any(scope is not None and scope.tenant for scope in scopes)
+    if len(spread) > 1 or (copied and of_tenants):
         why = "settings of several tenants cannot be put in one call on a store with shards"
         raise InvalidInput(field="puts", why=why)
-    for shard in spread:
-        args = (items, None, bounds.SETTINGS_MAX, words(by), bounds.TIERS_MAX)
-        return _settings(await shards.call("settings", shard, args, now), puts)
-    return []
+    platform = [scope for scope in scopes if scope is not None and scope.of_platform]
+    if copied and platform:
+        why = "tiers and scopes of the platform cannot be put in one call on a store with shards"
+        raise InvalidInput(field="puts", why=why)
+    if copied:
+        return _settings(await settings_copies.put_at_home(shards, items, more, now), puts)
+    if platform and shards.number > 1:
+        deletes = any(one.value is None for one in puts)
+        args = (items, *more)
+        answer = await limits_platform.put(shards, platform, args, now, deletes=deletes)
+        return _settings(answer, puts)
+    (shard,) = spread
+    answer = await settings_copies.put_in_shard(shards, shard, (items, *more), now)
+    return _settings(answer, puts)
 
 
 def _item(one: Put, scope: Scope | None) -> tuple[Any, ...]:
@@ -113,6 +130,8 @@ def homes_of(shards: Shards, scopes: Iterable[Scope | None]) -> list[str]:
 
 def shards_under(shards: Shards, under: str) -> list[int]:
     """The shards that may have names under a prefix."""
+    if under.startswith(tiers.PREFIX):
+        return [HOME]
     found = _OF_TENANT.match(under)
     if found is not None and len(under) >= found.end() + int(found[1]):
         return [shards.of(under[found.end() : found.end() + int(found[1])])]

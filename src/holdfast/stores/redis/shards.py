@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import time
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from holdfast.core.clock import Clock, Micros
+from holdfast.core.clock import Clock, Micros, micros
 from holdfast.stores.redis.connection import Links
 from holdfast.stores.redis.rows import pack
 
@@ -31,9 +32,16 @@ class Shards:
         self._clock = clock
         self.number = number
         self._events = events
+        self.name = links.options.name
         self._prefix = links.options.prefix
         self.channel = f"{self._prefix}wake"
         self._tags = [f"{{{self._prefix}{shard}}}" for shard in range(number)]
+        self.is_limited = False
+        """Over several shards: whether the platform has settings, as far as claims here know."""
+        self.quiet_until: Micros = 0
+        """Likewise: until then a claim here that finds the whole store at its limit does not ask
+        the shards for room of which the home has not heard.
+        """
         self._plain = [self._control(shard, None, None) for shard in range(number)]
         """The control of nearly all calls, for each shard."""
 
@@ -55,6 +63,10 @@ class Shards:
         for position, tenant in enumerate(tenants):
             positions.setdefault(self.of(tenant), []).append(position)
         return positions
+
+    def local_now(self) -> Micros:
+        """An instant that only this process compares with others."""
+        return micros(time.monotonic()) if self._clock is None else self._clock.now()
 
     def now(self) -> Micros | None:
         """The instant of a call; None lets the server's clock say."""
@@ -108,15 +120,20 @@ class Shards:
         now: Micros | None,
         *,
         wait: bool = False,
+        more: list[tuple[int, Any]] | None = None,
     ) -> list[Any]:
         """One answer per item of a batch, from the shards of their tenants, asked at the same time.
 
-        `args` makes the arguments of a script from the positions of its items in the batch.
+        `args` makes the arguments of a script from the positions of its items in the batch. What a
+        shard answers after that for its items is added to `more`.
         """
         found: list[Any] = [None] * len(items)
 
         async def call(shard: int, positions: list[int]) -> None:
             answers = await self.call(name, shard, args(positions), now, wait=wait)
+            if more is not None:
+                more.extend((shard, each) for each in answers[len(positions) :])
+                del answers[len(positions) :]
             for position, answer in zip(positions, answers, strict=True):
                 found[position] = answer
 

@@ -41,7 +41,13 @@ from holdfast.store import (
     Tally,
     Watch,
 )
-from holdfast.stores.redis import count, server_check, settings
+from holdfast.stores.redis import (
+    count,
+    limits_platform,
+    server_check,
+    settings,
+    settings_copies,
+)
 from holdfast.stores.redis.ack import ack_transitions
 from holdfast.stores.redis.cancel import cancel_jobs
 from holdfast.stores.redis.change import change_jobs
@@ -84,8 +90,8 @@ class RedisStore:
             time_precision_us=1,
             cluster=options.cluster,
             scopes=True,
-            platform=not options.cluster and options.shards in (None, 1),
-            tiers=not options.cluster and options.shards in (None, 1),
+            platform=True,
+            tiers=True,
             steps=False,
         )
 
@@ -104,6 +110,8 @@ class RedisStore:
             for server in servers:
                 server_check.check(server, self.options)
             number = await server_check.agree(links, migrate=self.options.migrate == "auto")
+            shards = Shards(links, self._clock, number, self.options.events)
+            await settings_copies.settle(shards, shards.now(), reopen=True)
         except BaseException:
             await links.close()
             raise
@@ -111,14 +119,11 @@ class RedisStore:
         self.capabilities = msgspec.structs.replace(
             self.capabilities,
             durable=durable,
-            # No script sees the jobs of several shards.
-            platform=not self.options.cluster and number == 1,
-            tiers=not self.options.cluster and number == 1,
         )
         self._owner = os.getpid()
         self._links = links
-        self._shards = Shards(links, self._clock, number, self.options.events)
-        self._subscriptions = Subscriptions(self.options, self._shards.channel, links.addresses)
+        self._shards = shards
+        self._subscriptions = Subscriptions(self.options, shards.channel, links.addresses)
 
     async def close(self) -> None:
         links, subscriptions = self._links, self._subscriptions
@@ -200,6 +205,7 @@ class RedisStore:
         asked = count.Asked(tenant=tenant, by=by, part=part, after=after, limit=limit)
         correction = 0
         if recount:
+            await settings_copies.compare(shards, now)
             correction = sum(await shards.each("recount", shards.all(), (), now))
         return await count.count_scopes(shards, asked, now, correction)
 
@@ -276,6 +282,7 @@ class RedisStore:
         answers = await together(
             shards.call("wait", shard, args, now) for shard in shards.concerned(tenants)
         )
+        answers = await limits_platform.waits(shards, answers, now)
         return min((seconds(int(each)) for each in answers if int(each) >= 0), default=WAIT_S_MAX)
 
     # -- inside ----------------------------------------------------------------------------------

@@ -123,7 +123,10 @@ class RemoteStore:
         self._owner = os.getpid()
         self._client, self._hello = client, hello
         self.capabilities = msgspec.structs.replace(
-            hello.capabilities, shared=True, encodes=True, transactional_enqueue=False
+            hello.capabilities,
+            shared=True,
+            encodes=True,
+            transactional_enqueue=False,
         )
 
     async def _greet(self, client: Client) -> Hello:
@@ -167,7 +170,11 @@ class RemoteStore:
         return await self._ask(wire.CLAIM, claim)
 
     async def extend(self, extensions: Sequence[Extension]) -> list[Extended]:
-        return await self._ask(wire.EXTEND, [_sendable(one) for one in extensions])
+        return await self._in_parts(
+            wire.EXTEND,
+            [_sendable(one) for one in extensions],
+            lambda one, error: Extended(one.id, error=error),
+        )
 
     async def ack(self, transitions: Sequence[Transition]) -> list[Acked]:
         # Acks of upkeep have a route of their own: a worker's token has no right to it.
@@ -181,7 +188,12 @@ class RemoteStore:
     # -- cancel and change -------------------------------------------------------------------------
 
     async def signal(self, signals: Sequence[Signal], *, by: By | None = None) -> list[Signaled]:
-        raise StoreUnsupported(store="remote", feature="signals")
+        return await self._in_parts(
+            wire.SIGNAL,
+            signals,
+            lambda signal, error: Signaled(signal.id, False, error),
+            lambda part: wire.Signals(part, by),
+        )
 
     async def cancel(self, refs: Sequence[Ref], *, by: By | None = None) -> list[Canceled]:
         return await self._ask(wire.CANCEL, wire.Refs(list(refs), by))
@@ -200,7 +212,7 @@ class RemoteStore:
     # -- find, count, explain, events --------------------------------------------------------------
 
     async def find(self, find: Find) -> Page:
-        return await self._ask(wire.FIND, find)
+        return (await self._ask(wire.FIND, find)).page()
 
     async def count(
         self,
@@ -293,18 +305,19 @@ class RemoteStore:
         verb: Verb[list[T]],
         items: Sequence[Item],
         refused: Callable[[Item, HoldfastError], T],
+        shape: Callable[[list[Item]], object] = list,
     ) -> list[T]:
         """Sends a batch in as many calls as the service's limit on bodies requires, mostly one."""
         client, hello = self._mine()
-        body = packed(verb, items)
+        body = packed(verb, shape(list(items)))
         if len(body) <= hello.body_max:
             return await client.ask(verb, body)
         if len(items) == 1:
             error = PayloadTooLarge(field="payload", size=len(body), max=hello.body_max)
             return [refused(items[0], error)]
         half = len(items) // 2
-        parts: list[Any] = await self._in_parts(verb, items[:half], refused)
-        return parts + await self._in_parts(verb, items[half:], refused)
+        parts: list[Any] = await self._in_parts(verb, items[:half], refused, shape)
+        return parts + await self._in_parts(verb, items[half:], refused, shape)
 
     def _mine(self) -> tuple[Client, Hello]:
         """The client, if this process has opened the store."""

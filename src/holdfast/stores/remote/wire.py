@@ -10,7 +10,7 @@ is used, is several routes here: rights are a matter of the service's table, not
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -19,7 +19,8 @@ from holdfast.core import errors
 from holdfast.core.bounds import PAGE_MAX
 from holdfast.core.clock import Micros
 from holdfast.core.errors import HoldfastError, StoreError
-from holdfast.core.job import By, Lease, NewJob
+from holdfast.core.job import By, JobRecord, Lease, NewJob
+from holdfast.core.journal import Journal, Signal, Signaled
 from holdfast.core.lifecycle import Transition
 from holdfast.core.scope import Explanation, ScopeKind
 from holdfast.store import (
@@ -46,7 +47,7 @@ from holdfast.store import (
     Watch,
 )
 
-FORMAT = 2
+FORMAT = 3
 """Grows when a service and a client of different versions would misunderstand each other."""
 FORMAT_HEADER = "Holdfast-Format"
 """Every call says which format it speaks."""
@@ -174,6 +175,11 @@ class Refs(msgspec.Struct, frozen=True):
     by: By | None = None
 
 
+class Signals(msgspec.Struct, frozen=True):
+    signals: list[Signal]
+    by: By | None = None
+
+
 class Under(msgspec.Struct, frozen=True):
     """A page of names: of a prefix, on from a name."""
 
@@ -213,6 +219,21 @@ class ChangedPairs(msgspec.Struct, frozen=True):
         return Changed(dict(self.done), self.cursor)
 
 
+class FoundPage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`Page`, whose journals have keys that msgpack has not."""
+
+    jobs: Sequence[JobRecord]
+    cursor: int | None
+    journals: list[tuple[Ref, Journal]] = []
+
+    @classmethod
+    def of(cls, page: Page) -> FoundPage:
+        return cls(page.jobs, page.cursor, list(page.journals.items()))
+
+    def page(self) -> Page:
+        return Page(self.jobs, self.cursor, dict(self.journals))
+
+
 # -- verbs -----------------------------------------------------------------------------------------
 
 
@@ -235,12 +256,14 @@ EXTEND: Verb[list[Extended]] = Verb("extend", list[Extension], list[Extended])
 ACK: Verb[list[Acked]] = Verb("ack", list[Transition], list[Acked])
 LAPSE: Verb[list[Acked]] = Verb("lapse", list[Transition], list[Acked])
 """The ack of upkeep: without a token, or because a deadline passed."""
+SIGNAL: Verb[list[Signaled]] = Verb("signal", Signals, list[Signaled])
+"""Repeated, it may say that an earlier signal counts, which is this one."""
 CANCEL: Verb[list[Canceled]] = Verb("cancel", Refs, list[Canceled])
 CHANGE: Verb[ChangedPairs] = Verb("change", Change, ChangedPairs, repeats=False)
 """Harmless to repeat, but the second answer would not name what the first has done."""
 EXPIRED: Verb[list[Lapsed]] = Verb("expired", Limit, list[Lapsed])
 PRUNE: Verb[Pruned] = Verb("prune", Pruning, Pruned)
-FIND: Verb[Page] = Verb("find", Find, Page)
+FIND: Verb[FoundPage] = Verb("find", Find, FoundPage)
 COUNT: Verb[list[Tally]] = Verb("count", Counting, list[Tally])
 RECOUNT: Verb[list[Tally]] = Verb("recount", Counting, list[Tally])
 EXPLAIN: Verb[Explanation] = Verb("explain", Ref, Explanation)

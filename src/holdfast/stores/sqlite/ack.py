@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.core.errors import JobNotFound
+from holdfast.core.errors import JobNotFound, JournalFull
 from holdfast.core.job import TERMINAL
 from holdfast.core.lifecycle import Transition, apply, refusal, why
 from holdfast.store import Acked, Ref
 from holdfast.stores.sqlite.jobs import Jobs
+from holdfast.stores.sqlite.joins import release
+from holdfast.stores.sqlite.journal import has, write
 from holdfast.stores.sqlite.transaction import Transaction
 
 
@@ -17,6 +19,7 @@ def ack_jobs(transaction: Transaction, transitions: Sequence[Transition]) -> lis
     jobs = Jobs(transaction, [change.token for change in transitions])
     acked = [_ack(transaction, jobs, change) for change in transitions]
     jobs.flush()
+    release(transaction)
     return acked
 
 
@@ -28,7 +31,10 @@ def _ack(transaction: Transaction, jobs: Jobs, change: Transition) -> Acked:
     refused = refusal(row, change.token, now, change.lapsed)
     if refused is not None:
         return Acked(change.id, error=refused(id=change.id))
-    settled = apply(row, change, now)
+    if change.entries and (full := write(transaction, row, change.entries)) is not None:
+        return Acked(change.id, error=JournalFull(id=change.id, why=full))
+    come = change.awaits is not None and has(transaction.connection, row, change.awaits)
+    settled = apply(row, change, now, come)
     if row.state in TERMINAL:
         jobs.finish(row)
         transaction.ended_jobs.append(Ref(change.tenant, change.id))
@@ -36,5 +42,5 @@ def _ack(transaction: Transaction, jobs: Jobs, change: Transition) -> Acked:
         jobs.save(row)
         transaction.ready_lines.add((row.tenant, row.queue))
     until = settled.run_at if settled.run_at is not None and settled.run_at > now else None
-    jobs.record(settled.kind, row, until, why(row))
+    jobs.record(settled.kind, row, until, change.awaits or why(row))
     return Acked(change.id, row.state)

@@ -8,6 +8,7 @@ from holdfast.core.errors import JobNotFound
 from holdfast.core.job import TERMINAL, EventKind, State
 from holdfast.store import Canceled, Ref
 from holdfast.stores.sqlite.jobs import Jobs
+from holdfast.stores.sqlite.joins import release
 from holdfast.stores.sqlite.transaction import Transaction
 
 
@@ -20,6 +21,7 @@ def cancel_jobs(
     jobs = Jobs(transaction)
     canceled = [_cancel(jobs, ref) for ref in refs]
     jobs.flush()
+    release(transaction)
     return canceled
 
 

@@ -5,18 +5,25 @@ from __future__ import annotations
 import sqlite3
 
 from holdfast.core.clock import Micros
-from holdfast.core.job import EventKind, State, replay_id
+from holdfast.core.job import TERMINAL, EventKind, State, replay_id
+from holdfast.core.journal import Entry, Size, before_step, written
+from holdfast.core.lifecycle import due_state
 from holdfast.store import Act, Change, Changed, Ref
 from holdfast.stores.sql_rows import BLOCKED
 from holdfast.stores.sqlite import statements as sql
 from holdfast.stores.sqlite.bulk import listed
 from holdfast.stores.sqlite.find import where
 from holdfast.stores.sqlite.jobs import Jobs
+from holdfast.stores.sqlite.joins import release
+from holdfast.stores.sqlite.journal import put, read_entries, weight
 from holdfast.stores.sqlite.limits_caps import Caps
-from holdfast.stores.sqlite.rows import Row
+from holdfast.stores.sqlite.rows import Row, size_text
 from holdfast.stores.sqlite.transaction import Transaction
 
 _FINISHED = "state IN ('completed', 'failed', 'canceled')"
+
+COPY_MAX = 10_000
+"""About how many rows of journals one step of a replay copies; see `journal.weight`."""
 
 # Which jobs an act is possible for; part of the query, so that a step is not spent on others.
 _POSSIBLE = {
@@ -54,12 +61,18 @@ def change_jobs(transaction: Transaction, change: Change, seqs: list[int]) -> Ch
     rows = [Row(one) for one in found]
     jobs, caps = Jobs(transaction), Caps(transaction, len(rows))
     done: dict[Ref, str] = {}
+    reached, left = step[-1] if step else change.after, COPY_MAX
     for row in rows:
+        if left <= 0:
+            reached, more = row.seq - 1, True
+            break
+        if change.from_step is not None:
+            left -= weight(row.journal, None)
         outcome = _change(transaction, jobs, change, row, caps)
         if outcome is not None:
             done[Ref(row.tenant, row.id)] = outcome
     jobs.flush()
-    reached = step[-1] if step else change.after
+    release(transaction)
     return Changed(done, reached if more else None)
 
 
@@ -70,8 +83,10 @@ def _change(
     now = transaction.now
     transaction.ready_lines.add((row.tenant, row.queue))
     if change.act is Act.REPLAY:
-        return _replay(transaction, jobs, row, caps)
+        return _replay(transaction, jobs, row, caps, change.from_step)
     if change.act is Act.DELETE:
+        if row.state not in TERMINAL:
+            transaction.ended_jobs.append(Ref(row.tenant, row.id))
         jobs.remove(row)
         jobs.record(EventKind.DELETED, row)
         return row.id
@@ -79,16 +94,25 @@ def _change(
         row.priority = change.priority
     else:
         row.run_at = change.run_at if change.run_at is not None else now + change.delay_us
-        row.state = State.SCHEDULED if row.run_at > now else State.ENQUEUED
+        if row.state is not State.WAITING:
+            row.state = due_state(row.run_at, now)
     jobs.save(row)
     jobs.record(EventKind.CHANGED, row, row.run_at, change.act.value)
     return row.id
 
 
-def _replay(transaction: Transaction, jobs: Jobs, row: Row, caps: Caps) -> str | None:
+def _replay(
+    transaction: Transaction, jobs: Jobs, row: Row, caps: Caps, from_step: str | None
+) -> str | None:
     now, id = transaction.now, replay_id(row.tenant, row.id)
+    known = _known_before(transaction, row, from_step)
+    if known is None:
+        return None
+    size = row.size
+    if row.edges:  # The replay has none.
+        (size,) = transaction.execute(sql.PAYLOAD_SIZE, (row.seq,)).fetchone()
     capped = caps.capped(row.tenant)
-    if capped and caps.no_room(row.tenant, row.size) is not None:
+    if capped and caps.no_room(row.tenant, size) is not None:
         known = transaction.execute(sql.QUEUE_AND_TYPE, (row.tenant, id)).fetchone()
         if known is None:
             return None
@@ -96,17 +120,33 @@ def _replay(transaction: Transaction, jobs: Jobs, row: Row, caps: Caps) -> str |
     transaction.seq += 1
     # The payload is copied inside the database.
     copied = transaction.execute(
-        sql.REPLAY, (transaction.seq, id, now, now, now, now, int(gated), row.seq)
+        sql.REPLAY,
+        (transaction.seq, id, now, now, now, now, size, int(gated), _size_text(known), row.seq),
     ).rowcount
     if copied:
+        put(transaction.connection, transaction.seq, [(entry, entry.at) for entry in known])
         transaction.execute(sql.REPLAY_BODY, (transaction.seq, row.seq))
         place = BLOCKED if gated else "enqueued"
-        transaction.count_move((row.tenant, row.queue, row.group), None, place, 1, row.size)
+        transaction.count_move((row.tenant, row.queue, row.group), None, place, 1, size)
         if capped:
-            caps.add_size(row.tenant, row.size)
+            caps.add_size(row.tenant, size)
         transaction.record_event(EventKind.ENQUEUED, (row.tenant, id, row.queue, row.type), 0, 0)
     else:
         transaction.seq -= 1
     transaction.execute(sql.REPLAYED, (id, row.seq))
     jobs.record(EventKind.REPLAYED, row, text=id)
     return id
+
+
+def _known_before(transaction: Transaction, row: Row, from_step: str | None) -> list[Entry] | None:
+    """What a replay from a step starts with; None if there is no such step."""
+    if from_step is None:
+        return []
+    if row.journal is None:
+        return None
+    return before_step(read_entries(transaction.connection, row.seq), from_step)
+
+
+def _size_text(known: list[Entry]) -> str | None:
+    """The size of a new journal with these entries, as its row has it."""
+    return size_text(written(Size(), {}, known)[1]) if known else None

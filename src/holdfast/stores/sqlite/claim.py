@@ -14,7 +14,8 @@ from holdfast.core.bounds import (
     REPAIR_PASSES_MAX,
 )
 from holdfast.core.clock import Micros, micros
-from holdfast.core.job import EventKind, JobRecord, Lease, Reason
+from holdfast.core.job import EventKind, JobRecord, Lease, Reason, State
+from holdfast.core.journal import Entry
 from holdfast.core.scope import PLATFORM, ScopeKind, line_share, rounds
 from holdfast.store import Claim, Ref
 from holdfast.stores.notifier import Line
@@ -23,7 +24,7 @@ from holdfast.stores.sqlite import statements as sql
 from holdfast.stores.sqlite.bulk import listed
 from holdfast.stores.sqlite.claim_look import Look
 from holdfast.stores.sqlite.claim_platform import PlatformRound, PlatformTurn
-from holdfast.stores.sqlite.claim_repair import overdue, repair
+from holdfast.stores.sqlite.claim_repair import next_instant, overdue, repair
 from holdfast.stores.sqlite.fairness import (
     TurnCredits,
     Turns,
@@ -31,12 +32,23 @@ from holdfast.stores.sqlite.fairness import (
     next_lines,
     next_tenants,
 )
+from holdfast.stores.sqlite.joins import release
+from holdfast.stores.sqlite.journal import entries_of, read_remembered, with_journals
 from holdfast.stores.sqlite.limits import apply_tenant_limits
 from holdfast.stores.sqlite.limits_groups import gate_jobs, grant
 from holdfast.stores.sqlite.limits_platform import any_to_let_in, set_jobs_aside
 from holdfast.stores.sqlite.limits_room import Room, line_rooms
 from holdfast.stores.sqlite.limits_tiers import Looks
-from holdfast.stores.sqlite.rows import DEFAULT_RULES, SEQ, claimed, record, storable_text
+from holdfast.stores.sqlite.rows import (
+    DEFAULT_RULES,
+    JOURNAL,
+    SEQ,
+    Parent,
+    claimed,
+    edges_of,
+    record,
+    storable_text,
+)
 from holdfast.stores.sqlite.transaction import Transaction
 
 FORGOTTEN_MAX = 8
@@ -65,13 +77,15 @@ def nothing_to_claim(connection: sqlite3.Connection, claim: Claim, now: Micros) 
 
 def claim_jobs(transaction: Transaction, claim: Claim, credits: TurnCredits) -> list[Lease]:
     """Leases up to `claim.limit` jobs. A claim that is repeated gets its first leases again."""
+    transaction.full_until = None
     known = transaction.execute(sql.CLAIM_OF, (claim.nonce, transaction.now)).fetchone()
     if known is not None:
         return _leases_of_repeat(transaction, claim, known[0])
-    repair(transaction)
+    repair(transaction, credits)
     leases = _claim_in_turns(transaction, claim, credits)
     if leases:
         _remember_claim(transaction, claim, leases)
+    release(transaction)
     return leases
 
 
@@ -83,7 +97,8 @@ def _leases_of_repeat(transaction: Transaction, claim: Claim, seqs: str) -> list
     now = transaction.now
     found = transaction.execute(sql.HELD_STILL, (seqs, f"{claim.nonce}.", now)).fetchall()
     leases = [Lease(record(row, now), token, until) for token, until, *row in found]
-    return [lease for lease in leases if asked_for(claim, lease.job)]
+    leases = [lease for lease in leases if asked_for(claim, lease.job)]
+    return with_journals(transaction.connection, leases)
 
 
 def _remember_claim(transaction: Transaction, claim: Claim, leases: list[Lease]) -> None:
@@ -113,8 +128,8 @@ class _Taken:
     def room(self) -> int:
         return self.claim.limit - len(self.leases)
 
-    def add(self, job: JobRecord, until: Micros) -> None:
-        self.leases.append(Lease(job, f"{self.claim.nonce}.{job.seq}", until))
+    def add(self, job: JobRecord, until: Micros, journal: tuple[Entry, ...]) -> None:
+        self.leases.append(Lease(job, f"{self.claim.nonce}.{job.seq}", until, journal))
         self._seqs.append(job.seq)
 
     @property
@@ -200,6 +215,8 @@ def _claim_in_turns(transaction: Transaction, claim: Claim, credits: TurnCredits
                 break
             dry -= looked
     platform.save()
+    if taken.room > 0 and platform.is_full:
+        transaction.full_until = next_instant(transaction.connection, transaction.now)
     return taken.leases
 
 
@@ -328,13 +345,17 @@ def _lease(taken: _Taken, line: Line, statement: str, values: tuple[Any, ...]) -
     until = now + taken.claim.lease_us
     tenant, queue = line
     kinds: dict[tuple[str | None, str], int] = {}
-    for row in transaction.execute(statement, values).fetchall():
+    rows = transaction.execute(statement, values).fetchall()
+    with_journal = [row[SEQ] for row in rows if row[JOURNAL] is not None]
+    stored = read_remembered(transaction.connection, with_journal) if with_journal else {}
+    for row in rows:
         try:
             job = claimed(row, line, worker, now, until)
+            journal = entries_of(stored[job.seq]) if job.seq in stored else ()
         except Exception as error:  # A bad record must not keep the others from running.
             fail_unreadable(transaction, row[SEQ], error)
             continue
-        taken.add(job, until)
+        taken.add(job, until, journal)
         kind = (job.group, job.envelope.type)
         kinds[kind] = kinds.get(kind, 0) + 1
         name = (tenant, job.id, queue, job.envelope.type)
@@ -353,11 +374,14 @@ def fail_unreadable(transaction: Transaction, seq: int, error: Exception) -> Non
     why = storable_text(f"the stored record cannot be read: {error}"[:ERROR_CHARS_MAX])
     values = (why, now, now, now + DEFAULT_RULES.keep_failed_us, seq)
     found = transaction.execute(sql.SET_ASIDE, values).fetchone()
-    tenant, id, queue, type, attempt, fence, group, key, size = found
+    tenant, id, queue, type, attempt, fence, group, key, size, edges = found
     if key is not None:
         transaction.execute(sql.KEY_RELEASE, (tenant, queue, type, key, id, now))
     transaction.count_move((tenant, queue, group), "enqueued", "failed", 1, -size)
     transaction.ended_jobs.append(Ref(tenant, id))
+    if edges is not None:
+        parent = Parent(seq, tenant, id, State.FAILED.value, edges_of(edges))
+        transaction.parents.append(parent)
     name = (tenant, id, queue, type)
     text = f"{Reason.DECODE.value}: {why}"
     transaction.record_event(EventKind.FAILED, name, attempt, fence, text=text)

@@ -78,6 +78,14 @@ class PlatformRound:
         """How many of the jobs wanted the store as a whole has room for."""
         return min(wanted, self.room_of(PLATFORM)) if self.limited else wanted
 
+    @property
+    def is_full(self) -> bool:
+        """Whether the whole store has no room before a job ends or settings change."""
+        if not self.limited or self.room_of(PLATFORM) > 0:
+            return False
+        gate = self._rooms[PLATFORM].gate
+        return gate.rate is None and not gate.slots_count
+
     def start(self, scope: Scope, number: int) -> None:
         """Counts jobs that start."""
         room = self._rooms.get(scope)

@@ -19,6 +19,8 @@ from holdfast.stores.sql_rows import BLOCKED
 from holdfast.stores.sqlite import scope_statements as scope_sql
 from holdfast.stores.sqlite import statements as sql
 from holdfast.stores.sqlite.bulk import listed
+from holdfast.stores.sqlite.fairness import TurnCredits
+from holdfast.stores.sqlite.joins import release_left
 from holdfast.stores.sqlite.limits import apply_limits, reopen_past
 from holdfast.stores.sqlite.limits_platform import claimable
 from holdfast.stores.sqlite.transaction import Transaction
@@ -32,23 +34,28 @@ def overdue(connection: sqlite3.Connection, now: Micros) -> bool:
     return any(at is not None and at <= now for at in opening)
 
 
-def repair(transaction: Transaction) -> None:
-    """Applies what time has brought since the last claim: REPAIR_PASSES_MAX passes at most."""
-    for _ in range(REPAIR_PASSES_MAX):
-        if _repair(transaction) < REPAIR_MAX:
+def repair(transaction: Transaction, credits: TurnCredits) -> None:
+    """Applies what time has brought since the last claim, and what calls that ended jobs have left:
+    REPAIR_PASSES_MAX passes at most.
+    """
+    for number in range(REPAIR_PASSES_MAX):
+        if _repair(transaction, None if number else credits) < REPAIR_MAX:
             break
     apply_limits(transaction)
 
 
-def _repair(transaction: Transaction) -> int:
-    """One pass: makes due jobs and lapsed leases ready and opens scopes, REPAIR_MAX of each.
+def _repair(transaction: Transaction, credits: TurnCredits | None) -> int:
+    """One pass: makes due jobs and lapsed leases ready and opens scopes, REPAIR_MAX of each. The
+    first one, which has the credits, follows the edges of ended jobs.
 
     Returns how many it changed.
     """
     now = transaction.now
-    due, lapse, opens, outlived = (
+    due, lapse, opens, left, outlived = (
         at is not None and at <= now for at in _next_instants(transaction.connection)
     )
+    if left and credits is not None:
+        release_left(transaction, credits)
     moved = _make_due_ready(transaction) if due else 0
     moved += _rescue_lapsed(transaction) if lapse else 0
     moved += reopen_past(transaction, REPAIR_MAX) if opens else 0
@@ -102,14 +109,18 @@ def seconds_until_work(connection: sqlite3.Connection, watch: Watch, now: Micros
         return 0.0 if found is None or found[0] in ENDED else WAIT_S_MAX
     if claimable(connection, watch.tenants, watch.queues, now):
         return 0.0
+    return max(0.0, seconds(next_instant(connection, now) - now))
+
+
+def next_instant(connection: sqlite3.Connection, now: Micros) -> Micros:
+    """The next instant at which time alone may give a claim something."""
     *opening, _ = _next_instants(connection)
-    instants = [at for at in opening if at is not None]
-    return max(0.0, seconds(min(instants, default=now + 3600 * SECOND) - now))
+    return min((at for at in opening if at is not None), default=now + 3600 * SECOND)
 
 
 def _next_instants(connection: sqlite3.Connection) -> tuple[Micros | None, ...]:
     """The next instants at which a job is due, a lease with attempts left lapses, a scope opens by
-    itself, and a waiting job passes its time to live.
+    itself, edges of ended jobs are followed, and a waiting job passes its time to live.
     """
     found: tuple[Micros | None, ...] = connection.execute(sql.NEXT).fetchone()
     return found

@@ -10,10 +10,11 @@ from holdfast.core.errors import IdConflict
 from holdfast.core.job import TERMINAL, EventKind, NewJob
 from holdfast.store import Enqueued
 from holdfast.stores.sql_rows import BLOCKED, STATES
+from holdfast.stores.sqlite import journal_statements as journal_sql
 from holdfast.stores.sqlite import statements as sql
 from holdfast.stores.sqlite.bulk import insert_rows
 from holdfast.stores.sqlite.limits_caps import Caps
-from holdfast.stores.sqlite.rows import is_large, new_row
+from holdfast.stores.sqlite.rows import in_flow, is_large, new_row
 from holdfast.stores.sqlite.transaction import Transaction, Where
 
 Key = tuple[str, str, str, str | None]
@@ -63,6 +64,8 @@ class _Batch:
         self._indexed = 0
         """How many of the jobs are in `_by_id`."""
         self._keys: dict[Key, str] = {}
+        self._in_flow = False
+        """Whether any of the jobs has edges or parents."""
 
     def accept(self, job: NewJob) -> Enqueued | None:
         """None when `insert` shall write the job; otherwise the answer to it.
@@ -80,6 +83,7 @@ class _Batch:
             self._caps.add(job)
         if job.key is not None:
             self._keys[_key_of(job)] = job.id
+        self._in_flow = self._in_flow or bool(job.edges) or job.parents > 0
         self._jobs.append(job)
         return None
 
@@ -115,7 +119,11 @@ class _Batch:
             return []
         rows = [self._row(job, seq) for seq, job in enumerate(jobs, transaction.seq + 1)]
         transaction.seq += len(rows)
-        written = insert_rows(transaction.connection, sql.INSERT, rows)
+        statement = sql.INSERT
+        if self._in_flow:
+            statement = sql.INSERT_IN_FLOW
+            rows = [(*row, *in_flow(job)) for row, job in zip(rows, jobs, strict=True)]
+        written = insert_rows(transaction.connection, statement, rows)
         created = [True] * len(rows)
         new = list(zip(jobs, rows, strict=True))
         if written < len(rows):
@@ -132,16 +140,19 @@ class _Batch:
         gated = (
             job.group is not None
             and run_at <= now
+            and not job.parents
             and self._transaction.scope_cache.gated(job.tenant, job.group, job.queue)
         )
         return new_row(job, seq, run_at, now, int(gated))
 
     def _insert_beside(self, new: list[tuple[NewJob, tuple[Any, ...]]]) -> None:
-        """Writes what some jobs have in other tables: large payloads and keys."""
+        """Writes what some jobs have in other tables: large payloads, joins, edges and keys."""
         connection, now = self._transaction.connection, self._transaction.now
         large = [(row[0], job.envelope.body) for job, row in new if is_large(job.envelope.body)]
         if large:
             connection.executemany(sql.BODY_INSERT, large)
+        if self._in_flow:
+            self._insert_flow(new)
         if self._keys:
             keys = [
                 (
@@ -153,6 +164,18 @@ class _Batch:
                 if job.key is not None
             ]
             connection.executemany(sql.KEY_TAKE, keys)
+
+    def _insert_flow(self, new: list[tuple[NewJob, tuple[Any, ...]]]) -> None:
+        """Writes the joins of jobs that wait for parents, and the edges of parents."""
+        connection, now = self._transaction.connection, self._transaction.now
+        joins = [(row[0], "", job.parents, job.parents, now) for job, row in new if job.parents]
+        insert_rows(connection, journal_sql.JOIN_INSERT, joins)
+        edges = [
+            (row[0], number, edge.target, edge.join, edge.on_failure._value_)
+            for job, row in new
+            for number, edge in enumerate(job.edges)
+        ]
+        insert_rows(connection, journal_sql.EDGE_INSERT, edges)
 
     def _count(self, new: list[tuple[NewJob, tuple[Any, ...]]]) -> None:
         """Counts and records the new jobs, and names the lines whose sleepers shall wake."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.core.errors import JobNotFound
+from holdfast.core.errors import JobNotFound, JournalFull
 from holdfast.core.job import EventKind
 from holdfast.core.lifecycle import refusal
 from holdfast.store import Extended, Extension
 from holdfast.stores.sqlite.jobs import Jobs
+from holdfast.stores.sqlite.journal import write
 from holdfast.stores.sqlite.transaction import Transaction
 
 
@@ -27,6 +28,8 @@ def _extend(transaction: Transaction, jobs: Jobs, extension: Extension) -> Exten
     refused = refusal(row, extension.token, now)
     if refused is not None:
         return Extended(extension.id, error=refused(id=extension.id))
+    if extension.entries and (full := write(transaction, row, extension.entries)) is not None:
+        return Extended(extension.id, error=JournalFull(id=extension.id, why=full))
     assert row.lease_until is not None, "`refusal` lets through only leased jobs"
     row.lease_until = max(row.lease_until, now + extension.lease_us)
     if extension.progress is not None:

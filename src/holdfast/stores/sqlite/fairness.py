@@ -46,6 +46,8 @@ class TurnCredits:
 
     def __init__(self) -> None:
         self._credit: dict[str, int] = {}
+        self.released = ""
+        """The last tenant whose edges a claim followed; the next claim goes on after it."""
 
     def allowance(self, tenant: str, quota: int) -> int:
         """How many jobs the tenant may take in this turn."""

@@ -11,10 +11,12 @@ from typing import Any
 
 from holdfast.core.clock import Micros
 from holdfast.core.job import TERMINAL, EventKind, State
+from holdfast.stores.sqlite import journal_statements as journal_sql
 from holdfast.stores.sqlite import statements as sql
 from holdfast.stores.sqlite.bulk import listed, update_alike
+from holdfast.stores.sqlite.journal import drop, weight
 from holdfast.stores.sqlite.layout import INLINE_MAX
-from holdfast.stores.sqlite.rows import Row, storable_text
+from holdfast.stores.sqlite.rows import Parent, Row, storable_text
 from holdfast.stores.sqlite.transaction import Transaction
 
 ENDED = frozenset(state.value for state in TERMINAL)
@@ -31,15 +33,22 @@ class Jobs:
         self._changed: set[int] = set()
         self._saved: dict[int, tuple[Any, ...]] = {}
         self._finished: dict[int, tuple[Any, ...]] = {}
+        self._with_journals: dict[int, Row] = {}
         self._removed: list[int] = []
         self._removed_bodies: list[int] = []
+        self._removed_others: list[tuple[int, int]] = []
+        """Removed jobs with rows in the tables of journals and edges, and about how many."""
         self._released_keys: list[tuple[Any, ...]] = []
         seqs = [seq for token in tokens if (seq := _seq_of(token))]
         if seqs:
-            found = transaction.execute(sql.ROWS_BY_SEQ, (listed(seqs),)).fetchall()
-            for columns in found:
-                row = Row(columns)
-                self._rows[row.tenant, row.id] = row
+            self.read(seqs)
+
+    def read(self, seqs: list[int]) -> list[Row]:
+        """The jobs with these sequences, read in one query; those that exist."""
+        found = self._transaction.execute(sql.ROWS_BY_SEQ, (listed(seqs),)).fetchall()
+        rows = [Row(columns) for columns in found]
+        self._rows.update({(row.tenant, row.id): row for row in rows})
+        return rows
 
     def get(self, tenant: str, id: str) -> Row | None:
         """The job as the changes of this call have left it; None when there is no such job."""
@@ -65,14 +74,23 @@ class Jobs:
         where = (row.tenant, row.queue, row.group)
         transaction.count_move(where, row.was, row.place, type=row.type)
 
+    def save_journal(self, row: Row) -> None:
+        """Writes the size of the journal of a job that is not changed otherwise."""
+        self._with_journals[row.seq] = row
+
     def finish(self, row: Row) -> None:
-        """Ends a job: frees its key, and keeps its record for its retention, or deletes it."""
+        """Ends a job: frees its key, and keeps its record for its retention, or deletes it. That of
+        a job with edges stays until `prune`, which looks whether a living job may read it.
+        """
         now = self._transaction.now
         row.finished_at, row.gate = now, 0
         keep_until = row.keep_until()
-        if keep_until <= now:
+        if keep_until <= now and not row.edges:
             self.remove(row)
             return
+        if row.edges:
+            state = row.state._value_
+            self._transaction.parents.append(Parent(row.seq, row.tenant, row.id, state, row.edges))
         self._release_key(row)
         self._changed.add(row.seq)
         self._finished[row.seq] = row.finished(now, keep_until)
@@ -86,9 +104,23 @@ class Jobs:
         self._removed.append(row.seq)
         if row.size > INLINE_MAX:
             self._removed_bodies.append(row.seq)
+        if row.edges or row.journal is not None:
+            self._remove_others(row)
         size = 0 if row.was in ENDED else -row.size
         where = (row.tenant, row.queue, row.group)
         self._transaction.count_move(where, row.was, None, 1, size, type=row.type)
+
+    def _remove_others(self, row: Row) -> None:
+        """Deletes the journal and the edges of a job, once all of its edges are followed."""
+        transaction = self._transaction
+        if row.edges and row.was not in ENDED:
+            ended = Parent(row.seq, row.tenant, row.id, "deleted", row.edges, gone=True)
+            transaction.parents.append(ended)
+            return
+        gone = (row.tenant, row.seq)
+        if row.edges and transaction.execute(journal_sql.RELEASING_GONE, gone).rowcount:
+            return
+        self._removed_others.append((row.seq, weight(row.journal, row.edges)))
 
     def _release_key(self, row: Row) -> None:
         """Frees the key of a job that ends; a key with a time of its own stays until then."""
@@ -122,6 +154,11 @@ class Jobs:
         ):
             if seqs:
                 connection.execute(statement, (listed(seqs),))
+        if self._with_journals:
+            sizes = [(row.journal, seq) for seq, row in self._with_journals.items()]
+            connection.executemany(journal_sql.JOURNAL_SAVE, sizes)
+        if self._removed_others:
+            drop(self._transaction, self._removed_others)
 
 
 def _seq_of(token: str | None) -> int:

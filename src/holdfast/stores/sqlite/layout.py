@@ -14,11 +14,22 @@
       token lease_until worker    of the last lease; kept after the lease lapsed, so that a late ack
                               is told that it expired
       max_attempts keep_us    copied from the rules, for the indexes
-      size                    bytes of the payload, for the cap of the tenant
+      size                    bytes of the payload and the edges, for the cap of the tenant
+      awaits                  what a parked or waiting job awaits
+      journal                 how much of its share its journal uses, as JSON (`journal.Size`); NULL
+                              while it has none
+      edges                   how many jobs await its end; NULL for none
       created_at updated_at expires_at finished_at
       keep_until              set when the job ends: when prune deletes the row
     bodies    seq -> payload  large payloads: a row is rewritten at each step of the job, these are
                               not; deleted with the job
+    entries   (seq, kind, name) -> value, at          the journals of jobs, but for their joins
+    joins     (seq, name) -> total, due, failed, at   joins of jobs; due: how many they await yet
+    edges     (seq, number) -> target, name, on_failure     the jobs that await the end of this one
+    releasing (tenant, seq) -> id, state, edges, followed, gone     jobs that ended or were deleted
+                              with edges that have to be followed yet; gone: the record is deleted
+    leftovers seq -> weight   deleted jobs that have rows in entries, joins and edges still, and
+                              about how many these are
     counts    (kind, tenant, part) -> jobs in each state; one row per tenant, queue and group. Rows
                               without a tenant are the platform's: of scopes that have settings,
                               with their running jobs only
@@ -130,7 +141,7 @@ Integers have 64 bits; a text or blob at most 1 GB, far more than our bounds all
 
 from __future__ import annotations
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 """PRAGMA user_version of a database with the tables of `migrate.SCHEMA`."""
 
 APPLICATION_ID = 0x484F4C44

@@ -9,7 +9,7 @@ from __future__ import annotations
 from holdfast.core import bounds
 from holdfast.core.bounds import PRUNE_MAX
 from holdfast.core.errors import QUEUE_FULL_RETRY_S, HoldfastError, QueueFull, TenantFull
-from holdfast.core.job import NewJob
+from holdfast.core.job import NewJob, edge_bytes
 from holdfast.core.scope import ScopeKind, ScopeSettings
 from holdfast.stores.sql_rows import size_of
 from holdfast.stores.sqlite import scope_statements as scope_sql
@@ -63,7 +63,7 @@ class Caps:
                     return full
         if not self.capped(job.tenant):
             return None
-        return self.no_room(job.tenant, size_of(job.envelope.body))
+        return self.no_room(job.tenant, size_of(job.envelope.body) + edge_bytes(job))
 
     def no_room(self, tenant: str, size: int) -> QueueFull | None:
         """Why the tenant may not have a job of this size waiting too; None when it may."""
@@ -80,7 +80,7 @@ class Caps:
 
     def add(self, job: NewJob) -> None:
         """Counts a job that the call adds."""
-        self.add_size(job.tenant, size_of(job.envelope.body))
+        self.add_size(job.tenant, size_of(job.envelope.body) + edge_bytes(job))
         if self._near_the_bound(job.tenant):
             for kind, part in _parts(job):
                 if not self._exists(job.tenant, kind, part):

@@ -76,6 +76,11 @@ class ProcessNotifier:
                 self._receiver = _bind(self.folder, self._received)
             return self._receiver is not None
 
+    @property
+    def listening(self) -> bool:
+        """Whether other processes can wake sleepers of this one."""
+        return self._receiver is not None
+
     @contextmanager
     def watching(self, job: Ref | None) -> Iterator[None]:
         """Remembers which job is waited for, for hints that name no jobs."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import msgspec
 
+from holdfast.core.bounds import EDGES_MAX
 from holdfast.core.clock import Micros
-from holdfast.core.job import Envelope, JobRecord, NewJob, Rules, State
+from holdfast.core.job import Envelope, JobRecord, NewJob, Rules, State, edge_bytes
+from holdfast.core.journal import AWAITS_PARENTS, Size
 from holdfast.stores import sql_rows
 from holdfast.stores.sql_rows import REASONS, STATES, Columns, rules_of, rules_text, size_of
 from holdfast.stores.sqlite.layout import INLINE_MAX
@@ -16,11 +19,13 @@ DEFAULT_RULES = Rules()
 """Rules of a job whose own cannot be read."""
 NO_RULES = rules_text(DEFAULT_RULES)
 
-SEQ = 11
-"""Where `statements.CLAIMED` has it."""
+AWAITING = (State.WAITING, State.SCHEDULED)
+"""States in which a job may await something."""
+SEQ, JOURNAL = 11, 21
+"""Where `statements.CLAIMED` has them."""
 RULES, TAGS, STATE, REASON = 7, 11, 14, 26
 """Where `statements.RECORD` has them."""
-ROW_STATE, ROW_REASON = 7, 19
+ROW_STATE, ROW_REASON, ROW_AWAITS = 7, 19, 26
 """Where `statements.ROW` has them."""
 KNOWN_REASONS = {None, *REASONS}
 
@@ -34,14 +39,17 @@ def record(row: Columns, now: Micros) -> JobRecord:
 
     An unreadable record is shown with what can be read of it: a page must not fail because of it.
     """
+    *shown, awaits = row
     try:
-        return sql_rows.record(row, now, _tags)
+        job = sql_rows.record(shown, now, _tags)
     except Exception:
-        shown = list(row)
         shown[RULES], shown[TAGS] = NO_RULES, None
         shown[STATE] = row[STATE] if row[STATE] in STATES else State.FAILED.value
         shown[REASON] = row[REASON] if row[REASON] in REASONS else None
-        return sql_rows.record(shown, now, _tags)
+        job = sql_rows.record(shown, now, _tags)
+    if awaits is None or job.state not in AWAITING:
+        return job
+    return msgspec.structs.replace(job, awaits=awaits)
 
 
 def claimed(
@@ -50,7 +58,7 @@ def claimed(
     """The job of a row with the columns of `statements.CLAIMED`, as its claim leaves it."""
     (
         id, type, codec, version, payload, rules, priority, key, group, tags, origin, seq,
-        attempt, fence, lapses, misses, created_at, run_at, expires_at, reason, error,
+        attempt, fence, lapses, misses, created_at, run_at, expires_at, reason, error, _,
     ) = row  # fmt: skip
     tenant, queue = line
     return JobRecord(
@@ -98,7 +106,7 @@ def new_row(job: NewJob, seq: int, run_at: Micros, now: Micros, gate: int) -> tu
         envelope.type,
         envelope.codec,
         envelope.version,
-        "scheduled" if run_at > now else "enqueued",
+        "waiting" if job.parents else "scheduled" if run_at > now else "enqueued",
         job.priority,
         run_at,
         rules.max_attempts,
@@ -112,22 +120,65 @@ def new_row(job: NewJob, seq: int, run_at: Micros, now: Micros, gate: int) -> tu
         job.origin,
         rules_text(rules),
         None if is_large(envelope.body) else envelope.body,
-        size_of(envelope.body),
+        size_of(envelope.body) + edge_bytes(job) if job.edges else size_of(envelope.body),
         gate,
     )
+
+
+def in_flow(job: NewJob) -> tuple[Any, ...]:
+    """What `statements.INSERT_IN_FLOW` has after the values of `new_row`."""
+    edges = len(job.edges) or None
+    if not job.parents:
+        return None, None, edges
+    return AWAITS_PARENTS, _journal_of_parents(job.parents), edges
+
+
+@lru_cache
+def _journal_of_parents(parents: int) -> str:
+    """The size of the journal of a job that waits for so many parents."""
+    return size_text(Size(steps=1, bytes=len(str(parents))))
+
+
+def size_text(size: Size) -> str:
+    """How much of its share a journal uses, as the row of its job has it."""
+    return msgspec.json.encode((size.steps, size.signals, size.bytes, size.logs)).decode()
+
+
+def edges_of(stored: Any) -> int:
+    """How many edges a job has at most, by its row; also if that cannot be read."""
+    return stored if isinstance(stored, int) and 0 <= stored <= EDGES_MAX else EDGES_MAX
+
+
+class Parent(NamedTuple):
+    """A job that has ended or was deleted, whose edges have to be followed."""
+
+    seq: int
+    tenant: str
+    id: str
+    state: str
+    edges: int
+    followed: int = 0
+    """How many of its edges were followed."""
+    gone: bool = False
+    """Whether its record is deleted."""
 
 
 class Row(sql_rows.Row):
     """A job that a call changes, with the values that are written back."""
 
-    __slots__ = ()
+    __slots__ = ("edges", "journal")
 
     def __init__(self, row: Columns) -> None:
         if row[ROW_STATE] not in STATES or row[ROW_REASON] not in KNOWN_REASONS:
-            row = list(row)
-            row[ROW_STATE] = row[ROW_STATE] if row[ROW_STATE] in STATES else State.FAILED.value
-            row[ROW_REASON] = None
-        super().__init__(row)
+            shown = list(row)
+            shown[ROW_STATE] = row[ROW_STATE] if row[ROW_STATE] in STATES else State.FAILED.value
+            shown[ROW_REASON] = None
+            row = shown
+        super().__init__(row[:ROW_AWAITS])
+        self.journal: str | None
+        self.awaits, self.journal, edges = row[ROW_AWAITS:]
+        self.edges: int | None = edges if edges is None else edges_of(edges)
+        """How many jobs await its end; None for none."""
 
     def keep_until(self) -> Micros:
         try:
@@ -152,6 +203,8 @@ class Row(sql_rows.Row):
             storable_text(self.progress),
             now,
             self.gate,
+            self.awaits,
+            self.journal,
         )
 
     def finished(self, now: Micros, keep_until: Micros) -> tuple[Any, ...]:
@@ -168,6 +221,7 @@ class Row(sql_rows.Row):
             now,
             now,
             keep_until,
+            self.journal,
         )
 
 

@@ -1,4 +1,5 @@
--- The tables of the SQLite store; lines.sql adds to them. layout.py says what each part is for.
+-- The tables of the SQLite store; journals.sql and lines.sql add to them. layout.py says what each
+-- part is for.
 
 CREATE TABLE jobs (
     seq          INTEGER PRIMARY KEY,
@@ -34,6 +35,9 @@ CREATE TABLE jobs (
     replayed_as  TEXT,
     rules        TEXT    NOT NULL,
     size         INTEGER NOT NULL,
+    awaits       TEXT,
+    journal      TEXT,
+    edges        INTEGER,
     reason       TEXT,
     error        TEXT,
     progress     TEXT,

@@ -11,16 +11,12 @@ import sqlite3
 from collections.abc import Mapping
 
 from holdfast.core.clock import Micros
-from holdfast.core.errors import InvalidInput
 from holdfast.core.scope import (
     NO_SETTINGS,
-    Ceiling,
     GroupSettings,
-    Pause,
     Scope,
     ScopeKind,
     ScopeSettings,
-    decode,
     group_settings,
     scope_of,
 )
@@ -34,34 +30,15 @@ from holdfast.core.tiers import (
     name_of,
     tier_of,
 )
-from holdfast.core.tiers import decode as decode_defaults
+from holdfast.stores.readable import decode_settings, decode_tier
 from holdfast.stores.sqlite import scope_statements as scope_sql
 
-UNREADABLE = ScopeSettings(paused=Pause("its settings cannot be read: put them again", "holdfast"))
-"""A scope with unreadable settings is paused, and no other is."""
-UNREADABLE_TIER = Defaults(ceiling=Ceiling(max_running=0))
-"""A tier that cannot be read lets nothing of its tenants start."""
 KEPT_MAX = 10_000
 """Different settings that the cache keeps decoded, and with the values of tiers."""
 
 RatesChange = tuple[int, Micros]
 """(value of counters.scopes, instant): when rates were changed by a tier, or with the tier."""
 NEVER: RatesChange = (0, 0)
-
-
-def decode_settings(name: str, value: bytes) -> ScopeSettings:
-    """The stored settings; those of a paused scope if they cannot be read."""
-    try:
-        return decode(name, value)
-    except (InvalidInput, TypeError, ValueError):
-        return UNREADABLE
-
-
-def _decode_tier(name: str, value: bytes) -> Defaults:
-    try:
-        return decode_defaults(name, value)
-    except (InvalidInput, TypeError, ValueError):
-        return UNREADABLE_TIER
 
 
 def read_settings(connection: sqlite3.Connection, scope: Scope) -> ScopeSettings:
@@ -174,7 +151,7 @@ class ScopeCache:
         self.tiered = True
         self.tiers.pop(tier, None)
         if value is not None:
-            self.tiers[tier] = _decode_tier(name, value)
+            self.tiers[tier] = decode_tier(name, value)
         self._changed[tier] = stamp
         if rates is not None:
             self._rates[tier] = rates

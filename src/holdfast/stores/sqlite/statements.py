@@ -33,20 +33,20 @@ RECORD = (
     f"tenant, id, queue, type, codec, version, {_PAYLOAD}, rules, priority, key, group_name, tags,"
     " origin, seq, state, attempt, fence, lapses, misses,"
     " created_at, updated_at, run_at, expires_at, lease_until, worker, finished_at, reason, error,"
-    " result, progress, replayed_as"
+    " result, progress, replayed_as, awaits"
 )
 
 # What `rows.claimed` reads, in its order: the rest of the record a claim knows.
 CLAIMED = (
     f"id, type, codec, version, {_PAYLOAD}, rules, priority, key, group_name, tags, origin, seq,"
-    " attempt, fence, lapses, misses, created_at, run_at, expires_at, reason, error"
+    " attempt, fence, lapses, misses, created_at, run_at, expires_at, reason, error, journal"
 )
 
 # What `rows.Row` reads, in its order.
 ROW = (
     "seq, tenant, id, queue, type, key, rules, state, priority, run_at, attempt, max_attempts,"
     " fence, lapses, misses, token, lease_until, expires_at, finished_at, reason, error, progress,"
-    " group_name, size, late, gate"
+    " group_name, size, late, gate, awaits, journal, edges"
 )
 
 # -- counters and events ---------------------------------------------------------------------------
@@ -63,9 +63,11 @@ _NEW = (
     " created_at, updated_at, expires_at, keep_us, key, group_name, tags, origin, rules, payload,"
     " size, gate"
 )
-INSERT = (
-    f"INSERT INTO jobs ({_NEW}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,"
-    " ?, ?, ?, ?) ON CONFLICT (tenant, id) DO NOTHING"
+_NEW_IN_FLOW = f"{_NEW}, awaits, journal, edges"
+INSERT, INSERT_IN_FLOW = (
+    f"INSERT INTO jobs ({columns}) VALUES (?{', ?' * columns.count(',')})"
+    " ON CONFLICT (tenant, id) DO NOTHING"
+    for columns in (_NEW, _NEW_IN_FLOW)
 )
 SEQS_FROM = "SELECT seq FROM jobs WHERE seq >= ?"
 BODY_INSERT = "INSERT INTO bodies (seq, payload) VALUES (?, ?)"
@@ -110,7 +112,7 @@ RETIRE = (
 # A query reads the jobs before: RETURNING would copy every row into a temporary table.
 HOLD_JOBS = (
     "UPDATE jobs SET state = 'processing', attempt = attempt + 1, fence = fence + 1,"
-    " token = ? || seq, lease_until = ?, worker = ?, updated_at = ?, progress = NULL"
+    " token = ? || seq, lease_until = ?, worker = ?, updated_at = ?, progress = NULL, awaits = NULL"
     f" WHERE {_LISTED}"
 )
 _STARTABLE = (
@@ -144,7 +146,7 @@ HELD_STILL = (
 SET_ASIDE = (
     "UPDATE jobs SET state = 'failed', reason = 'DECODE', error = ?, token = NULL, gate = 0,"
     " updated_at = ?, finished_at = ?, keep_until = ? WHERE seq = ?"
-    " RETURNING tenant, id, queue, type, attempt, fence, group_name, key, size"
+    " RETURNING tenant, id, queue, type, attempt, fence, group_name, key, size, edges"
 )
 
 # The next instants at which time changes something: one query, because each statement costs a claim
@@ -152,7 +154,7 @@ SET_ASIDE = (
 NEXT = (
     f"SELECT (SELECT run_at FROM jobs WHERE {DUE} ORDER BY run_at LIMIT 1),"
     f" (SELECT lease_until FROM jobs WHERE {HELD} ORDER BY lease_until LIMIT 1),"
-    " (SELECT at FROM reopen ORDER BY at LIMIT 1),"
+    " (SELECT at FROM reopen ORDER BY at LIMIT 1), (SELECT 0 FROM releasing LIMIT 1),"
     f" (SELECT expires_at FROM jobs WHERE {WITH_TTL} AND late = 0 ORDER BY expires_at LIMIT 1)"
 )
 
@@ -162,24 +164,27 @@ ROW_BY_ID = f"SELECT {ROW} FROM jobs WHERE tenant = ? AND id = ?"
 ROWS_BY_SEQ = f"SELECT {ROW} FROM jobs WHERE {_LISTED}"
 SAVE = (
     "UPDATE jobs SET state = ?, priority = ?, run_at = ?, attempt = ?, lapses = ?, misses = ?,"
-    " token = ?, lease_until = ?, reason = ?, error = ?, progress = ?, updated_at = ?, gate = ?"
+    " token = ?, lease_until = ?, reason = ?, error = ?, progress = ?, updated_at = ?, gate = ?,"
+    " awaits = ?, journal = ?"
     f" WHERE {_LISTED}"
 )
 FINISH = (
     "UPDATE jobs SET state = ?, attempt = ?, lapses = ?, misses = ?, token = ?, reason = ?,"
-    " error = ?, result = ?, updated_at = ?, finished_at = ?, keep_until = ?, gate = 0"
+    " error = ?, result = ?, updated_at = ?, finished_at = ?, keep_until = ?, gate = 0,"
+    " awaits = NULL, journal = ?"
     f" WHERE {_LISTED}"
 )
 REMOVE = f"DELETE FROM jobs WHERE {_LISTED}"
 BODY_REMOVE = f"DELETE FROM bodies WHERE {_LISTED}"
 REPLAY = (
-    f"INSERT INTO jobs ({_NEW})"
+    f"INSERT INTO jobs ({_NEW}, journal)"
     " SELECT ?, tenant, ?, queue, type, codec, version, 'enqueued', priority, ?, max_attempts,"
     " ?, ?, ? + expires_at - created_at, keep_us, NULL, group_name, tags, id, rules, payload,"
-    " size, ? FROM jobs WHERE seq = ?"
+    " ?, ?, ? FROM jobs WHERE seq = ?"
     " ON CONFLICT (tenant, id) DO NOTHING"
 )
 REPLAY_BODY = "INSERT INTO bodies SELECT ?, payload FROM bodies WHERE seq = ?"
+PAYLOAD_SIZE = f"SELECT length({_PAYLOAD}) FROM jobs WHERE seq = ?"
 REPLAYED = "UPDATE jobs SET replayed_as = ? WHERE seq = ?"
 
 # -- maintenance -----------------------------------------------------------------------------------
@@ -194,11 +199,15 @@ OUTLIVED = tuple(
     " AND expires_at <= ? ORDER BY expires_at, seq LIMIT ?"
     for late in (1, 0)
 )
+PRUNABLE = (
+    "SELECT seq, journal, edges FROM jobs"
+    " WHERE keep_until IS NOT NULL AND keep_until <= ? ORDER BY keep_until LIMIT ?"
+)
 PRUNE_JOBS = (
-    "DELETE FROM jobs WHERE seq IN (SELECT seq FROM jobs"
-    " WHERE keep_until IS NOT NULL AND keep_until <= ? ORDER BY keep_until LIMIT ?)"
+    f"DELETE FROM jobs WHERE {_LISTED}"
     " RETURNING tenant, queue, type, key, id, state, group_name, seq, size"
 )
+KEEP_LONGER = f"UPDATE jobs SET keep_until = ? WHERE {_LISTED}"
 PAST_KEYS = (
     f"SELECT keys.tenant, keys.queue, keys.type, keys.key, jobs.state FROM keys {_KEY_JOB}"
     " WHERE keys.until IS NOT NULL AND keys.until <= ? ORDER BY keys.until LIMIT ?"

@@ -16,8 +16,8 @@ from typing import TypeVar
 import msgspec
 
 from holdfast.core.bounds import PAGE_MAX, WAIT_S_MAX
-from holdfast.core.clock import Clock, Micros, SystemClock
-from holdfast.core.errors import NOT_OPEN, StoreUnavailable, StoreUnsupported
+from holdfast.core.clock import Clock, Micros, SystemClock, seconds
+from holdfast.core.errors import NOT_OPEN, StoreUnavailable
 from holdfast.core.job import By, Lease, NewJob
 from holdfast.core.journal import Signal, Signaled
 from holdfast.core.lifecycle import Transition
@@ -69,6 +69,7 @@ from holdfast.stores.sqlite.notify import ProcessNotifier
 from holdfast.stores.sqlite.options import Options, parse
 from holdfast.stores.sqlite.readers import Readers
 from holdfast.stores.sqlite.settings import put_settings, settings_page
+from holdfast.stores.sqlite.signal import send_signals
 from holdfast.stores.sqlite.transaction import Transaction
 from holdfast.stores.sqlite.writer import Writer
 
@@ -106,7 +107,7 @@ class SqliteStore:
             scopes=True,
             platform=True,
             tiers=True,
-            steps=False,
+            steps=True,
         )
 
     @classmethod
@@ -156,14 +157,26 @@ class SqliteStore:
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         return await self._mine(self._writer).write(
-            lambda transaction: enqueue_jobs(transaction, jobs), jobs=len(jobs)
+            lambda transaction: enqueue_jobs(transaction, jobs),
+            jobs=len(jobs) + sum(len(job.edges) for job in jobs),
         )
 
     async def claim(self, claim: Claim) -> list[Lease]:
-        return await self._mine(self._writer).write(
-            lambda transaction: claim_jobs(transaction, claim, self._turns),
+        count, listening = self._notifier.count, self._processes.listening
+        found: tuple[list[Lease], Micros | None] | None = await self._mine(self._writer).write(
+            lambda transaction: (
+                claim_jobs(transaction, claim, self._turns),
+                transaction.full_until,
+            ),
             idle=lambda connection: nothing_to_claim(connection, claim, self._clock.now()),
         )
+        leases, full_until = found or ([], None)
+        full_s = None
+        # A clock of a test may jump before the next wait.
+        if full_until is not None and listening and isinstance(self._clock, SystemClock):
+            full_s = max(0.0, seconds(full_until - self._clock.now()))
+        self._notifier.note_full(count, full_s)
+        return leases
 
     async def extend(self, extensions: Sequence[Extension]) -> list[Extended]:
         return await self._write(lambda transaction: extend_leases(transaction, extensions))
@@ -174,7 +187,8 @@ class SqliteStore:
     # -- cancel and change -----------------------------------------------------------------------
 
     async def signal(self, signals: Sequence[Signal], *, by: By | None = None) -> list[Signaled]:
-        raise StoreUnsupported(store="sqlite", feature="signals")
+        signed = None if by is None else by.words
+        return await self._write(lambda transaction: send_signals(transaction, signals, signed))
 
     async def cancel(self, refs: Sequence[Ref], *, by: By | None = None) -> list[Canceled]:
         signed = None if by is None else by.words
@@ -272,9 +286,11 @@ class SqliteStore:
         longest_s = WAIT_S_MAX if self.capabilities.native_wakeup else POLL_S
         # Listens first, then reads: a change in between is not lost.
         with self._notifier.listen(watch) as listener, self._processes.watching(watch.job):
-            delay_s = await readers.peek(
-                lambda connection, now: seconds_until_work(connection, watch, now)
-            )
+            delay_s = None if watch.news or watch.job is not None else self._notifier.full_s()
+            if delay_s is None:
+                delay_s = await readers.peek(
+                    lambda connection, now: seconds_until_work(connection, watch, now)
+                )
             if self._writer is not None:
                 await listener.sleep(min(timeout_s, longest_s, delay_s))
 

@@ -15,6 +15,7 @@ from holdfast.stores.sqlite import scope_statements as scope_sql
 from holdfast.stores.sqlite import statements as sql
 from holdfast.stores.sqlite.bulk import insert_rows
 from holdfast.stores.sqlite.migrate import check_version
+from holdfast.stores.sqlite.rows import Parent
 from holdfast.stores.sqlite.scope_cache import ScopeCache
 
 Name = tuple[str, str, str, str]
@@ -114,9 +115,11 @@ class Transaction:
         "cursor",
         "ended_jobs",
         "execute",
+        "full_until",
         "groups_to_check",
         "lines_to_check",
         "now",
+        "parents",
         "part_counts",
         "platform_to_check",
         "ready_lines",
@@ -155,7 +158,11 @@ class Transaction:
         self.ready_lines: set[Line] = set()
         """Lines that may have jobs to claim now; their sleepers are woken."""
         self.ended_jobs: list[Ref] = []
+        self.parents: list[Parent] = []
+        """Jobs with edges that the present call has ended; it follows these before it ends."""
         self.wake_all = False
+        self.full_until: Micros | None = None
+        """Until when the last claim left the whole store full; None if it has room."""
         """More lines than can be named may have jobs to claim."""
         self.signed: str | None = None
         """Who made the present call, and why, for its events."""
@@ -313,6 +320,7 @@ class Transaction:
 
     def forget(self, mark: Mark) -> None:
         scopes = self.scopes_version
+        self.parents.clear()
         (
             counters,
             (runs, moves, settled),

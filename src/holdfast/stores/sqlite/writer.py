@@ -85,7 +85,7 @@ class Writer:
         jobs: int = INLINE_JOBS_MAX + 1,
         idle: Callable[[sqlite3.Connection], bool] | None = None,
     ) -> T:
-        """The answer of `act` after its commit. `jobs` is how many jobs it is about."""
+        """The answer of `act` after its commit. `jobs` is how many jobs and edges it is about."""
         call: Write = Call(act, idle)
         if jobs <= INLINE_JOBS_MAX and self._serve_inline(call):
             await asyncio.sleep(0)  # Callers in a row must not keep the loop from its other tasks.

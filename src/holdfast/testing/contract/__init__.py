@@ -83,6 +83,9 @@ TOPICS = (
     "wait",
     "tenants",
     "life",
+    "schedules",
+    "schedule_rules",
+    "schedule_deaths",
     "dog_queue",
 )
 """The modules of the suite, in the order of the verbs."""

@@ -1,4 +1,5 @@
--- ack: transitions -> for each the code of the new state, or the code of the refusal.
+-- ack: transitions -> for each the code of the new state, or the code of the refusal. Over several
+-- shards, if a scope of the platform was concerned, a report of it comes last (lib_permits).
 --
 -- Transitions are one flat list, ITEM values each: tenant, id, sequence or false, nonce or false,
 -- result or false, change. Sequence and nonce are the parts of the token. The change is false for a
@@ -45,4 +46,5 @@ for at = 1, #ARGS, ITEM do
     change_of(ARGS[at + 5]))
 end
 base.finish()
+if SHARDS > 1 and rawget(library, 'platform') then answers[#answers + 1] = permits.report() end
 return answers

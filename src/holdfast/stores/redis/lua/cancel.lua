@@ -1,5 +1,5 @@
 -- cancel: {{{tenant, id}, ...}, by or nil} -> for each 1 (canceled), 0 (it ended otherwise) or -1
--- (not found).
+-- (not found). Over several shards a report may come last, as in ack.
 
 base.insist()
 base.by = ARGS[2]
@@ -21,4 +21,5 @@ end
 
 for at, name in ipairs(names) do answers[at] = cancel(rows.named(name)) end
 base.finish()
+if SHARDS > 1 and rawget(library, 'platform') then answers[#answers + 1] = permits.report() end
 return answers

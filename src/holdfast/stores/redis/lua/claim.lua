@@ -1,14 +1,18 @@
--- claim: {a claim (lib_leasing), grants or nil} -> {leases, how many each grant took}.
+-- claim: {a claim (lib_leasing), grants or nil, permits or nil} -> {leases, how many each grant
+-- took, report, 1 if it was made before}. Or 0 if the shard is one of several whose platform has settings, and there are no
+-- grants: then claim.py asks all shards.
 --
 -- With one shard, the script repairs, then gives the tenants their turns until the claim is full. It
 -- looks again at tenants of changed tiers, at more of them if it finds too few jobs. A claim over
 -- several shards was shared by claim.py: grants are {tenant, allowed, room, position},
--- one for each tenant of this shard. A claim that was made before gives its own leases and no
--- others.
+-- one for each tenant of this shard. While the platform has settings, a grant has also the jobs of
+-- each scope and of each queue that are meant for its tenant, {name, number, ...}, and a job starts
+-- only by permits, {scope, number, epoch, ...} (lib_ledger). The report tells what came of them. A claim that was made
+-- before gives its own leases and no others.
 
 local VISITS_MAX = 2000 -- Tenants without room that one claim meets; the next one goes on.
 
-local claim, grants = leasing.read(ARGS[1]), ARGS[2]
+local claim, grants, given = leasing.read(ARGS[1]), ARGS[2], ARGS[3]
 
 -- How many jobs the claim may still take.
 local function left()
@@ -109,17 +113,28 @@ local function counted()
   return taken
 end
 
+local function use_permits()
+  for at = 1, #given, 3 do permits.use(given[at], given[at + 1], given[at + 2]) end
+end
+
 local function take_grants()
   local taken = {}
   for at, grant in ipairs(grants) do
     base.position = grant[4]
     fairness.use_credit(grant[1])
-    taken[at] = leasing.turn(grant[1], claim, grant[2], grant[3])
+    local room, turn = grant[3], nil
+    if is_limited() then
+      room = math.min(room, platform.room(WHOLE_STORE))
+      turn = shares.meant(limits.weight(grant[1]), grant[5] or {}, grant[6] or {})
+    end
+    taken[at] = leasing.turn(grant[1], claim, grant[2], room, turn)
   end
   return taken
 end
 
+if not grants and SHARDS > 1 and is_limited() then return 0 end
 base.insist()
+if given then use_permits() end
 local known, taken = repeats.find(claim, leasing.leased), {}
 if known then
   taken = grants and counted() or taken
@@ -130,4 +145,5 @@ else
   if heads.looks > 0 then relook.portion(claim.tenants) end
   take_in_turn()
 end
-return {leasing.answer(claim, known), taken}
+local answer = leasing.answer(claim, known)
+return {answer, taken, given and permits.report() or {}, known and 1 or 0}

@@ -1,6 +1,10 @@
 -- explain: {tenant, id, holders most} -> false if there is no such job, or {row, jobs ahead of it
 -- in its line, tenants in the turns of its queue, head of its group or '', scopes, the instant, the
--- tiers that concern its tenant as {name, defaults as JSON, ...}}. Reads only.
+-- tiers that concern its tenant as {name, defaults as JSON, ...}, the number of scopes of the
+-- platform with settings}. Reads only.
+--
+-- Over several shards the scopes of the platform are left out. Each shard is asked for its part of
+-- them: {'', queue, type} -> scopes, with all holders. The settings are at their home, shard 0.
 --
 -- A scope is {settings as JSON or '', running, live slots, token_at or '', holders, names of the
 -- slots}. Those of the platform come first, if it has settings; their holders are {tenant, how many
@@ -71,7 +75,7 @@ local function scope(kind, tenant, part, limit, most)
     slots = limits.slots(name)
     ids = call('ZRANGEBYSCORE', key('slots:' .. name), '(' .. whole(NOW), '+inf', 'LIMIT', 0, most)
   end
-  if limit.max_running and number + slots >= limit.max_running then
+  if tenant == '' and SHARDS > 1 or limit.max_running and number + slots >= limit.max_running then
     who = holders(kind, tenant, part, most)
   end
   return {call('HGET', key('rules'), name) or '', number, slots, at and whole(at) or '', who, ids}
@@ -123,16 +127,21 @@ local function head_of_group(row)
   return first and first.seq ~= row.seq and first.id or ''
 end
 
+-- The scopes of the platform that jobs of a queue and a type are in.
+local function over_all(job, most)
+  local found = {}
+  for at, name in ipairs(platform.scopes(job)) do
+    local kind, part = aside.parts(name)
+    found[at] = scope(kind, '', part, platform.of(name), most)
+  end
+  return found
+end
+
+if ARGS[1] == '' then return over_all({queue = ARGS[2], type = ARGS[3]}, 0) end
 local row = rows.named(rows.name(ARGS[1], ARGS[2]))
 if not row then return false end
 local tenant, queue, group, most = row.tenant, row.queue, row.group, ARGS[3]
-local head, scopes = '', {}
-if heads.platform > 0 then
-  for at, name in ipairs(platform.scopes(row)) do
-    local kind, part = aside.parts(name)
-    scopes[at] = scope(kind, '', part, platform.of(name), most)
-  end
-end
+local head, scopes = '', heads.platform > 0 and SHARDS == 1 and over_all(row, most) or {}
 scopes[#scopes + 1] = scope('t', tenant, '', limits.of('t', tenant, ''), most)
 scopes[#scopes + 1] = scope('q', tenant, queue, limits.of('q', tenant, queue), most)
 if group then
@@ -141,5 +150,5 @@ if group then
 end
 return {
   values.answers({row}), ahead(row), call('ZCARD', lines.ring_key(queue)), head, scopes,
-  whole(NOW), heads.tiers > 0 and tiers.texts(tenant) or {},
+  whole(NOW), heads.tiers > 0 and tiers.texts(tenant) or {}, heads.platform,
 }

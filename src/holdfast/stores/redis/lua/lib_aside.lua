@@ -57,6 +57,7 @@ local function join(scope, tenant, queue)
   local turn = turns.turn(tenant) or turns.kept(tenant) or 0
   zput(aside_key(scope), tenant, turn)
   zput(key('aside_of:' .. tenant), scope, 0)
+  if SHARDS > 1 then zput(key('ready'), scope, 0) end -- The home says when there is room.
   if queue then
     local queues = aside_key(scope, 't', tenant)
     zflush(queues)

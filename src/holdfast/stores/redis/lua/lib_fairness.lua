@@ -137,7 +137,7 @@ end
 
 -- How many jobs a line may give in one visit, as `scope.line_share`.
 function fairness.line_share(room, number)
-  return math.max(fairness.rounds(room, number, number), math.min(math.ceil(room / 2), LINE_JOBS))
+  return math.max(fairness.rounds(room, number, number), math.min(room, LINE_JOBS))
 end
 
 -- What is left of the last turns of these tenants; false where nothing is.

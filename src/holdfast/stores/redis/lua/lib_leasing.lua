@@ -184,6 +184,28 @@ local function take_lines(tenant, claim, wanted, turn)
   return got, visited
 end
 
+-- The same of what a claim over several shards meant for the tenant, line by line. A line may have
+-- been closed since.
+local function take_meant(tenant, claim, wanted, turn)
+  local got, visited, most_of, names = 0, {}, {}, {}
+  for at = 1, #turn.queues, 2 do
+    names[#names + 1] = turn.queues[at]
+    most_of[turn.queues[at]] = turn.queues[at + 1]
+  end
+  for _, queue in ipairs(fairness.first_members(lines.open_key(tenant), names, #names)) do
+    local most = math.min(most_of[queue], wanted - got)
+    local line, taken, is_empty = lines.of(tenant, queue), 0, false
+    local room, is_aside = shares.line_room(turn, line)
+    room = math.min(room, most)
+    if has_settings(tenant) then room = math.min(room, limits.line_room(tenant, queue)) end
+    if room > 0 then taken, is_empty = take_line(line, claim, room, turn) end
+    got = got + taken
+    fairness.end_visit(line, is_empty or is_aside)
+    visited[queue] = not (is_empty or is_aside) or nil
+  end
+  return got, visited
+end
+
 -- What a turn keeps for later: all that it lacks if the claim is full; no more than its weight if a
 -- limit of the platform stopped it.
 local function owed(turn, got, allowed, room)
@@ -197,7 +219,8 @@ end
 -- whether it has no more.
 function leasing.turn(tenant, claim, allowed, room, turn)
   local wanted = math.min(allowed, room)
-  local got, visited = take_lines(tenant, claim, wanted, turn)
+  local take = turn and turn.queues and take_meant or take_lines
+  local got, visited = take(tenant, claim, wanted, turn)
   fairness.end_turn(tenant, owed(turn, got, allowed, room), visited)
   return got, got < wanted and not (turn and shares.has_more(turn))
 end

@@ -5,13 +5,19 @@
 --   running  hash  scope -> how many jobs of it run, for scopes with settings
 --   ready    zset  scopes that may have room by now, and may have something waiting
 --
+--
 -- The name of such a scope has an empty tenant. Without settings of the platform no script loads
 -- this library: `is_limited` (lib_writes) looks at two of the heads, which every script reads.
+--
+-- With one shard, the settings and the counts here say how much room there is. Over several shards
+-- the home of the platform (shard 0) says so: lib_ledger. There a job starts by a permit only
+-- (lib_permits), and a shard needs to know which scopes have settings, but not what these are.
 
 local WALK = 1000
 local FEW = 64 -- Scopes with settings that are read together.
 local NOTHING = {}
 local RULES, RUNNING, READY = key('rules'), key('running'), key('ready')
+local IS_SHARDED = SHARDS > 1
 
 local settings, running, changed, freed, looked, limited = {}, {}, {}, {}, {}, {}
 local all_known = false -- Whether `running` has all scopes with settings.
@@ -71,6 +77,15 @@ function platform.limited(row)
   return found
 end
 
+-- Whether a type may have settings.
+function platform.has_types()
+  if not know_all() then return true end
+  for scope, number in pairs(running) do
+    if number and string.sub(scope, 1, 1) == 'y' then return true end
+  end
+  return false
+end
+
 -- The settings of a scope.
 function platform.of(scope)
   local found = settings[scope]
@@ -102,7 +117,9 @@ function platform.count(row, number)
   for at = 1, #found do
     local scope = found[at]
     local before = running[scope]
-    if number < 0 and not freed[scope] and before >= (platform.of(scope).max_running or UNLIMITED)
+    if IS_SHARDED then
+      permits.count(scope, number)
+    elseif number < 0 and not freed[scope] and before >= (platform.of(scope).max_running or UNLIMITED)
     then
       platform.free(scope)
     end
@@ -147,6 +164,9 @@ end
 
 -- How many jobs of a scope may start now. Changes nothing.
 function platform.room_now(scope)
+  if IS_SHARDED then
+    return platform.running(scope) and permits.left(scope) or UNLIMITED
+  end
   local limit = platform.of(scope)
   if limit == NOTHING then return UNLIMITED end
   if limit.paused then return 0 end
@@ -158,6 +178,7 @@ end
 
 -- Whether the whole store has no room, and time alone does not make any: then nobody need wake.
 function platform.is_full()
+  if IS_SHARDED then return false end
   if platform.room_now(WHOLE_STORE) > 0 then return false end
   return not limits.token_at(WHOLE_STORE, platform.of(WHOLE_STORE).rate)
 end
@@ -166,7 +187,7 @@ end
 -- rate gives it a token.
 function platform.room(scope)
   local room = platform.room_now(scope)
-  if room == 0 and not looked[scope] then
+  if room == 0 and not IS_SHARDED and not looked[scope] then
     looked[scope] = true
     local at = limits.token_at(scope, platform.of(scope).rate)
     if at then limits.recheck_at(at, scope) end
@@ -176,6 +197,7 @@ end
 
 -- Takes the tokens of jobs that start, from one scope.
 function platform.take_tokens(scope, number)
+  if IS_SHARDED then return end
   limits.take_token(scope, platform.of(scope).rate, number)
 end
 
@@ -183,21 +205,25 @@ end
 
 local all_running -- By scope, counted once for all settings of the call.
 
+-- Has a scope counted, or not any more.
+function platform.set_counted(scope, is_counted)
+  base.set_head('platform', heads.platform + (is_counted and 1 or -1))
+  if is_counted then all_running = all_running or running_by_scope() end
+  set_running(scope, is_counted and (all_running[scope] or 0))
+  limited, has_parts = {}, nil
+end
+
 -- Applies new settings of a scope, as JSON; nil if they were deleted.
 function platform.configure(kind, part, text)
   local scope = counts.name(kind, '', part)
   local had = call('HEXISTS', RULES, scope) == 1
   if text then call('HSET', RULES, scope, text) else call('HDEL', RULES, scope) end
-  base.set_head('platform', heads.platform + (text and 1 or 0) - (had and 1 or 0))
   settings[scope] = text and cjson.decode(text) or NOTHING
-  if text and not had then
-    all_running = all_running or running_by_scope()
-    set_running(scope, all_running[scope] or 0)
-  elseif not text then
-    set_running(scope, false)
+  if not IS_SHARDED and (text ~= nil) ~= had then
+    platform.set_counted(scope, text ~= nil)
   end
-  limited, has_parts = {}, nil
   limits.cap_bucket(scope, settings[scope].rate)
+  if IS_SHARDED then return end
   platform.free(scope)
   platform.room(scope)
 end

@@ -2,7 +2,7 @@
 -- in again: as many as there is room for, in the order of the turns of their tenants.
 --
 -- `ready` names the scopes at which there may be room by now, so a claim reads nothing of the
--- others. A set's copy of a turn that is out of date is too small; who meets it corrects it.
+-- others. Over several shards it names those at which anything waits. A set's copy of a turn that is out of date is too small; who meets it corrects it.
 
 local CORRECTIONS_MAX = 1000 -- Per set and call; after that turns are taken as they are.
 local READY, KEPT, TENANTS = key('ready'), key('kept'), key('tenants')
@@ -139,9 +139,8 @@ function resume.for_claim(claim, wanted)
     local most = math.min(wanted, left, platform.room(scope))
     if most > 0 then left = left - let_in_at(scope, most, claim, tenants) end
     zflush(aside.key(scope))
-    if platform.room(scope) == 0 or call('EXISTS', aside.key(scope)) == 0 then
-      zdrop(READY, scope)
-    end
+    local is_full = SHARDS == 1 and platform.room(scope) == 0
+    if is_full or call('EXISTS', aside.key(scope)) == 0 then zdrop(READY, scope) end
   end
   if #scopes == 0 and heads.platform == 0 and heads.aside > 0 then forget_all() end
   if #tenants > 0 then
@@ -159,10 +158,12 @@ function resume.for_line(line, wanted)
   types_of[tenant] = types_of[tenant]
     or fairness.first_members(key('aside_of:' .. tenant), types, #types)
   for _, scope in ipairs(types_of[tenant]) do
-    local name, entered = aside.key(scope, 't', tenant), 0
-    while entered < wanted and left > 0 and platform.room(scope) > 0 do
+    local name, entered, most_in = aside.key(scope, 't', tenant), 0, wanted
+    -- Over several shards nothing starts yet, so nothing takes of the room.
+    if SHARDS > 1 then most_in = math.min(wanted, platform.room(scope)) end
+    while entered < most_in and left > 0 and platform.room(scope) > 0 do
       if #fairness.among(name, {line.queue}) == 0 then break end
-      local most = math.min(left, wanted - entered)
+      local most = math.min(left, most_in - entered)
       local number, more = aside.let_jobs_in(scope, tenant, line.queue, most)
       entered, left = entered + more, left - number
     end
@@ -170,21 +171,31 @@ function resume.for_line(line, wanted)
   groups.refresh_all()
 end
 
+-- Whether anything waits at a scope that a claim may serve. Reads only.
+local function has_waiting(scope, tenants, queues)
+  local kind, part = aside.parts(scope)
+  if kind == 'q' and queues and not has(queues, part) then return false end
+  if tenants then return #named(scope, tenants, queues) > 0 end
+  local names = {aside.key(scope)}
+  if kind == 'y' and queues then
+    for at, queue in ipairs(queues) do names[at] = aside.key(scope, 'q', queue) end
+  end
+  return call('EXISTS', unpack(names)) > 0
+end
+
+-- The scopes at which anything waits that a claim may serve. Reads only.
+function resume.waiting(tenants, queues)
+  local found = {}
+  for _, scope in ipairs(ready()) do
+    if has_waiting(scope, tenants, queues) then found[#found + 1] = scope end
+  end
+  return found
+end
+
 -- Whether a claim may let in anything. Reads only.
 function resume.any(tenants, queues)
   for _, scope in ipairs(ready()) do
-    local kind, part = aside.parts(scope)
-    if platform.room_now(scope) > 0 and not (kind == 'q' and queues and not has(queues, part)) then
-      if tenants then
-        if #named(scope, tenants, queues) > 0 then return true end
-      else
-        local names = {aside.key(scope)}
-        if kind == 'y' and queues then
-          for at, queue in ipairs(queues) do names[at] = aside.key(scope, 'q', queue) end
-        end
-        if call('EXISTS', unpack(names)) > 0 then return true end
-      end
-    end
+    if platform.room_now(scope) > 0 and has_waiting(scope, tenants, queues) then return true end
   end
   return false
 end

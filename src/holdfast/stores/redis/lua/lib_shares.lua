@@ -10,6 +10,15 @@ function shares.begin(tenants, weights) number, total, times = tenants, weights,
 
 function shares.turn(weight) return {weight = weight, full = false, taken = {}, shares = {}} end
 
+-- The turn of a tenant for which a claim over several shards meant so many jobs of each scope, from
+-- these queues.
+function shares.meant(weight, scopes, queues)
+  local turn = shares.turn(weight)
+  for at = 1, #scopes, 2 do turn.shares[scopes[at]] = scopes[at + 1] end
+  turn.queues = queues
+  return turn
+end
+
 -- What a tenant may still take of a scope.
 local function share(turn, scope)
   local room = platform.room(scope)
@@ -19,6 +28,7 @@ local function share(turn, scope)
     return 0
   end
   local most = turn.shares[scope]
+  if not most and turn.queues then return 0 end
   if not most then
     times[scope] = times[scope] or fairness.rounds(room, number, total)
     most = turn.weight * times[scope]

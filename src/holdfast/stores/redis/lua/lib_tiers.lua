@@ -2,7 +2,8 @@
 -- rules are a port of core/tiers.py.
 --
 --   tiers       hash  tier -> version, change, instant, its defaults as JSON, '' if it was deleted.
---                     '' is the tier of the platform's defaults
+--                     '' is the tier of the platform's defaults. Of several shards each has a copy;
+--                     then the version is a stamp (lib_copies.lua)
 --   tier_users  hash  tier -> number of tenants of this shard in it
 --   ruled       hash  tenant\0\0\0 -> change, instant: when the tenant last came into another tier
 --
@@ -27,6 +28,9 @@ local function stored(tier)
   return known[tier]
 end
 
+-- The version of a tier, 0 if it was never set, and its defaults as JSON, false if it is deleted.
+function tiers.state(tier) return stored(tier) end
+
 function tiers.exists(tier) return stored(tier).json ~= false end
 
 -- The names of all tiers.
@@ -35,6 +39,13 @@ function tiers.names()
   for _, tier in ipairs(call('HKEYS', TIERS)) do
     if tier ~= '' and tiers.exists(tier) then found[#found + 1] = tier end
   end
+  return found
+end
+
+-- The version of each tier, deleted ones included: {tier, version, ...}.
+function tiers.versions()
+  local found = call('HGETALL', TIERS)
+  for at = 2, #found, 2 do found[at] = string.match(found[at], '^%d+') end
   return found
 end
 
@@ -196,17 +207,26 @@ local function opens(before, now)
   return false
 end
 
+local function write(tier, version, change, at, text)
+  call('HSET', TIERS, tier, table.concat({whole(version), whole(change), whole(at), text or ''}, ' '))
+end
+
 -- Applies a version of what a tier sets, as JSON; nil if it was deleted. An older version does
 -- nothing, so this may be repeated and come late. Only the tier is written, whatever number of
 -- tenants are in it: claims look again at what may have room.
 function tiers.configure(tier, text, version)
-  local known_version, had = stored(tier).version, tiers.exists(tier)
-  if version <= known_version then return end
+  local old, had = stored(tier), tiers.exists(tier)
+  if version <= old.version then return end
+  if (text or false) == old.json then
+    write(tier, version, old.change, old.at, text)
+    known[tier] = nil
+    return
+  end
   local change, more = next_change(), (text and 1 or 0) - (had and 1 or 0)
   local is_last = heads.tiers + more == 0 -- What is kept while there are tiers goes.
   local concerned, before = (tier == '' or is_last) and tiers.used() or {tier}, {}
   for at, name in ipairs(concerned) do before[at] = stops(name) end
-  call('HSET', TIERS, tier, table.concat({whole(version), whole(change), whole(NOW), text or ''}, ' '))
+  write(tier, version, change, NOW, text)
   base.set_head('tiers', heads.tiers + more)
   base.set_head('rules', heads.rules + more)
   forget()

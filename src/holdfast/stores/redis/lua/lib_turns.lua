@@ -82,14 +82,16 @@ end
 
 local function leave(tenant)
   if known[tenant] == false then return end
+  local waits = false
   if heads.aside > 0 then
     local turn = turns.turn(tenant)
     if not turn then return end
-    if aside.waits(tenant) then turns.keep(tenant, turn) end
+    waits = aside.waits(tenant)
+    if waits then turns.keep(tenant, turn) end
   end
   known[tenant] = false
   zdrop(TENANTS, tenant)
-  if not without_credit[tenant] then hput(key('credit'), tenant, false) end
+  if not waits and not without_credit[tenant] then hput(key('credit'), tenant, false) end
 end
 
 -- Closes a line that has no jobs, or whose queue has no room.

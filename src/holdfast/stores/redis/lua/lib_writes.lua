@@ -144,6 +144,7 @@ end
 function base.finish()
   if rawget(library, 'groups') then groups.refresh_all() end
   if rawget(library, 'lines') then lines.refresh_all() end
+  if rawget(library, 'ledger') then ledger.save() end
   if rawget(library, 'platform') then platform.save() end
   if rawget(library, 'relook') then relook.save() end
   if rawget(library, 'limits') then limits.save() end

@@ -1,15 +1,23 @@
--- settings: {puts, page or nil, most, by or nil, most tiers} -> {1, name, value, version, ...}. Or,
+-- settings: {puts, page or nil, most, by or nil, most tiers, step or nil} -> {1, name, value, version, ...}. Or,
 -- if nothing changes: {0, name, version}, a put is stale; {2, tenant}, it has too many scopes with
 -- settings; {3, tier, names of tiers}, there is no such tier; {4, tier, number}, so many tenants are
--- in it; {5}, there are too many tiers.
+-- in it; {5}, there are too many tiers; {8, tier}, it is closing; {9, tiers as lib_copies answers
+-- them}, these are closing, to be deleted by the same puts with their stamps once all shards closed
+-- them and none has users.
 --
--- A put is {name, value or nil, version, kind or nil, tenant, part, text or nil, tier or nil}. With
--- a kind it is the setting of that scope, or of the tier `part` (kind d), and takes effect at once:
--- `text` is the value as Python encodes it, `tier` the one that it puts a tenant into. A page is
--- {from, to, limit} of names in order. A tenant may have `most` scopes with settings, deleted ones
+-- A put of scopes of the platform over several shards takes two calls, of which shard 0 is asked. The
+-- first, `step` 0, stops all starts in these scopes and answers {6, epoch}. In between no shard lets
+-- a job start by an earlier permit (scopes.lua). The second puts them: `step` is {epoch, for each of
+-- these scopes its running jobs in each shard}. If another put came between, the answer is {7}. So no
+-- job starts under settings that were replaced, and a new scope is counted everywhere.
+--
+-- A put is {name, value or nil, version, kind or nil, tenant, part, text or nil, tier or nil, stamp
+-- or nil}. With a kind it is the setting of that scope, or of the tier `part` (kind d), and takes
+-- effect at once: `text` is the value as Python encodes it, `tier` the one that it puts a tenant
+-- into. A page is {from, to, limit} of names in order. A tenant may have `most` scopes with settings, deleted ones
 -- included: versions are kept.
 
-local puts, page, most, most_tiers = ARGS[1], ARGS[2], ARGS[3], ARGS[5]
+local puts, page, most, most_tiers, step = ARGS[1], ARGS[2], ARGS[3], ARGS[5], ARGS[6]
 base.by = ARGS[4]
 local OF_TIER = 'd'
 
@@ -34,10 +42,16 @@ local function put(one)
   end
   if one[4] then
     if one[4] == OF_TIER then
-      tiers.configure(one[6], one[7], version + 1)
+      if SHARDS > 1 then
+        copies.set(one[6], one[7])
+      else
+        tiers.configure(one[6], one[7], version + 1)
+      end
     else
       if version == 0 then call('HINCRBY', key('ruled'), scopes_field(one[5]), 1) end
+      if one.scope then ledger.restart(one.scope, one.running, step[1]) end
       limits.configure(one[4], one[5], one[6], one[7])
+      if one.scope then ledger.configured(one.scope, one[7] ~= nil) end
     end
     local name = rows.name(one[5], one[1])
     local cursor = events.add('configured', one[5], one[1], '', '', 0, 0, nil, one[2] or '',
@@ -59,12 +73,34 @@ local function changed_tiers()
   return made, gone, more
 end
 
+-- Closes the tiers that the puts delete: tenants of other shards may be in them. Returns nothing if
+-- all shards have closed them.
+local function refusal_to_delete()
+  local gone, all_closed = {}, true
+  for _, one in ipairs(puts) do
+    local tier = one[6]
+    if one[4] == OF_TIER and tier ~= '' and not one[2] and tiers.exists(tier) then
+      gone[#gone + 1] = tier
+      all_closed = all_closed and copies.is_closed_by(tier, one[9])
+    end
+  end
+  if all_closed then return end
+  base.insist()
+  local answer = {9}
+  for at, tier in ipairs(gone) do
+    copies.close(tier)
+    answer[at + 1] = copies.answer(tier)
+  end
+  base.finish()
+  return answer
+end
+
 -- Why the puts are refused, as far as tiers go.
 local function refusal_of_tiers()
   local made, gone, more = changed_tiers()
   if more > 0 and heads.tiers + more > most_tiers then return {5} end
   for tier in pairs(gone) do
-    local number = tiers.users(tier)
+    local number = SHARDS == 1 and tiers.users(tier) or 0
     if number > 0 then return {4, tier, number} end
   end
   for _, one in ipairs(puts) do
@@ -72,7 +108,9 @@ local function refusal_of_tiers()
     if tier and not made[tier] and (gone[tier] or not tiers.exists(tier)) then
       return {3, tier, unpack(tiers.names())}
     end
+    if tier and SHARDS > 1 and copies.is_closing(tier) then return {8, tier} end
   end
+  if SHARDS > 1 then return refusal_to_delete() end
 end
 
 -- Why all puts are refused; nil if they are not.
@@ -94,10 +132,39 @@ local function refusal()
   return refusal_of_tiers()
 end
 
+-- Begins the put of scopes of the platform, or looks whether it may end.
+local function take_step()
+  if step == 0 then
+    local epoch = ledger.next_epoch()
+    for _, one in ipairs(puts) do
+      if one.scope then ledger.freeze(one.scope, epoch) end
+    end
+    base.finish()
+    return {6, whole(epoch)}
+  end
+  local at = 0
+  for _, one in ipairs(puts) do
+    if one.scope then
+      at = at + 1
+      one.running = step[2][at]
+      if not ledger.is_frozen(one.scope, step[1]) then return {7} end
+    end
+  end
+end
+
 if #puts > 0 then
   local refused = refusal()
   if refused then return refused end
   base.insist()
+  if step then
+    for _, one in ipairs(puts) do
+      if one[4] and one[4] ~= OF_TIER and one[5] == '' then
+        one.scope = counts.name(one[4], '', one[6])
+      end
+    end
+    local answer = take_step()
+    if answer then return answer end
+  end
   for _, one in ipairs(puts) do put(one) end
   base.finish()
 end

@@ -2,7 +2,8 @@
 -- claim_select.sql, and whose turn it is says fairness.sql.
 
 -- Leases up to `most` jobs. Tenants take turns by weight, and the lines of a tenant take turns
--- within its turn. A row without a seq tells the caller to wake its sleepers.
+-- within its turn. Rows without a seq tell the caller about sleepers (`tell_caller`). `full_left`:
+-- how much without room it may still meet; there is much only after a tier has lowered limits.
 CREATE OR REPLACE FUNCTION holdfast.claim(
     for_worker text, nonce text, most integer, lease_us bigint, in_tenants text[],
     in_queues text[], excluded text[], given_now bigint, probe boolean, events boolean,
@@ -18,17 +19,15 @@ DECLARE
     visit integer := 0;
     low record;
     planned record;
-    wakes boolean;
     by_platform holdfast.platform_claim;
+    full_left bigint;
+    looks holdfast.looking;
     repeats_until bigint;
     leased bigint[];
     dry_tenants text[] := '{}';
     dry_queues text[] := '{}';
 BEGIN
-    IF probe AND NOT holdfast.can_claim(in_tenants, in_queues, now)
-        AND NOT holdfast.repair_is_due(now) AND NOT holdfast.scopes_need_refresh()
-        AND NOT EXISTS (SELECT FROM holdfast.claims c WHERE c.nonce = own)
-    THEN
+    IF probe AND NOT holdfast.claim_is_due(in_tenants, in_queues, own, now) THEN
         RETURN;
     END IF;
     PERFORM holdfast.lock_claims();
@@ -36,21 +35,16 @@ BEGIN
     -- By the nonce alone, since a plan made for an empty table may read all that end later.
     SELECT c.until, c.seqs INTO repeats_until, leased FROM holdfast.claims c WHERE c.nonce = own;
     IF repeats_until > now THEN
-        -- Only jobs of the lines it names: the nonce that it repeats may be somebody else's.
-        RETURN QUERY SELECT * FROM holdfast.repeat_claim(own, leased, now) l
-        WHERE (in_tenants IS NULL OR l.tenant = ANY (in_tenants))
-            AND (in_queues IS NULL OR l.queue = ANY (in_queues));
+        RETURN QUERY SELECT * FROM holdfast.repeat_claim(own, leased, in_tenants, in_queues, now);
         RETURN;
     END IF;
     leased := '{}';
-    SELECT * INTO low FROM holdfast.scan_floors();
-    wakes := holdfast.repair(now, low.due, low.held, events, repair_most, repair_passes);
-    IF low.fold_is_due THEN
-        PERFORM holdfast.fold_all_deltas();
-        PERFORM holdfast.delete_old_claims(now);
-    END IF;
+    SELECT * INTO low FROM holdfast.prepare_claim(in_tenants, most, now, events, repair_most,
+        repair_passes);
+    full_left := low.full_left;
+    looks := low.looks;
     IF low.platform THEN
-        by_platform := holdfast.bound_by_platform(in_queues, now, room);
+        by_platform := holdfast.bound_by_platform(in_queues, now, room, full_left);
         room := by_platform.room;
     END IF;
     WHILE room > 0 LOOP
@@ -60,38 +54,46 @@ BEGIN
             by_platform := planned.state;
         ELSE
             SELECT * INTO planned FROM holdfast.plan_claim(in_tenants, in_queues, room, excluded,
-                lines_per_claim, dry_tenants, dry_queues, now);
+                lines_per_claim, dry_tenants, dry_queues, now, full_left);
         END IF;
-        EXIT WHEN planned.tenants IS NULL;
-        RETURN QUERY SELECT * FROM holdfast.lease_jobs(
-            planned.tids, visit, planned.tenants, planned.queues, planned.credits, for_worker,
-            nonce, lease_us, now, events
-        );
+        full_left := planned.full_left;
+        IF planned.tenants IS NOT NULL THEN
+            RETURN QUERY SELECT * FROM holdfast.lease_jobs(
+                planned.tids, visit, planned.tenants, planned.queues, planned.credits, for_worker,
+                nonce, lease_us, now, events
+            );
+        END IF;
         leased := leased || planned.seqs;
-        room := room - cardinality(planned.seqs);
-        EXIT WHEN NOT planned.more_left OR (planned.seqs = '{}' AND planned.dry_tenants IS NULL);
+        room := room - coalesce(cardinality(planned.seqs), 0);
+        EXIT WHEN room = 0 OR full_left <= 0;
         dry_tenants := dry_tenants || planned.dry_tenants;
         dry_queues := dry_queues || planned.dry_queues;
-        visit := visit + cardinality(planned.tenants);
+        visit := visit + coalesce(cardinality(planned.tenants), 0);
+        CONTINUE WHEN planned.more_left AND planned.tenants IS NOT NULL
+            AND (planned.seqs <> '{}' OR planned.dry_tenants IS NOT NULL);
+        looks := holdfast.look_again(in_tenants, now, looks);
+        EXIT WHEN NOT looks.found;  -- As always where there was no tier.
     END LOOP;
     IF leased <> '{}' THEN
-        wakes := holdfast.finish_claim(own, leased, now + repeat_us, by_platform, now) OR wakes;
+        low.wakes := holdfast.finish_claim(own, leased, now + repeat_us, by_platform, now)
+            OR low.wakes;
     END IF;
-    IF wakes OR by_platform.wakes THEN
-        RETURN NEXT NULL::holdfast.lease;
-        PERFORM pg_notify(channel, '*') WHERE channel IS NOT NULL;
+    IF low.wakes OR by_platform.wakes OR looks.wakes OR room = 0 AND cardinality(leased) < most THEN
+        RETURN QUERY SELECT * FROM holdfast.tell_caller(low.wakes OR by_platform.wakes
+            OR looks.wakes, room = 0 AND cardinality(leased) < most, channel, now);
     END IF;
 END
 $$;
 
 -- Selects the jobs of one round of a claim and locks them: which lines it visits, what each tenant
 -- keeps of its turn (`credits`, at the first line of each tenant), which lines gave less than they
--- were asked for (`dry`), and whether another round may find more.
+-- were asked for (`dry`; the more there are, the more tenants the next round looks at), and whether
+-- another round may find more. `full_left`: how much without room it may still meet.
 CREATE OR REPLACE FUNCTION holdfast.plan_claim(
     in_tenants text[], in_queues text[], room bigint, excluded text[], lines_per_claim integer,
-    INOUT dry_tenants text[], INOUT dry_queues text[], now bigint, OUT tenants text[],
-    OUT queues text[], OUT credits bigint[], OUT seqs bigint[], OUT tids tid[],
-    OUT more_left boolean
+    INOUT dry_tenants text[], INOUT dry_queues text[], now bigint, INOUT full_left bigint,
+    OUT tenants text[], OUT queues text[], OUT credits bigint[], OUT seqs bigint[],
+    OUT tids tid[], OUT more_left boolean
 ) LANGUAGE plpgsql AS $$
 DECLARE
     changes holdfast.line_change[] := holdfast.line_changes();
@@ -100,7 +102,6 @@ DECLARE
     running jsonb;
     first integer;
     last integer := 0;
-    turn bigint;
     unlimited bigint := 0;
     shares bigint[];
     -- By the place of a tenant: the room that there was when its turn came.
@@ -114,9 +115,9 @@ DECLARE
     gave bigint[] := '{}';
 BEGIN
     seqs := '{}';
-    SELECT * INTO turns FROM holdfast.claimable_tenants(
-        changes, in_tenants, in_queues, room, 1, lines_per_claim, dry_tenants, dry_queues
-    );
+    SELECT * INTO turns FROM holdfast.claimable_tenants(changes, in_tenants, in_queues, room,
+        least(greatest(1, cardinality(dry_tenants) / room), 256), lines_per_claim, dry_tenants,
+        dry_queues);
     SELECT * INTO owners, tenants, queues, has, ranks, lows FROM holdfast.lines_of_tenants(
         changes, turns.names, turns.mosts, in_queues, dry_tenants, dry_queues
     );
@@ -124,21 +125,21 @@ BEGIN
     -- Unlimited lines are asked for what their counts promise, and their jobs are selected below,
     -- all in one statement. What limits allow is known only when the jobs are selected.
     FOR who IN 1..coalesce(cardinality(turns.names), 0) LOOP
-        EXIT WHEN room = 0;
+        EXIT WHEN room = 0 OR full_left <= 0;
         first := last + 1;
         WHILE owners[last + 1] = who LOOP
             last := last + 1;
         END LOOP;
         rooms[who] := room;
-        turn := least(turns.allowed[who], room);
         more_left := more_left OR last - first + 1 >= turns.mosts[who];
         IF turns.limited[who] THEN
             SELECT * INTO pick FROM holdfast.select_of_tenant(
                 turns.names[who], queues[first:last], has[first:last], ranks[first:last],
-                lows[first:last], turn, lines_per_claim, excluded, now,
-                coalesce(running, holdfast.running_changes())
+                lows[first:last], least(turns.allowed[who], room), lines_per_claim, excluded, now,
+                coalesce(running, holdfast.running_changes()), full_left
             );
             running := pick.running;
+            full_left := pick.full_left;
             seqs := seqs || pick.seqs;
             tids := tids || pick.tids;
             shares := pick.asks;
@@ -146,7 +147,8 @@ BEGIN
             room := room - cardinality(pick.seqs);
             more_left := more_left OR pick.more_left;
         ELSE
-            shares := holdfast.share_room(has[first:last], turn, lines_per_claim);
+            shares := holdfast.share_room(has[first:last],
+                least(turns.allowed[who], room), lines_per_claim);
             gave := gave || array_fill(NULL::bigint, ARRAY[last - first + 1]);
             FOR i IN 1..last - first + 1 LOOP
                 room := room - shares[i];
@@ -169,7 +171,7 @@ END
 $$;
 
 -- The tenants whose turn it is, in order: their places, how many jobs the turn of each allows, its
--- weight, whether it has settings, and how many of its lines to read: one more than it can take
+-- weight, whether it has limits, and how many of its lines to read: one more than it can take
 -- from, which tells whether it has another one. `breadth`: so many times more tenants than the room
 -- needs. `cut`: there may be more tenants.
 CREATE OR REPLACE FUNCTION holdfast.claimable_tenants(
@@ -180,8 +182,10 @@ CREATE OR REPLACE FUNCTION holdfast.claimable_tenants(
 ) LANGUAGE plpgsql AS $$
 BEGIN
     WITH turns AS MATERIALIZED (
-        SELECT t.tenant, t.turn, t.credit, coalesce(s.weight, 1) AS weight,
-            r.tenant IS NOT NULL AS limited
+        SELECT t.tenant, t.turn, t.credit, coalesce(
+                s.weight, i.weight, (SELECT d.weight FROM holdfast.tiers d WHERE d.tier = ''), 1
+            ) AS weight,
+            r.tenant IS NOT NULL OR (SELECT limits_all FROM holdfast.store_state) AS limited
         FROM (
             SELECT c.* FROM holdfast.changed_tenants(
                 changes, in_tenants, in_queues, dry_tenants, dry_queues
@@ -192,8 +196,17 @@ BEGIN
             ) u
             ORDER BY turn LIMIT room * breadth
         ) t
-        LEFT JOIN holdfast.tenants_with_settings r ON r.tenant = t.tenant
-        LEFT JOIN holdfast.scopes s ON s.kind = 'tenant' AND s.tenant = t.tenant AND s.part = ''
+        -- Looked up one by one, whatever the planner thinks of their number.
+        LEFT JOIN LATERAL (
+            SELECT * FROM holdfast.tenants_with_settings x WHERE x.tenant = t.tenant LIMIT 1
+        ) r ON true
+        LEFT JOIN LATERAL (
+            SELECT x.weight FROM holdfast.scopes x
+            WHERE x.kind = 'tenant' AND x.tenant = t.tenant AND x.part = '' LIMIT 1
+        ) s ON true
+        LEFT JOIN LATERAL (
+            SELECT x.weight FROM holdfast.tiers x WHERE x.tier = r.tier LIMIT 1
+        ) i ON true
     ), shares AS (
         -- A turn is worth at least an eighth of a claim, so that few lines are visited by each.
         SELECT count(*) AS number, greatest(
@@ -216,14 +229,14 @@ BEGIN
         array_agg(p.weight ORDER BY p.turn, p.tenant),
         array_agg(p.limited ORDER BY p.turn, p.tenant),
         array_agg(p.most + 1 ORDER BY p.turn, p.tenant),
-        count(*) < max(p.number) OR max(p.number) = room
+        count(*) < max(p.number) OR max(p.number) = room * breadth
     INTO names, places, allowed, weights, limited, mosts, cut
     FROM planned p WHERE p.total - p.most < (room + room / 4) * breadth;
 END
 $$;
 
 -- Shares the room of a tenant's turn among its lines, which have so many jobs each, as
--- `scope.line_share`: 4 is its LINE_JOBS.
+-- `scope.line_share`: 6 is its LINE_JOBS.
 CREATE OR REPLACE FUNCTION holdfast.share_room(has bigint[], room bigint, lines_per_claim integer)
 RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
@@ -238,7 +251,7 @@ BEGIN
             lines := lines + (has[i] > shares[i])::integer;
         END LOOP;
         EXIT WHEN room = 0 OR lines = 0;
-        share := greatest(1, room / lines, room / lines_per_claim, least((room + 1) / 2, 4));
+        share := greatest(1, room / lines, room / lines_per_claim, least(room, 6));
         FOR i IN 1..cardinality(has) LOOP
             part := least(share, room, has[i] - shares[i]);
             CONTINUE WHEN part <= 0;
@@ -336,54 +349,5 @@ BEGIN
         t.misses, t.created_at, t.updated_at, t.run_at, t.expires_at, t.lease_until, t.reason,
             t.error
     FROM taken t JOIN lines l ON l.tenant = t.tenant AND l.queue = t.queue;
-END
-$$;
-
--- Notes what a claim has leased, so that it is recognised when it is repeated, and takes the tokens
--- of the platform that no round of it has taken. True when sleepers must be told of a new instant.
-CREATE OR REPLACE FUNCTION holdfast.finish_claim(
-    of_nonce text, leased bigint[], repeats_until bigint, by_platform holdfast.platform_claim,
-    now bigint
-) RETURNS boolean LANGUAGE plpgsql AS $$
-BEGIN
-    INSERT INTO holdfast.claims AS c VALUES (of_nonce, repeats_until, leased)
-    ON CONFLICT ON CONSTRAINT claims_pkey
-    DO UPDATE SET until = excluded.until, seqs = excluded.seqs;
-    RETURN coalesce(NOT by_platform.by_rounds, false)
-        AND holdfast.take_platform_tokens(leased, by_platform.priced, now);
-END
-$$;
-
--- The leases of an earlier claim that still hold.
-CREATE OR REPLACE FUNCTION holdfast.repeat_claim(of_nonce text, of_seqs bigint[], now bigint)
-RETURNS SETOF holdfast.lease LANGUAGE plpgsql AS $$
-BEGIN
-    RETURN QUERY
-    SELECT 1, j.tenant, j.id, j.queue, j.type, j.codec, j.version, j.payload, j.rules, j.priority,
-        j.key, j.group_name, j.tags, j.origin, j.seq, j.attempt, j.fence, j.lapses, j.misses,
-        j.created_at, j.updated_at, j.run_at, j.expires_at, j.lease_until, j.reason, j.error
-    FROM holdfast.jobs j
-    WHERE j.seq = ANY (of_seqs) AND j.state = 'processing' AND j.lease_until > now
-        AND j.token = of_nonce || '.' || j.seq;
-END
-$$;
-
--- Deletes claims that cannot be repeated any more, from where the last call stopped.
-CREATE OR REPLACE FUNCTION holdfast.delete_old_claims(now bigint) RETURNS void
-LANGUAGE plpgsql AS $$
-DECLARE
-    low bigint := (SELECT claims_floor FROM holdfast.store_state);
-    last bigint;
-BEGIN
-    WITH gone AS (
-        DELETE FROM holdfast.claims WHERE ctid = ANY (ARRAY(
-            SELECT c.ctid FROM holdfast.claims c WHERE c.until >= low AND c.until <= now
-            ORDER BY c.until LIMIT 10000
-        ))
-        RETURNING until
-    )
-    SELECT max(until) INTO last FROM gone;
-    UPDATE holdfast.store_state SET claims_floor = last WHERE last IS NOT NULL;
-    DELETE FROM holdfast.waiters WHERE until < clock_timestamp() - interval '1 minute';
 END
 $$;

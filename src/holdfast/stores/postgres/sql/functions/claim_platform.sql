@@ -8,7 +8,7 @@ CREATE OR REPLACE FUNCTION holdfast.plan_by_platform(
     in_tenants text[], in_queues text[], room bigint, excluded text[], lines_per_claim integer,
     now bigint, aside_most integer, INOUT state holdfast.platform_claim, OUT dry_tenants text[],
     OUT dry_queues text[], OUT tenants text[], OUT queues text[], OUT credits bigint[],
-    OUT seqs bigint[], OUT tids tid[], OUT more_left boolean
+    OUT seqs bigint[], OUT tids tid[], OUT more_left boolean, OUT full_left bigint
 ) LANGUAGE plpgsql AS $$
 DECLARE
     turns record;
@@ -32,6 +32,7 @@ BEGIN
     before := state.asides - cardinality(state.dry_tenants);
     SELECT * INTO turns FROM holdfast.platform_turns(in_tenants, in_queues, room, state);
     state := turns.state;
+    full_left := state.full_left;
     IF turns.names IS NULL THEN
         RETURN;
     END IF;
@@ -45,7 +46,7 @@ BEGIN
     seqs := '{}';
     tids := '{}';
     FOR who IN 1..cardinality(turns.names) LOOP
-        EXIT WHEN room = 0;
+        EXIT WHEN room = 0 OR state.full_left <= 0;
         first := last + 1;
         WHILE lines.owners[last + 1] = who LOOP
             last := last + 1;
@@ -65,6 +66,7 @@ BEGIN
         credits := credits || pick.credits;
     END LOOP;
     state := holdfast.start_by_platform('platform', '', cardinality(seqs), state);
+    full_left := state.full_left;
     dry_tenants := '{}';
     dry_queues := '{}';
     -- A round that only set something aside, or only met lines without jobs, has made progress. The
@@ -146,8 +148,9 @@ BEGIN
         shares := holdfast.share_room(
             has, least(allowed, room) - cardinality(state.picked), state.lines_per_claim
         );
-        EXIT WHEN NOT 0 < ANY (shares);
+        EXIT WHEN NOT 0 < ANY (shares) OR state.full_left <= 0;
         FOR i IN 1..cardinality(queues) LOOP
+            EXIT WHEN state.full_left <= 0;
             CONTINUE WHEN shares[i] = 0;
             SELECT * INTO pick FROM holdfast.take_line_by_platform(
                 queues[i], shares[i], ranks[i], lows[i], state
@@ -158,6 +161,7 @@ BEGIN
                 visited := visited || queues[i];
             END IF;
             number := cardinality(pick.tids);
+            state.full_left := state.full_left - (number = 0 AND NOT state.is_full)::integer;
             has[i] := CASE WHEN number < shares[i] THEN 0 ELSE has[i] - number END;
             IF number < shares[i] AND NOT pick.has_more THEN
                 state.dry_tenants := state.dry_tenants || of_tenant;
@@ -236,9 +240,7 @@ CREATE OR REPLACE FUNCTION holdfast.select_by_platform(
     INOUT state holdfast.platform_claim, OUT tids tid[], OUT has_more boolean
 ) LANGUAGE plpgsql AS $$
 DECLARE
-    grouped boolean := state.limited AND EXISTS (
-        SELECT FROM holdfast.tenants_with_settings r WHERE r.tenant = state.tenant AND r.grouped
-    );
+    grouped boolean := state.limited AND holdfast.limits_groups(state.tenant);
     number bigint := wanted;
     job record;
     gate record;
@@ -299,8 +301,9 @@ BEGIN
                 state.tenant, asides, state.turn, state.now, state.running
             );
             PERFORM holdfast.set_gate(back, 1::smallint);
+            state.full_left := state.full_left - cardinality(back);
         END IF;
-        EXIT WHEN stops;
+        EXIT WHEN stops OR state.full_left <= 0;
         -- Many that are set aside are read at once.
         number := greatest(wanted - cardinality(tids), 100);
         CONTINUE WHEN asides <> '{}' OR back <> '{}' OR cardinality(tids) = wanted;

@@ -57,12 +57,14 @@ BEGIN
 END
 $$;
 
--- Locks jobs of a tenant with settings, within all limits: the room of its turn is shared among its
--- lines, and what a line cannot give is shared among the others.
+-- Locks jobs of a tenant with limits, within all of them: the room of its turn is shared among its
+-- lines, and what a line cannot give is shared among the others. `full_left`: how much that has no
+-- room the claim still deals with.
 CREATE OR REPLACE FUNCTION holdfast.select_of_tenant(
     of_tenant text, queues text[], has bigint[], ranks bigint[], lows bigint[], room bigint,
-    lines_per_claim integer, excluded text[], now bigint, INOUT running jsonb, OUT seqs bigint[],
-    OUT tids tid[], OUT asks bigint[], OUT gave bigint[], OUT more_left boolean
+    lines_per_claim integer, excluded text[], now bigint, INOUT running jsonb,
+    INOUT full_left bigint, OUT seqs bigint[], OUT tids tid[], OUT asks bigint[],
+    OUT gave bigint[], OUT more_left boolean
 ) LANGUAGE plpgsql AS $$
 DECLARE
     shares bigint[];
@@ -74,13 +76,16 @@ BEGIN
     gave := asks;
     LOOP
         shares := holdfast.share_room(has, room, lines_per_claim);
-        EXIT WHEN NOT 0 < ANY (shares);
+        EXIT WHEN NOT 0 < ANY (shares) OR full_left <= 0;
         FOR i IN 1..cardinality(queues) LOOP
+            EXIT WHEN full_left <= 0;
             CONTINUE WHEN shares[i] = 0;
             SELECT * INTO pick FROM holdfast.select_within_limits(
-                of_tenant, queues[i], shares[i], ranks[i], lows[i], excluded, now, seqs, running
+                of_tenant, queues[i], shares[i], ranks[i], lows[i], excluded, now, seqs, running,
+                full_left
             );
             running := pick.running;
+            full_left := pick.full_left - (pick.picked = '{}')::integer;
             seqs := seqs || pick.picked;
             tids := tids || pick.tids;
             number := cardinality(pick.picked);
@@ -95,12 +100,13 @@ BEGIN
 END
 $$;
 
--- Locks the first jobs of a line whose tenant has settings, except those selected before, within
--- the room of its scopes. Jobs whose groups have no room go back behind their gate.
+-- Locks the first jobs of a line whose tenant has limits, except those selected before, within the
+-- room of its scopes. Jobs whose groups have no room go back behind their gate; there may be very
+-- many after a tier was changed, so that the claim stops at some time.
 CREATE OR REPLACE FUNCTION holdfast.select_within_limits(
     of_tenant text, of_queue text, wanted bigint, low_rank bigint, low_seq bigint,
-    excluded text[], now bigint, before bigint[], INOUT running jsonb, OUT picked bigint[],
-    OUT tids tid[]
+    excluded text[], now bigint, before bigint[], INOUT running jsonb,
+    INOUT full_left bigint, OUT picked bigint[], OUT tids tid[]
 ) LANGUAGE plpgsql AS $$
 DECLARE
     allowed bigint;
@@ -114,9 +120,7 @@ BEGIN
         wanted,
         (SELECT r.room FROM holdfast.scope_room('tenant', of_tenant, '', now, running) r),
         (SELECT r.room FROM holdfast.scope_room('queue', of_tenant, of_queue, now, running) r)
-    ), coalesce((
-        SELECT r.grouped FROM holdfast.tenants_with_settings r WHERE r.tenant = of_tenant
-    ), false) INTO allowed, grouped;
+    ), holdfast.limits_groups(of_tenant) INTO allowed, grouped;
     WHILE cardinality(picked) < allowed LOOP
         back := '{}';
         FOR job IN
@@ -145,6 +149,8 @@ BEGIN
             END IF;
         END LOOP;
         PERFORM holdfast.set_gate(back, 1::smallint);
+        full_left := full_left - cardinality(back);
+        EXIT WHEN full_left <= 0;
         CONTINUE WHEN back <> '{}' OR cardinality(picked) = allowed;
         -- Fewer than the counts promise: read the line again from its very beginning.
         EXIT WHEN low_rank = -9223372036854775808;
@@ -170,9 +176,9 @@ BEGIN
     running := holdfast.add_running(
         running, holdfast.scope_key('queue', of_tenant, of_queue), number
     );
-    PERFORM holdfast.take_tokens(s.kind, of_tenant, s.part, s.price_us, number, now)
-    FROM holdfast.scopes s WHERE s.tenant = of_tenant AND s.price_us IS NOT NULL
-        AND (s.kind, s.part) IN (('tenant', ''), ('queue', of_queue));
+    PERFORM holdfast.take_tokens(
+        s.kind, of_tenant, s.part, holdfast.limits_of(s.kind, of_tenant, s.part), number, now
+    ) FROM (VALUES ('tenant', ''), ('queue', of_queue)) s(kind, part);
 END
 $$;
 
@@ -182,18 +188,17 @@ CREATE OR REPLACE FUNCTION holdfast.start_in_group(
     of_tenant text, of_queue text, of_group text, now bigint, INOUT running jsonb, OUT done boolean
 ) LANGUAGE plpgsql AS $$
 DECLARE
-    limits record;
+    its record;
 BEGIN
-    SELECT * INTO limits FROM holdfast.group_limits(of_tenant, of_group, of_queue);
-    done := limits.open;
+    SELECT * INTO its FROM holdfast.group_limits(of_tenant, of_group, of_queue);
+    done := its.open;
     IF NOT done THEN
         SELECT r.room > 0 INTO done FROM holdfast.limit_room(
-            'group', of_tenant, of_group, limits.max_running, limits.price_us, limits.burst,
-            limits.paused, limits.slots_count, now, running
+            'group', of_tenant, of_group, its.limits, now, running
         ) r;
     END IF;
     IF done THEN
-        PERFORM holdfast.take_tokens('group', of_tenant, of_group, limits.price_us, 1, now);
+        PERFORM holdfast.take_tokens('group', of_tenant, of_group, its.limits, 1, now);
         running := holdfast.add_running(
             running, holdfast.scope_key('group', of_tenant, of_group), 1
         );

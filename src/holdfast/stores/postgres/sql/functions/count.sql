@@ -63,10 +63,13 @@ BEGIN
         RETURNING *
     ), touched AS (
         -- The refresh of scopes must still hear of these.
-        INSERT INTO holdfast.deltas (tenant, group_name)
-        SELECT DISTINCT g.tenant, g.group_name
-        FROM gone g JOIN holdfast.tenants_with_settings r ON r.tenant = g.tenant
-        WHERE NOT pg_visible_in_snapshot(g.txid, seen)
+        INSERT INTO holdfast.deltas (tenant, queue, group_name)
+        SELECT DISTINCT g.tenant, g.queue, g.group_name FROM gone g LEFT JOIN LATERAL (
+            SELECT true AS has FROM holdfast.tenants_with_settings r
+            WHERE r.tenant = g.tenant LIMIT 1
+        ) r ON true
+        WHERE g.tenant <> '' AND NOT pg_visible_in_snapshot(g.txid, seen)
+            AND (r.has OR state.limits_all OR state.gates_all AND g.group_name IS NOT NULL)
     )
     SELECT array_agg(g), count(*), min(g.due), min(g.leases_until)
     INTO folded, number, new_due, new_leases FROM gone g;
@@ -228,21 +231,31 @@ $$;
 CREATE OR REPLACE FUNCTION holdfast.count_new_lines(changed holdfast.count_change[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE holdfast.counts c SET lines = c.lines + u.lines, queues = c.queues + u.queues,
-        groups = c.groups + u.groups
-    FROM (
-        SELECT x.tenant, sum(x.lines) AS lines,
-            count(*) FILTER (WHERE x.is_new AND x.kind = 'queue') AS queues,
-            count(*) FILTER (WHERE x.is_new AND x.kind = 'group') AS groups
-        FROM unnest(changed) x WHERE x.kind <> 'tenant' GROUP BY x.tenant
-    ) u
-    WHERE c.kind = 'tenant' AND c.tenant = u.tenant AND c.part = '';
-    UPDATE holdfast.counts c SET tenant_turn = t.turn
-    FROM unnest(changed) u CROSS JOIN LATERAL (
-        SELECT x.turn FROM holdfast.counts x
-        WHERE x.kind = 'tenant' AND x.tenant = u.tenant AND x.part = '' LIMIT 1
-    ) t
-    WHERE u.kind = 'queue' AND u.lines > 0 AND c.kind = 'queue' AND c.tenant = u.tenant
-        AND c.part = u.part AND c.tenant_turn <> t.turn;
+    -- By where the rows are, looked up one by one, whatever the planner thinks of their number.
+    WITH found AS MATERIALIZED (
+        SELECT u.*, t.place FROM (
+            SELECT x.tenant, sum(x.lines) AS lines,
+                count(*) FILTER (WHERE x.is_new AND x.kind = 'queue') AS queues,
+                count(*) FILTER (WHERE x.is_new AND x.kind = 'group') AS groups
+            FROM unnest(changed) x WHERE x.kind <> 'tenant' GROUP BY x.tenant
+        ) u CROSS JOIN LATERAL (
+            SELECT x.ctid AS place FROM holdfast.counts x
+            WHERE x.kind = 'tenant' AND x.tenant = u.tenant AND x.part = '' LIMIT 1
+        ) t
+    )
+    UPDATE holdfast.counts c SET lines = c.lines + f.lines, queues = c.queues + f.queues,
+        groups = c.groups + f.groups
+    FROM found f WHERE c.ctid = f.place;
+    WITH found AS MATERIALIZED (
+        SELECT l.place, t.turn FROM unnest(changed) u CROSS JOIN LATERAL (
+            SELECT x.turn FROM holdfast.counts x
+            WHERE x.kind = 'tenant' AND x.tenant = u.tenant AND x.part = '' LIMIT 1
+        ) t CROSS JOIN LATERAL (
+            SELECT x.ctid AS place, x.tenant_turn FROM holdfast.counts x
+            WHERE x.kind = 'queue' AND x.tenant = u.tenant AND x.part = u.part LIMIT 1
+        ) l
+        WHERE u.kind = 'queue' AND u.lines > 0 AND l.tenant_turn <> t.turn
+    )
+    UPDATE holdfast.counts c SET tenant_turn = f.turn FROM found f WHERE c.ctid = f.place;
 END
 $$;

@@ -27,8 +27,13 @@ BEGIN
     END IF;
     SELECT coalesce(array_agg(s.tenant) FILTER (WHERE s.grouped), '{}') AS grouped,
         count(s.max_queued) + count(s.max_bytes) > 0 AS capped,
-        EXISTS (SELECT FROM holdfast.full_tenants f WHERE f.tenant = ANY (tenants)) AS are_full
+        EXISTS (SELECT FROM holdfast.full_tenants f WHERE f.tenant = ANY (tenants)) AS are_full,
+        EXISTS (SELECT FROM holdfast.tiers) AS tiered
     INTO settings FROM holdfast.tenants_with_settings s WHERE s.tenant = ANY (tenants);
+    IF settings.tiered THEN
+        SELECT s.grouped, s.capped INTO settings.grouped, settings.capped
+        FROM holdfast.sum_settings(tenants) s;
+    END IF;
     IF keys IS NOT NULL OR settings.capped OR settings.are_full THEN
         answers := holdfast.check_jobs(
             tenants, ids, queues, types, payloads, keys, key_lengths, groups, settings.capped,

@@ -167,9 +167,8 @@ $$;
 CREATE OR REPLACE FUNCTION holdfast.lock_caps(tenants text[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM pg_advisory_xact_lock(hashtextextended('holdfast.caps/' || s.tenant, 0)) FROM (
-        SELECT x.tenant FROM holdfast.tenants_with_settings x
-        WHERE x.tenant = ANY (tenants) AND (x.max_queued IS NOT NULL OR x.max_bytes IS NOT NULL)
-        ORDER BY x.tenant
+        SELECT x.tenant FROM holdfast.settings_of_tenants(tenants) x
+        WHERE x.max_queued IS NOT NULL OR x.max_bytes IS NOT NULL
     ) s;
 END
 $$;
@@ -187,9 +186,9 @@ DECLARE
 BEGIN
     FOR cap IN
         SELECT s.tenant, s.max_queued, s.max_bytes, c.alive AS jobs, c.bytes
-        FROM holdfast.tenants_with_settings s
+        FROM holdfast.settings_of_tenants(tenants) s
         CROSS JOIN LATERAL holdfast.scope_counts('tenant', s.tenant, '') c
-        WHERE s.tenant = ANY (tenants) AND (s.max_queued IS NOT NULL OR s.max_bytes IS NOT NULL)
+        WHERE s.max_queued IS NOT NULL OR s.max_bytes IS NOT NULL
     LOOP
         FOR place IN SELECT p FROM unnest(places) p WHERE tenants[p] = cap.tenant ORDER BY p LOOP
             size := coalesce(octet_length(payloads[place]), 0);

@@ -256,7 +256,11 @@ BEGIN
     DELETE FROM holdfast.aside a WHERE a.kind = 'queue' AND a.part = of_queue
         AND a.queue = of_queue AND a.tenant = ANY (tenants);
     FOREACH of_tenant IN ARRAY tenants LOOP
-        PERFORM holdfast.set_line_open(of_tenant, of_queue, r.room > 0, 0)
+        PERFORM holdfast.set_line_open(of_tenant, of_queue, r.room > 0, 0),
+            holdfast.note_rest('queue', of_tenant, of_queue, r.room = 0),
+            holdfast.schedule_reopen(
+                'queue', of_tenant, of_queue, CASE WHEN r.room = 0 THEN r.opens_at END
+            )
         FROM holdfast.scope_room('queue', of_tenant, of_queue, now, running) r;
     END LOOP;
 END
@@ -275,9 +279,8 @@ DECLARE
 BEGIN
     PERFORM holdfast.announce();
     WITH moved AS (
-        UPDATE holdfast.jobs j SET gate = CASE WHEN j.group_name IS NOT NULL AND EXISTS (
-            SELECT FROM holdfast.tenants_with_settings r WHERE r.tenant = j.tenant AND r.grouped
-        ) THEN 1 ELSE 0 END
+        UPDATE holdfast.jobs j SET gate = CASE
+            WHEN j.group_name IS NOT NULL AND holdfast.limits_groups(j.tenant) THEN 1 ELSE 0 END
         WHERE j.ctid = ANY (ARRAY(
             SELECT f.ctid FROM unnest(tenants) AS u(tenant) CROSS JOIN LATERAL (
                 SELECT x.ctid FROM holdfast.jobs x

@@ -1,37 +1,35 @@
 -- Limits of groups: a job waits behind a gate until its group has room.
 
--- The limits for jobs of a group in a queue: the group's own settings first, then its queue's.
--- `open`: there are none.
+-- The limits for jobs of a group in a queue: the group's own settings first, then its queue's, then
+-- its tier's. `open`: there are none.
 CREATE OR REPLACE FUNCTION holdfast.group_limits(
     of_tenant text, of_group text, of_queue text,
-    OUT max_running bigint, OUT price_us bigint, OUT burst bigint, OUT ordered boolean,
-    OUT paused boolean, OUT slots_count boolean, OUT open boolean
+    OUT limits holdfast.limits, OUT ordered boolean, OUT open boolean
 ) LANGUAGE plpgsql STABLE AS $$
 DECLARE
     own holdfast.scopes;
     que holdfast.scopes;
+    its holdfast.tiers := holdfast.tier_of_tenant(of_tenant);
 BEGIN
     SELECT * INTO own FROM holdfast.scopes s
     WHERE s.kind = 'group' AND s.tenant = of_tenant AND s.part = of_group;
     SELECT * INTO que FROM holdfast.scopes s
     WHERE s.kind = 'queue' AND s.tenant = of_tenant AND s.part = of_queue;
     ordered := coalesce(own.ordered, que.groups_order, false);
-    max_running := CASE WHEN ordered THEN 1 ELSE coalesce(own.max_running, que.groups_max) END;
-    IF own.price_us IS NOT NULL THEN
-        price_us := own.price_us;
-        burst := own.burst;
-    ELSE
-        price_us := que.groups_price;
-        burst := que.groups_burst;
-    END IF;
-    paused := coalesce(own.paused, false);
-    slots_count := coalesce(own.slots_count, false);
-    open := max_running IS NULL AND price_us IS NULL AND NOT paused;
+    limits.max_running := CASE WHEN ordered THEN 1
+        ELSE coalesce(own.max_running, que.groups_max, its.group_max) END;
+    limits.price_us := coalesce(own.price_us, que.groups_price, its.group_price);
+    limits.burst := coalesce(own.burst, que.groups_burst, its.group_burst);
+    limits.paused := coalesce(own.paused, false);
+    limits.slots_count := coalesce(own.slots_count, false);
+    limits.rated := its.rated;
+    limits.rated_at := its.rated_at;
+    open := limits.max_running IS NULL AND limits.price_us IS NULL AND NOT limits.paused;
 END
 $$;
 
--- Opens the gate for as many jobs of a group as it has room for, in their order; true when sleepers
--- must be told of a new instant.
+-- Opens the gate for as many jobs of a group as it has room for, in their order, but for no more
+-- than a claim takes; true when sleepers must be told of a new instant.
 CREATE OR REPLACE FUNCTION holdfast.admit_group(
     of_tenant text, of_group text, now bigint, more jsonb
 ) RETURNS boolean LANGUAGE plpgsql AS $$
@@ -40,6 +38,7 @@ DECLARE
     has record;
     que text := '';
     wanted bigint[];
+    more_left boolean := false;
     wakes boolean := false;
 BEGIN
     LOOP
@@ -54,11 +53,12 @@ BEGIN
                 SELECT j.seq FROM holdfast.jobs j
                 WHERE j.group_name IS NOT NULL AND j.late = 0 AND j.tenant = of_tenant
                     AND j.group_name = of_group AND j.gate = 1 AND j.queue = que
+                ORDER BY -j.priority, j.seq LIMIT 1000
             );
+            more_left := more_left OR cardinality(wanted) = 1000;
         ELSE
             SELECT * INTO has FROM holdfast.limit_room(
-                'group', of_tenant, of_group, gate.max_running, gate.price_us, gate.burst,
-                gate.paused, gate.slots_count, now, more
+                'group', of_tenant, of_group, gate.limits, now, more
             );
             IF has.room = 0 THEN
                 wakes := holdfast.schedule_reopen('group', of_tenant, of_group, has.opens_at)
@@ -68,11 +68,22 @@ BEGIN
             IF gate.ordered THEN
                 wanted := holdfast.ordered_head(of_tenant, of_group, que);
             ELSE
-                wanted := holdfast.admissible_jobs(of_tenant, of_group, que, has.room);
+                wanted := holdfast.admissible_jobs(
+                    of_tenant, of_group, que, least(has.room, 1000)
+                );
             END IF;
         END IF;
         PERFORM holdfast.set_gate(wanted, 0::smallint);
     END LOOP;
+    IF more_left THEN
+        -- The next claim goes on.
+        INSERT INTO holdfast.deltas (tenant, group_name) VALUES (of_tenant, of_group);
+    END IF;
+    PERFORM holdfast.note_rest('group', of_tenant, of_group, EXISTS (
+        SELECT FROM holdfast.jobs j
+        WHERE j.group_name IS NOT NULL AND j.late = 0 AND j.tenant = of_tenant
+            AND j.group_name = of_group AND j.gate = 1
+    ));
     RETURN wakes;
 END
 $$;
@@ -179,9 +190,10 @@ $$;
 CREATE OR REPLACE FUNCTION holdfast.cap_group_buckets(of_tenant text, of_queue text,
     now bigint) RETURNS void
 LANGUAGE sql VOLATILE AS $$
-    UPDATE holdfast.buckets b SET full_at = least(b.full_at, now + g.burst * g.price_us)
+    UPDATE holdfast.buckets b SET full_at = least(b.full_at, now + g.burst * g.price_us),
+        rated = nextval('holdfast.cursors')
     FROM (
-        SELECT o.part, rules.burst, rules.price_us FROM holdfast.buckets o
+        SELECT o.part, (rules.limits).burst, (rules.limits).price_us FROM holdfast.buckets o
         CROSS JOIN LATERAL holdfast.group_limits(of_tenant, o.part, of_queue) rules
         WHERE o.kind = 'group' AND o.tenant = of_tenant
     ) g

@@ -35,7 +35,8 @@ LANGUAGE sql STABLE AS $$
             - coalesce((more ->> holdfast.scope_key(s.kind, '', s.part))::bigint, 0)
     )) END, r.opens_at
     FROM holdfast.scopes s LEFT JOIN LATERAL holdfast.limit_room(
-        s.kind, '', s.part, NULL, s.price_us, s.burst, false, false, now, more
+        s.kind, '', s.part,
+        ROW(NULL, s.price_us, s.burst, false, false, NULL, NULL)::holdfast.limits, now, more
     ) r ON s.price_us IS NOT NULL
     WHERE s.kind IN ('platform', 'queue', 'type') AND s.tenant = ''
 $$;
@@ -64,14 +65,16 @@ $$;
 -- Begins a claim of so many jobs: how many it may take of the whole store; the queues and types
 -- that may stop it before that (`tight`), whether types may, whether it must be planned by rounds
 -- for these or for what it may let in, and whether queues or types have rates.
-CREATE OR REPLACE FUNCTION holdfast.bound_by_platform(in_queues text[], now bigint, most bigint)
-RETURNS holdfast.platform_claim LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION holdfast.bound_by_platform(
+    in_queues text[], now bigint, most bigint, full_left bigint
+) RETURNS holdfast.platform_claim LANGUAGE plpgsql AS $$
 DECLARE
     more jsonb := holdfast.platform_changes();
     whole record;
     state holdfast.platform_claim;
 BEGIN
     SELECT * INTO whole FROM holdfast.platform_room('platform', '', now, more);
+    state.full_left := full_left;
     state.room := least(most, whole.room);
     IF state.room = 0 THEN
         state.wakes := holdfast.schedule_reopen('platform', '', '', whole.opens_at);
@@ -153,7 +156,10 @@ BEGIN
     SELECT s.price_us INTO price FROM holdfast.scopes s
     WHERE s.kind = of_kind AND s.tenant = '' AND s.part = of_part;
     IF price IS NOT NULL THEN
-        PERFORM holdfast.take_tokens(of_kind, '', of_part, price, number, state.now);
+        PERFORM holdfast.take_tokens(
+            of_kind, '', of_part,
+            ROW(NULL, price, NULL, false, false, NULL, NULL)::holdfast.limits, number, state.now
+        );
         state.wakes := holdfast.schedule_platform(of_kind, of_part, state.now) OR state.wakes;
     END IF;
 END
@@ -180,7 +186,11 @@ BEGIN
         ) n JOIN holdfast.scopes s ON s.kind = n.kind AND s.tenant = '' AND s.part = n.part
         WHERE s.price_us IS NOT NULL
     LOOP
-        PERFORM holdfast.take_tokens(own.kind, '', own.part, own.price_us, own.number, now);
+        PERFORM holdfast.take_tokens(
+            own.kind, '', own.part,
+            ROW(NULL, own.price_us, NULL, false, false, NULL, NULL)::holdfast.limits,
+            own.number, now
+        );
         wakes := holdfast.schedule_platform(own.kind, own.part, now) OR wakes;
     END LOOP;
     RETURN wakes;

@@ -8,12 +8,21 @@ SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off
 SET enable_sort = off SET enable_bitmapscan = off AS $$
 DECLARE
     now bigint := holdfast.now_us(given_now);
-    head bigint;
-    low record;
 BEGIN
     IF holdfast.can_claim(in_tenants, in_queues, now) OR holdfast.scopes_need_refresh() THEN
         RETURN 0;
     END IF;
+    RETURN holdfast.next_instant_us(now);
+END
+$$;
+
+-- Microseconds until time alone may give a claim something; 0 when it already has.
+CREATE OR REPLACE FUNCTION holdfast.next_instant_us(now bigint) RETURNS bigint
+LANGUAGE plpgsql AS $$
+DECLARE
+    head bigint;
+    low record;
+BEGIN
     SELECT * INTO low FROM holdfast.scan_floors();
     SELECT least(
         (
@@ -27,6 +36,27 @@ BEGIN
         (SELECT at FROM holdfast.reopen_times ORDER BY at LIMIT 1)
     ) INTO head;
     RETURN CASE WHEN head IS NULL THEN 3600000000 ELSE greatest(0, head - now) END;
+END
+$$;
+
+-- What a claim tells its caller about sleepers, in rows without a seq. An empty one: all of them
+-- must look again. One with a run_at: a limit over all tenants left no room in the whole store, and
+-- a claim may find something in so many microseconds if no job ends before. The caller can sleep
+-- so long without another look.
+CREATE OR REPLACE FUNCTION holdfast.tell_caller(
+    wakes boolean, is_full boolean, channel text, now bigint
+) RETURNS SETOF holdfast.lease LANGUAGE plpgsql AS $$
+DECLARE
+    told holdfast.lease;
+BEGIN
+    IF wakes THEN
+        RETURN NEXT told;
+        PERFORM pg_notify(channel, '*') WHERE channel IS NOT NULL;
+    END IF;
+    IF is_full THEN
+        told.run_at := holdfast.next_instant_us(now);
+        RETURN NEXT told;
+    END IF;
 END
 $$;
 
@@ -77,7 +107,7 @@ BEGIN
         WHERE channel IS NOT NULL;
         RETURN QUERY SELECT '', '';
         RETURN;
-    ELSIF NOT EXISTS (
+    ELSIF NOT (SELECT h.limits_all FROM holdfast.store_state h) AND NOT EXISTS (
         SELECT FROM holdfast.tenants_with_settings r WHERE r.tenant = ANY (tenants)
     ) THEN
         RETURN;
@@ -93,16 +123,21 @@ BEGIN
 END
 $$;
 
--- The lines of those of these tenants that have settings; and one without names, as above.
+-- The lines of those of these tenants that have settings, or of all that the platform's defaults
+-- limit; and one without names, as above.
 CREATE OR REPLACE FUNCTION holdfast.lines_with_settings(
     tenants text[], OUT tenant text, OUT queue text
 ) RETURNS SETOF record LANGUAGE sql VOLATILE SET jit = off AS $$
-    SELECT c.tenant, c.part FROM holdfast.counts c
-        JOIN holdfast.tenants_with_settings r ON r.tenant = c.tenant
+    WITH limited AS MATERIALIZED (
+        SELECT u.tenant FROM unnest(tenants) u(tenant) CROSS JOIN holdfast.store_state h
+        WHERE h.limits_all
+        UNION
+        SELECT r.tenant FROM holdfast.tenants_with_settings r WHERE r.tenant = ANY (tenants)
+    )
+    SELECT c.tenant, c.part FROM holdfast.counts c JOIN limited l ON l.tenant = c.tenant
     WHERE c.kind = 'queue' AND c.tenant = ANY (tenants)
     UNION
-    SELECT d.tenant, d.queue FROM holdfast.deltas d
-        JOIN holdfast.tenants_with_settings r ON r.tenant = d.tenant
+    SELECT d.tenant, d.queue FROM holdfast.deltas d JOIN limited l ON l.tenant = d.tenant
     WHERE d.id >= (SELECT deltas_floor FROM holdfast.store_state) AND d.queue IS NOT NULL
         AND d.tenant = ANY (tenants)
     UNION

@@ -63,9 +63,12 @@ LANGUAGE sql VOLATILE SET jit = off AS $$
             canceled = c.canceled + excluded.canceled, bytes = c.bytes + excluded.bytes,
             blocked = c.blocked + excluded.blocked
     ), touched AS (
-        INSERT INTO holdfast.deltas (tenant)
-        SELECT DISTINCT w.tenant FROM wrong w
-            JOIN holdfast.tenants_with_settings r ON r.tenant = w.tenant
+        INSERT INTO holdfast.deltas (tenant, queue, group_name)
+        SELECT w.tenant, CASE w.kind WHEN 'queue' THEN w.part END,
+            CASE w.kind WHEN 'group' THEN w.part END
+        FROM wrong w, holdfast.store_state h
+        WHERE h.tiered
+            OR EXISTS (SELECT FROM holdfast.tenants_with_settings r WHERE r.tenant = w.tenant)
     )
     SELECT coalesce(sum(abs(processing)) FILTER (WHERE kind = 'queue'), 0)::bigint FROM wrong
 $$;

@@ -1,5 +1,44 @@
 -- What a claim does first: due jobs and lapsed leases become ready, expired jobs leave their lines.
 
+-- Brings what a claim reads up to this instant. Whether limits of the platform concern it, whether
+-- sleepers must be told of a new instant; and where there are tiers, or were, what it has looked at
+-- again and how much without room it may meet.
+CREATE OR REPLACE FUNCTION holdfast.prepare_claim(
+    in_tenants text[], most integer, now bigint, events boolean, repair_most integer,
+    repair_passes integer, OUT platform boolean, OUT wakes boolean, OUT looks holdfast.looking,
+    OUT full_left bigint
+) LANGUAGE plpgsql AS $$
+DECLARE
+    low record;
+BEGIN
+    SELECT * INTO low FROM holdfast.scan_floors();
+    wakes := holdfast.repair(now, low.due, low.held, events, repair_most, repair_passes);
+    IF low.fold_is_due THEN
+        PERFORM holdfast.fold_all_deltas();
+        PERFORM holdfast.delete_old_claims(now);
+    END IF;
+    platform := low.platform;
+    IF low.tiered THEN
+        full_left := repair_most * repair_passes;
+        looks := ROW(
+            least(greatest(most, 50), repair_most), full_left, NULL, true, false, false
+        );
+        looks := holdfast.look_again(in_tenants, now, looks);
+    END IF;
+END
+$$;
+
+-- Whether a claim may find something to take, to repair, or to repeat. Takes no lock.
+CREATE OR REPLACE FUNCTION holdfast.claim_is_due(
+    in_tenants text[], in_queues text[], own text, now bigint
+) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN holdfast.can_claim(in_tenants, in_queues, now) OR holdfast.repair_is_due(now)
+        OR holdfast.scopes_need_refresh()
+        OR EXISTS (SELECT FROM holdfast.claims c WHERE c.nonce = own);
+END
+$$;
+
 -- Brings jobs and scopes up to this instant, within the bounds of core/bounds.py. The caller has
 -- the lock of claims. True when sleepers must be told of a new instant.
 CREATE OR REPLACE FUNCTION holdfast.repair(
@@ -43,7 +82,7 @@ BEGIN
         END IF;
         EXIT WHEN moved < most;
     END LOOP;
-    RETURN holdfast.refresh_scopes(now);
+    RETURN holdfast.refresh_scopes(now, most * passes);
 END
 $$;
 
@@ -75,10 +114,7 @@ BEGIN
         ORDER BY j.run_at LIMIT most FOR UPDATE SKIP LOCKED
     ), moved AS (
         UPDATE holdfast.jobs j SET state = 'enqueued', gate = CASE
-            WHEN j.group_name IS NOT NULL
-                AND EXISTS (SELECT FROM holdfast.tenants_with_settings r
-                    WHERE r.tenant = j.tenant AND r.grouped)
-            THEN 1 ELSE 0 END
+            WHEN j.group_name IS NOT NULL AND holdfast.limits_groups(j.tenant) THEN 1 ELSE 0 END
         WHERE j.ctid = ANY (ARRAY(SELECT found.ctid FROM found))
         RETURNING j.seq, j.tenant, j.queue, j.group_name, j.gate, j.priority
     ), counted AS (
@@ -121,9 +157,8 @@ BEGIN
         ) job LIMIT most
     ), moved AS (
         UPDATE holdfast.jobs j SET state = 'enqueued', lapses = j.lapses + 1, updated_at = now,
-            gate = CASE WHEN j.group_name IS NOT NULL AND EXISTS (
-                SELECT FROM holdfast.tenants_with_settings r WHERE r.tenant = j.tenant AND r.grouped
-            ) THEN 1 ELSE 0 END
+            gate = CASE
+                WHEN j.group_name IS NOT NULL AND holdfast.limits_groups(j.tenant) THEN 1 ELSE 0 END
         WHERE j.ctid = ANY (ARRAY(SELECT found.ctid FROM found))
         RETURNING j.seq, j.tenant, j.id, j.queue, j.type, j.attempt, j.fence, j.group_name, j.gate,
             j.priority, j.lease_until
@@ -195,8 +230,13 @@ BEGIN
         WHERE r.kind = p.kind AND r.tenant = p.tenant AND r.part = p.part
         RETURNING r.kind, r.tenant, r.part
     ), counted AS (
-        INSERT INTO holdfast.deltas (tenant, group_name)
-        SELECT tenant, CASE WHEN kind = 'group' THEN part END FROM gone
+        INSERT INTO holdfast.deltas (tenant, queue, group_name)
+        SELECT g.tenant, c.part, CASE WHEN g.kind = 'group' THEN g.part END
+        FROM gone g LEFT JOIN LATERAL (
+            SELECT x.part FROM holdfast.counts x
+            WHERE g.kind = 'queue' AND x.kind = 'queue' AND x.tenant = g.tenant AND x.part = g.part
+            LIMIT 1
+        ) c ON true
     )
     SELECT count(*) INTO number FROM gone;
     RETURN number;
@@ -204,14 +244,17 @@ END
 $$;
 
 -- From where on leases and due jobs have to be read, whether a claim has to fold the deltas: when
--- there are many, or once a second; and whether limits of the platform concern it.
+-- there are many, or once a second; whether limits of the platform concern it, and whether there
+-- are tiers, or were.
 CREATE OR REPLACE FUNCTION holdfast.scan_floors(
-    OUT held bigint, OUT due bigint, OUT fold_is_due boolean, OUT platform boolean
+    OUT held bigint, OUT due bigint, OUT fold_is_due boolean, OUT platform boolean,
+    OUT tiered boolean
 ) LANGUAGE plpgsql AS $$
 BEGIN
     SELECT least(h.leases_floor, new.held), least(h.due_floor, new.due), new.number > h.fold_at
-        OR new.number > 0 AND h.folded_at < clock_timestamp() - interval '1 second', h.platform
-    INTO held, due, fold_is_due, platform
+        OR new.number > 0 AND h.folded_at < clock_timestamp() - interval '1 second',
+        h.platform, h.tiered
+    INTO held, due, fold_is_due, platform, tiered
     FROM holdfast.store_state h CROSS JOIN LATERAL (
         SELECT min(d.leases_until) AS held, min(d.due) AS due, count(*) AS number
         FROM holdfast.deltas d WHERE d.id >= h.deltas_floor
