@@ -52,6 +52,15 @@ SAYS = {
         "log: ['3 reserved, 3 sent'] charged: 1",
     ],
     "blocking.py": ["[2, 4, 6]"],
+    "crawl_fan_in.py": [
+        "a: published 3 rows",
+        "a: notified",
+        "a: completed, 3 nodes",
+        "b: published 1 rows",
+        "dropped 2 pages",
+        "b: notified",
+        "b: failed, 1 node failed",
+    ],
     "middleware.py": ["hello Ada", "[('greet', True)]"],
 }
 

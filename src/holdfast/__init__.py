@@ -4,6 +4,7 @@ from holdfast.app import App
 from holdfast.config import Config
 from holdfast.context import Context, Fail, Retry, Snooze, StopReason, SyncContext
 from holdfast.core.errors import (
+    FlowRefused,
     HoldfastError,
     InvalidInput,
     JobCanceled,
@@ -23,10 +24,14 @@ from holdfast.steps import TimedOut
 from holdfast.store import Enqueued
 from holdfast.tenant import Tenant
 from holdfast.typed import Job
+from holdfast.workflow.batch import Batch
+from holdfast.workflow.flow import Flow
+from holdfast.workflow.run import FlowRun, FlowStatus
 
 __all__ = [
     "App",
     "Backoff",
+    "Batch",
     "By",
     "ChildrenFailed",
     "Config",
@@ -35,6 +40,10 @@ __all__ = [
     "EnqueuedMany",
     "Event",
     "Fail",
+    "Flow",
+    "FlowRefused",
+    "FlowRun",
+    "FlowStatus",
     "HoldfastError",
     "InvalidInput",
     "Jitter",

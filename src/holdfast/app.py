@@ -22,8 +22,10 @@ from holdfast.core.bounds import (
 )
 from holdfast.core.check import check_name, check_whole
 from holdfast.core.clock import Clock, SystemClock, micros
-from holdfast.core.codec import OBJECT, Codec, Codecs, Upgrade
+from holdfast.core.codec import OBJECT, REFS, Codec, Codecs, Upgrade
 from holdfast.core.errors import ConfigError, StoreUnavailable
+from holdfast.core.flow import RESERVED as OWN_NAMES
+from holdfast.core.flow import is_reserved
 from holdfast.core.job import JobRecord, Rules, State
 from holdfast.core.retry import policy
 from holdfast.core.schedule import QUEUE as TICKS
@@ -53,6 +55,7 @@ from holdfast.typed import (
     the_job,
 )
 from holdfast.types import publish
+from holdfast.workflow.handler import flow_types
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -115,6 +118,8 @@ class App(CodeSchedules, DefaultCalls):
             self.codecs.register(codec)
         self.codecs.get(self.config.codec)
         self.registry = Registry()
+        for own in flow_types(self):
+            self.registry.add(own)
         self.registry.add(tick_type(self.firing))
         self.middleware = middleware
         self.lifespan = check_lifespan(lifespan)
@@ -161,6 +166,8 @@ class App(CodeSchedules, DefaultCalls):
         return function
 
     def _register(self, name: str, kind: Any, source: Any, options: TypeOptions) -> None:
+        if is_reserved(name) or is_reserved(options.get("queue", "")):
+            raise ConfigError(field=name, why=OWN_NAMES)
         if not issubclass(kind, Job) or not callable(getattr(kind, "run", None)):
             raise ConfigError(
                 field=name, why="a job class must derive from holdfast.Job and define run()"
@@ -179,6 +186,8 @@ class App(CodeSchedules, DefaultCalls):
         check_whole("max_attempts", rules.max_attempts, 1, ATTEMPTS_MAX)
         codec = options.get("codec", self.config.codec)
         self.codecs.get(codec)
+        if codec == REFS:
+            raise ConfigError(field="codec", why=f"{REFS!r} is for jobs of flows")
         self.registry.add(
             JobType(
                 name=name,

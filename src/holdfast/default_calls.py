@@ -39,6 +39,9 @@ class DefaultCalls:
     journal = OfDefault(Tenant.journal)
     events = OfDefault(Tenant.events)
     schedules = OfDefault(Tenant.schedules)
+    start = OfDefault(Tenant.start)
+    flow = OfDefault(Tenant.flow)
+    flows = OfDefault(Tenant.flows)
 
     @overload
     async def wait(self, job: Enqueued[R], *, timeout: float = 30.0) -> R: ...

@@ -15,17 +15,17 @@ from holdfast.config import Config
 from holdfast.core.bounds import ATTEMPTS_MAX, BATCH_MAX, QUEUE_MAX
 from holdfast.core.check import check_name, check_seconds, check_whole
 from holdfast.core.clock import instant, micros
-from holdfast.core.codec import OBJECT, Codecs
+from holdfast.core.codec import OBJECT, REFS, Codecs
 from holdfast.core.errors import InvalidInput, PayloadTooLarge, did_you_mean
+from holdfast.core.flow import Results, check_free, own_envelope
 from holdfast.core.job import Envelope, NewJob, Rules, again, check_new
+from holdfast.core.placeholder import Placeholder
 from holdfast.core.retry import RetryPolicy, policy
-from holdfast.core.schedule import QUEUE as TICKS
-from holdfast.core.schedule import RESERVED, Template
-from holdfast.core.schedule import TYPE as TICK
+from holdfast.core.schedule import Template
 from holdfast.core.tick import reserved_tag
 from holdfast.dispatch import Dispatcher
 from holdfast.store import Enqueued
-from holdfast.typed import AnyJob, Job, JobType, Planned, Registry, the_job
+from holdfast.typed import AnyJob, Job, JobType, Pending, Planned, Registry, the_job
 
 PENDING_MAX = 10_000
 """Maximum single enqueues of one event loop that wait for a batch."""
@@ -170,6 +170,47 @@ class Enqueuer:
             )
         return plan_with(tenant, job_type, sealed, options)
 
+    def plan_node(
+        self,
+        tenant: str,
+        job: AnyJob[Any] | Pending,
+        refs: Callable[[Placeholder], Results],
+        *,
+        encoded: bool = False,
+    ) -> NewJob:
+        """The job in the form that the store takes, with or without results of other jobs. It is
+        encoded also for a store that takes objects, if that is asked.
+        """
+        options = Options()
+        if isinstance(job, Planned):
+            options, job = _options(**job.options), job.job
+        if not isinstance(job, Pending):
+            planned = self.plan(tenant, job, options)
+            if not encoded or planned.envelope.codec != OBJECT:
+                return planned
+            sealed = self._sealed(self._registry.of(the_job(job)), the_job(job))
+            return msgspec.structs.replace(planned, envelope=sealed)
+        job_type = self._registry.of_kind(job.kind)
+        if job_type.key is not None and "key" not in options:
+            why = f"of {job_type.name!r} comes from arguments that are not known yet; give key="
+            raise InvalidInput(field="key", why=why)
+        places = {name: refs(place) for name, place in job.places.items()}
+        sealed = self._codecs.seal(
+            job_type.name, job_type.version, REFS, {"args": job.known, "refs": places}
+        )
+        self._check_size(sealed)
+        return plan_with(tenant, job_type, sealed, options)
+
+    def type_of(self, kind: type[Job]) -> JobType:
+        """The registered type of a job class. Raises JobTypeNotRegistered."""
+        return self._registry.of_kind(kind)
+
+    @property
+    def rules(self) -> Rules:
+        """How long the app keeps what it enqueues."""
+        config = self._config
+        return Rules(keep_us=micros(config.keep_s), keep_failed_us=micros(config.keep_failed_s))
+
     def template(self, tenant: str, job: AnyJob[Any]) -> Template:
         """The job as a schedule keeps it."""
         return template_for(self._registry, self._codecs, tenant, job)
@@ -181,10 +222,23 @@ class Enqueuer:
 
     def seal(self, job_type: JobType, job: Job) -> Envelope:
         """The encoded payload. PayloadTooLarge if it exceeds the limit."""
-        codec = job_type.codec if self._store.capabilities.encodes else OBJECT
-        sealed = self._codecs.seal(job_type.name, job_type.version, codec, job)
-        if codec != OBJECT and len(sealed.body) > self._payload_max:
+        if self._store.capabilities.encodes:
+            return self._sealed(job_type, job)
+        return self._codecs.seal(job_type.name, job_type.version, OBJECT, job)
+
+    def _sealed(self, job_type: JobType, job: Job) -> Envelope:
+        sealed = self._codecs.seal(job_type.name, job_type.version, job_type.codec, job)
+        self._check_size(sealed)
+        return sealed
+
+    def _check_size(self, sealed: Envelope) -> None:
+        if len(sealed.body) > self._payload_max:
             raise PayloadTooLarge(field="payload", size=len(sealed.body), max=self._payload_max)
+
+    def own_payload(self, type: str, payload: Any) -> Envelope:
+        """The payload of a job of the library. PayloadTooLarge if it exceeds the limit."""
+        sealed = own_envelope(type, payload)
+        self._check_size(sealed)
         return sealed
 
 
@@ -233,9 +287,8 @@ def plan_with(tenant: str, job_type: JobType, sealed: Envelope, options: Options
     ttl = check_seconds("ttl", options["ttl"], 0.001) if "ttl" in options else None
     queue = options.get("queue", job_type.queue)
     if queue is not job_type.queue:
-        check_name("queue", queue, QUEUE_MAX)
-    if queue == TICKS or job_type.name == TICK:
-        raise InvalidInput(field="queue", why=RESERVED)
+        check_free("queue", check_name("queue", queue, QUEUE_MAX))
+    check_free("type", job_type.name)
     return check_new(
         NewJob(
             tenant=tenant,

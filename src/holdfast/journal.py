@@ -34,7 +34,7 @@ from holdfast.core.clock import Micros, instant, micros, seconds
 from holdfast.core.codec import JsonCodec
 from holdfast.core.errors import InvalidInput, JournalFull, StoreError
 from holdfast.core.job import Lease, Parked
-from holdfast.core.journal import Entry, EntryKind, Key, await_signal
+from holdfast.core.journal import Entry, EntryKind, Join, Key, await_signal, join_of
 from holdfast.journal_map import Children
 from holdfast.steps import StepOptions, TimedOut
 from holdfast.store import Extended, Extension
@@ -215,16 +215,32 @@ class StoredJournal:
 
     async def map(self, name: str, job_type: Any, items: Any, on_failure: str) -> list[Any]:
         """See `Context.map`."""
-        self._begin(name, Any)
         if on_failure not in ("raise", "collect"):
             why = f"must be 'raise' or 'collect', got {on_failure!r}"
             raise InvalidInput(field="on_failure", why=why)
+        total = (await self.fan_out(name, job_type, items)).total
+        return await self._session.children.results(name, total, collect=on_failure == "collect")
+
+    async def fan_out(self, name: str, job_type: Any, items: Any) -> Join:
+        """Makes a job of each item and parks until all have ended; returns how they ended."""
+        self._begin(name, Any)
         children = self._session.children
         join = self._known.get((EntryKind.JOIN, name))
         total = await children.prepare(name, job_type, items, join, self.write)
-        if total and not children.complete(join):
+        if total == 0:
+            return Join(0, 0)
+        if join is None or not children.complete(join):
             raise Park(children.parked(name))
-        return await children.results(name, total, collect=on_failure == "collect")
+        return join_of(join)
+
+    def parents(self) -> Join | None:
+        """How the parents of the job have ended; None if it was enqueued without any."""
+        join = self._known.get((EntryKind.JOIN, ""))
+        return None if join is None else join_of(join)
+
+    def has_signal(self, name: str) -> bool:
+        """Whether a signal had come when this run began."""
+        return (EntryKind.SIGNAL, name) in self._known
 
     # -- cursors ---------------------------------------------------------------------------------
 

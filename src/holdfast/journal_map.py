@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any
@@ -60,16 +61,21 @@ class Children(msgspec.Struct, frozen=True):
         if join is not None and join_of(join).total != len(listed):
             why = f"of {name!r} were {join_of(join).total} in an earlier attempt, now {len(listed)}"
             raise InvalidInput(field="items", why=why)
-        jobs = [self._child(name, number, job_type, item) for number, item in enumerate(listed)]
-        if not jobs:
+        if not listed:
             return 0
+        for number, item in enumerate(listed):  # If one is wrong, none is made.
+            self._child(name, number, job_type, item)
+            if number % BATCH_MAX == BATCH_MAX - 1:
+                await asyncio.sleep(0)
         if join is None:
-            await write(new_join(name, len(jobs)))
-        for batch in _parts(jobs):
+            await write(new_join(name, len(listed)))
+        for first in range(0, len(listed), BATCH_MAX):
+            part = enumerate(listed[first : first + BATCH_MAX], first)
+            batch = [self._child(name, number, job_type, item) for number, item in part]
             for answer in await self.store.enqueue(batch):
                 if answer.error is not None:
                     raise answer.error
-        return len(jobs)
+        return len(listed)
 
     def complete(self, join: Entry | None) -> bool:
         """Whether all of them had ended when this run began."""
@@ -85,7 +91,7 @@ class Children(msgspec.Struct, frozen=True):
         """
         found: list[Any] = []
         failed: dict[str, HoldfastError] = {}
-        ids = [self._id(name, number) for number in range(total)]
+        ids = [child_id(self.parent, name, number) for number in range(total)]
         for part in _parts(ids):
             find = Find(
                 select=Selection(tenant=self.parent.tenant, ids=tuple(part)), limit=BATCH_MAX
@@ -102,18 +108,20 @@ class Children(msgspec.Struct, frozen=True):
 
     def _child(self, name: str, number: int, job_type: Any, item: Any) -> NewJob:
         ready = item if isinstance(item, Job | Planned) else _made(job_type, item)
+        planned = ready if isinstance(ready, NewJob) else self.plan(ready)
         return msgspec.structs.replace(
-            self.plan(ready),
-            id=self._id(name, number),
+            planned,
+            id=child_id(self.parent, name, number),
             key=None,
             fresh=False,
-            edges=(Edge(self.parent.id, name, OnFailure.RUN),),
+            edges=(Edge(self.parent.id, name, OnFailure.RUN), *planned.edges),
         )
 
-    def _id(self, name: str, number: int) -> str:
-        """The id of a child: the same in every attempt, different for any other parent."""
-        text = f"{effect_key(self.parent)}:{len(name)}:{name}:{number}"
-        return f"map-{hashlib.sha256(text.encode()).hexdigest()[:32]}"
+
+def child_id(parent: JobRecord, name: str, number: int) -> str:
+    """The id of a child: the same in every attempt, different for any other parent."""
+    text = f"{effect_key(parent)}:{len(name)}:{name}:{number}"
+    return f"map-{hashlib.sha256(text.encode()).hexdigest()[:32]}"
 
 
 def _made(job_type: Any, item: Any) -> Any:

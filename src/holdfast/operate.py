@@ -13,6 +13,7 @@ from holdfast import load as _load
 from holdfast import worker_registry
 from holdfast.audit import Audit
 from holdfast.audit_limits import GroupOf
+from holdfast.config import Config
 from holdfast.core.bounds import (
     PAGE_MAX,
     PAYLOAD_MAX,
@@ -29,8 +30,8 @@ from holdfast.core.finding import Finding, Level
 from holdfast.core.job import TERMINAL, By, Envelope, Event, JobRecord, NewJob, Reason, State
 from holdfast.core.plural import many
 from holdfast.core.scope import Scope, ScopeKind
-from holdfast.dispatch import inner_of
-from holdfast.enqueue import Options, plan_with
+from holdfast.dispatch import dispatched, inner_of
+from holdfast.enqueue import Enqueuer, Options, plan_with
 from holdfast.explain import EVERYTHING, Explained, Reader
 from holdfast.explain import explain as explain_job
 from holdfast.listings import configured, tallies
@@ -45,7 +46,7 @@ from holdfast.scopes import (
 )
 from holdfast.store import Act, Change, Find, Hold, Ref, Selection, Store, Tally
 from holdfast.stores import open_store
-from holdfast.tenant import change_one
+from holdfast.tenant import Tenant, change_one
 from holdfast.typed import Registry
 from holdfast.types import Types, foreign_type
 
@@ -262,6 +263,12 @@ def platform(store: Store, registry: Registry | None = None) -> PlatformHandle:
 def group(store: Store, tenant: str, name: str) -> GroupHandle:
     """A handle for a group, which can also list and cancel its jobs."""
     return GroupHandle(store, Scope(tenant, ScopeKind.GROUP, name))
+
+
+def flows(store: Store, tenant: str) -> Tenant:
+    """The calls of a tenant about its flows, for programs that have no app."""
+    codecs, checked = Codecs(), dispatched(store)
+    return Tenant(tenant, checked, Enqueuer(checked, Registry(), codecs, Config()), codecs)
 
 
 def schedule(store: Store, tenant: str, name: str) -> ScheduleHandle:

@@ -83,6 +83,9 @@ class SyncApp:
     journal = OfDefault(SyncTenant.journal)
     schedule = OfDefault(SyncTenant.schedule)
     schedules = OfDefault(SyncTenant.schedules)
+    start = OfDefault(SyncTenant.start)
+    flow = OfDefault(SyncTenant.flow)
+    flows = OfDefault(SyncTenant.flows)
 
     @overload
     def wait(self, job: Enqueued[T], *, timeout: float = 30.0) -> T: ...

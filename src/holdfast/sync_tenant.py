@@ -16,6 +16,7 @@ from holdfast.explain import Explained
 from holdfast.handle import SyncJobHandle, handle_of
 from holdfast.job_journal import JobJournal
 from holdfast.store import Enqueued, Page, Tally
+from holdfast.sync_flows import SyncFlowCalls
 from holdfast.sync_schedules import SyncSchedule
 from holdfast.sync_scopes import Bridge, SyncGroup, SyncScope
 from holdfast.tenant import Tenant
@@ -28,7 +29,7 @@ LATE_S = 1.0
 """How long after its time-out a wait may end if the bridge does not answer."""
 
 
-class SyncTenant:
+class SyncTenant(SyncFlowCalls):
     """`holdfast.Tenant` without await."""
 
     def __init__(self, bridge: Bridge, tenant: Tenant) -> None:

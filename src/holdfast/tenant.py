@@ -29,6 +29,7 @@ from holdfast.core.errors import (
     WaitTimeout,
     did_you_mean,
 )
+from holdfast.core.flow import HEAD, is_flow_id
 from holdfast.core.job import TERMINAL, By, Event, JobRecord, Reason, State
 from holdfast.core.journal import Signal
 from holdfast.core.schedule import name_of
@@ -55,6 +56,7 @@ from holdfast.store import (
     Watch,
 )
 from holdfast.typed import AnyJob
+from holdfast.workflow.calls import FlowCalls
 
 _encoder = JsonCodec()
 E = TypeVar("E", bound=StrEnum)
@@ -66,7 +68,7 @@ WAIT_POLL_S = 5.0
 REPLAY_TRIES_MAX = 3
 
 
-class Tenant:
+class Tenant(FlowCalls):
     """The jobs of one tenant. Made by `app.tenant(name)`; cheap to create, keeps no resources."""
 
     def __init__(self, name: str, store: Store, enqueuer: Enqueuer, codecs: Codecs) -> None:
@@ -105,8 +107,11 @@ class Tenant:
     async def cancel(self, job_id: str, *, by: By | None = None) -> bool:
         """Cancels a job. True: it is canceled. False: it had already ended in another state.
 
-        `by` names the author and the reason, which are stored in the event.
+        `by` names the author and the reason, which are stored in the event. The id of a flow
+        cancels the flow.
         """
+        if is_flow_id(job_id) and (await self.get(job_id)).type == HEAD:
+            return await self.flow(job_id).cancel(by=by)
         [result] = await self._store.cancel([Ref(self.name, job_id)], by=_signed(by))
         if result.error is not None:
             raise result.error

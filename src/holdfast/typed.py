@@ -34,6 +34,7 @@ from holdfast.core.errors import (
     did_you_mean,
 )
 from holdfast.core.job import Rules
+from holdfast.core.placeholder import Placeholder
 from holdfast.core.result import Result_co
 
 P = ParamSpec("P")
@@ -61,6 +62,8 @@ class JobMeta(msgspec.StructMeta):
 def _checked(
     kind: JobMeta, make: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
+    if any(type(value) is Placeholder for value in (*args, *kwargs.values())):
+        return _pending(kind, make, args, kwargs)
     try:
         if not args and kwargs.keys() == _names(kind) and not _nested(kind):
             # No argument is missing or unknown, so constructing the job checks it.
@@ -72,6 +75,28 @@ def _checked(
         return msgspec.convert(fields, kind, dec_hook=from_plain)
     except (TypeError, ValueError) as error:  # msgspec's ValidationError is a ValueError.
         raise InvalidPayload(field="payload", type=kind.__name__, why=str(error)) from error
+
+
+def _pending(
+    kind: JobMeta, make: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Pending:
+    """The job of a flow that gets results of other jobs: checks its other arguments."""
+    name = kind.__name__
+    try:
+        job = make(*args, **kwargs)
+        known: dict[str, Any] = {}
+        places: dict[str, Placeholder] = {}
+        for field in msgspec.structs.fields(cast(type[Job], kind)):
+            name = f"{kind.__name__}.{field.name}"
+            value = getattr(job, field.name)
+            if isinstance(value, Placeholder):
+                places[field.encode_name] = value
+                continue
+            plain = msgspec.to_builtins(value, enc_hook=to_plain) if _nested(kind) else value
+            known[field.encode_name] = msgspec.convert(plain, field.type, dec_hook=from_plain)
+    except (TypeError, ValueError) as error:
+        raise InvalidPayload(field="payload", type=name, why=str(error)) from error
+    return Pending(kind, known, places)
 
 
 @cache
@@ -112,6 +137,20 @@ class Job(msgspec.Struct, Generic[Result_co], metaclass=JobMeta, frozen=True, kw
         return Planned(self, options)
 
 
+class Pending:
+    """A job some of whose arguments are results of other jobs. It can only be a node of a flow."""
+
+    def __init__(self, kind: Any, known: dict[str, Any], places: dict[str, Placeholder]) -> None:
+        self.kind: type[Job[Any]] = kind
+        self.known = known
+        """The other arguments."""
+        self.places = places
+
+    def with_options(self, **options: Any) -> Planned[Any]:
+        """As `Job.with_options`."""
+        return Planned(cast(Any, self), options)
+
+
 class Planned(msgspec.Struct, Generic[Result_co], frozen=True):
     """A job together with its enqueue options."""
 
@@ -132,6 +171,8 @@ def the_job(given: Job[Any] | Planned[Any]) -> Job[Any]:
     made: object = given
     if isinstance(made, JobFunction) or (inspect.isclass(made) and issubclass(made, Job)):
         why = f"is a job type: call it, {made.__name__}(...), to make a job"
+    elif isinstance(made, Pending):
+        why = "has results of other jobs as arguments: add it to a flow and start that"
     elif inspect.isfunction(made):
         why = f"is a plain function: decorate {made.__name__} with @app.job"
     elif inspect.iscoroutine(made):

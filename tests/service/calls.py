@@ -36,6 +36,7 @@ class Pick:
         self.tenants = list(tenants)
         self.chance = chance
         self.ids = ["one"]
+        self.flows = ["one"]
         self.queues = ["default"]
         self.groups = ["g"]
         self.leases = ["x"]
@@ -142,6 +143,7 @@ JSON_BODIES: dict[str, Make] = {
     "replay": lambda p: {},
     "reprioritise": lambda p: {"priority": 1},
     "reschedule": lambda p: {"delay": 1},
+    "retry_flow": lambda p: p.maybe(mode=p.of(["all", "failed_only"])),
     "enqueue": _job,
     "enqueue_many": lambda p: {"jobs": [_job(p), _job(p)]},
     "claim": _claim,
@@ -176,6 +178,8 @@ QUERIES: dict[str, Make] = {
     "dead": _filter,
     "replay_dead": _filter,
     "purge_dead": _filter,
+    "flows": lambda p: p.maybe(name=p.mark, state="running,failed", limit=5),
+    "flow_nodes": lambda p: p.maybe(after=p.of([0, 1]), limit=5),
     "groups": lambda p: p.maybe(after=p.group(), limit=5),
     "load": lambda p: p.maybe(queue=p.queue()),
     "events": lambda p: {"limit": 1000, **p.maybe(after=p.of([0, 3, 50]), job=p.id())},
@@ -341,6 +345,10 @@ FIRECRAWL_BODIES: dict[str, Make] = {
 }
 
 
+FLOWS = ("flow", "flow_nodes", "cancel_flow", "retry_flow")
+"""Routes whose id is that of a flow."""
+
+
 class Made(msgspec.Struct, frozen=True):
     path: str
     body: bytes | None
@@ -357,7 +365,7 @@ def made(route: Route | Line, p: Pick) -> Made:
     """A call of the route, good but for its token."""
     kind = "group" if route.name == "cancel_group" else p.of(["queue", "group"])
     parts = {
-        "id": p.id(),
+        "id": str(p.of(p.flows)) if route.name in FLOWS else p.id(),
         "kind": kind,
         "queue": p.queue(),
         "type": "mail",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
 from tests.dashboard.visitor import Visitor
 from tests.service.asgi import Answer, Client
 from tests.service.probing import (
@@ -34,6 +35,9 @@ from tests.service.probing import (
 )
 
 from holdfast.core import tiers
+from holdfast.core.flow import HEAD, Head, own_envelope
+from holdfast.core.flow import QUEUE as FLOWS
+from holdfast.core.job import Envelope, NewJob
 from holdfast.core.scope import PLATFORM, Pause, Scope, ScopeKind
 from holdfast.scopes import ScopeHandle
 from holdfast.store import Act, Change, Put, Ref, Selection, Take
@@ -125,6 +129,20 @@ def everywhere(method: str, act: str = "", body: Any = None) -> tuple[Probe, ...
     return tuple(native(method, f"/v1/platform{path}{act}", body) for path in paths)
 
 
+def head_of_flow(target: Target) -> NewJob:
+    return msgspec.structs.replace(
+        new(target, "flow"),
+        queue=FLOWS,
+        envelope=own_envelope(HEAD, Head(name="x", nodes=1)),
+    )
+
+
+def pledge(target: Target) -> NewJob:
+    return msgspec.structs.replace(
+        new(target, "pledge"), envelope=Envelope("send", "refs", 1, b'{"args": {}, "refs": {}}')
+    )
+
+
 PLATFORM_ACTS: dict[str, tuple[Probe, ...]] = {
     "read what limits all tenants together": (
         native("GET", "/v1/platform/scopes"),
@@ -182,6 +200,10 @@ ACTS: dict[str, tuple[Probe, ...]] = {
         verb("enqueue", lambda t: [new(t, "new")]),
     ),
     "enqueue a pickled job": (verb("enqueue", lambda t: [new(t, "new", "pickle")]),),
+    "start a flow, or a job with results of others": (
+        verb("enqueue", lambda t: [head_of_flow(t)]),
+        verb("enqueue", lambda t: [pledge(t)]),
+    ),
     "enqueue a job whose end another job awaits": (
         native(
             "POST",
@@ -284,6 +306,7 @@ ACTS: dict[str, tuple[Probe, ...]] = {
         paused(put(whole, paused=None), whole),
         paused(page("/ui/queues/{tenant}/{queue}/resume"), line),
     ),
+    "list flows": (native("GET", "/v1/flows"),),
     **PLATFORM_ACTS,
     "list tenants and workers": (native("GET", "/v1/tenants"), native("GET", "/v1/workers")),
     "read the metrics": (native("GET", "/metrics"),),

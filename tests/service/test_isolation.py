@@ -21,6 +21,7 @@ from tests.service.asgi import Answer, Client
 from tests.service.calls import LEASE_S, Made, Pick, made
 from tests.service.minted import mint, tokens
 
+from holdfast import App, Context, Flow
 from holdfast.core.schedule import under
 from holdfast.core.scope import TENANT_KINDS
 from holdfast.listings import configured
@@ -33,7 +34,7 @@ from holdfast.service.routes import ROUTES
 from holdfast.service.service import Service
 from holdfast.store import Find, Selection, Store
 from holdfast.stores import open_store
-from holdfast.testing import ManualClock
+from holdfast.testing import ManualClock, drain
 
 CALLS = int(os.environ.get("HOLDFAST_FUZZ_CALLS", "5000"))
 SEED = int(os.environ.get("HOLDFAST_FUZZ_SEED", "6"))
@@ -103,6 +104,7 @@ class World:
         self.admin = mint(sub="ops", scope="admin", **{ALL_TENANTS: True})  # type: ignore[arg-type]
         self.leases = ["x"]
         self.claims = ["x"]
+        self.flows: dict[str, list[str]] = {}
         self.statuses: dict[str, Counter[int]] = {}
 
     def pick(self, tenant: str) -> Pick:
@@ -110,7 +112,9 @@ class World:
         pick = Pick([*[tenant] * 4, *TENANTS], self.chance)
         pick.mark = CONTENT[tenant]
         known = [*KNOWN.values(), SECRET[tenant]]
-        pick.ids = [*SHARED_IDS, *known]
+        every = [id for ids in self.flows.values() for id in ids]
+        pick.ids = [*SHARED_IDS, *known, *every]
+        pick.flows = [*every, *self.flows[tenant] * 6]
         pick.queues = ["q0", "q1", *known]
         pick.groups = ["g0", "g1", *known]
         pick.leases, pick.claims = self.leases[-60:], self.claims[-24:]
@@ -161,6 +165,25 @@ class World:
         schedule = {"type": "mail", "queue": "q0", "payload": mark, "every": 36_000}
         for name in ("q0", "q1", "g0", known, secret):
             assert (await mine.put(f"/v1/schedules/{name}", schedule)).status == 201
+
+        await self._start(tenant)
+
+    async def _start(self, tenant: str) -> None:
+        """A flow that runs, and some that were canceled."""
+        app = App(self.store)
+        await app.open()  # The world closes the store.
+
+        @app.job(name="mail", queue="q0")
+        async def mail(ctx: Context, text: str) -> None: ...
+
+        for number in range(4):
+            flow = Flow(CONTENT[tenant], key=f"{tenant} {number}")
+            flow.add(mail(text=CONTENT[tenant]), after=flow.add(mail(text=CONTENT[tenant])))
+            run = await app.tenant(tenant).start(flow)
+            self.flows.setdefault(tenant, []).append(run.id)
+            if number:
+                await run.cancel()
+        await drain(app, tenants=[tenant], queues=["holdfast.flows"])
 
     async def state(self, tenant: str) -> Any:
         """All that the store has of a tenant."""

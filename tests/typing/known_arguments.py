@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, assert_type
 
-from holdfast import App, Context, Enqueued, EnqueuedMany, Job, JobHandle, JobRecord
+from holdfast import App, Context, Enqueued, EnqueuedMany, Flow, Job, JobHandle, JobRecord
 from holdfast.handle import SyncJobHandle
 from holdfast.typed import JobFunction
 
@@ -180,3 +180,14 @@ async def untyped_state(ctx: Context) -> str:
 class Wrong(Job[int]):
     async def run(self, ctx: Context) -> str:  # type: ignore[override]
         return ""
+
+
+async def flows() -> None:
+    flow = Flow("nightly")
+    sent = flow.add(send_email("ada"))
+    assert_type(sent.result(), int)
+    sizes = flow.map(send_email, over=flow.add(bare("ada")))
+    assert_type(sizes.results(), list[int])
+    assert_type(flow.results([sent]), list[int])
+    flow.add(resize(width=sent.result()), after=sizes)
+    flow.add(send_email(to=sent.result()))  # type: ignore[arg-type]

@@ -21,9 +21,10 @@ from holdfast.cli.show import print_json, progress
 from holdfast.cli.signing import signed
 from holdfast.core.bounds import BATCH_MAX, within
 from holdfast.core.errors import JobAlreadyTerminal, JobNotFound
+from holdfast.core.flow import is_flow_id
 from holdfast.core.job import By
 from holdfast.core.plural import many
-from holdfast.store import Canceled, Ref
+from holdfast.store import Canceled, Ref, Store
 
 
 @click.command("cancel")
@@ -70,7 +71,17 @@ def command(
 
 async def _cancel(settings: Settings, refs: list[Ref], by: By) -> list[Canceled]:
     async with opened(settings) as store:
-        return await store.cancel(refs, by=by)
+        flows = [ref for ref in refs if is_flow_id(ref.id)]
+        jobs = [ref for ref in refs if not is_flow_id(ref.id)]
+        answers = [await _cancel_flow(store, ref, by) for ref in flows]
+        return answers + (await store.cancel(jobs, by=by) if jobs else [])
+
+
+async def _cancel_flow(store: Store, ref: Ref, by: By) -> Canceled:
+    try:
+        return Canceled(ref.id, await operate.flows(store, ref.tenant).cancel(ref.id, by=by))
+    except JobNotFound as error:
+        return Canceled(ref.id, False, error)
 
 
 async def _cancel_group(settings: Settings, tenant: str, group: str, by: By) -> int:

@@ -94,6 +94,23 @@ JOIN_MAX = 100_000
 """Jobs that one join may await."""
 RELEASE_MAX = 1000
 """Edges that one call follows when a job ends; claims follow the rest, as many in each."""
+FLOW_NODES_MAX = 10_000
+FLOW_EDGES_MAX = 100_000
+"""Edges between the nodes of a flow."""
+FLOW_DEPTH_MAX = 8
+"""Levels of flows within flows."""
+MAP_MAX = 100_000
+"""Jobs that a map of a flow makes."""
+UNDO_MAX = 500
+"""Compensations of a flow. Its head remembers each in a step."""
+FINALLY_MAX = 20
+RESOLVED_BYTES_MAX = 16 * 1024 * 1024
+"""Results of other jobs that the arguments of one job may bring into a worker."""
+NODES_READ = 100
+"""Nodes of a flow that are read in one page: each can have a payload of 256 KiB."""
+FLOWS_PAGE_MAX = 100
+START_S = 300.0
+"""When what remains of a start of a flow that was cut off is removed."""
 KEEP_AGAIN_S = 60.0
 """When `prune` looks again at an ended job whose result a living job may still want."""
 

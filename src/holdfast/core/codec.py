@@ -29,6 +29,10 @@ from holdfast.core.job import Envelope
 OBJECT = "object"
 """Not a codec: the object itself, for stores that do not encode."""
 JSON = "json"
+REFS = "refs"
+"""JSON with placeholders for results of other jobs (`core/flow.py`). A worker puts the results in
+before it decodes the job; one that does not know the codec releases the job.
+"""
 BYTES = "bytes"
 
 Upgrade = Callable[[Any], Any]
@@ -133,6 +137,12 @@ class JsonCodec:
         return decoder.decode(body)
 
 
+class RefsCodec(JsonCodec):
+    """Of results of jobs with placeholders: their payloads are not decoded by it."""
+
+    id = REFS
+
+
 class MsgpackCodec:
     id = "msgpack"
 
@@ -190,7 +200,7 @@ class Codecs:
 
     def __init__(self, *, pickle: bool = False) -> None:
         self._known: dict[str, Codec] = {}
-        for codec in (JsonCodec(), MsgpackCodec(), BytesCodec()):
+        for codec in (JsonCodec(), RefsCodec(), MsgpackCodec(), BytesCodec()):
             self.register(codec)
         if pickle:
             self.register(PickleCodec())

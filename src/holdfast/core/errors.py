@@ -14,6 +14,7 @@ HoldfastError
 ├── PlatformOnly               PLATFORM_ONLY       a tenant may not change this setting
 ├── QueueFull                  QUEUE_FULL          the tenant's cap on jobs or bytes is reached
 ├── TenantFull                 TENANT_FULL         the tenant has reached a fixed maximum
+├── FlowRefused                FLOW_REFUSED        a node could not be made, so none was
 ├── CodecError                 CODEC
 │   ├── CodecNotFound          CODEC_NOT_FOUND
 │   └── DecodeError            DECODE
@@ -153,6 +154,11 @@ class QueueFull(HoldfastError):
 class TenantFull(HoldfastError):
     code = "TENANT_FULL"
     text = "tenant {tenant!r} has {max} {what}, the most that a tenant may have"
+
+
+class FlowRefused(HoldfastError):
+    code = "FLOW_REFUSED"
+    text = "flow {id!r} was not started: {node}: {why}"
 
 
 class CodecError(HoldfastError):

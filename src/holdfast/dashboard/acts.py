@@ -152,10 +152,8 @@ async def cancel(ask: Ask) -> Response:
     ask.viewer.check(ask.viewer.cancels, "cancel jobs")
     job = await _job(ask)
     by = _by(ask, fields)
-    [result] = await ask.host.store.cancel([Ref(job.tenant, job.id)], by=by)
-    if result.error is not None:
-        raise result.error
-    did = "canceled" if result.canceled else "ended"
+    done = await operate.flows(ask.host.store, job.tenant).cancel(job.id, by=by)
+    did = "canceled" if done else "ended"
     return moved(f"{link('jobs', job.tenant, job.id)}?did={did}")
 
 

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from holdfast.core.errors import (
     CodecError,
     ConfigError,
+    FlowRefused,
     HoldfastError,
     IdConflict,
     InvalidInput,
@@ -103,6 +104,7 @@ STATUS: tuple[tuple[type[HoldfastError], int], ...] = (
     (ConfigError, 422),
     (QueueFull, 429),
     (TenantFull, 409),
+    (FlowRefused, 409),
     (TooManyRequests, 429),
     (StoreUnsupported, 501),
     (StoreReadOnly, 503),

@@ -7,10 +7,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from holdfast.service import journal_wire, schedule_wire, scope_wire, tier_wire, wire
+from holdfast.service import (
+    flow_wire,
+    journal_wire,
+    schedule_wire,
+    scope_wire,
+    tier_wire,
+    wire,
+)
 from holdfast.service.api import (
     dead,
     events,
+    flows,
     holds,
     jobs,
     journals,
@@ -172,6 +180,30 @@ def _scopes() -> Iterator[Route]:
     )  # fmt: skip
 
 
+def _flows() -> Iterator[Route]:
+    def line(name: str, where: str, right: Right, handler: Handler, **more: Any) -> Route:
+        return _route("flows", name, where, right, handler, **more)
+
+    path = "/v1/flows/{id}"
+    yield line(
+        "flows", "GET /v1/flows", READ, flows.every, query=flows.Listing, answer=flow_wire.FlowsOut
+    )
+    yield line("flow", f"GET {path}", READ, flows.get, answer=flow_wire.FlowOut)
+    yield line(
+        "flow_nodes", f"GET {path}/nodes", READ, flows.nodes,
+        query=flows.NodesQuery, answer=flow_wire.FlowNodesOut,
+    )  # fmt: skip
+    yield line(
+        "cancel_flow", f"POST {path}/cancel", PRODUCE, flows.cancel,
+        answer=flow_wire.FlowCanceledOut,
+    )  # fmt: skip
+    yield line(
+        "retry_flow", f"POST {path}/retry", OPERATE, flows.retry,
+        body=flow_wire.FlowRetryIn, optional_body=True,
+        answer=flow_wire.FlowRetriedOut, status=201,
+    )  # fmt: skip
+
+
 def _schedules() -> Iterator[Route]:
     def line(name: str, where: str, right: Right, handler: Handler, **more: Any) -> Route:
         return _route("schedules", name, where, right, handler, **more)
@@ -321,6 +353,7 @@ ROUTES: tuple[Route, ...] = (
     *_jobs(),
     *_work(),
     *_scopes(),
+    *_flows(),
     *_schedules(),
     *_platform(),
     *_dead(),

@@ -13,12 +13,13 @@ from holdfast.config import Config
 from holdfast.context import Context, Fail, Missing, Retry, Snooze, StopReason, SyncContext
 from holdfast.core.bounds import BATCH_MAX, CONCURRENCY_MAX
 from holdfast.core.clock import micros, seconds
-from holdfast.core.codec import OBJECT
+from holdfast.core.codec import OBJECT, REFS
 from holdfast.core.errors import (
     CodecNotFound,
     DecodeError,
     InvalidPayload,
     PayloadTooLarge,
+    StoreError,
     Timeout,
     WorkerShutdown,
 )
@@ -34,12 +35,14 @@ from holdfast.core.job import (
 )
 from holdfast.journal import Park, Session, StoredJournal
 from holdfast.journal_map import Children
+from holdfast.loop import RETRY_MOST_S
 from holdfast.middleware import chain
 from holdfast.store import Extended, Extension
-from holdfast.typed import Job, Style
+from holdfast.typed import Job, JobType, Style
 from holdfast.worker.lease import ActiveJob
-from holdfast.worker.log import Strangers, failed
+from holdfast.worker.log import Strangers, failed, logger
 from holdfast.worker.pool import Threads, run_in_process
+from holdfast.workflow.refs import Resolver
 
 UNKNOWN_DELAY_MOST_S = 300.0
 
@@ -73,9 +76,10 @@ class Runner:
             known = None if job_type is None else job_type.version
             return self._missed(record, Reason.UNKNOWN_TYPE, _type_of(record, known))
         try:
-            job = self._app.codecs.unseal(
-                record.envelope, job_type.kind, job_type.version, job_type.upgrades
-            )
+            job = await self._decoded(record, job_type)
+        except StoreError as error:  # Results of other jobs cannot be read now.
+            logger.info("job %s: its arguments were not read: %s", record.id, error)
+            return Released(micros(RETRY_MOST_S))
         except CodecNotFound:
             return self._missed(record, Reason.DECODE, f"codec {record.envelope.codec!r}")
         except DecodeError as error:
@@ -87,6 +91,21 @@ class Runner:
         if active.ending is not None:
             return _stopped(active)
         return await self._perform(active, ctx, job, record)
+
+    async def _decoded(self, record: JobRecord, job_type: JobType) -> Job:
+        """The job, with results of other jobs among its arguments if it has any."""
+        kind, version, upgrades = job_type.kind, job_type.version, job_type.upgrades
+        unseal = self._app.codecs.unseal
+        if record.envelope.codec != REFS:
+            decoded: Job = unseal(record.envelope, kind, version, upgrades)
+            return decoded
+        resolver = Resolver(self._app.store, self._app.codecs, record)
+        envelope = await resolver.envelope()
+        try:
+            decoded = unseal(envelope, kind, version, upgrades)
+        except DecodeError as error:
+            raise resolver.explained(error, job_type, envelope.body) from error
+        return decoded
 
     def _journal(self, active: ActiveJob) -> StoredJournal | None:
         """The journal of this run, where the store has any."""

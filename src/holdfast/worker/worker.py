@@ -25,6 +25,7 @@ from holdfast.core.bounds import (
     within,
 )
 from holdfast.core.check import check_name
+from holdfast.core.flow import QUEUE as FLOWS
 from holdfast.core.job import Abandoned, Failed, Outcome
 from holdfast.core.schedule import QUEUE as TICKS
 from holdfast.lifespan import opened
@@ -71,6 +72,8 @@ class Worker:
             tenants = [check_name("tenants", tenant, TENANT_MAX) for tenant in tenants]
         queues = app.registry.queues() if queues is None else queues
         queues = tuple(check_name("queues", queue, QUEUE_MAX) for queue in queues)
+        if app.store.capabilities.steps and FLOWS not in queues:
+            queues = (*queues, FLOWS)
         if self.config.ticks and TICKS not in queues:
             queues = (*queues, TICKS)
         within("tenants", len(tenants or ()), BATCH_MAX)  # Every claim names them all.

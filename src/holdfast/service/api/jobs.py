@@ -20,6 +20,7 @@ from holdfast.core.check import check_name
 from holdfast.core.clock import instant
 from holdfast.core.codec import BYTES, JSON, json_fault
 from holdfast.core.errors import InvalidInput, JobNotFound, PayloadTooLarge
+from holdfast.core.flow import check_free
 from holdfast.core.job import TERMINAL, Envelope, JobRecord, NewJob, Reason, State
 from holdfast.core.journal import Edge
 from holdfast.core.schedule import QUEUE as TICKS
@@ -121,6 +122,8 @@ def planned(
         call.caller.check_queue(queue)
         if queue == TICKS or job.type == TICK:
             raise InvalidInput(field="queue", why=RESERVED)
+        check_free("queue", queue)
+        check_free("type", job.type)
         # The common case: everything else comes from the type.
         if options.keys() <= _QUEUE_ONLY and not job.edges:
             return NewJob(

@@ -19,8 +19,10 @@ from holdfast.arguments import (
     check_transition,
 )
 from holdfast.core.bounds import PAGE_MAX, REASON_MAX
-from holdfast.core.codec import JSON, OBJECT, json_fault
+from holdfast.core.codec import JSON, OBJECT, REFS, json_fault
 from holdfast.core.errors import InvalidInput, PayloadTooLarge
+from holdfast.core.flow import HEAD, is_reserved, made_from
+from holdfast.core.flow import QUEUE as FLOWS
 from holdfast.core.job import By, NewJob, again
 from holdfast.core.journal import Signal
 from holdfast.core.lifecycle import Transition, clip
@@ -40,7 +42,8 @@ from holdfast.core.scope import (
     scope_of,
     slot_scope_of,
 )
-from holdfast.core.tick import check_tick, is_reserved
+from holdfast.core.tick import check_tick
+from holdfast.core.tick import is_reserved as is_tick
 from holdfast.core.tiers import PREFIX as TIERS
 from holdfast.core.tiers import tier_of
 from holdfast.dispatch import OF_PLATFORM
@@ -106,6 +109,12 @@ def counted(call: Call, by: ScopeKind, tenant: str | None = None) -> None:
         raise Forbidden(why="this token is for some types and may not count them all")
     if by is not ScopeKind.QUEUE and call.caller.queues is not None:
         raise Forbidden(why="this token is for some queues and may count only those")
+
+
+def over_queues(call: Call) -> None:
+    """Refuses flows, whose jobs are of many queues and types, to a token for some of them."""
+    if call.caller.queues is not None or call.caller.types is not None:
+        raise Forbidden(why="this token is for some queues or types, and flows span them")
 
 
 def sees_all(call: Call, under: str) -> bool:
@@ -244,14 +253,29 @@ def new_job(call: Call, job: NewJob) -> NewJob:
     call.caller.check_type(envelope.type)
     _codec(call, envelope.codec)
     check_job(job)
-    if is_reserved(job):
-        check_tick(job)
     if not isinstance(envelope.body, bytes):
         why = f"must be bytes, not {type(envelope.body).__name__}"
         raise InvalidInput(field="payload", why=why)
+    if is_tick(job):
+        check_tick(job)
+    elif is_reserved(job.queue) or is_reserved(envelope.type) or envelope.codec == REFS:
+        _of_flow(call, job)
     if envelope.codec == JSON and len(envelope.body) <= call.service.payload_max:
         _json("payload", envelope.body)
     return again(job)  # A client chose the id, so it must not be marked as new.
+
+
+def _of_flow(call: Call, job: NewJob) -> None:
+    """Checks a job that a flow is made of: workers make other jobs of what it says, and read the
+    results of others.
+    """
+    over_queues(call)
+    try:
+        for codec in made_from(job):
+            _codec(call, codec)
+    except (msgspec.MsgspecError, UnicodeDecodeError, ValueError, TypeError) as error:
+        why = f"is not the payload of a {job.envelope.type}: {error}"
+        raise InvalidInput(field="payload", why=why) from error
 
 
 def _json(field: str, body: bytes) -> None:
@@ -280,6 +304,8 @@ def queues(call: Call, asked: tuple[str, ...] | None) -> tuple[str, ...] | None:
     if asked is not None and not (caller.may_queue(TICKS) and caller.may_type(TICK)):
         # Every worker asks for ticks. One whose token is for something else does without.
         asked = tuple(queue for queue in asked if queue != TICKS)
+    if asked is not None and not (caller.may_queue(FLOWS) and caller.may_type(HEAD)):
+        asked = tuple(queue for queue in asked if queue != FLOWS)  # Likewise.
     if asked is not None and not asked:
         return asked  # An empty list is not the same as all queues.
     found = call.caller.queues_of(asked)

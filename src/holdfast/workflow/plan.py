@@ -1,0 +1,250 @@
+"""The jobs of a flow, in the order in which they are made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.core.bounds import BATCH_MAX
+from holdfast.core.codec import REFS
+from holdfast.core.errors import HoldfastError, InvalidInput
+from holdfast.core.flow import (
+    BEGIN,
+    GUARD,
+    HEAD,
+    KEPT,
+    MAP,
+    OWN_RULES,
+    QUEUE,
+    Guard,
+    Head,
+    JobSpec,
+    Results,
+    node_id,
+    numbers_of,
+    own_envelope,
+    own_id,
+)
+from holdfast.core.job import Envelope, NewJob, Rules, check_new, edge_bytes
+from holdfast.core.journal import Edge, OnFailure
+from holdfast.core.placeholder import Placeholder
+from holdfast.enqueue import CHUNK_BYTES_MAX, Enqueuer
+from holdfast.workflow.flow import Flow, MapNode, Node, Work
+from holdfast.workflow.order import ordered
+
+CALL_MAX = BATCH_MAX - 2
+"""Nodes that one call can make, besides the head and the guard."""
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """A flow in the form in which it is stored."""
+
+    id: str
+    tenant: str
+    payload: Head
+    guard: NewJob
+    head: NewJob
+    nodes: Sequence[NewJob]
+    """Those that come last first, so that each is there when one before it ends."""
+    begin: NewJob | None
+    """Releases the first nodes, if there are too many jobs for one call."""
+    names: Mapping[str, str]
+    """What each job is called in an error, by its id."""
+
+
+class Draft(msgspec.Struct, frozen=True):
+    """What the jobs of a run are made of."""
+
+    id: str
+    tenant: str
+    payload: Head
+    rules: Rules
+    """How long the head is kept."""
+    nodes: Sequence[NewJob]
+    """By number, without the ones that an earlier run has completed."""
+    names: Mapping[str, str]
+    seal: Callable[[str, Head], Envelope]
+
+
+def plan_flow(flow: Flow, tenant: str, enqueuer: Enqueuer) -> Plan:
+    """The jobs of a new flow. Raises InvalidInput, which names what is wrong."""
+    return laid_out(_Drafting(flow, tenant, enqueuer).draft())
+
+
+def laid_out(draft: Draft) -> Plan:
+    """The jobs in their order: with a begin, if one call cannot make them all."""
+    nodes = [node for node in reversed(draft.nodes) if node.parents]
+    first = [node for node in draft.nodes if not node.parents]
+    size = sum(_size(node) for node in draft.nodes)
+    begins = len(draft.nodes) > CALL_MAX or size > CHUNK_BYTES_MAX
+    begin = None
+    if begins:
+        edges = [Edge(node.id, "", OnFailure.FAIL) for node in first]
+        kept = Edge(draft.id, KEPT, OnFailure.RUN)
+        begin = _own(draft, BEGIN, {}, edges=(*edges, kept))
+        first = [msgspec.structs.replace(node, parents=1) for node in first]
+    payload = msgspec.structs.replace(draft.payload, begins=begins)
+    keep = draft.rules
+    rules = msgspec.structs.replace(
+        OWN_RULES, keep_us=keep.keep_us, keep_failed_us=keep.keep_failed_us
+    )
+    head = NewJob(
+        tenant=draft.tenant,
+        id=draft.id,
+        queue=QUEUE,
+        envelope=draft.seal(HEAD, payload),
+        rules=rules,
+        tags=(payload.name,),
+        origin=payload.origin,
+        parents=len(draft.nodes),
+    )
+    return Plan(
+        id=draft.id,
+        tenant=draft.tenant,
+        payload=payload,
+        guard=_own(draft, GUARD, Guard(payload.nodes, begins)),
+        head=head,
+        nodes=[*nodes, *first],
+        begin=begin,
+        names={draft.id: f"its head, of {payload.name!r}", **draft.names},
+    )
+
+
+def _size(job: NewJob) -> int:
+    body = job.envelope.body
+    return edge_bytes(job) + (len(body) if isinstance(body, bytes) else 0)
+
+
+def _own(draft: Draft, type: str, payload: object, **fields: Any) -> NewJob:
+    return NewJob(
+        tenant=draft.tenant,
+        id=own_id(draft.id, type),
+        queue=QUEUE,
+        envelope=own_envelope(type, payload),
+        rules=OWN_RULES,
+        **fields,
+    )
+
+
+class _Drafting:
+    """Makes the jobs of one flow."""
+
+    def __init__(self, flow: Flow, tenant: str, enqueuer: Enqueuer) -> None:
+        self._flow = flow
+        self._tenant = tenant
+        self._enqueuer = enqueuer
+        self._nodes = ordered(flow)
+        self._id = flow.id_of(tenant)
+        self._number = {node: number for number, node in enumerate(self._nodes)}
+
+    def draft(self) -> Draft:
+        edges: dict[Node, list[Edge]] = {node: [] for node in self._nodes}
+        for node in self._nodes:
+            for parent, how in node.parents.items():
+                edges[parent].append(Edge(self._node_id(node), "", how))
+        to_head = Edge(self._id, "", OnFailure.RUN)
+        jobs = [
+            check_new(
+                msgspec.structs.replace(
+                    self._named(node.name, node, self._job),
+                    id=self._node_id(node),
+                    edges=(*edges[node], to_head),
+                    parents=len(node.parents),
+                    fresh=False,
+                )
+            )
+            for node in self._nodes
+        ]
+        flow = self._flow
+        maps = [node for node in self._nodes if isinstance(node, MapNode)]
+        undo = sorted(flow.compensations.items(), key=lambda one: self._number[one[0]])
+        payload = Head(
+            name=flow.name,
+            nodes=len(jobs),
+            maps=numbers_of((self._id, self._number[node]) for node in maps),
+            undo=tuple(
+                (self._number[node], self._named(f"undo of {node.name}", work, self._spec))
+                for node, work in undo
+            ),
+            last=tuple(self._named("finally_", work, self._spec) for work in flow.last),
+        )
+        return Draft(
+            id=self._id,
+            tenant=self._tenant,
+            payload=payload,
+            rules=self._enqueuer.rules,
+            nodes=jobs,
+            names={self._node_id(node): node.name for node in self._nodes},
+            seal=self._enqueuer.own_payload,
+        )
+
+    def _node_id(self, node: Node) -> str:
+        return node_id(self._id, self._number[node])
+
+    def _named(self, name: str, one: Any, make: Callable[[Any], Any]) -> Any:
+        """What `make` returns; an error names the node."""
+        try:
+            return make(one)
+        except InvalidInput as error:
+            raise InvalidInput(field=f"node {name}", why=str(error)) from error
+        except HoldfastError as error:
+            error.add_note(f"node {name} of flow {self._flow.name!r}")
+            raise
+
+    def _job(self, node: Node) -> NewJob:
+        if isinstance(node, MapNode):
+            return self._map(node)
+        return self._enqueuer.plan_node(self._tenant, node.job, self._refs)
+
+    def _map(self, node: MapNode[Any]) -> NewJob:
+        made = self._enqueuer.type_of(node.kind)
+        spec = JobSpec(
+            type=made.name,
+            codec=made.codec,
+            version=made.version,
+            body=b"",
+            queue=made.queue,
+            priority=made.priority,
+            rules=made.rules,
+        )
+        args = {"spec": spec, "field": node.field, "most": node.most}
+        payload = {"args": args, "refs": {"over": self._refs(node.over)}}
+        keep = self._enqueuer.rules
+        return NewJob(
+            tenant=self._tenant,
+            id="",
+            queue=QUEUE,
+            envelope=Envelope(MAP, REFS, 1, msgspec.json.encode(payload)),
+            rules=msgspec.structs.replace(
+                OWN_RULES, keep_us=keep.keep_us, keep_failed_us=keep.keep_failed_us
+            ),
+        )
+
+    def _spec(self, work: Work) -> JobSpec:
+        """A job in the form in which the head keeps it: encoded, on every store."""
+        job = self._enqueuer.plan_node(self._tenant, work, self._refs, encoded=True)
+        for name, value in (("key", job.key), ("run_at", job.run_at), ("delay", job.delay_us)):
+            if value:
+                raise InvalidInput(field=name, why="is not for the jobs at the end of a flow")
+        sealed = job.envelope
+        return JobSpec(
+            type=sealed.type,
+            codec=sealed.codec,
+            version=sealed.version,
+            body=sealed.body,
+            queue=job.queue,
+            priority=job.priority,
+            rules=job.rules,
+            group=job.group,
+            tags=job.tags,
+            ttl_us=job.ttl_us,
+        )
+
+    def _refs(self, place: Placeholder) -> Results:
+        nodes = [(self._id, self._number[node]) for node in place.nodes if isinstance(node, Node)]
+        if len(nodes) != len(place.nodes):
+            why = "has the results of something that is no node of the flow"
+            raise InvalidInput(field="payload", why=why)
+        return Results(how=place.how, nodes=numbers_of(nodes))
