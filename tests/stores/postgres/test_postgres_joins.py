@@ -222,6 +222,27 @@ async def test_who_follows_edges_and_stops_holds_nobody_up(
     assert [lease.job.id for lease in await take(store, 10)] == ["b"]
 
 
+async def test_who_holds_a_target_and_stops_holds_only_that_up(
+    store: PostgresStore, connect: Connect
+) -> None:
+    """P19: neither the other targets of the same job nor those of other jobs."""
+    connection = await connect()
+    await store.enqueue([node("a", "b", "c", "d"), *(node(x, after=1) for x in ("b", "c", "d"))])
+    await store.enqueue([node("x", "y"), node("y", after=1)])
+    leases = await take(store, 2)
+    async with connection.transaction():
+        await connection.fetch("SELECT FROM jobs WHERE id = 'c' FOR UPDATE")
+
+        answers = await complete(store, leases)
+        assert [answer.state for answer in answers] == [State.COMPLETED] * 2
+        found = {lease.job.id for lease in await take(store, 10)}
+        assert await left(connection) == {ACME: 2}
+
+    assert found == {"b", "y"}
+    assert {lease.job.id for lease in await take(store, 10)} == {"c", "d"}
+    await exact(store)
+
+
 # -- keeping ---------------------------------------------------------------------------------------
 
 

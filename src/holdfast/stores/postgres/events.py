@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.core.clock import Micros
+from holdfast.core.job import By
 from holdfast.store import EventPage
 from holdfast.stores.postgres.rows import event
 from holdfast.stores.postgres.statements import EXPECT
@@ -57,3 +58,8 @@ async def prune_events(step: Step, limit: int, horizon: Micros) -> int:
     await step.run(PRUNE, found[0])
     await step.run(FLOOR_SAVE, found[0])
     return int(found[1])
+
+
+def words_of(by: By | None) -> str | None:
+    """Who acts, as events keep it."""
+    return None if by is None else by.words

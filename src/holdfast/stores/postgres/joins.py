@@ -26,7 +26,7 @@ from holdfast.stores.postgres.step import Step, columns
 SHARE = 50
 """Edges that the jobs of one tenant follow in its turn."""
 WAIT_MS = 1000
-"""How long a call that has ended jobs waits for another that follows edges."""
+"""How long a call that has ended jobs waits for another that follows edges, or holds a target."""
 
 _WORDS = {State.FAILED.value: "failed", State.CANCELED.value: "was canceled"}
 
@@ -39,20 +39,24 @@ class Turns:
 
 
 async def release(step: Step, tenants: Sequence[str], place: str) -> None:
-    """Follows edges of ended jobs of these tenants."""
+    """Follows edges of ended jobs of these tenants. Raises if somebody is in its way for long: then
+    it is for the next claims.
+    """
     try:
         await step.run(sql.LOCK, str(WAIT_MS))
+        await step.begin()
+        await _follow_of(step, tenants[:RELEASE_MAX], sql.TARGETS)
     except Exception as error:
         if is_beaten(error):
-            raise StoreUnavailable(store=place, why="another call follows edges") from error
+            raise StoreUnavailable(
+                store=place, why="other calls hold what edges lead to"
+            ) from error
         raise
-    await step.begin()
-    await _follow_of(step, tenants[:RELEASE_MAX])
 
 
 async def release_left(step: Step, turns: Turns) -> None:
     """Follows edges that other calls have left, of the next tenants that have some; none of them if
-    somebody else does.
+    somebody else does. Never waits: jobs that somebody holds are for another time.
     """
     if not await step.value(sql.TRY_LOCK):
         return
@@ -64,13 +68,14 @@ async def release_left(step: Step, turns: Turns) -> None:
         names += [row[0] for row in first if row[0] <= turns.last]
     if names:
         turns.last = names[-1]
-        await _follow_of(step, names)
+        await _follow_of(step, names, sql.TARGETS_UNLOCKED)
 
 
-async def _follow_of(step: Step, tenants: Sequence[str]) -> None:
+async def _follow_of(step: Step, tenants: Sequence[str], targets: str) -> None:
     found = await step.rows(sql.RELEASING, tenants, RELEASE_MAX // len(tenants))
-    await _Release(step, [Parent(*row) for row in found]).run()
-    step.wakes_all |= await step.value(sql.ANY_LEFT)  # The next claims go on with it.
+    followed = await _Release(step, [Parent(*row) for row in found], targets).run()
+    if followed and await step.value(sql.ANY_LEFT):
+        step.wakes_all = True  # The next claims go on with it.
 
 
 class _Target:
@@ -87,11 +92,13 @@ class _Target:
 class _Release:
     """What one call follows. All that it changes is written at its end."""
 
-    def __init__(self, step: Step, parents: Iterable[Parent]) -> None:
-        self._step = step
+    def __init__(self, step: Step, parents: Iterable[Parent], targets: str) -> None:
+        self._step, self._query = step, targets
         self._turns: dict[str, deque[Parent]] = {}
         """Tenants with edges to follow, in turn."""
         self._done: list[int] = []
+        self._held: dict[int, Parent] = {}
+        """Jobs with a target that somebody holds: they are followed up to there."""
         self._targets: dict[int, _Target] = {}
         self._joins: dict[tuple[int, str], list[int]] = {}
         """How many ends each join awaits yet, and how many parents have not completed."""
@@ -99,13 +106,19 @@ class _Release:
         for parent in parents:
             self._queue(parent)
 
-    async def run(self) -> None:
-        left = RELEASE_MAX
+    async def run(self) -> bool:
+        """Whether it followed any edge."""
+        left, moved = RELEASE_MAX, False
         while self._turns and left > 0:
             portions = self._next(left)
             left -= sum(high - parent.followed for parent, high in portions)
             await self._follow(portions)
+            moved |= any(
+                parent.seq not in self._held or self._held[parent.seq].followed > parent.followed
+                for parent, _ in portions
+            )
         await self._write()
+        return moved
 
     def _queue(self, parent: Parent) -> None:
         self._turns.setdefault(parent.tenant, deque()).append(parent)
@@ -120,6 +133,8 @@ class _Release:
             parents = self._turns.pop(tenant)
             while parents and room > 0:
                 parent = parents.popleft()
+                if parent.seq in self._held:
+                    continue
                 high = min(parent.edges, parent.followed + room)
                 room -= high - parent.followed
                 portions.append((parent, high))
@@ -134,10 +149,16 @@ class _Release:
 
     async def _follow(self, portions: list[tuple[Parent, int]]) -> None:
         asked = [(parent.seq, parent.followed, high, parent.tenant) for parent, high in portions]
-        for place, how, name, seq, state, awaits, id, edges, due, failed in await self._step.rows(
-            sql.TARGETS, *columns(asked)
+        for place, number, how, name, seq, *found in await self._step.rows(
+            self._query, *columns(asked)
         ):
             parent, _ = portions[place - 1]
+            if parent.seq in self._held:
+                continue
+            if seq is None:
+                self._held[parent.seq] = parent._replace(followed=number)
+                continue
+            state, awaits, id, edges, due, failed = found
             # What was read first counts: the changes since then are not stored yet.
             target = self._targets.setdefault(seq, _Target(parent.tenant, id, state, edges))
             join = self._joins.setdefault((seq, name), [due, failed])
@@ -174,9 +195,11 @@ class _Release:
         rows = await step.lock_seqs(changed) if changed else {}
         written = [rows[seq] for seq in changed if seq in rows and self._change(rows[seq])]
         await step.write(written)
-        step.parents = [parent for each in self._turns.values() for parent in each]
-        if self._done:
-            await step.run(sql.RELEASING_DROP, self._done)
+        rest = (parent for each in self._turns.values() for parent in each)
+        step.parents = [each for each in rest if each.seq not in self._held]
+        step.parents += self._held.values()
+        if done := [seq for seq in self._done if seq not in self._held]:
+            await step.run(sql.RELEASING_DROP, done)
         await step.flush()
         step.awaited.clear()  # The rest is for claims.
 

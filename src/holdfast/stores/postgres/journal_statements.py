@@ -82,18 +82,23 @@ RELEASING_PUT = (
 )
 RELEASING_DROP = "DELETE FROM holdfast.releasing WHERE seq = ANY ($1)"
 # The targets of portions of edges, as far as they live and have the join, locked: nobody else ends,
-# parks or wakes them meanwhile.
-TARGETS = (
-    "SELECT p.place, e.on_failure, e.name, t.seq, t.state, t.awaits, t.id, t.edges, x.due, x.failed"
+# parks or wakes them meanwhile. NULL for those that somebody else has locked.
+_TARGETS = (
+    "SELECT p.place, e.number, e.on_failure, e.name, t.seq, t.state, t.awaits, t.id, t.edges,"
+    " x.due, x.failed"
     " FROM unnest($1::bigint[], $2::integer[], $3::integer[], $4::text[]) WITH ORDINALITY"
     " AS p(seq, low, high, tenant, place)"
     " JOIN LATERAL (SELECT * FROM holdfast.edges o WHERE o.seq = p.seq AND o.number >= p.low"
     " AND o.number < p.high ORDER BY o.number LIMIT p.high - p.low) e ON true"
-    " JOIN LATERAL (SELECT j.seq, j.state, j.awaits, j.id, j.edges FROM holdfast.jobs j"
-    " WHERE j.tenant = p.tenant AND j.id = e.target LIMIT 1 FOR UPDATE) t ON true"
-    " JOIN LATERAL (SELECT o.due, o.failed FROM holdfast.joins o WHERE o.seq = t.seq"
-    " AND o.name = e.name LIMIT 1) x ON true ORDER BY p.place, e.number"
+    " LEFT JOIN LATERAL (SELECT j.seq, j.state, j.awaits, j.id, j.edges FROM holdfast.jobs j"
+    " WHERE j.tenant = p.tenant AND j.id = e.target LIMIT 1 FOR UPDATE{skip}) t ON true"
+    " LEFT JOIN LATERAL (SELECT o.due, o.failed FROM holdfast.joins o WHERE o.seq = t.seq"
+    " AND o.name = e.name LIMIT 1) x ON true"
+    " WHERE x.due IS NOT NULL OR t.seq IS NULL AND EXISTS (SELECT FROM holdfast.jobs j"
+    " WHERE j.tenant = p.tenant AND j.id = e.target) ORDER BY p.place, e.number"
 )
+TARGETS = _TARGETS.replace("{skip}", "")
+TARGETS_UNLOCKED = _TARGETS.replace("{skip}", " SKIP LOCKED")
 JOINS_SAVE = (
     "UPDATE holdfast.joins x SET due = u.due, failed = u.failed"
     " FROM unnest($1::bigint[], $2::text[], $3::integer[], $4::integer[])"

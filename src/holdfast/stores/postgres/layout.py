@@ -8,12 +8,20 @@
       late                    1: outlived its time to live while waiting; upkeep will fail it
       gate                    0: in its line, or leased; 1: enqueued, but its group has no room for
                               it yet; 2: scheduled or retrying, it waits for its instant; 3:
-                              enqueued, set aside where the platform leaves its type no room
+                              enqueued, set aside where the platform leaves its type no room; 4:
+                              waiting for its parents
       run_at attempt fence lapses misses progress reason error
       token lease_until worker    of the last lease; kept after it lapsed, so that a late ack hears
                               that it expired
       max_attempts keep_us    copied from the rules, for the indexes and for completions
-      size                    bytes of the payload, for the tenant's cap
+      size                    bytes of the payload and the edges, for the tenant's cap
+      awaits journal edges    what makes it ready; the size of its journal; how many jobs await its
+                              end. NULL for a usual job: then no other table has anything of it
+    entries   (seq, kind, name) -> value, at    the journal of a job, but for its joins
+    joins     (seq, name) -> total, due, failed    ends that a join awaits, yet, and that failed
+    edges     (seq, number) -> target, name, on_failure    the join of the job that awaits the end
+    releasing seq -> followed     ended jobs, and how many of their edges were followed
+    leftovers seq                 deleted jobs; upkeep deletes their entries, joins and edges
     leases    until, spent, seqs    a row for each claim: the jobs that it leased, and until when;
                               spent: those on their last attempt. Not changed when a job ends: a row
                               whose time has come only names the jobs to check
@@ -130,6 +138,17 @@ rests in that tier in the order of its index, a portion at a time, until they ar
 bucket that is older than the last change of its rate is brought up to date when it is read. A line
 whose queue has no settings of its own is checked when deltas name it.
 
+Challenge: a hundred thousand jobs end at once that one other awaits, and their acks must not wait
+for each other; nor may an end be lost when a process dies.
+
+Pattern: **an ack notes the parent, and one call at a time follows edges.** The step that ends a job
+with edges adds a row to `releasing`, as it adds its deltas. Then the same call takes one advisory
+lock and follows, in a transaction of its own, the edges of all such jobs of its tenants that it
+finds (joins.py): it locks the targets, adds up what it has read, and writes each join and each job
+once. Who waited for the lock mostly finds nothing left to do. Claims follow what is left, a bounded
+number of edges each, tenants in turn, and never wait for the lock. A signal and the park that
+awaits it meet at the lock of the job's row.
+
 Challenge: a new version of a row is a new entry in each index of its table, unless no index names a
 column that has changed; and the rows of jobs are wide.
 
@@ -141,7 +160,7 @@ What a claim passes over is what runs behind the floor of the line, or ran since
 
     jobs_line   (queue, tenant, rank, seq)            gate = 0        claim: head of a line
     jobs_group  (tenant, group, gate, queue, rank, seq)     of a group: its gate opens with room
-    jobs_ages   (tenant, queue, run_at)               gate <> 2       how long the oldest waits
+    jobs_ages   (tenant, queue, run_at)               gate 0, 1, 3    how long the oldest waits
     jobs_aside  (type, queue, tenant, rank, seq)      gate = 3        claim: let in with room
     jobs_due    (run_at)                              gate = 2        claim: made ready when due
     leases_until (spent, until)          attempts left: claim, made ready when lapsed; none left:
@@ -152,6 +171,8 @@ What a claim passes over is what runs behind the floor of the line, or ran since
     jobs_name   (tenant, id) unique      by id
     jobs_key    (tenant, key)            where given
     history_name, history_seq, history_done (keep_until), history_dead (tenant, seq) of failed ones
+    history_parents (keep_until)         with edges                   upkeep: pruned by themselves
+    releasing_tenant (tenant, seq)                                    claim: tenants in turn
     tenants_turn (turn)                  open, with lines             claim: whose turn it is
     lines_turn  (tenant, turn)           open, with jobs              claim: the lines of a tenant
     lines_tenant_turn (queue, tenant_turn)    the same, not parked    claim: the tenants of a queue

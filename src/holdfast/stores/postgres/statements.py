@@ -184,7 +184,7 @@ ENDED = (
 WATCH_JOB = "SELECT holdfast.watch_job($1, $2, $3)"
 WORKER = "SELECT worker FROM holdfast.jobs WHERE seq = $1"
 OLDEST = (
-    "SELECT run_at FROM holdfast.jobs WHERE gate <> 2 AND tenant = $1 AND queue = $2"
+    "SELECT run_at FROM holdfast.jobs WHERE gate NOT IN (2, 4) AND tenant = $1 AND queue = $2"
     " AND state = 'enqueued' ORDER BY run_at LIMIT 1"
 )
 # Due jobs are enqueued for who looks, moved yet or not. Claims leave few of them here.

@@ -12,6 +12,7 @@ import os
 import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from holdfast.core.backoff import Delays
@@ -56,7 +57,7 @@ from holdfast.stores.postgres.claim import claim_jobs
 from holdfast.stores.postgres.connection import Pools
 from holdfast.stores.postgres.enqueue import enqueue_jobs, enqueue_using, hint
 from holdfast.stores.postgres.errors import is_beaten, is_lost, ours
-from holdfast.stores.postgres.events import read_events
+from holdfast.stores.postgres.events import read_events, words_of
 from holdfast.stores.postgres.explain import explain_job
 from holdfast.stores.postgres.extend import extend_leases
 from holdfast.stores.postgres.find import find_jobs
@@ -220,13 +221,13 @@ class PostgresStore:
     # -- operators -------------------------------------------------------------------------------
 
     async def signal(self, signals: Sequence[Signal], *, by: By | None = None) -> list[Signaled]:
-        return await self._transact(lambda step: send_signals(step, signals), _words(by))
+        return await self._transact(lambda step: send_signals(step, signals), words_of(by))
 
     async def cancel(self, refs: Sequence[Ref], *, by: By | None = None) -> list[Canceled]:
-        return await self._call(lambda step: cancel_jobs(step, refs), _words(by))
+        return await self._call(lambda step: cancel_jobs(step, refs), words_of(by))
 
     async def change(self, change: Change) -> Changed:
-        signed = _words(change.by)
+        signed = words_of(change.by)
         return await self._transact(lambda step: change_jobs(step, change), signed)
 
     # -- maintenance -----------------------------------------------------------------------------
@@ -278,7 +279,7 @@ class PostgresStore:
         limit: int = PAGE_MAX,
         by: By | None = None,
     ) -> list[Setting]:
-        signed = _words(by)
+        signed = words_of(by)
         done: list[Setting] = []
         if puts:
             done = await self._transact(lambda step: settings.put_settings(step, puts), signed)
@@ -364,6 +365,9 @@ class PostgresStore:
                 await self._transact(lambda step: release_left(step, self._turns))
         except HoldfastError:
             self._notifier.notify_all()
+            if (channel := self._notifications.channel) is not None:
+                with suppress(HoldfastError):
+                    await self._call(lambda step: step.run(sql.NOTIFY, channel, "*"))
 
     async def _call(self, act: Callable[[Step], Awaitable[T]], by: str | None = None) -> T:
         """A call on a connection, repeated for a while when the server cannot be reached."""
@@ -399,8 +403,3 @@ class PostgresStore:
         elif step.lines or step.ended:
             self._notifier.notify(step.lines, step.ended)
         return answer
-
-
-def _words(by: By | None) -> str | None:
-    """Who acts, as events keep it."""
-    return None if by is None else by.words

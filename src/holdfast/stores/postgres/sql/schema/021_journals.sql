@@ -4,6 +4,11 @@ ALTER TABLE holdfast.jobs
     ADD COLUMN awaits text COLLATE "C", ADD COLUMN journal text, ADD COLUMN edges integer;
 ALTER TABLE holdfast.history ADD COLUMN journal text, ADD COLUMN edges integer;
 
+-- Jobs that wait for their parents have gate 4, and no more to do with it than those that are due
+-- later.
+DROP INDEX holdfast.jobs_ages;
+CREATE INDEX jobs_ages ON holdfast.jobs (tenant, queue, run_at) WHERE gate NOT IN (2, 4);
+
 -- Ended jobs that others may await, which upkeep looks up one by one.
 CREATE INDEX history_parents ON holdfast.history (keep_until) WHERE edges IS NOT NULL;
 
