@@ -10,7 +10,7 @@ import msgspec
 from holdfast.core import bounds
 from holdfast.core.clock import Micros
 from holdfast.core.errors import QUEUE_FULL_RETRY_S, IdConflict, QueueFull, TenantFull
-from holdfast.core.job import NewJob
+from holdfast.core.job import NewJob, edge_bytes
 from holdfast.store import Enqueued
 from holdfast.stores.redis import item_check
 from holdfast.stores.redis.rows import new_row
@@ -83,7 +83,7 @@ def _parts(jobs: Sequence[NewJob], positions: list[int]) -> Iterator[list[int]]:
     part: list[int] = []
     size = 0
     for position in positions:
-        body = len(jobs[position].envelope.body or b"")
+        body = len(jobs[position].envelope.body or b"") + edge_bytes(jobs[position])
         size += body
         if part and size > CALL_BYTES_MAX:
             yield part

@@ -146,5 +146,5 @@ over all its jobs that have not ended in one step.
 
 from __future__ import annotations
 
-FORMAT = 4
+FORMAT = 5
 """The format of the keys and their values. A script does not touch a store of another format."""

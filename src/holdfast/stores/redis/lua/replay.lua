@@ -1,5 +1,6 @@
--- replay: {{{sequence, new id}, ...}, by or nil} -> for each 1 (done) or 0 (its state, or the cap
--- of its tenant, does not allow it).
+-- replay: {{{sequence, new id}, ...}, by or nil, step or nil} -> for each 1 (done) or 0 (its state,
+-- its journal or the cap of its tenant does not allow it). The new job starts with what the journal
+-- has from before the step.
 
 base.insist()
 base.by = ARGS[2]
@@ -10,8 +11,16 @@ local function over_cap(tenant, size)
     or (settings.max_bytes and record[BYTES] + size > settings.max_bytes)
 end
 
-local function copy_of(origin, id)
-  local row = rows.fresh(rows.name(origin.tenant, id), values.copied(origin, id))
+-- The bytes of a payload: the size of a row counts its edges too, which a replay has not.
+local function payload_size(row, body)
+  if not rows.has(row, EDGES) then return row.size end
+  local fine, found = pcall(cmsgpack.unpack, body or '')
+  return fine and type(found) == 'table' and found[4] and #found[4] or 0
+end
+
+local function copy_of(origin, id, body)
+  local size = payload_size(origin, body)
+  local row = rows.fresh(rows.name(origin.tenant, id), values.copied(origin, id, size))
   row.priority = origin.priority
   if origin.expires > 0 then row.expires = NOW + origin.expires - origin.created end
   return row
@@ -20,11 +29,15 @@ end
 local function replay(seq, id)
   local origin = rows.get(seq)
   if not origin or origin.state < ENDED or rows.has(origin, REPLAYED) then return 0 end
-  local row = copy_of(origin, id)
+  local known = ARGS[3] and journal.before(origin, ARGS[3])
+  if ARGS[3] and not known then return 0 end
+  local body = call('HGET', key('bodies'), seq)
+  local row = copy_of(origin, id, body)
   if not rows.named(row.name) then
     if over_cap(row.tenant, row.size) then return 0 end
     row.last = events.tails({row.name})[1]
-    index.insert(row, call('HGET', key('bodies'), seq))
+    index.insert(row, body)
+    if known then journal.copy(row, known) end
   end
   values.keep(origin, REPLAYED, id)
   events.note('replayed', origin, nil, id)
