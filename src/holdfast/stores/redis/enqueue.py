@@ -10,7 +10,7 @@ import msgspec
 from holdfast.core import bounds
 from holdfast.core.clock import Micros
 from holdfast.core.errors import QUEUE_FULL_RETRY_S, IdConflict, QueueFull, TenantFull
-from holdfast.core.job import NewJob, edge_bytes
+from holdfast.core.job import NewJob
 from holdfast.store import Enqueued
 from holdfast.stores.redis import item_check
 from holdfast.stores.redis.rows import new_row
@@ -79,11 +79,16 @@ def _call(jobs: Sequence[NewJob], positions: list[int], *, alone: bool) -> _Call
 
 
 def _parts(jobs: Sequence[NewJob], positions: list[int]) -> Iterator[list[int]]:
-    """The positions, in parts whose payloads are small enough for one call."""
+    """The positions, in parts whose payloads are small enough for one call. Jobs that await others
+    of their batch are enqueued with it in one step: else one could end before its target is there.
+    """
+    if any(jobs[position].edges or jobs[position].parents for position in positions):
+        yield positions
+        return
     part: list[int] = []
     size = 0
     for position in positions:
-        body = len(jobs[position].envelope.body or b"") + edge_bytes(jobs[position])
+        body = len(jobs[position].envelope.body or b"")
         size += body
         if part and size > CALL_BYTES_MAX:
             yield part

@@ -41,7 +41,8 @@ async def _extend(
         return [items[position] for position in positions]
 
     tenants = (one.tenant for one in extensions)
-    answers = await shards.scatter("extend", extensions, tenants, args, now)
+    wait = any(one.entries for one in extensions)  # A step that was answered for is kept.
+    answers = await shards.scatter("extend", extensions, tenants, args, now, wait=wait)
     return [_extended(*each) for each in zip(extensions, answers, strict=True)]
 
 

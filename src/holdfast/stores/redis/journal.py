@@ -33,7 +33,7 @@ EDGES_PART = 50
 _KINDS = {ord(letter): kind for kind, letter in LETTERS.items()}
 _HOW = {OnFailure.FAIL: b"f", OnFailure.RUN: b"r", OnFailure.SKIP: b"s"}
 _HOW_OF = {letter[0]: how for how, letter in _HOW.items()}
-_SIZE = ord("#")
+_SIZE = b"#"
 _AT = struct.Struct(">d")
 _JOIN = struct.Struct(">dIII")
 
@@ -91,7 +91,7 @@ def _of_parents(stored: Stored) -> tuple[Entry, ...]:
 def _pairs(stored: Stored) -> Iterator[tuple[bytes, bytes]]:
     for flat in stored[1:3]:
         for field, value in zip(flat[::2], flat[1::2], strict=True) if flat else ():
-            if field[0] != _SIZE:
+            if field != _SIZE:
                 yield field, value
 
 

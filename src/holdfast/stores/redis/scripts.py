@@ -21,6 +21,7 @@ from holdfast.core.bounds import (
     ASIDE_MAX,
     CLAIM_REPEAT_S,
     COPIES_MAX,
+    EDGES_MAX,
     KEEP_AGAIN_S,
     LOGS_MAX,
     PERMIT_LIFE_S,
@@ -156,6 +157,7 @@ _CONSTANTS: dict[str, str] = {
     "SIGNALS_MAX": str(SIGNALS_MAX),
     "LOGS_MAX": str(LOGS_MAX),
     "RELEASE_MAX": str(RELEASE_MAX),
+    "EDGES_MAX": str(EDGES_MAX),
     "EDGES_PART": str(EDGES_PART),
 }
 

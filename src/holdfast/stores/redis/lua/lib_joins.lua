@@ -11,6 +11,7 @@
 
 local SHARE = 50 -- Edges that the jobs of one tenant follow in its turn.
 local PASSES_MAX = 300 -- Of one call: each is a few commands, and follows one link of a chain.
+local PARTS_MAX = math.ceil(EDGES_MAX / EDGES_PART)
 
 local has = rows.has
 local EDGES_OF, RELEASING = key('edges'), key('releasing')
@@ -44,7 +45,7 @@ end
 
 local function number_of_parts(seq)
   local text = part_of(seq, 0)
-  return text and #text >= 2 and (struct.unpack(COUNT, text)) or 1
+  return text and #text >= 2 and math.min(PARTS_MAX, (struct.unpack(COUNT, text))) or 1
 end
 
 -- The edges of a part, each {what a failure does, target, join}. What cannot be read ends it.

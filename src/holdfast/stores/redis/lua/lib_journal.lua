@@ -197,19 +197,21 @@ function journal.has_signal(row, name)
   return call('HEXISTS', journal_key(row), 'g' .. name) == 1
 end
 
+local function instant_of(text) return #text >= AT_SIZE and struct.unpack(AT, text) or 0 end
+
 -- What a replay of a job from a step starts with, as `journal.before_step`: fields and values; nil
 -- if it has no such step.
 function journal.before(row, step)
   if not has(row, JOURNAL) then return nil end
   local flat, found, till = call('HGETALL', journal_key(row)), {}, nil
   for at = 1, #flat, 2 do
-    if flat[at] == 's' .. step then till = struct.unpack(AT, flat[at + 1]) end
+    if flat[at] == 's' .. step then till = instant_of(flat[at + 1]) end
   end
   if not till then return nil end
   for at = 1, #flat, 2 do
     local letter = string.sub(flat[at], 1, 1)
     local is_step = letter == 's' or letter == 'p'
-    if letter == 'g' or is_step and struct.unpack(AT, flat[at + 1]) < till then
+    if letter == 'g' or is_step and instant_of(flat[at + 1]) < till then
       found[#found + 1], found[#found + 2] = flat[at], flat[at + 1]
     end
   end
@@ -238,10 +240,12 @@ end
 
 -- -- reading --------------------------------------------------------------------------------------
 
--- A hash as a flat list. One of another type has nothing that could be read.
+local UNREADABLE = {'?', ''} -- An entry of no kind: who takes it for granted must not go on.
+
+-- A hash as a flat list. It is not empty, since the flag of the row says that there are entries.
 local function all_of(name)
   local flat = redis.pcall('HGETALL', name)
-  return not flat.err and #flat > 0 and flat
+  return not flat.err and #flat > 0 and flat or UNREADABLE
 end
 
 -- The journal of a job as journal.py reads it. `whole_of`: with errors, log and edges.

@@ -12,8 +12,7 @@ if format == LAYOUT then return 1 end
 local is_empty = heads.seq == 0 and format == 0
 if format == 4 then
   base.insist()
-  base.set_head('format', LAYOUT)
-  base.finish()
+  call('HSET', KEYS[2], 'format', LAYOUT)
   return 1
 end
 if not is_empty and (format ~= 3 or call('EXISTS', key('loads')) == 1) then return 0 end

@@ -2,9 +2,8 @@
 -- counts), the code of the refusal, or the size that its journal would have had (lib_journal).
 --
 -- A signal and the ack that parks a job to await it meet in one step each, so neither misses the
--- other.
+-- other. It does not insist: like enqueue it brings data, so it is refused when memory is short.
 
-base.insist()
 base.by = ARGS[2]
 
 local items, names, answers = ARGS[1], {}, {}
