@@ -21,7 +21,16 @@ from holdfast.store import Act, Claim, Ref
 from holdfast.stores.redis.journal import EDGES_PART
 from holdfast.stores.redis.store import RedisStore
 from holdfast.testing.contract.bench import Bench
-from holdfast.testing.contract.builders import ACME, GLOBEX, LEASE, changing, finding, ids, job, rules
+from holdfast.testing.contract.builders import (
+    ACME,
+    GLOBEX,
+    LEASE,
+    changing,
+    finding,
+    ids,
+    job,
+    rules,
+)
 from holdfast.testing.contract.joins import RUN, flow, join, run
 from holdfast.testing.contract.joins import node as linked
 
@@ -166,9 +175,7 @@ async def test_two_last_parents_at_once_release_their_child_once(bench: Bench) -
         await flow(bench, first, second, linked(child, after=2))
         ends = [completion(ACME, one.job.id, one.token) for one in await bench.claim(10)]
 
-        [mine], [others] = await asyncio.gather(
-            bench.store.ack(ends[:1]), other.ack(ends[1:])
-        )
+        [mine], [others] = await asyncio.gather(bench.store.ack(ends[:1]), other.ack(ends[1:]))
 
         assert (mine.error, others.error) == (None, None)
         await run(bench, child)
@@ -208,9 +215,7 @@ async def test_a_flow_that_was_pruned_leaves_nothing_behind(bench: Bench, node: 
     assert keys(node, bench.store) <= {"heads", "meta", "events"}
 
 
-async def test_a_record_may_go_before_its_edges_are_followed(
-    bench: Bench, node: RedisNode
-) -> None:
+async def test_a_record_may_go_before_its_edges_are_followed(bench: Bench, node: RedisNode) -> None:
     """P17: they are followed all the same, and then nothing of it is left."""
     edges = (*dead("a", RELEASE_MAX).edges, Edge("last"))
     await flow(bench, job("a", edges=edges), linked("last", after=1))
@@ -276,9 +281,7 @@ async def test_edges_count_for_the_cap_of_their_tenant(bench: Bench) -> None:
 @pytest.mark.parametrize("name", ["1:2:x", "\u00e9\u2603", "x" * 200, "f:0", "%", "a,b|c", "'q'"])
 async def test_a_name_is_a_name_whatever_is_in_it(bench: Bench, name: str) -> None:
     """P7: of a job, of a tenant, and of a join."""
-    await bench.add(
-        linked(name, name + "!", tenant=name), linked(name + "!", after=1, tenant=name)
-    )
+    await bench.add(linked(name, name + "!", tenant=name), linked(name + "!", after=1, tenant=name))
     await bench.put(name)
 
     [lease] = await bench.claim(10, tenants=(name,))
@@ -303,7 +306,9 @@ async def test_edges_that_cannot_be_read_stop_no_other_flow(
     bench: Bench, node: RedisNode, text: bytes
 ) -> None:
     """P19: neither an ack, nor a page, a claim or a prune."""
-    await flow(bench, linked("a", "b"), linked("b", after=1), linked("x", "y"), linked("y", after=1))
+    await flow(
+        bench, linked("a", "b"), linked("b", after=1), linked("x", "y"), linked("y", after=1)
+    )
     seq = f"{(await bench.get('a')).seq:016}"
     node.ask("HSET", key(bench.store, "edges"), seq, text)
     leases = await bench.claim(10)
@@ -312,7 +317,9 @@ async def test_edges_that_cannot_be_read_stop_no_other_flow(
         await bench.end(lease, Completed())
 
     assert "y" in ids(await bench.claim(10))
-    assert len((await bench.store.find(msgspec.structs.replace(finding(), journals=True))).jobs) == 4
+    assert (
+        len((await bench.store.find(msgspec.structs.replace(finding(), journals=True))).jobs) == 4
+    )
     bench.clock.advance(48 * 3600)
     await bench.store.prune(100, LEASE)
     assert await bench.peek("a") is None

@@ -64,7 +64,11 @@ async def test_what_scripts_cannot_store_is_refused_alone(bench: Bench) -> None:
     lease, other = await bench.held("a"), await bench.held("b")
 
     sent = await bench.store.signal(
-        [Signal(ACME, "a", "\ud800", b""), Signal(ACME, "\ud800", "s", b""), Signal(ACME, "a", "s", b"")]
+        [
+            Signal(ACME, "a", "\ud800", b""),
+            Signal(ACME, "\ud800", "s", b""),
+            Signal(ACME, "a", "s", b""),
+        ]
     )
     extended = await bench.store.extend(
         [

@@ -167,7 +167,15 @@ class Unreadable(msgspec.Struct, frozen=True):
         )
 
 
-BROKEN = (msgspec.MsgspecError, HoldfastError, ValueError, TypeError, LookupError, RecursionError, struct.error)
+BROKEN = (
+    msgspec.MsgspecError,
+    HoldfastError,
+    ValueError,
+    TypeError,
+    LookupError,
+    RecursionError,
+    struct.error,
+)
 """What reading damaged bytes may raise."""
 
 

@@ -48,8 +48,8 @@ from holdfast.stores.redis.rows import (
 )
 
 ROW_HEAD = "BBBI4I4I4I2I2dddddddHc0Hc0"
-"""State, flags, reason; attempt, fence, lapses, more flags, misses; priority, created, updated, run_at,
-expires, lease, last; nonce and worker. In the notation of Lua's struct.
+"""State, flags, reason; attempt, fence, lapses, more flags, misses; priority, created, updated,
+run_at, expires, lease, last; nonce and worker. In the notation of Lua's struct.
 """
 ROW_FIXED = "I4ddddHc0Hc0Hc0Hc0Hc0Hc0"
 """max_attempts, keep, keep_failed, key_us, size; tenant, id, queue, type, group, key."""
@@ -110,6 +110,7 @@ LIBRARIES = (
     "permits",
     "journal",
     "joins",
+    "edges",
 )
 
 _CONSTANTS: dict[str, str] = {

@@ -3,7 +3,7 @@
 -- which the sequences are counted.
 --
 -- The options of a job are its priority if it is ready at once, else {priority, delay, run_at or
--- nil, ttl or nil, parents or nil, parts of its edges or nil (lib_joins)}. An answer is 1 (created), {0, id of the existing job}, {2, type, queue} (the id
+-- nil, ttl or nil, parents or nil, parts of its edges or nil (lib_edges)}. An answer is 1 (created), {0, id of the existing job}, {2, type, queue} (the id
 -- belongs to another job), {3, what, has, most} (the tenant's cap is reached) or {4, what} (too
 -- many queues or groups).
 --
@@ -120,7 +120,7 @@ local function with_joins(seq, parents, parts)
     flags = PARENTS
   end
   if parts then
-    joins.fields(seq, parts, new_edges)
+    edges.fields(seq, parts, new_edges)
     flags = flags + EDGES
   end
   return flags

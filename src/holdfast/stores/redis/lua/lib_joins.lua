@@ -1,8 +1,5 @@
 -- Joins: what the end of a job does to the jobs that await it.
 --
---   edges              hash: seq -> the first edges of a job; seq:1, seq:2, ... -> the further ones,
---                      EDGES_PART in each. A text starts with the number of texts (2 bytes); an edge
---                      is what a failure does (f fail, r run, s skip), target and name of the join
 --   releasing          zset: tenants with jobs whose edges are not all followed, by turn
 --   releasing:<tenant> list of these jobs: state (0: deleted), edges followed, seq, id
 --
@@ -11,80 +8,15 @@
 
 local SHARE = 50 -- Edges that the jobs of one tenant follow in its turn.
 local PASSES_MAX = 300 -- Of one call: each is a few commands, and follows one link of a chain.
-local PARTS_MAX = math.ceil(EDGES_MAX / EDGES_PART)
-
 local has = rows.has
-local EDGES_OF, RELEASING = key('edges'), key('releasing')
-local COUNT, PARENT, PARENT_SIZE = '>H', '>BI4c16', 21
+local RELEASING = key('releasing')
+local PARENT, PARENT_SIZE = '>BI4c16', 21
 local WORDS = {[FAILED] = 'failed', [CANCELED] = 'was canceled'}
 
 local turns_of, by_tenant = {}, {} -- Tenants with edges to follow, in turn.
 local changed = false -- Whether what is left for later calls may have changed.
-local texts = {} -- Parts of edges that were read, by field.
 
 local function releasing_key(tenant) return key('releasing:' .. tenant) end
-
--- -- edges ----------------------------------------------------------------------------------------
-
-local function field_of(seq, number) return number == 0 and seq or seq .. ':' .. whole(number) end
-
-local function load_parts(fields)
-  local missing = {}
-  for _, field in ipairs(fields) do
-    if texts[field] == nil then missing[#missing + 1] = field end
-  end
-  for at, text in ipairs(base.fetch('HMGET', EDGES_OF, missing)) do texts[missing[at]] = text end
-end
-
--- A part of the edges of a job; false if there is none.
-local function part_of(seq, number)
-  local field = field_of(seq, number)
-  load_parts({field})
-  return texts[field]
-end
-
-local function number_of_parts(seq)
-  local text = part_of(seq, 0)
-  return text and #text >= 2 and math.min(PARTS_MAX, (struct.unpack(COUNT, text))) or 1
-end
-
--- The edges of a part, each {what a failure does, target, join}. What cannot be read ends it.
-local function edges_in(text)
-  local found, at = {}, 3
-  while at <= #text do
-    local fine, how, target, name, next_at = pcall(struct.unpack, '>c1Hc0Hc0', text, at)
-    if not fine then break end
-    found[#found + 1], at = {how, target, name}, next_at
-  end
-  return found
-end
-
--- Stores the edges of a new job: the texts of its parts, with their fields.
-function joins.fields(seq, parts, into)
-  for at, text in ipairs(parts) do
-    into[#into + 1], into[#into + 2] = field_of(seq, at - 1), text
-  end
-end
-
--- All parts of the edges of a job.
-function joins.parts(row)
-  local fields, found = {}, {}
-  for number = 0, number_of_parts(row.seq) - 1 do fields[number + 1] = field_of(row.seq, number) end
-  load_parts(fields)
-  for _, field in ipairs(fields) do
-    if texts[field] then found[#found + 1] = texts[field] end
-  end
-  return found
-end
-
-local function drop_edges(seq)
-  for number = 0, number_of_parts(seq) - 1 do hput(EDGES_OF, field_of(seq, number), false) end
-end
-
--- Deletes the edges of a deleted job, unless they are still to be followed.
-function joins.drop(row)
-  if row.state >= ENDED and not has(row, FOLLOWING) then drop_edges(row.seq) end
-end
 
 -- -- the turns of tenants -------------------------------------------------------------------------
 
@@ -109,10 +41,10 @@ local function prefetch(turns, share)
   for _, turn in ipairs(turns) do
     for at = turn.first, math.min(#turn, turn.first + share - 1) do
       local parent = turn[at]
-      fields[#fields + 1] = field_of(parent.seq, math.floor(parent.followed / EDGES_PART))
+      fields[#fields + 1] = edges.field(parent.seq, math.floor(parent.followed / EDGES_PART))
     end
   end
-  load_parts(fields)
+  edges.load(fields)
 end
 
 -- Adds up to `most` edges of the jobs of a tenant.
@@ -120,16 +52,15 @@ local function take_of(turn, most, into)
   while most > 0 and turn.first <= #turn do
     local parent = turn[turn.first]
     local number = math.floor(parent.followed / EDGES_PART)
-    local text = part_of(parent.seq, number)
-    local edges = text and edges_in(text) or {}
+    local part = edges.read(parent.seq, number)
     local from = parent.followed - number * EDGES_PART
-    local taken = math.max(0, math.min(most, #edges - from))
-    for at = from + 1, from + taken do into[#into + 1] = {parent, edges[at]} end
+    local taken = math.max(0, math.min(most, #part - from))
+    for at = from + 1, from + taken do into[#into + 1] = {parent, part[at]} end
     parent.followed, most = parent.followed + taken, most - taken
-    if from + taken >= #edges then
+    if from + taken >= #part then
       -- A part that cannot be read to its end counts as followed.
       parent.followed = (number + 1) * EDGES_PART
-      if number + 1 >= number_of_parts(parent.seq) then
+      if number + 1 >= edges.number_of_parts(parent.seq) then
         parent.done, turn.first = true, turn.first + 1
       end
     end
@@ -138,20 +69,20 @@ end
 
 -- The next edges, at most so many: a turn of each tenant.
 local function take(most)
-  local round, served, edges = turns_of, {}, {}
+  local round, served, found = turns_of, {}, {}
   local share = #round > 1 and SHARE or most
   turns_of = {}
   prefetch(round, share)
   for _, turn in ipairs(round) do
-    local room = math.min(share, most - #edges)
-    take_of(turn, room, edges)
+    local room = math.min(share, most - #found)
+    take_of(turn, room, found)
     if turn.first <= #turn then
       local to = room > 0 and served or turns_of
       to[#to + 1] = turn
     end
   end
   for _, turn in ipairs(served) do turns_of[#turns_of + 1] = turn end
-  return edges
+  return found
 end
 
 -- -- targets --------------------------------------------------------------------------------------
@@ -199,23 +130,14 @@ local function tell(parent, edge)
   end
 end
 
--- The targets of edges, read together.
-local function targets_of(edges)
-  local names, seqs = {}, {}
-  for at, one in ipairs(edges) do names[at] = rows.name(one[1].tenant, one[2][2]) end
-  rows.find(names)
-  for _, name in ipairs(names) do seqs[#seqs + 1] = rows.seq_of(name) end
-  return rows.list(seqs)
-end
-
 -- -- what a call leaves ---------------------------------------------------------------------------
 
 -- Of a job whose edges are followed: they are deleted if the job is.
 local function done(parent, is_stored)
-  if parent.state == 0 then return drop_edges(parent.seq) end
+  if parent.state == 0 then return edges.drop(parent.seq) end
   if not is_stored then return end
   local row = rows.get(parent.seq)
-  if not row then return drop_edges(parent.seq) end
+  if not row then return edges.drop(parent.seq) end
   rows.unmark(row, FOLLOWING)
   row.dirty = true
 end
@@ -275,10 +197,10 @@ function joins.release()
   if not next(by_tenant) and not changed then return end
   local left, passes = RELEASE_MAX, 0
   while #turns_of > 0 and left > 0 and passes < PASSES_MAX do
-    local edges = take(left)
-    left, passes = left - #edges, passes + 1
-    journal.load_parents(targets_of(edges))
-    for _, one in ipairs(edges) do tell(one[1], one[2]) end
+    local found = take(left)
+    left, passes = left - #found, passes + 1
+    journal.load_parents(edges.targets(found))
+    for _, one in ipairs(found) do tell(one[1], one[2]) end
   end
   leave()
 end
@@ -302,31 +224,4 @@ function joins.release_left()
   changed = true
   joins.release()
   return #tenants > 0
-end
-
--- -- keeping --------------------------------------------------------------------------------------
-
--- Whether a job that has not ended may still read the result of this one; and how many edges were
--- looked at.
-function joins.is_wanted(row)
-  if has(row, FOLLOWING) then return true, 0 end
-  local looked = 0
-  for number = 0, number_of_parts(row.seq) - 1 do
-    local text, edges = part_of(row.seq, number), {}
-    for at, edge in ipairs(text and edges_in(text) or {}) do edges[at] = {row, edge} end
-    looked = looked + #edges
-    for _, target in ipairs(targets_of(edges)) do
-      if target.state < ENDED then return true, looked end
-    end
-  end
-  return false, looked
-end
-
--- Reads the first edges of rows, together.
-function joins.load(list)
-  local fields = {}
-  for _, row in ipairs(list) do
-    if has(row, EDGES) then fields[#fields + 1] = row.seq end
-  end
-  load_parts(fields)
 end

@@ -197,27 +197,6 @@ function journal.has_signal(row, name)
   return call('HEXISTS', journal_key(row), 'g' .. name) == 1
 end
 
-local function instant_of(text) return #text >= AT_SIZE and struct.unpack(AT, text) or 0 end
-
--- What a replay of a job from a step starts with, as `journal.before_step`: fields and values; nil
--- if it has no such step.
-function journal.before(row, step)
-  if not has(row, JOURNAL) then return nil end
-  local flat, found, till = call('HGETALL', journal_key(row)), {}, nil
-  for at = 1, #flat, 2 do
-    if flat[at] == 's' .. step then till = instant_of(flat[at + 1]) end
-  end
-  if not till then return nil end
-  for at = 1, #flat, 2 do
-    local letter = string.sub(flat[at], 1, 1)
-    local is_step = letter == 's' or letter == 'p'
-    if letter == 'g' or is_step and instant_of(flat[at + 1]) < till then
-      found[#found + 1], found[#found + 2] = flat[at], flat[at + 1]
-    end
-  end
-  return found
-end
-
 -- Gives a new job fields and values of another.
 function journal.copy(row, flat)
   if #flat == 0 then return end
@@ -235,7 +214,8 @@ function journal.drop(row)
   for _, name in ipairs(names) do hflush(name) end
   if #names > 0 then call('UNLINK', unpack(names)) end
   if has(row, PARENTS) then hput(PARENTS_OF, row.seq, false) end
-  if has(row, EDGES) then joins.drop(row) end
+  -- Those of a job that was deleted too early are still to be followed.
+  if has(row, EDGES) and row.state >= ENDED and not has(row, FOLLOWING) then edges.drop(row.seq) end
 end
 
 -- -- reading --------------------------------------------------------------------------------------
@@ -255,6 +235,6 @@ function journal.answer(row, whole_of)
     join and {join.total, join.left, join.failed, whole(row.created)},
     has(row, JOURNAL) and all_of(journal_key(row)),
     whole_of and has(row, NOTES) and all_of(notes_key(row)),
-    whole_of and has(row, EDGES) and joins.parts(row),
+    whole_of and has(row, EDGES) and edges.parts(row),
   }
 end

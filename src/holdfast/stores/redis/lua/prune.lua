@@ -8,22 +8,22 @@ local EDGES_LOOKED_MAX = 5000 -- One prune stops after so many edges of jobs tha
 -- Whether a living job may still read the result of this one: then it is looked at again later.
 local function is_kept(row)
   if not rows.has(row, EDGES) then return false, 0 end
-  local is_wanted, edges = joins.is_wanted(row)
+  local is_wanted, looked = edges.is_wanted(row)
   if is_wanted then zput(key('done'), row.seq, NOW + KEEP_AGAIN_US) end
-  return is_wanted, edges
+  return is_wanted, looked
 end
 
 local function prune_jobs()
   local done = key('done')
   local seqs = call('ZRANGEBYSCORE', done, '-inf', whole(NOW), 'LIMIT', 0, limit)
   rows.load(seqs)
-  local gone, edges = 0, 0
+  local gone, looked = 0, 0
   for _, seq in ipairs(seqs) do
-    if edges > EDGES_LOOKED_MAX then return gone, limit end
+    if looked > EDGES_LOOKED_MAX then return gone, limit end
     local row = rows.get(seq)
-    local is_wanted, looked = false, 0
-    if row then is_wanted, looked = is_kept(row) end
-    edges = edges + looked
+    local is_wanted, number = false, 0
+    if row then is_wanted, number = is_kept(row) end
+    looked = looked + number
     if not is_wanted then
       gone = gone + 1
       if row then

@@ -26,10 +26,31 @@ local function copy_of(origin, id, body)
   return row
 end
 
+local function instant_of(text) return #text >= 8 and struct.unpack('>d', text) or 0 end
+
+-- What a replay of a job from a step starts with, as `journal.before_step`: fields and values; nil
+-- if it has no such step.
+local function before(row, step)
+  if not rows.has(row, JOURNAL) then return nil end
+  local flat, found, till = call('HGETALL', key('journal:' .. row.seq)), {}, nil
+  for at = 1, #flat, 2 do
+    if flat[at] == 's' .. step then till = instant_of(flat[at + 1]) end
+  end
+  if not till then return nil end
+  for at = 1, #flat, 2 do
+    local letter = string.sub(flat[at], 1, 1)
+    local is_step = letter == 's' or letter == 'p'
+    if letter == 'g' or is_step and instant_of(flat[at + 1]) < till then
+      found[#found + 1], found[#found + 2] = flat[at], flat[at + 1]
+    end
+  end
+  return found
+end
+
 local function replay(seq, id)
   local origin = rows.get(seq)
   if not origin or origin.state < ENDED or rows.has(origin, REPLAYED) then return 0 end
-  local known = ARGS[3] and journal.before(origin, ARGS[3])
+  local known = ARGS[3] and before(origin, ARGS[3])
   if ARGS[3] and not known then return 0 end
   local body = call('HGET', key('bodies'), seq)
   local row = copy_of(origin, id, body)
