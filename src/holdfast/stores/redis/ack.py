@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.core.clock import Micros
-from holdfast.core.errors import REFUSALS
+from holdfast.core.errors import REFUSALS, JournalFull
 from holdfast.core.job import Reason, State
 from holdfast.core.lifecycle import Transition
 from holdfast.store import Acked
 from holdfast.stores.redis import item_check
+from holdfast.stores.redis.journal import entry_texts, full
 from holdfast.stores.redis.limits_platform import tell_home
-from holdfast.stores.redis.rows import EXACT_MAX, REASON_CODES, STATE_CODES, STATES, plain, raw
+from holdfast.stores.redis.rows import EXACT_MAX, REASON_CODES, STATE_CODES, STATES, plain
+from holdfast.stores.redis.rows_text import raw
 from holdfast.stores.redis.shards import Shards
 
 TOKEN_MAX = 1024
@@ -60,6 +62,8 @@ def _item(change: Transition) -> tuple[Any, ...]:
         change.lapsed,
         0 if change.reason is None else REASON_CODES[Reason(change.reason)],
         plain(change.error),
+        change.awaits,
+        entry_texts(change.entries),
     )
     return change.tenant, change.id, seq, nonce, result, details
 
@@ -70,6 +74,7 @@ def _only_completes(change: Transition) -> bool:
         and change.reason is None
         and change.error is None
         and not (change.lapsed or change.give_back or change.miss)
+        and not (change.entries or change.awaits)
     )
 
 
@@ -85,4 +90,6 @@ def token_parts(token: str | None) -> tuple[str | bool, str | bool]:
 def _acked(change: Transition, answer: Any) -> Acked:
     if isinstance(answer, int):
         return Acked(change.id, STATES[answer - 1])
+    if isinstance(answer, list):
+        return Acked(change.id, error=JournalFull(id=change.id, why=full(answer)))
     return Acked(change.id, error=REFUSALS[answer.decode()](id=change.id))

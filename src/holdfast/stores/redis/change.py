@@ -66,7 +66,8 @@ async def _replay(
     answer, reached, _ = await shards.call("find", shard, args, now)
     jobs = [record(row, 0) for row in rows_of(answer)]
     items = [(f"{job.seq:016}", replay_id(job.tenant, job.id)) for job in jobs]
-    answers = await shards.call("replay", shard, (items, words(change.by)), now) if items else []
+    more = (items, words(change.by), change.from_step)
+    answers = await shards.call("replay", shard, more, now) if items else []
     done = {
         Ref(job.tenant, job.id): new
         for job, (_, new), answer in zip(jobs, items, answers, strict=True)

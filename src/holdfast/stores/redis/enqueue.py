@@ -79,7 +79,12 @@ def _call(jobs: Sequence[NewJob], positions: list[int], *, alone: bool) -> _Call
 
 
 def _parts(jobs: Sequence[NewJob], positions: list[int]) -> Iterator[list[int]]:
-    """The positions, in parts whose payloads are small enough for one call."""
+    """The positions, in parts whose payloads are small enough for one call. Jobs that await others
+    of their batch are enqueued with it in one step: else one could end before its target is there.
+    """
+    if any(jobs[position].edges or jobs[position].parents for position in positions):
+        yield positions
+        return
     part: list[int] = []
     size = 0
     for position in positions:

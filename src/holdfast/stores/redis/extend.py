@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.core.clock import Micros
-from holdfast.core.errors import REFUSALS
+from holdfast.core.errors import REFUSALS, JournalFull
 from holdfast.store import Extended, Extension
 from holdfast.stores.redis import item_check
 from holdfast.stores.redis.ack import token_parts
+from holdfast.stores.redis.journal import entry_texts, full
 from holdfast.stores.redis.rows import plain
 from holdfast.stores.redis.shards import Shards
 
@@ -29,7 +30,10 @@ async def _extend(
     shards: Shards, extensions: Sequence[Extension], now: Micros | None
 ) -> list[Extended]:
     items = [
-        (one.tenant, one.id, *token_parts(one.token), one.lease_us, plain(one.progress))
+        (
+            *(one.tenant, one.id, *token_parts(one.token), one.lease_us, plain(one.progress)),
+            entry_texts(one.entries),
+        )
         for one in extensions
     ]
 
@@ -37,11 +41,15 @@ async def _extend(
         return [items[position] for position in positions]
 
     tenants = (one.tenant for one in extensions)
-    answers = await shards.scatter("extend", extensions, tenants, args, now)
+    wait = any(one.entries for one in extensions)  # A step that was answered for is kept.
+    answers = await shards.scatter("extend", extensions, tenants, args, now, wait=wait)
     return [_extended(*each) for each in zip(extensions, answers, strict=True)]
 
 
 def _extended(one: Extension, answer: Any) -> Extended:
     if isinstance(answer, list):
-        return Extended(one.id, int(answer[0]))
+        deadline, *too_much = answer
+        if too_much:
+            return Extended(one.id, error=JournalFull(id=one.id, why=full(too_much)))
+        return Extended(one.id, int(deadline))
     return Extended(one.id, error=REFUSALS[answer.decode()](id=one.id))

@@ -8,9 +8,20 @@ from typing import Any
 
 from holdfast.core.clock import Micros
 from holdfast.core.job import JobRecord
-from holdfast.store import Find, Page, Selection
-from holdfast.stores.redis.rows import REASON_CODES, STATE_CODES, exact, record, rows_of
+from holdfast.store import Find, Page, Ref, Selection
+from holdfast.stores.redis.journal import Stored, journal
+from holdfast.stores.redis.rows import (
+    REASON_CODES,
+    STATE_CODES,
+    exact,
+    journal_of,
+    record,
+    rows_of,
+)
 from holdfast.stores.redis.shards import Shards, together
+
+JOURNALS_STEP = 10
+"""Jobs whose journals one call reads: each can have megabytes, and the server does nothing else."""
 
 
 def selected(select: Selection) -> tuple[Any, ...]:
@@ -39,23 +50,28 @@ async def find_jobs(shards: Shards, find: Find, now: Micros | None) -> Page:
     concerned = shards_of(shards, find.select)
     most = find.limit + 1
     pages = await together(_page(shards, shard, find, most, now) for shard in concerned)
-    merged = heapq.merge(*pages, key=lambda job: job.seq, reverse=find.newest_first)
-    jobs = list(islice(merged, most))
-    more = len(jobs) > find.limit
-    jobs = jobs[: find.limit]
-    return Page(jobs, jobs[-1].seq if more else None)
+    merged = heapq.merge(*pages, key=lambda one: one[0].seq, reverse=find.newest_first)
+    found = list(islice(merged, most))
+    more = len(found) > find.limit
+    found = found[: find.limit]
+    jobs = [job for job, _ in found]
+    journals = {
+        Ref(job.tenant, job.id): journal(stored) for job, stored in found if stored is not None
+    }
+    return Page(jobs, jobs[-1].seq if more else None, journals)
 
 
 async def _page(
     shards: Shards, shard: int, find: Find, most: int, now: Micros | None
-) -> list[JobRecord]:
+) -> list[tuple[JobRecord, Stored | None]]:
     """Up to `most` jobs of one shard; one call reads a bounded number of rows."""
-    jobs: list[JobRecord] = []
+    jobs: list[tuple[JobRecord, Stored | None]] = []
     after = find.after
     while True:
-        args = (selected(find.select), after, most - len(jobs), find.newest_first, False)
+        limit = min(most - len(jobs), JOURNALS_STEP) if find.journals else most - len(jobs)
+        args = (selected(find.select), after, limit, find.newest_first, False, find.journals)
         answer, reached, seen = await shards.call("find", shard, args, now)
-        jobs += [record(row, int(seen)) for row in rows_of(answer)]
+        jobs += [(record(row, int(seen)), journal_of(row)) for row in rows_of(answer)]
         if not reached or len(jobs) >= most:
             return jobs
         after = int(reached)

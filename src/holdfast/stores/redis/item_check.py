@@ -10,8 +10,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import lru_cache
 from typing import TypeVar
 
+from holdfast.core.bounds import EDGES_MAX, PARENTS_MAX
 from holdfast.core.errors import HoldfastError, InvalidInput, JobNotFound
 from holdfast.core.job import NewJob, Rules
+from holdfast.core.journal import Entry, EntryKind, Signal
 from holdfast.core.lifecycle import Transition
 from holdfast.store import Extension, Ref
 from holdfast.stores.redis.rows import RULES_CACHE_MAX, inexact
@@ -52,6 +54,8 @@ def of_job(job: NewJob) -> HoldfastError | None:
         ("priority", job.priority),
         ("version", envelope.version),
     )
+    if why is None and (job.edges or job.parents):
+        why = _of_edges(job)
     texts = [job.tenant, job.id, job.queue, envelope.type, envelope.codec, *job.tags]
     texts += [each for each in (job.group, job.key, job.origin) if each is not None]
     return why or (None if _fits("".join(texts)) else InvalidInput(field="job", why=_NAMES))
@@ -73,15 +77,40 @@ def _of_rules(rules: Rules) -> HoldfastError | None:
     )
 
 
+def _of_edges(job: NewJob) -> HoldfastError | None:
+    if not 0 <= job.parents <= PARENTS_MAX:
+        return InvalidInput(field="parents", why=f"is {job.parents}, must be 0 to {PARENTS_MAX}")
+    if len(job.edges) > EDGES_MAX:
+        return InvalidInput(field="edges", why=f"has {len(job.edges)}, at most {EDGES_MAX}")
+    fit = all(_fits(edge.target + edge.join) for edge in job.edges)
+    return None if fit else InvalidInput(field="edges", why=_NAMES)
+
+
 def of_transition(change: Transition) -> HoldfastError | None:
-    return of_ref(change) or _of_numbers(("run_at", change.run_at), ("delay_us", change.delay_us))
+    why = of_ref(change) or _of_numbers(("run_at", change.run_at), ("delay_us", change.delay_us))
+    if why is None and change.awaits is not None and not _fits(change.awaits):
+        why = InvalidInput(field="awaits", why=_NAMES)
+    return why or _of_entries(change.entries)
 
 
 def of_extension(one: Extension) -> HoldfastError | None:
-    return of_ref(one) or _of_numbers(("lease_us", one.lease_us))
+    return of_ref(one) or _of_numbers(("lease_us", one.lease_us)) or _of_entries(one.entries)
 
 
-def of_ref(one: Ref | Extension | Transition) -> HoldfastError | None:
+def of_signal(one: Signal) -> HoldfastError | None:
+    return of_ref(one) or _of_entries((Entry(EntryKind.SIGNAL, one.name, one.value),))
+
+
+def _of_entries(entries: tuple[Entry, ...]) -> HoldfastError | None:
+    for entry in entries:
+        try:
+            entry.checked()
+        except HoldfastError as refused:
+            return refused
+    return None
+
+
+def of_ref(one: Ref | Extension | Transition | Signal) -> HoldfastError | None:
     """No job has such a name."""
     return None if _fits(one.tenant) and _fits(one.id) else JobNotFound(id=one.id)
 

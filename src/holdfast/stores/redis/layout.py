@@ -11,7 +11,8 @@ parts of a name are separated by a zero byte, which no name contains.
                            settings; tiers: of tiers, the defaults included; changes: how often a
                            tier changed, or a tenant its tier; looks: 1 if claims look again at
                            tenants of changed tiers; aside: 1 if anything may wait at limits of
-                           the platform; epoch: the last permit that shard 0 gave; now: the latest
+                           the platform; releasing: the number of tenants of which it keeps ended
+                           jobs to follow; epoch: the last permit that shard 0 gave; now: the latest
                            instant of a clock other than the server's; format: checked by each
                            script; sweep:*: how far prune has read the counts
 
@@ -21,8 +22,12 @@ A job is a row, a body and a name:
     bodies         hash    seq -> {codec, version, rules, payload}, packed by Python. Scripts do not
                            unpack it, and it is written once
     names          hash    tenant, id -> seq
-    errors, results, progress, replays
+    errors, results, progress, replays, awaits
                    hash    seq -> text. Most jobs have none; flags of the row say which it has
+    journal:<seq>  hash    what a job remembers: its steps, positions, signals and joins
+    notes:<seq>    hash    its errors and its log (both: `lib_journal.lua`)
+    parents        hash    seq -> total, left, failed: the join of a job that has parents
+    edges          hash    seq, part -> which jobs await its end (`lib_edges.lua`)
     of:<tenant>    zset    all its jobs, by seq: pages
     dead:<tenant>  zset    its failed jobs, by seq: the dead letters
     damaged        zset    seq of rows that cannot be read; they have no other entry
@@ -36,9 +41,10 @@ By its state a job has exactly one of these entries. The step that changes the s
     typed:<type, tenant, queue>    zset   enqueued, but its type has no room: as a line
     due            zset    scheduled, retrying: by run_at
     held, spent    zset    processing, with attempts left or without: by the deadline of the lease
-    done           zset    ended: by the end of its keeping
+    done           zset    ended: by the end of its keeping, or by when prune looks again whether
+                           a living job may need its result
 
-and some of these:
+(a waiting job has none of them: the end of its parents finds it by its name) and some of these:
 
     granted:<tenant, group, queue> zset   jobs of a limited group that are in their line
     order:<tenant, group>   zset   jobs of a group that have not ended, by seq: its head is first
@@ -83,6 +89,11 @@ find it (`lib_tiers.lua`, `lib_relook.lua`). A shard applies tiers by what it st
     stuck:<tenant> zset    its lines (q) and groups (g) without room, likewise
     looks          zset    tiers whose tenants are looked at again, by the change that asks for it
 
+What ended with more edges than a call follows is left for the next claims (`lib_joins.lua`):
+
+    releasing      zset    tenants with such jobs, by turn
+    releasing:<tenant>  list   these jobs, and how far their edges are followed
+
 A claim that gave leases is stored for a minute, so that it leases nothing more when it is repeated:
 
     claim:<nonce>  string  until when, then the sequences of its jobs
@@ -115,8 +126,8 @@ type) have an empty tenant:
     events         stream  one entry for all events of a call; its id is the cursor of the last
     tails          zset    names without a row -> the cursor of their last event (`lib_events.lua`)
 
-Row: state flags reason (a byte each), attempt fence lapses misses (4 bytes each), priority created
-updated run_at expires lease last (doubles; `last` is the cursor of its last event), nonce and
+Row: state flags reason (a byte each), attempt fence lapses (4 bytes each), more flags, misses (2
+bytes each; in format 4 misses had 4), priority created updated run_at expires lease last (doubles; `last` is the cursor of its last event), nonce and
 worker; then the part that never changes: max_attempts (4 bytes), keep keep_failed key_us size
 (doubles), tenant id queue type group key, and {tags, origin} in msgpack if it has any. A text
 follows its length in 2 bytes. A job that ended was updated last when it ended.
@@ -146,5 +157,5 @@ over all its jobs that have not ended in one step.
 
 from __future__ import annotations
 
-FORMAT = 4
+FORMAT = 5
 """The format of the keys and their values. A script does not touch a store of another format."""

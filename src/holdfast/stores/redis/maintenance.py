@@ -29,7 +29,7 @@ async def prune_ended(
     if somebody died before that.
     """
     await settle(shards, now, reopen=True)
-    sums = [0, 0, 0]
+    sums = [0, 0, 0, 0]
     for shard in shards.all():
         while True:
             step = min(PRUNE_STEP, limit - max(sums))

@@ -22,8 +22,12 @@ from holdfast.core.job import (
     Reason,
     Rules,
     State,
+    edge_bytes,
 )
+from holdfast.core.journal import AWAITS_PARENTS, Entry
 from holdfast.core.lifecycle import Transition, seen
+from holdfast.stores.redis.journal import Stored, edge_texts, remembered
+from holdfast.stores.redis.rows_text import LENGTH, TEXT_CACHE_MAX, sized, text_at
 
 STATES = (
     State.WAITING,
@@ -59,13 +63,9 @@ EXACT_MAX = 2**53
 RULES_CACHE_MAX = 1024
 """Most jobs of a type share their rules; few types are alive at a time."""
 
-TEXT_CACHE_MAX = 1024
-"""Names of tenants, queues and types come again and again."""
-
-_HEAD = struct.Struct(">BBBIIII7dH")
+_HEAD = struct.Struct(">BBBIIIHH7dH")
 _FIXED = struct.Struct(">I4d")
-_LENGTH = struct.Struct(">H")
-LENGTH_SIZE = _LENGTH.size
+LENGTH_SIZE = LENGTH.size
 HEAD_SIZE = _HEAD.size - LENGTH_SIZE
 """Bytes of a row before its nonce and worker."""
 
@@ -77,18 +77,6 @@ rules_text = lru_cache(RULES_CACHE_MAX)(msgspec.json.Encoder().encode)
 @lru_cache(RULES_CACHE_MAX)
 def rules_of(text: bytes) -> Rules:
     return msgspec.json.decode(text, type=Rules)
-
-
-def raw(value: bytes | None) -> msgspec.Raw | None:
-    """Bytes as msgpack text: the scripts' reader knows no other kind."""
-    if value is None:
-        return None
-    size = len(value)
-    if size < 32:
-        return msgspec.Raw(bytes((0xA0 | size,)) + value)
-    if size < 65536:
-        return msgspec.Raw(b"\xda" + _LENGTH.pack(size) + value)
-    return msgspec.Raw(b"\xdb" + size.to_bytes(4) + value)
 
 
 def new_row(job: NewJob) -> tuple[str, bytes, bytes, Any]:
@@ -104,10 +92,10 @@ def new_row(job: NewJob) -> tuple[str, bytes, bytes, Any]:
             rules.keep_us,
             rules.keep_failed_us,
             -1 if rules.key_us is None else rules.key_us,
-            0 if body is None else len(body),
+            (0 if body is None else len(body)) + edge_bytes(job),
         ),
         sized(job.tenant),
-        _LENGTH.pack(len(id)),
+        LENGTH.pack(len(id)),
         id,
         sized(job.queue),
         sized(envelope.type),
@@ -120,19 +108,15 @@ def new_row(job: NewJob) -> tuple[str, bytes, bytes, Any]:
     options: Any = job.priority
     if job.delay_us or job.run_at is not None or job.ttl_us is not None:
         options = (job.priority, job.delay_us, job.run_at, job.ttl_us)
+    if job.parents or job.edges:
+        times = (job.delay_us, job.run_at, job.ttl_us)
+        options = (job.priority, *times, job.parents, edge_texts(job.edges))
     return name_of(job.tenant, job.id), b"".join(fixed), kept, options
 
 
 def name_of(tenant: str, id: str) -> str:
     """The field of a job in `names`; as `rows.name` of the scripts."""
     return _start(tenant) + id
-
-
-@lru_cache(TEXT_CACHE_MAX)
-def sized(text: str) -> bytes:
-    """A text after its length, as rows hold it."""
-    encoded = text.encode()
-    return _LENGTH.pack(len(encoded)) + encoded
 
 
 @lru_cache(TEXT_CACHE_MAX)
@@ -183,7 +167,15 @@ class Unreadable(msgspec.Struct, frozen=True):
         )
 
 
-BROKEN = (msgspec.MsgspecError, HoldfastError, ValueError, TypeError, LookupError, RecursionError)
+BROKEN = (
+    msgspec.MsgspecError,
+    HoldfastError,
+    ValueError,
+    TypeError,
+    LookupError,
+    RecursionError,
+    struct.error,
+)
 """What reading damaged bytes may raise."""
 
 
@@ -197,13 +189,25 @@ def record(answer: Sequence[Any], now: Micros) -> JobRecord:
 def lease(answer: Sequence[Any]) -> Lease | Unreadable:
     """The same with the token and the deadline of its lease."""
     job, nonce, why = _read(answer, 0)
+    journal: tuple[Entry, ...] = ()
+    if why is None and (stored := journal_of(answer)) is not None:
+        try:
+            journal = remembered(stored)
+        except BROKEN as broken:
+            why = f"its journal: {str(broken) or repr(broken)}"
     secret = f"{nonce}.{job.seq}"
     if why is not None:
         return Unreadable(job.tenant, job.id, secret, why)
     assert job.lease_until is not None
-    return Lease(job, secret, job.lease_until)
+    return Lease(job, secret, job.lease_until, journal)
 
 
+def journal_of(answer: Sequence[Any]) -> Stored | None:
+    """The journal of a job, if it was asked for and the job has one."""
+    return answer[8] if len(answer) > 8 else None
+
+
+_NO_VALUES = (None, None, None, None, None)
 _NOTHING = (None, None), "json", 1, Rules(), b"null"
 
 
@@ -218,7 +222,7 @@ def _read(answer: Sequence[Any], now: Micros) -> tuple[JobRecord, str, str | Non
     """The job, the nonce of its lease, and why not all of it could be read."""
     row: bytes = answer[1]
     (
-        state, _, reason, attempt, fence, lapses, misses, priority, created, updated, run_at,
+        state, _, reason, attempt, fence, lapses, _, misses, priority, created, updated, run_at,
         expires, lease, _, length,
     ) = _HEAD.unpack_from(row)  # fmt: skip
     at = _HEAD.size + length
@@ -237,8 +241,8 @@ def _read(answer: Sequence[Any], now: Micros) -> tuple[JobRecord, str, str | Non
     except BROKEN as broken:
         (tags, origin), codec, version, rules, body = _NOTHING
         why = str(broken) or repr(broken)
-    error, result, progress, replayed = answer[3:7] if len(answer) > 3 else (None, None, None, None)
-    kind, run_at = STATES[state - 1], int(run_at)
+    error, result, progress, replayed, awaits = answer[3:8] if len(answer) > 3 else _NO_VALUES
+    kind, run_at = seen(STATES[state - 1], int(run_at), now), int(run_at)
     held = state == _PROCESSING
     job = JobRecord(
         tenant,
@@ -252,7 +256,7 @@ def _read(answer: Sequence[Any], now: Micros) -> tuple[JobRecord, str, str | Non
         tuple(tags) if tags else (),
         origin,
         int(answer[0]),
-        seen(kind, run_at, now),
+        kind,
         attempt,
         fence,
         lapses,
@@ -269,18 +273,13 @@ def _read(answer: Sequence[Any], now: Micros) -> tuple[JobRecord, str, str | Non
         result,
         _text(progress),
         _text(replayed),
+        _awaited(kind, awaits),
     )
     return job, nonce, why
 
 
 _PROCESSING = STATE_CODES[State.PROCESSING]
 _ENDED = STATE_CODES[State.COMPLETED]
-
-
-def text_at(row: bytes, at: int) -> tuple[str, int]:
-    """The text that begins there with its length, and where it ends."""
-    end = at + 2 + (row[at] << 8 | row[at + 1])
-    return row[at + 2 : end].decode(), end
 
 
 def words(by: By | None) -> str | None:
@@ -314,6 +313,13 @@ def plain(text: str | None) -> str | None:
     if text is None or text.isascii():
         return text
     return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _awaited(state: State, awaits: bytes | None) -> str | None:
+    """What a job awaits that is seen in this state."""
+    if state is State.WAITING:
+        return AWAITS_PARENTS
+    return _text(awaits) if state is State.SCHEDULED else None
 
 
 def _text(value: bytes | None) -> str | None:

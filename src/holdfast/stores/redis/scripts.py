@@ -21,14 +21,22 @@ from holdfast.core.bounds import (
     ASIDE_MAX,
     CLAIM_REPEAT_S,
     COPIES_MAX,
+    EDGES_MAX,
+    KEEP_AGAIN_S,
+    LOGS_MAX,
     PERMIT_LIFE_S,
+    RELEASE_MAX,
     REPAIR_MAX,
     REPAIR_PASSES_MAX,
+    SIGNALS_MAX,
+    STEPS_BYTES_MAX,
+    STEPS_MAX,
 )
 from holdfast.core.clock import micros
 from holdfast.core.job import Reason, State
 from holdfast.core.scope import LINE_JOBS, LINES_PER_CLAIM
 from holdfast.stores.redis import layout
+from holdfast.stores.redis.journal import EDGES_PART
 from holdfast.stores.redis.rows import (
     EVENT_SIZE,
     HEAD_SIZE,
@@ -39,9 +47,9 @@ from holdfast.stores.redis.rows import (
     STATES,
 )
 
-ROW_HEAD = "BBBI4I4I4I4dddddddHc0Hc0"
-"""State, flags, reason; attempt, fence, lapses, misses; priority, created, updated, run_at,
-expires, lease, last; nonce and worker. In the notation of Lua's struct.
+ROW_HEAD = "BBBI4I4I4I2I2dddddddHc0Hc0"
+"""State, flags, reason; attempt, fence, lapses, more flags, misses; priority, created, updated,
+run_at, expires, lease, last; nonce and worker. In the notation of Lua's struct.
 """
 ROW_FIXED = "I4ddddHc0Hc0Hc0Hc0Hc0Hc0"
 """max_attempts, keep, keep_failed, key_us, size; tenant, id, queue, type, group, key."""
@@ -69,6 +77,7 @@ VERBS = (
     "replay",
     "scopes",
     "settings",
+    "signal",
     "wait",
 )
 LIBRARIES = (
@@ -99,6 +108,9 @@ LIBRARIES = (
     "forecast",
     "ledger",
     "permits",
+    "journal",
+    "joins",
+    "edges",
 )
 
 _CONSTANTS: dict[str, str] = {
@@ -109,11 +121,15 @@ _CONSTANTS: dict[str, str] = {
     "BYTES": str(len(STATES) + 1),
     "REASON_NAMES": "{" + ", ".join(f"'{reason.value}'" for reason in REASONS) + "}",
     "REASON_MAX_ATTEMPTS": str(REASON_CODES[Reason.MAX_ATTEMPTS]),
+    "REASON_PARENT_FAILED": str(REASON_CODES[Reason.PARENT_FAILED]),
     # Flags of a row: which index entries an enqueued job has, and which optional values.
     **{
         name: str(1 << bit)
         for bit, name in enumerate(
-            ("WAITS", "GRANTED", "LATE", "AGED", "ERROR", "RESULT", "PROGRESS", "REPLAYED")
+            (
+                *("WAITS", "GRANTED", "LATE", "AGED", "ERROR", "RESULT", "PROGRESS", "REPLAYED"),
+                *("AWAITS", "JOURNAL", "NOTES", "PARENTS", "EDGES", "FOLLOWING"),
+            )
         )
     },
     # A row is a head, then the fixed part that Python packed; see layout.py.
@@ -136,6 +152,14 @@ _CONSTANTS: dict[str, str] = {
     "REPAIR_PASSES_MAX": str(REPAIR_PASSES_MAX),
     "PERMIT_LIFE_US": str(micros(PERMIT_LIFE_S)),
     "CLAIM_REPEAT_US": str(micros(CLAIM_REPEAT_S)),
+    "KEEP_AGAIN_US": str(micros(KEEP_AGAIN_S)),
+    "STEPS_MAX": str(STEPS_MAX),
+    "STEPS_BYTES_MAX": str(STEPS_BYTES_MAX),
+    "SIGNALS_MAX": str(SIGNALS_MAX),
+    "LOGS_MAX": str(LOGS_MAX),
+    "RELEASE_MAX": str(RELEASE_MAX),
+    "EDGES_MAX": str(EDGES_MAX),
+    "EDGES_PART": str(EDGES_PART),
 }
 
 _LIBRARY = """

@@ -16,7 +16,8 @@ from holdfast.core.scope import PREFIX, SLOTS, Scope, decode, encode, scope_of
 from holdfast.store import Put, Setting
 from holdfast.stores.redis import limits_platform, settings_copies
 from holdfast.stores.redis.count import KIND_CODES
-from holdfast.stores.redis.rows import exact, raw, words
+from holdfast.stores.redis.rows import exact, words
+from holdfast.stores.redis.rows_text import raw
 from holdfast.stores.redis.settings_copies import HOME, UNKNOWN_TIER
 from holdfast.stores.redis.shards import Shards
 

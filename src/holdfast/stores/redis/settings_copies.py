@@ -28,7 +28,7 @@ from holdfast.core.backoff import Delays
 from holdfast.core.bounds import COPIES_MAX, COPY_PASSES_MAX
 from holdfast.core.clock import Micros
 from holdfast.core.errors import StoreUnavailable
-from holdfast.stores.redis.rows import raw
+from holdfast.stores.redis.rows_text import raw
 from holdfast.stores.redis.shards import Shards, together
 
 HOME = 0

@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.core.bounds import PAGE_MAX, WAIT_S_MAX
 from holdfast.core.clock import Clock, Micros, seconds
-from holdfast.core.errors import NOT_OPEN, StoreUnavailable, StoreUnsupported
+from holdfast.core.errors import NOT_OPEN, StoreUnavailable
 from holdfast.core.job import By, Lease, NewJob
 from holdfast.core.journal import Signal, Signaled
 from holdfast.core.lifecycle import Transition
@@ -64,6 +64,7 @@ from holdfast.stores.redis.maintenance import find_expired, prune_ended
 from holdfast.stores.redis.notify import Subscriptions
 from holdfast.stores.redis.options import Options, parse
 from holdfast.stores.redis.shards import Shards, together
+from holdfast.stores.redis.signal import send_signals
 
 POLL_S = 1.0
 """How long a caller sleeps at most while it has no subscription."""
@@ -92,7 +93,7 @@ class RedisStore:
             scopes=True,
             platform=True,
             tiers=True,
-            steps=False,
+            steps=True,
         )
 
     @classmethod
@@ -164,7 +165,8 @@ class RedisStore:
     # -- operators -------------------------------------------------------------------------------
 
     async def signal(self, signals: Sequence[Signal], *, by: By | None = None) -> list[Signaled]:
-        raise StoreUnsupported(store="redis", feature="signals")
+        shards = self._mine()
+        return await send_signals(shards, signals, by, shards.now())
 
     async def cancel(self, refs: Sequence[Ref], *, by: By | None = None) -> list[Canceled]:
         shards = self._mine()

@@ -1,10 +1,11 @@
--- ack: transitions -> for each the code of the new state, or the code of the refusal. Over several
+-- ack: transitions -> for each the code of the new state, or the code of the refusal, or the size
+-- that its journal would have had (lib_journal). Over several
 -- shards, if a scope of the platform was concerned, a report of it comes last (lib_permits).
 --
 -- Transitions are one flat list, ITEM values each: tenant, id, sequence or false, nonce or false,
 -- result or false, change. Sequence and nonce are the parts of the token. The change is false for a
 -- completion (most are), else {to, delay, run_at or nil, give_back, miss, lapsed, reason or 0,
--- error or nil}.
+-- error or nil, awaits or nil, entries or nil (lib_journal)}.
 
 local ITEM = 6
 local COMPLETION = {to = COMPLETED, reason = 0}
@@ -22,9 +23,12 @@ local function ack(tenant, id, seq, nonce, result, change)
   local row = find(tenant, id, seq)
   local refusal = rules.refusal(row, seq, nonce, change.lapsed)
   if refusal then return refusal end
+  local too_much = change.entries and journal.write(row, change.entries)
+  if too_much then return too_much end
+  local come = change.awaits and journal.has(row, change.awaits)
   index.remove(row)
-  local kind, run_at = rules.apply(row, change, result)
-  local why = rules.why(row)
+  local kind, run_at = rules.apply(row, change, result, come)
+  local why = change.awaits or rules.why(row)
   if row.state >= ENDED then index.finish(row) else index.add(row) end
   events.note(kind, row, run_at and run_at > NOW and run_at or nil, why, true)
   return row.state
@@ -33,7 +37,7 @@ end
 local function change_of(list)
   if not list then return COMPLETION end
   return {to = list[1], delay = list[2], run_at = list[3], give_back = list[4], miss = list[5],
-    lapsed = list[6], reason = list[7], error = list[8]}
+    lapsed = list[6], reason = list[7], error = list[8], awaits = list[9], entries = list[10]}
 end
 
 local seqs, answers = {}, {}

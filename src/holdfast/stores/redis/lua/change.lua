@@ -22,7 +22,7 @@ local function change(row)
     row.priority = ARGS[5]
   else
     row.run_at = ARGS[7] or NOW + ARGS[6]
-    row.state = row.run_at > NOW and SCHEDULED or ENQUEUED
+    if row.state ~= WAITING then row.state = row.run_at > NOW and SCHEDULED or ENQUEUED end
   end
   row.updated = NOW
   index.add(row)

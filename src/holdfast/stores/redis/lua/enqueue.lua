@@ -3,7 +3,7 @@
 -- which the sequences are counted.
 --
 -- The options of a job are its priority if it is ready at once, else {priority, delay, run_at or
--- nil, ttl or nil}. An answer is 1 (created), {0, id of the existing job}, {2, type, queue} (the id
+-- nil, ttl or nil, parents or nil, parts of its edges or nil (lib_edges)}. An answer is 1 (created), {0, id of the existing job}, {2, type, queue} (the id
 -- belongs to another job), {3, what, has, most} (the tenant's cap is reached) or {4, what} (too
 -- many queues or groups).
 --
@@ -29,7 +29,7 @@ end
 -- What a scope has, as text, false if it is new; and the jobs and bytes that this call adds.
 local function new_record(kind, tenant, part)
   local record = {scope = kind .. '\0' .. tenant .. '\0' .. part, kind = kind, tenant = tenant,
-    text = false, admitted = false, enqueued = 0, scheduled = 0, bytes = 0}
+    text = false, admitted = false, enqueued = 0, scheduled = 0, waiting = 0, bytes = 0}
   records[#records + 1] = record
   return record
 end
@@ -61,10 +61,11 @@ local function save_counts()
   local written = {nil, nil, nil, nil}
   for at = 1, #records do
     local record = records[at]
-    if record.enqueued + record.scheduled > 0 then
+    if record.enqueued + record.scheduled + record.waiting > 0 then
       local waiting, scheduled, enqueued, processing, retrying, completed, failed, canceled, bytes =
         struct.unpack(COUNTS_FORMAT, record.text or NO_COUNTS)
-      add(written, record.scope, struct.pack(COUNTS_FORMAT, waiting, scheduled + record.scheduled,
+      add(written, record.scope, struct.pack(COUNTS_FORMAT, waiting + record.waiting,
+        scheduled + record.scheduled,
         enqueued + record.enqueued, processing, retrying, completed, failed, canceled,
         bytes + record.bytes))
       if not record.text then zput(key('scopes:' .. record.kind), string.sub(record.scope, 3), 0) end
@@ -76,6 +77,7 @@ end
 -- -- new jobs -------------------------------------------------------------------------------------
 
 local new_rows, new_bodies, new_names, written = {nil, nil}, {nil, nil}, {nil, nil}, 0
+local new_parents, new_edges = {}, {}
 
 -- Adds the index entries of a new job. Returns the flags of its row.
 local function index_new(job, state, priority, run_at, expires)
@@ -83,6 +85,7 @@ local function index_new(job, state, priority, run_at, expires)
   local late = expires > 0 and expires <= NOW
   if job.group then zput(key('order:' .. job.tenant .. '\0' .. job.group), seq, seq) end
   if expires > 0 then zput(key(late and 'late' or 'ttl'), seq, expires) end
+  if state == WAITING then return 0 end
   if state == SCHEDULED then
     zput(key('due'), seq, run_at)
     base.wake(job.tenant .. '\0' .. job.queue) -- A sleeper may have to wake earlier now.
@@ -105,8 +108,22 @@ local function index_new(job, state, priority, run_at, expires)
 end
 
 local function count_new(record, state, bytes)
-  local name = state == SCHEDULED and 'scheduled' or 'enqueued'
+  local name = state == SCHEDULED and 'scheduled' or state == WAITING and 'waiting' or 'enqueued'
   record[name], record.bytes = record[name] + 1, record.bytes + bytes
+end
+
+-- What the flags of a row say of its parents and its edges, which are stored.
+local function with_joins(seq, parents, parts)
+  local flags = 0
+  if parents and parents > 0 then
+    add(new_parents, seq, struct.pack('>I4I4I4', parents, parents, 0))
+    flags = PARENTS
+  end
+  if parts then
+    edges.fields(seq, parts, new_edges)
+    flags = flags + EDGES
+  end
+  return flags
 end
 
 local function insert(job, options, fixed, body, previous)
@@ -115,16 +132,18 @@ local function insert(job, options, fixed, body, previous)
     priority, run_at = options[1], options[3] or NOW + options[2]
     if run_at > NOW then state = SCHEDULED end
     if options[4] then expires = NOW + options[4] end
+    if (options[5] or 0) > 0 then state = WAITING end
   end
   local line, seq = job.line, wide(base.tick('seq'))
   job.seq = seq
   line.position = line.position or base.position
-  local flags = index_new(job, state, priority, run_at, expires)
+  local flags, more = index_new(job, state, priority, run_at, expires), 0
+  if options ~= priority then more = with_joins(seq, options[5], options[6]) / 256 end
   local last = EVENTS and events.add('enqueued', job.tenant, job.id, job.queue, job.type, 0, 0,
     run_at > NOW and run_at, nil, previous) or 0
   if previous > 0 then events.drop_tail(job.name, previous) end
-  local head = struct.pack(ROW_HEAD, state, flags, 0, 0, 0, 0, 0, priority, NOW, NOW, run_at,
-    expires, 0, last, 0, '', 0, '')
+  local head = struct.pack(ROW_HEAD, state, flags, 0, 0, 0, 0, more, 0, priority, NOW, NOW,
+    run_at, expires, 0, last, 0, '', 0, '')
   new_rows[written + 1], new_rows[written + 2] = seq, head .. fixed
   new_bodies[written + 1], new_bodies[written + 2] = seq, body
   new_names[written + 1], new_names[written + 2] = job.name, seq
@@ -177,6 +196,8 @@ local function write()
   base.send('HSET', key('rows'), new_rows)
   base.send('HSET', key('bodies'), new_bodies)
   base.send('HSET', key('names'), new_names)
+  base.send('HSET', key('parents'), new_parents)
+  base.send('HSET', key('edges'), new_edges)
   for tenant, owner in pairs(owners) do base.send('ZADD', key('of:' .. tenant), owner.listed) end
   for at = 1, #lines_of_batch do
     local line = lines_of_batch[at]

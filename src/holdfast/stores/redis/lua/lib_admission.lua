@@ -23,6 +23,7 @@ function admission.refusal(job, most_queues, most_groups)
   local settings, record = limits.of('t', job.tenant, ''), line.owner.record
   local has = {struct.unpack(COUNTS_FORMAT, record.text or NO_COUNTS)}
   local alive = has[1] + has[2] + has[3] + has[4] + has[5] + record.enqueued + record.scheduled
+    + record.waiting
   local bytes = has[BYTES] + record.bytes
   if settings.max_queued and alive + 1 > settings.max_queued then
     return {3, 'jobs', whole(alive), whole(settings.max_queued)}

@@ -28,14 +28,15 @@ EVENTS = EVENTS == 1
 -- the last pruned cursor; the number of settings that concern tenants (their scopes, tiers, and 1
 -- while claims look again at tiers), of scopes of the platform that have settings, and of tiers; how
 -- often a tier changed; whether claims look again at tenants of changed tiers; whether anything may
--- wait at limits of the platform; the latest instant of a clock other than the server's; and the
+-- wait at limits of the platform; how many tenants have ended jobs whose edges are not followed yet;
+-- the latest instant of a clock other than the server's; and the
 -- format. The first four follow the server's time, so the numbers of several shards are comparable
 -- and never equal.
 --
 -- A script does not touch a shard of another format.
 
 local heads = {seq = 0, cursor = 0, turn = 0, visit = 0, floor = 0, rules = 0, platform = 0,
-  tiers = 0, changes = 0, looks = 0, aside = 0, now = 0, format = 0}
+  tiers = 0, changes = 0, looks = 0, aside = 0, releasing = 0, now = 0, format = 0}
 local heads_changed = {seq = nil, cursor = nil, turn = nil, visit = nil}
 do
   -- All fields at once: Redis finds each single field by reading all those before it.

@@ -70,7 +70,7 @@ function index.remove(row)
   elseif state >= ENDED then
     zdrop(DONE, row.seq)
     if state == FAILED then zdrop(key('dead:' .. row.tenant), row.seq) end
-  else
+  elseif state ~= WAITING then
     zdrop(DUE, row.seq)
   end
   if row.expires > 0 then
@@ -91,7 +91,7 @@ function index.add(row)
   elseif state >= ENDED then
     zput(DONE, row.seq, row.updated + (state == FAILED and row.keep_failed or row.keep))
     if state == FAILED then zput(key('dead:' .. row.tenant), row.seq, row.seq) end
-  else
+  elseif state ~= WAITING then
     zput(DUE, row.seq, row.run_at)
     base.wake(row.tenant .. '\0' .. row.queue) -- A sleeper may have to wake earlier now.
   end
@@ -135,17 +135,21 @@ end
 -- Deletes a job and all its index entries.
 function index.delete(row)
   if row.state < ENDED and row.group then groups.leave(row) end
+  if row.state < ENDED and has(row, EDGES) then joins.ended(row, 0) end
   if not row.left then index.remove(row) end
   counts.move(row, row.left, nil)
   if row.key then keys.release(row) end
   rows.remove(row)
 end
 
--- Ends a job whose index entries were removed: frees its key, and keeps or deletes its record.
+-- Ends a job whose index entries were removed: frees its key, and keeps or deletes its record. That
+-- of a job with edges is kept until `prune`, which looks whether others still need its result.
 function index.finish(row)
   row.updated = NOW
   if row.group then groups.leave(row) end
-  if (row.state == FAILED and row.keep_failed or row.keep) <= 0 then
+  local has_edges = has(row, EDGES)
+  if has_edges then joins.ended(row, row.state) end
+  if (row.state == FAILED and row.keep_failed or row.keep) <= 0 and not has_edges then
     index.delete(row)
   else
     if row.key then keys.release(row) end

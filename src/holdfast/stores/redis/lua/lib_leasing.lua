@@ -30,6 +30,7 @@ local function lease(row, claim, turn)
   if row.flags > 0 then
     index.forget_age(row)
     values.keep(row, PROGRESS, nil)
+    values.keep(row, AWAITS, nil)
   end
   if row.expires > 0 then zdrop(key('ttl'), row.seq) end
   row.state, row.attempt, row.fence = PROCESSING, row.attempt + 1, row.fence + 1
@@ -229,5 +230,5 @@ end
 function leasing.answer(claim, known)
   if not known then repeats.remember(claim, leasing.leased) end
   base.finish()
-  return values.answers(leasing.leased)
+  return values.answers(leasing.leased, 1)
 end

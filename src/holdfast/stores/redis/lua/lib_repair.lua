@@ -57,7 +57,7 @@ end
 
 -- Repairs everything up to now, within bounds. Writes nothing if nothing is due.
 function repair.all()
-  local moved = false
+  local moved = heads.releasing > 0 and joins.release_left()
   for _ = 1, REPAIR_PASSES_MAX do
     local count = once()
     moved = moved or count > 0

@@ -39,7 +39,7 @@ function rows.name_of(row) return row.name or rows.name(row.tenant, row.id) end
 -- A row as a table. A damaged row (one that cannot be parsed) is listed in `damaged` for the
 -- operator. With `left`, `dirty` and `gone` it has 32 fields; one more would double its size.
 local function read(seq, text)
-  local fine, state, flags, reason, attempt, fence, lapses, misses, priority, created, updated,
+  local fine, state, flags, reason, attempt, fence, lapses, more, misses, priority, created, updated,
     run_at, expires, lease, last, nonce, worker, max_attempts, keep, keep_failed, _, size,
     tenant, id, queue, type, group, job_key = pcall(struct.unpack, ROW_FORMAT, text)
   if not fine or state < WAITING or state > CANCELED then
@@ -47,7 +47,7 @@ local function read(seq, text)
     return nil
   end
   return {
-    seq = seq, state = state, flags = flags, reason = reason, attempt = attempt, fence = fence,
+    seq = seq, state = state, flags = flags + 256 * more, reason = reason, attempt = attempt, fence = fence,
     lapses = lapses, misses = misses, priority = priority, created = created, updated = updated,
     run_at = run_at, expires = expires, lease = lease, last = last, nonce = nonce, worker = worker,
     max_attempts = max_attempts, keep = keep, keep_failed = keep_failed, size = size,
@@ -76,8 +76,9 @@ function rows.fixed_of(row) return string.sub(row.text, row.fixed_at) end
 
 -- The row as it is stored.
 function rows.packed(row)
-  local text = struct.pack(ROW_HEAD, row.state, row.flags, row.reason, row.attempt, row.fence,
-    row.lapses, row.misses, row.priority, row.created, row.updated, row.run_at, row.expires,
+  local flags = row.flags % 256
+  local text = struct.pack(ROW_HEAD, row.state, flags, row.reason, row.attempt, row.fence,
+    row.lapses, (row.flags - flags) / 256, row.misses, row.priority, row.created, row.updated, row.run_at, row.expires,
     row.lease, row.last, #row.nonce, row.nonce, #row.worker, row.worker)
     .. string.sub(row.text, row.fixed_at)
   row.text, row.fixed_at = text, ROW_HEAD_SIZE + #row.nonce + #row.worker

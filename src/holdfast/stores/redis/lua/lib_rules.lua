@@ -38,8 +38,9 @@ local function kind_of(to, lapsed)
   return lapsed and 'rescued' or 'released'
 end
 
--- What the record becomes. The attempt budget is enforced here, whatever the caller decided.
-local function settle(row, change)
+-- What the record becomes. The attempt budget is enforced here, whatever the caller decided. `come`:
+-- what the change awaits has come already.
+local function settle(row, change, come)
   local to, reason, run_at = change.to, change.reason, nil
   if to == RETRYING and row.attempt >= row.max_attempts then
     to = FAILED
@@ -47,6 +48,7 @@ local function settle(row, change)
   end
   if to == RETRYING or to == SCHEDULED or to == ENQUEUED then
     run_at = change.run_at or NOW + change.delay
+    if come then run_at = math.min(run_at, NOW) end
     if to == SCHEDULED and run_at <= NOW then to = ENQUEUED end
   end
   return to, reason, run_at
@@ -54,14 +56,15 @@ end
 
 -- Changes a row as `settle` decides. Returns the kind of the event and the instant at which the job
 -- is ready. The caller removes the index entries before and adds them after.
-function rules.apply(row, change, result)
-  local to, reason, run_at = settle(row, change)
+function rules.apply(row, change, result, come)
+  local to, reason, run_at = settle(row, change, come)
   if change.lapsed and row.state == PROCESSING then row.lapses = row.lapses + 1 end
-  if change.miss then row.misses = row.misses + 1 end
+  if change.miss then row.misses = math.min(row.misses + 1, 65535) end
   row.state, row.reason, row.updated = to, reason, NOW
   if change.give_back then row.attempt = row.attempt - 1 end
   if change.error and change.error ~= '' then values.keep(row, ERROR, change.error) end
   if run_at then row.run_at = run_at end
+  if change.awaits then values.keep(row, AWAITS, to == SCHEDULED and change.awaits) end
   if not change.lapsed then row.nonce = '' end -- The late holder of an expired lease is told so.
   if to >= ENDED and (result or row.flags > 0) then values.keep(row, RESULT, result) end
   return kind_of(to, change.lapsed), run_at

@@ -3,7 +3,7 @@
 
 -- Optional values are in hashes of their own; flags of the row say which a job has.
 local OPTIONAL = {[ERROR] = 'errors', [RESULT] = 'results', [PROGRESS] = 'progress',
-  [REPLAYED] = 'replays'}
+  [REPLAYED] = 'replays', [AWAITS] = 'awaits'}
 
 -- Stores an optional value of a row; nil deletes it.
 function values.keep(row, flag, value)
@@ -25,9 +25,10 @@ function values.kept(row, flag)
   return call('HGET', name, row.seq)
 end
 
--- Deletes all optional values of a row.
+-- Deletes all optional values of a row, and what else belongs to its job.
 function values.drop(row)
   for flag in pairs(OPTIONAL) do values.keep(row, flag, nil) end
+  if row.flags >= JOURNAL then journal.drop(row) end
 end
 
 -- The tags and the origin of a job, nil where it has none or they are damaged.
@@ -47,26 +48,33 @@ function values.key_us(row)
   return key_us
 end
 
--- A copy of a fixed part for a replay: another id, no key, its origin recorded.
-function values.copied(row, id)
+-- A copy of a fixed part for a replay: another id, no key, no edges, its origin recorded. `size`:
+-- the bytes of its payload.
+function values.copied(row, id, size)
   local tags, group = values.more(row), row.group or ''
   return struct.pack(ROW_FIXED, row.max_attempts, row.keep, row.keep_failed, values.key_us(row),
-    row.size,
+    size,
     #row.tenant, row.tenant, #id, id, #row.queue, row.queue, #row.type, row.type,
     #group, group, 0, '') .. cmsgpack.pack({tags or false, row.id})
 end
 
 -- The rows as scripts return them: sequence, row, body, optional values or false; flat. To be
--- called after base.finish, when all rows are packed.
-function values.answers(list)
-  local seqs, flat = {}, {}
-  for at, row in ipairs(list) do seqs[at] = row.seq end
+-- called after base.finish, when all rows are packed. `journals`: also what leases bring back of
+-- their journals (1), or all of these (2).
+function values.answers(list, journals)
+  local seqs, flat, with_journal = {}, {}, {}
+  for at, row in ipairs(list) do
+    seqs[at] = row.seq
+    if journals and row.flags >= JOURNAL then with_journal[#with_journal + 1] = row end
+  end
+  if #with_journal > 0 then journal.load_parents(with_journal) end
   local bodies = base.fetch('HMGET', key('bodies'), seqs)
   for at, row in ipairs(list) do
     local to = 4 * at
     flat[to - 3], flat[to - 2], flat[to - 1] = row.seq, row.text or rows.packed(row), bodies[at]
     flat[to] = row.flags >= ERROR and {values.kept(row, ERROR), values.kept(row, RESULT),
-      values.kept(row, PROGRESS), values.kept(row, REPLAYED)}
+      values.kept(row, PROGRESS), values.kept(row, REPLAYED), values.kept(row, AWAITS),
+      journals and row.flags >= JOURNAL and journal.answer(row, journals == 2)}
   end
   return flat
 end

@@ -142,12 +142,14 @@ end
 -- Opens and closes lines and groups as their room is now, then sends all changes. Each script that
 -- writes calls it last. A library that was not loaded has nothing to do.
 function base.finish()
+  if rawget(library, 'joins') then joins.release() end
   if rawget(library, 'groups') then groups.refresh_all() end
   if rawget(library, 'lines') then lines.refresh_all() end
   if rawget(library, 'ledger') then ledger.save() end
   if rawget(library, 'platform') then platform.save() end
   if rawget(library, 'relook') then relook.save() end
   if rawget(library, 'limits') then limits.save() end
+  if rawget(library, 'journal') then journal.save() end
   if rawget(library, 'rows') then rows.save() end
   if rawget(library, 'counts') then counts.save() end
   if rawget(library, 'events') then events.save() end

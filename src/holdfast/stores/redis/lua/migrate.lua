@@ -1,7 +1,8 @@
 -- migrate: {} -> 1 if the shard has the current format now, 0 if it holds jobs that it cannot
 -- convert.
 --
--- Format 3 differs by packs: many jobs in one value. A shard whose packs hold no jobs is converted:
+-- Format 4 has no journals, edges and parents, and reads as it is; but its programs would not follow
+-- edges. Format 3 differs by packs: many jobs in one value. A shard whose packs hold no jobs is converted:
 -- what is left of the packs is deleted, and the event log starts anew, because it may describe many
 -- jobs in one event. Readers of the log are told that they lost their place. Formats before 3 are
 -- not converted.
@@ -9,6 +10,11 @@
 local format = heads.format
 if format == LAYOUT then return 1 end
 local is_empty = heads.seq == 0 and format == 0
+if format == 4 then
+  base.insist()
+  call('HSET', KEYS[2], 'format', LAYOUT)
+  return 1
+end
 if not is_empty and (format ~= 3 or call('EXISTS', key('loads')) == 1) then return 0 end
 base.insist()
 call('DEL', key('packs'), key('marks'), key('spans'), key('trails'), key('ended_packs'),

@@ -1,22 +1,40 @@
--- prune: {limit, events_keep_us} -> {jobs, keys, events}, how many of each were deleted.
+-- prune: {limit, events_keep_us} -> {jobs, keys, events, looked}: how many of each were deleted, and
+-- how many jobs past their keeping were looked at, or the limit if there are more.
 
 base.insist()
 local limit = ARGS[1]
+local EDGES_LOOKED_MAX = 5000 -- One prune stops after so many edges of jobs that others may need.
+
+-- Whether a living job may still read the result of this one: then it is looked at again later.
+local function is_kept(row)
+  if not rows.has(row, EDGES) then return false, 0 end
+  local is_wanted, looked = edges.is_wanted(row)
+  if is_wanted then zput(key('done'), row.seq, NOW + KEEP_AGAIN_US) end
+  return is_wanted, looked
+end
 
 local function prune_jobs()
   local done = key('done')
   local seqs = call('ZRANGEBYSCORE', done, '-inf', whole(NOW), 'LIMIT', 0, limit)
   rows.load(seqs)
+  local gone, looked = 0, 0
   for _, seq in ipairs(seqs) do
+    if looked > EDGES_LOOKED_MAX then return gone, limit end
     local row = rows.get(seq)
-    if row then
-      index.delete(row)
-      events.set_tail(rows.name_of(row), row.last)
-    else
-      call('ZREM', done, seq)
+    local is_wanted, number = false, 0
+    if row then is_wanted, number = is_kept(row) end
+    looked = looked + number
+    if not is_wanted then
+      gone = gone + 1
+      if row then
+        index.delete(row)
+        events.set_tail(rows.name_of(row), row.last)
+      else
+        call('ZREM', done, seq)
+      end
     end
   end
-  return #seqs
+  return gone, #seqs
 end
 
 local function prune_holds()
@@ -91,7 +109,8 @@ local function prune_events()
   return gone
 end
 
-local pruned, expired_keys, old_events = prune_jobs(), keys.prune(limit), 0
+local pruned, looked = prune_jobs()
+local expired_keys, old_events = keys.prune(limit), 0
 if EVENTS then old_events = prune_events() end
 prune_holds()
 groups.refresh_all()
@@ -99,4 +118,4 @@ lines.refresh_all()
 prune_counts()
 prune_buckets()
 base.finish()
-return {pruned, expired_keys, old_events}
+return {pruned, expired_keys, old_events, looked}

@@ -9,7 +9,7 @@ if ARGS[3] then
   local row = rows.named(rows.name(ARGS[3][1], ARGS[3][2]))
   return (not row or row.state >= ENDED) and '0' or '-1'
 end
-if heads.looks > 0 then return '0' end -- A claim may find more than is known.
+if heads.looks > 0 or heads.releasing > 0 then return '0' end -- A claim may find more than is known.
 local limited = is_limited()
 local is_shared = limited and SHARDS > 1
 if not is_shared and (not limited or platform.room_now(WHOLE_STORE) > 0) then

@@ -1,0 +1,95 @@
+-- Edges: which jobs await the end of a job. They are stored in parts, so that each step reads few.
+--
+--   edges  hash: seq -> the first part; seq:1, seq:2, ... -> the further ones, EDGES_PART edges in
+--          each. A part starts with the number of parts (2 bytes); an edge is what a failure does
+--          (f fail, r run, s skip), its target and the name of the join
+
+local EDGES_OF = key('edges')
+local PARTS_MAX = math.ceil(EDGES_MAX / EDGES_PART)
+
+local texts = {} -- Parts that were read, by field.
+
+function edges.field(seq, number) return number == 0 and seq or seq .. ':' .. whole(number) end
+
+-- Reads parts, together.
+function edges.load(fields)
+  local missing = {}
+  for _, field in ipairs(fields) do
+    if texts[field] == nil then missing[#missing + 1] = field end
+  end
+  for at, text in ipairs(base.fetch('HMGET', EDGES_OF, missing)) do texts[missing[at]] = text end
+end
+
+-- A part of the edges of a job; false if there is none.
+local function part(seq, number)
+  local field = edges.field(seq, number)
+  edges.load({field})
+  return texts[field]
+end
+
+function edges.number_of_parts(seq)
+  local text = part(seq, 0)
+  return text and #text >= 2 and math.min(PARTS_MAX, (struct.unpack('>H', text))) or 1
+end
+
+-- The edges of a part, each {what a failure does, target, join}. What cannot be read ends it.
+function edges.read(seq, number)
+  local text, found, at = part(seq, number) or '', {}, 3
+  while at <= #text do
+    local fine, how, target, name, next_at = pcall(struct.unpack, '>c1Hc0Hc0', text, at)
+    if not fine then break end
+    found[#found + 1], at = {how, target, name}, next_at
+  end
+  return found
+end
+
+-- The fields and the parts of a new job, added to a list.
+function edges.fields(seq, parts, into)
+  for at, text in ipairs(parts) do
+    into[#into + 1], into[#into + 2] = edges.field(seq, at - 1), text
+  end
+end
+
+-- All parts of the edges of a job.
+function edges.parts(row)
+  local fields, found = {}, {}
+  for number = 1, edges.number_of_parts(row.seq) do
+    fields[number] = edges.field(row.seq, number - 1)
+  end
+  edges.load(fields)
+  for _, field in ipairs(fields) do
+    if texts[field] then found[#found + 1] = texts[field] end
+  end
+  return found
+end
+
+function edges.drop(seq)
+  for number = 1, edges.number_of_parts(seq) do
+    hput(EDGES_OF, edges.field(seq, number - 1), false)
+  end
+end
+
+-- The targets of edges that exist, read together. An edge is {a job, {what, target, join}}.
+function edges.targets(list)
+  local names, seqs = {}, {}
+  for at, one in ipairs(list) do names[at] = rows.name(one[1].tenant, one[2][2]) end
+  rows.find(names)
+  for _, name in ipairs(names) do seqs[#seqs + 1] = rows.seq_of(name) end
+  return rows.list(seqs)
+end
+
+-- Whether a job that has not ended may still read the result of this one; and how many edges were
+-- looked at.
+function edges.is_wanted(row)
+  if rows.has(row, FOLLOWING) then return true, 0 end
+  local looked = 0
+  for number = 1, edges.number_of_parts(row.seq) do
+    local list = edges.read(row.seq, number - 1)
+    for at, edge in ipairs(list) do list[at] = {row, edge} end
+    looked = looked + #list
+    for _, target in ipairs(edges.targets(list)) do
+      if target.state < ENDED then return true, looked end
+    end
+  end
+  return false, looked
+end

@@ -1,0 +1,240 @@
+-- Journals: what jobs remember between their runs. Flags of the row say what a job has of it.
+--
+--   journal:<seq>  hash: letter and name of an entry -> instant (double) and value. Letters: s step,
+--                  p position, g signal, j join; the value of a join is its total, how many ends it
+--                  awaits yet, and how many of the others have not completed (4 bytes each). '#' ->
+--                  number of steps, of signals, and their bytes (doubles)
+--   notes:<seq>    hash, likewise: e error, l line of the log; '#' -> number of lines so far
+--   parents        hash: seq -> the join of a job with parents, which has no entry
+--
+-- A usual job has none of these keys, and no command is made for it.
+
+local has, mark = rows.has, rows.mark
+local PARENTS_OF = key('parents')
+local AT, JOIN, SIZE = '>d', '>I4I4I4', '>ddd'
+local AT_SIZE, JOIN_SIZE, SIZE_SIZE = 8, 12, 24
+
+local joins_of = {} -- By sequence and name: joins that were read, false where there is none.
+
+local function journal_key(row) return key('journal:' .. row.seq) end
+local function notes_key(row) return key('notes:' .. row.seq) end
+
+-- -- joins ----------------------------------------------------------------------------------------
+
+-- A join as a table, from its three numbers; false if these cannot be read.
+local function join_of(row, field, text, at)
+  if not text or #text - at + 1 ~= JOIN_SIZE then return false end
+  local total, left, failed = struct.unpack(JOIN, text, at)
+  return {row = row, field = field, start = string.sub(text, 1, at - 1), total = total, left = left,
+    failed = failed, dirty = false}
+end
+
+-- Reads the joins of those of the rows that have parents.
+function journal.load_parents(list)
+  local seqs, asked = {}, {}
+  for _, row in ipairs(list) do
+    if has(row, PARENTS) and joins_of[row.seq] == nil then
+      seqs[#seqs + 1], asked[#asked + 1] = row.seq, row
+    end
+  end
+  for at, text in ipairs(base.fetch('HMGET', PARENTS_OF, seqs)) do
+    joins_of[seqs[at]] = join_of(asked[at], false, text, 1)
+  end
+end
+
+-- A join of a job; nil if it has none of that name. The name of that of its parents is empty.
+function journal.join(row, name)
+  local id = row.seq .. name
+  if joins_of[id] == nil then
+    if name == '' then
+      journal.load_parents({row})
+    elseif has(row, JOURNAL) then
+      local field = 'j' .. name
+      hflush(journal_key(row))
+      joins_of[id] = join_of(row, field, call('HGET', journal_key(row), field), AT_SIZE + 1)
+    end
+  end
+  return joins_of[id] or nil
+end
+
+-- Counts an end that a join awaited.
+function journal.count(join, failed)
+  join.left, join.dirty = join.left - 1, true
+  if failed then join.failed = join.failed + 1 end
+end
+
+function journal.save()
+  for _, join in pairs(joins_of) do
+    if join and join.dirty and not join.row.gone then
+      local text = struct.pack(JOIN, join.total, join.left, join.failed)
+      if join.field then
+        hput(journal_key(join.row), join.field, join.start .. text)
+      else
+        hput(PARENTS_OF, join.row.seq, text)
+      end
+      join.dirty = false
+    end
+  end
+end
+
+-- -- writing --------------------------------------------------------------------------------------
+
+-- What of its share a journal uses, added up from its entries.
+local function counted(row)
+  local flat, size = call('HGETALL', journal_key(row)), {steps = 0, signals = 0, bytes = 0}
+  for at = 1, #flat, 2 do
+    local letter = string.sub(flat[at], 1, 1)
+    if letter ~= '#' then
+      local what = letter == 'g' and 'signals' or 'steps'
+      size[what] = size[what] + 1
+      size.bytes = size.bytes + math.max(0, #flat[at + 1] - AT_SIZE)
+    end
+  end
+  return size
+end
+
+local function size_of(row)
+  if has(row, JOURNAL) then
+    local text = call('HGET', journal_key(row), '#')
+    if not text or #text ~= SIZE_SIZE then return counted(row) end
+    local steps, signals, bytes = struct.unpack(SIZE, text)
+    return {steps = steps, signals = signals, bytes = bytes}
+  end
+  local parents = has(row, PARENTS) and journal.join(row, '')
+  if not parents then return {steps = 0, signals = 0, bytes = 0} end
+  return {steps = 1, signals = 0, bytes = #whole(parents.total)}
+end
+
+-- The bytes of a stored value; nil if there is no such entry.
+local function length_of(row, field)
+  if not has(row, JOURNAL) then return nil end
+  local stored = call('HSTRLEN', journal_key(row), field)
+  return stored > 0 and stored - AT_SIZE or nil
+end
+
+local function stored_value(letter, value)
+  if letter == 'j' then
+    local total = tonumber(value)
+    value = struct.pack(JOIN, total, total, 0)
+  end
+  return struct.pack(AT, NOW) .. value
+end
+
+-- The entries that are stored among those a lease brings back, by field, and the new size of the
+-- journal; nil if there are none. As `journal.written`.
+local function written(row, entries)
+  local lengths, fresh, size = {}, {}, nil
+  for at = 1, #entries, 3 do
+    local letter, value = entries[at], entries[at + 2]
+    if letter ~= 'e' and letter ~= 'l' then
+      local field = letter .. entries[at + 1]
+      size = size or size_of(row)
+      local length = lengths[field] or length_of(row, field)
+      if letter == 'p' or not length then
+        local what = letter == 'g' and 'signals' or 'steps'
+        size.bytes = size.bytes + #value - (length or 0)
+        if not length then size[what] = size[what] + 1 end
+        lengths[field], fresh[field] = #value, stored_value(letter, value)
+      end
+    end
+  end
+  return fresh, size
+end
+
+-- Stores errors, and lines of the log, of which the newest are kept.
+local function write_notes(row, entries)
+  local name, logs = notes_key(row), nil
+  for at = 1, #entries, 3 do
+    local letter, field = entries[at], entries[at + 1]
+    if letter == 'l' then
+      logs = logs or tonumber(has(row, NOTES) and call('HGET', name, '#') or '0') or 0
+      field, logs = whole(logs % LOGS_MAX), logs + 1
+    end
+    if letter == 'e' or letter == 'l' then
+      hput(name, letter .. field, stored_value(letter, entries[at + 2]))
+      mark(row, NOTES)
+    end
+  end
+  if logs then hput(name, '#', whole(logs)) end
+end
+
+-- Stores what counts of these entries, given as letter, name, value, letter, ...; or none of them:
+-- then it returns the size that would be too much.
+function journal.write(row, entries)
+  hflush(journal_key(row))
+  hflush(notes_key(row))
+  local fresh, size = written(row, entries)
+  if size then
+    if size.signals > SIGNALS_MAX or size.steps > STEPS_MAX or size.bytes > STEPS_BYTES_MAX then
+      return {size.steps, size.signals, size.bytes}
+    end
+    for field, text in pairs(fresh) do
+      hput(journal_key(row), field, text)
+      if string.sub(field, 1, 1) == 'j' then joins_of[row.seq .. string.sub(field, 2)] = nil end
+    end
+    if next(fresh) then
+      hput(journal_key(row), '#', struct.pack(SIZE, size.steps, size.signals, size.bytes))
+      mark(row, JOURNAL)
+    end
+  end
+  write_notes(row, entries)
+  row.dirty = true
+end
+
+-- Whether a signal has come (signal:<name>), or a join is complete (join:<name>).
+function journal.has(row, awaits)
+  local kind, name = string.match(awaits, '^(%a+):(.*)$')
+  if kind == 'join' then
+    local join = journal.join(row, name)
+    return join ~= nil and join.left == 0
+  end
+  return journal.has_signal(row, name)
+end
+
+function journal.has_signal(row, name)
+  if not has(row, JOURNAL) then return false end
+  hflush(journal_key(row))
+  return call('HEXISTS', journal_key(row), 'g' .. name) == 1
+end
+
+-- Gives a new job fields and values of another.
+function journal.copy(row, flat)
+  if #flat == 0 then return end
+  base.send('HSET', journal_key(row), flat)
+  mark(row, JOURNAL)
+  local size = counted(row)
+  hput(journal_key(row), '#', struct.pack(SIZE, size.steps, size.signals, size.bytes))
+end
+
+-- Deletes all that belongs to a job which is deleted, however much it is.
+function journal.drop(row)
+  local names = {}
+  if has(row, JOURNAL) then names[#names + 1] = journal_key(row) end
+  if has(row, NOTES) then names[#names + 1] = notes_key(row) end
+  for _, name in ipairs(names) do hflush(name) end
+  if #names > 0 then call('UNLINK', unpack(names)) end
+  if has(row, PARENTS) then hput(PARENTS_OF, row.seq, false) end
+  -- Those of a job that was deleted too early are still to be followed.
+  if has(row, EDGES) and row.state >= ENDED and not has(row, FOLLOWING) then edges.drop(row.seq) end
+end
+
+-- -- reading --------------------------------------------------------------------------------------
+
+local UNREADABLE = {'?', ''} -- An entry of no kind: who takes it for granted must not go on.
+
+-- A hash as a flat list. It is not empty, since the flag of the row says that there are entries.
+local function all_of(name)
+  local flat = redis.pcall('HGETALL', name)
+  return not flat.err and #flat > 0 and flat or UNREADABLE
+end
+
+-- The journal of a job as journal.py reads it. `whole_of`: with errors, log and edges.
+function journal.answer(row, whole_of)
+  local join = has(row, PARENTS) and journal.join(row, '')
+  return {
+    join and {join.total, join.left, join.failed, whole(row.created)},
+    has(row, JOURNAL) and all_of(journal_key(row)),
+    whole_of and has(row, NOTES) and all_of(notes_key(row)),
+    whole_of and has(row, EDGES) and edges.parts(row),
+  }
+end
