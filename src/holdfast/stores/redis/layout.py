@@ -127,8 +127,8 @@ type) have an empty tenant:
     tails          zset    names without a row -> the cursor of their last event (`lib_events.lua`)
 
 Row: state flags reason (a byte each), attempt fence lapses (4 bytes each), more flags, misses (2
-bytes each; in format 4 misses had 4), priority created updated run_at expires lease last (doubles; `last` is the cursor of its last event), nonce and
-worker; then the part that never changes: max_attempts (4 bytes), keep keep_failed key_us size
+bytes each; in format 4 misses had 4), priority created updated run_at expires lease last (doubles;
+`last` is the cursor of its last event), nonce and worker; then the part that never changes: max_attempts (4 bytes), keep keep_failed key_us size
 (doubles), tenant id queue type group key, and {tags, origin} in msgpack if it has any. A text
 follows its length in 2 bytes. A job that ended was updated last when it ended.
 
