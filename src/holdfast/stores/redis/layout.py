@@ -128,9 +128,10 @@ type) have an empty tenant:
 
 Row: state flags reason (a byte each), attempt fence lapses (4 bytes each), more flags, misses (2
 bytes each; in format 4 misses had 4), priority created updated run_at expires lease last (doubles;
-`last` is the cursor of its last event), nonce and worker; then the part that never changes: max_attempts (4 bytes), keep keep_failed key_us size
-(doubles), tenant id queue type group key, and {tags, origin} in msgpack if it has any. A text
-follows its length in 2 bytes. A job that ended was updated last when it ended.
+`last` is the cursor of its last event), nonce and worker; then the part that never changes:
+max_attempts (4 bytes), keep keep_failed key_us size (doubles), tenant id queue type group key, and
+{tags, origin} in msgpack if it has any. A text follows its length in 2 bytes. A job that ended was
+updated last when it ended.
 
 Challenge: a claim of many jobs must be a handful of commands, because each command costs more than
 the work it does. Pattern: jobs are fields of few large hashes, read and written a batch at a time,
