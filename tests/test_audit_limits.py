@@ -37,8 +37,8 @@ OVER_ALL = platform_scopes("mail", "t")
 class Log:
     """Events as a store would write them, a microsecond apart."""
 
-    def __init__(self, group: str | None = None) -> None:
-        self.audit = Audit(lambda tenant, job_id: group)
+    def __init__(self, group: str | None = None, copies_us: int = 0) -> None:
+        self.audit = Audit(lambda tenant, job_id: group, copies_us=copies_us)
         self._cursor = 0
         self._passed = 0
         self._fences: dict[str, int] = {}
@@ -207,6 +207,21 @@ def test_limits_of_a_tier_count_for_its_tenants() -> None:
     log.lease("g")
 
     assert log.broken == [("P13", "d"), ("P13", "g")]
+
+
+def test_a_changed_tier_may_reach_other_shards_a_little_later() -> None:
+    """Until then its limit before counts there, and no higher one; later only the new one."""
+    log = Log(copies_us=5 * SECOND)
+    log.tier("", Defaults(max_running=3))
+    log.wait(10)
+    log.tier("", Defaults(max_running=1))
+    log.lease("a", "b", "c")
+    log.lease("d")
+    log.wait(5)
+    log.end("d")
+    log.lease("e")
+
+    assert log.broken == [("P13", "d"), ("P13", "e")]
 
 
 def test_limits_of_a_tier_count_for_queues_and_groups() -> None:

@@ -48,15 +48,22 @@ class Audit:
     """Takes pages of events, oldest first. Its findings can be read at any time."""
 
     def __init__(
-        self, group_of: GroupOf = lambda tenant, job_id: None, *, slack_us: Micros = 0
+        self,
+        group_of: GroupOf = lambda tenant, job_id: None,
+        *,
+        slack_us: Micros = 0,
+        copies_us: Micros = 0,
     ) -> None:
-        """`slack_us`: how far apart the clocks of the store's servers may be, for rates."""
+        """`slack_us`: how far apart the clocks of the store's servers may be, for rates.
+        `copies_us`: for a store whose shards have copies of the tiers, how long after its event the
+        change of a tier may take to return. Until it does, shards may use the values before.
+        """
         self.breaches: list[Breach] = []
         self.counts: dict[EventKind, int] = {}
         self.latest_rescue_us: Micros = 0
         """The longest time between the deadline of an expired lease and the release of its job."""
         self._jobs: dict[tuple[str, str], _Seen] = {}
-        self._limits = AuditedLimits(group_of, slack_us)
+        self._limits = AuditedLimits(group_of, slack_us, copies_us)
 
     def feed(self, events: Iterable[Event]) -> None:
         for event in events:

@@ -40,10 +40,13 @@ class _Counting(msgspec.Struct, frozen=True):
 class AuditedLimits:
     """The limits in force, the leases that count against them, and the tokens of their rates."""
 
-    def __init__(self, group_of: GroupOf, slack_us: Micros = 0) -> None:
-        """`slack_us`: how far apart the clocks of the store's servers may be, for rates."""
+    def __init__(self, group_of: GroupOf, slack_us: Micros = 0, copies_us: Micros = 0) -> None:
+        """See `Audit`."""
         self._group_of = group_of
         self._slack_us = slack_us
+        self._copies_us = copies_us
+        self._replaced: list[tuple[Micros, dict[str, tiers.Defaults]]] = []
+        """The tiers before recent changes, each until the instant from which it cannot count."""
         self._settings: dict[Scope, ScopeSettings] = {}
         self._tiers: dict[str, tiers.Defaults] = {}
         self._counting: dict[tuple[Scope, str], _Counting] = {}
@@ -59,6 +62,8 @@ class AuditedLimits:
         self._counting.clear()
         text = (event.note or "").encode()
         scope, tier = scope_of(event.job_id), tiers.tier_of(event.job_id)
+        if tier is not None and self._copies_us:
+            self._replaced.append((event.at + self._copies_us, dict(self._tiers)))
         if scope is not None:
             self._settings[scope] = decode(event.job_id, text) if text else NO_SETTINGS
         elif tier is not None and text:
@@ -132,8 +137,28 @@ class AuditedLimits:
             fast = counting.rate and self._too_fast(scope, counting.rate, event)
             paused = f"{scope.words} started a job while it was paused" if counting.paused else None
             most = self._too_many(scope, counting.max_running, event.at)
+            if (most or fast) and self._fits_replaced(scope, event):
+                most = fast = None
             broken = broken or most or fast or paused
         return broken
+
+    def _fits_replaced(self, scope: Scope, event: Event) -> bool:
+        """Whether the start is within the limits by the tiers before a change that not all shards
+        of the store may have heard of. Rates are not judged meanwhile.
+        """
+        self._replaced = [each for each in self._replaced if each[0] > event.at]
+        if scope.of_platform:
+            return False
+        now = self._tiers
+        try:
+            for _, before in self._replaced:
+                self._tiers = before
+                most = self._looked_up(scope, event.queue).max_running
+                if self._too_many(scope, most, event.at) is None:
+                    return True
+        finally:
+            self._tiers = now
+        return False
 
     def _too_many(self, scope: Scope, most: int | None, at: Micros) -> str | None:
         if most is None or len(self._held[scope]) <= most:

@@ -282,10 +282,14 @@ async def reconcile(store: Store) -> int:
 
 
 async def audit(
-    store: Store, group_of: GroupOf = lambda tenant, job_id: None, *, slack_us: Micros = 0
+    store: Store,
+    group_of: GroupOf = lambda tenant, job_id: None,
+    *,
+    slack_us: Micros = 0,
+    copies_us: Micros = 0,
 ) -> Audit:
-    """Checks the whole event log against the promises. `slack_us`: see `Audit`."""
-    found, after = Audit(group_of, slack_us=slack_us), 0
+    """Checks the whole event log against the promises. `slack_us`, `copies_us`: see `Audit`."""
+    found, after = Audit(group_of, slack_us=slack_us, copies_us=copies_us), 0
     while True:
         page = await store.events(None, after, PAGE_MAX)
         found.feed(page.events)

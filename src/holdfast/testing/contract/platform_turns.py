@@ -19,6 +19,7 @@ from holdfast.testing.contract.builders import (
     group_of,
     ids,
     over_all,
+    queue_of,
     tenant_of,
     type_of,
 )
@@ -101,6 +102,21 @@ async def test_a_type_with_room_stays_in_order_where_others_wait_longer(bench: B
     await bench.put("b", tenant=INITECH, type="read")
 
     assert ids(await bench.claim(2)) == ["a", "b"]
+
+
+async def test_jobs_of_excluded_groups_hide_no_other_of_their_type(bench: Bench) -> None:
+    """P9: also if they come first when their type has room again."""
+    await bench.configure(type_of("send"), max_running=1)
+    await bench.configure(queue_of(), max_running=5)
+    first = await bench.held("first", queue=AUDIO)
+    for number in range(3):
+        await bench.put(f"{number}", group="g", priority=1)
+    await bench.put("last")
+    assert await bench.claim(10) == []
+    await bench.put("other", type="read", priority=-1)
+    await end(bench, first)
+
+    assert ids(await bench.claim(10, exclude_groups=("g",))) == ["last", "other"]
 
 
 async def test_a_weight_leaves_a_type_with_room_in_order(bench: Bench) -> None:

@@ -29,7 +29,7 @@ BEGIN
         state.lines_per_claim := lines_per_claim;
         state.breadth := 1;
     END IF;
-    before := state.asides - cardinality(state.dry_tenants);
+    before := state.asides + state.lets - cardinality(state.dry_tenants);
     SELECT * INTO turns FROM holdfast.platform_turns(in_tenants, in_queues, room, state);
     state := turns.state;
     full_left := state.full_left;
@@ -69,11 +69,11 @@ BEGIN
     full_left := state.full_left;
     dry_tenants := '{}';
     dry_queues := '{}';
-    -- A round that only set something aside, or only met lines without jobs, has made progress. The
-    -- next one looks at more tenants.
+    -- A round that only set something aside or let it in, or only met lines without jobs, has made
+    -- progress: what it let in may be of an excluded group. The next one looks at more tenants.
     state.breadth := CASE WHEN seqs = '{}' THEN least(2 * state.breadth, 256) ELSE 1 END;
-    more_left := state.asides > 0
-        AND (seqs <> '{}' OR before > state.asides - cardinality(state.dry_tenants));
+    more_left := state.asides > 0 AND (seqs <> '{}'
+        OR before > state.asides + state.lets - cardinality(state.dry_tenants));
 END
 $$;
 
