@@ -24,7 +24,6 @@ from holdfast.stores.redis.store import RedisStore
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.builders import (
     ACME,
-    GLOBEX,
     LEASE,
     changing,
     finding,
@@ -32,7 +31,7 @@ from holdfast.testing.contract.builders import (
     job,
     rules,
 )
-from holdfast.testing.contract.joins import RUN, flow, join, run
+from holdfast.testing.contract.joins import RUN, flow, run
 from holdfast.testing.contract.joins import node as linked
 
 Open = Callable[..., Awaitable[RedisStore]]
@@ -390,19 +389,3 @@ async def test_edges_of_all_shards_are_followed(node: RedisNode, opened: Open) -
     assert sorted((one.job.tenant, one.job.id) for one in leases) == sorted(
         (tenant, "last") for tenant in tenants
     )
-
-
-async def test_tenants_of_one_id_have_flows_of_their_own(bench: Bench) -> None:
-    """P7: also in the same call."""
-    for tenant in (ACME, GLOBEX):
-        await bench.add(
-            linked("a", "b", tenant=tenant, how=RUN), linked("b", after=1, tenant=tenant)
-        )
-
-    await bench.store.cancel([Ref(GLOBEX, "a")])
-
-    assert [(x.job.tenant, x.job.id) for x in await bench.claim(10, tenants=(GLOBEX,))] == [
-        (GLOBEX, "b")
-    ]
-    assert await bench.state("b") is State.WAITING
-    assert (await join(bench, "b")).left == 1
