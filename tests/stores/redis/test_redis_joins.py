@@ -18,12 +18,12 @@ from holdfast.core.journal import Edge
 from holdfast.core.lifecycle import completion
 from holdfast.core.scope import Scope
 from holdfast.store import Act, Claim, Ref
+from holdfast.stores.redis.enqueue import CALL_BYTES_MAX
 from holdfast.stores.redis.journal import EDGES_PART
 from holdfast.stores.redis.store import RedisStore
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.builders import (
     ACME,
-    GLOBEX,
     LEASE,
     changing,
     finding,
@@ -31,7 +31,7 @@ from holdfast.testing.contract.builders import (
     job,
     rules,
 )
-from holdfast.testing.contract.joins import RUN, flow, join, run
+from holdfast.testing.contract.joins import RUN, flow, run
 from holdfast.testing.contract.joins import node as linked
 
 Open = Callable[..., Awaitable[RedisStore]]
@@ -355,6 +355,21 @@ async def test_what_is_left_cannot_be_read_and_stops_no_other(
     await run(bench, "y")
 
 
+async def test_a_flow_is_enqueued_in_one_step(bench: Bench, node: RedisNode) -> None:
+    """P17: however large it is: else a parent could end before its child is there."""
+    body = b"x" * (CALL_BYTES_MAX // 2)
+    envelope = msgspec.structs.replace(job("x").envelope, body=body)
+    chain = [linked("a", "b"), linked("b", "c", after=1), linked("c", after=1)]
+    loose = [job(id) for id in ("x", "y", "z")]
+    calls = []
+    for jobs in (chain, loose):
+        node.ask("CONFIG", "RESETSTAT")
+        await bench.add(*(msgspec.structs.replace(one, envelope=envelope) for one in jobs))
+        calls.append(_calls(node)["cmdstat_evalsha"])
+
+    assert calls == [1, 2]
+
+
 # -- several shards --------------------------------------------------------------------------------
 
 
@@ -374,19 +389,3 @@ async def test_edges_of_all_shards_are_followed(node: RedisNode, opened: Open) -
     assert sorted((one.job.tenant, one.job.id) for one in leases) == sorted(
         (tenant, "last") for tenant in tenants
     )
-
-
-async def test_tenants_of_one_id_have_flows_of_their_own(bench: Bench) -> None:
-    """P7: also in the same call."""
-    for tenant in (ACME, GLOBEX):
-        await bench.add(
-            linked("a", "b", tenant=tenant, how=RUN), linked("b", after=1, tenant=tenant)
-        )
-
-    await bench.store.cancel([Ref(GLOBEX, "a")])
-
-    assert [(x.job.tenant, x.job.id) for x in await bench.claim(10, tenants=(GLOBEX,))] == [
-        (GLOBEX, "b")
-    ]
-    assert await bench.state("b") is State.WAITING
-    assert (await join(bench, "b")).left == 1

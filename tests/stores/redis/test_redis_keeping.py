@@ -12,8 +12,9 @@ from tests.servers.redis_node import RedisNode
 
 from holdfast.core.errors import StoreFull, StoreUnavailable
 from holdfast.core.job import Completed, State
+from holdfast.core.journal import Edge, Entry, EntryKind, Signal
 from holdfast.core.lifecycle import decide
-from holdfast.store import Act, Claim, Ref
+from holdfast.store import Act, Claim, Extension, Ref
 from holdfast.stores.redis.claim_shards import claim_args
 from holdfast.stores.redis.options import parse
 from holdfast.stores.redis.rows import rows_of
@@ -77,6 +78,30 @@ async def test_a_full_server_lets_the_work_go_on(own_node: RedisNode, opened: Op
     assert canceled.canceled
     own_node.ask("CONFIG", "SET", "maxmemory", "0")
     assert (await store.enqueue([job("d")]))[0].created
+
+
+async def test_a_full_server_refuses_signals_and_keeps_steps(
+    own_node: RedisNode, opened: Open
+) -> None:
+    """P1, P19: signals come from outside; the steps of a job that runs let it end."""
+    url = own_node.fresh()
+    store = await opened(url)
+    child = job("child", parents=1)
+    await store.enqueue([child, job("a", edges=(Edge("child"),))])
+    [lease] = await store.claim(claim(2))
+    before = await keys(own_node, url)
+    own_node.ask("CONFIG", "SET", "maxmemory", "1")
+
+    with pytest.raises(StoreFull):
+        await store.signal([Signal(ACME, "a", "go", b"1")])
+
+    assert await keys(own_node, url) == before
+    step = Entry(EntryKind.STEP, "s", b"1")
+    one = Extension(tenant=ACME, id="a", token=lease.token, lease_us=LEASE, entries=(step,))
+    assert (await store.extend([one]))[0].error is None
+    await store.ack([decide(Completed(b"x"), lease.job, lease.token, 0.0)])
+    assert [each.job.id for each in await store.claim(claim(2, "m"))] == ["child"]
+    own_node.ask("CONFIG", "SET", "maxmemory", "0")
 
 
 async def test_a_full_server_lets_an_idle_worker_claim(own_node: RedisNode, opened: Open) -> None:

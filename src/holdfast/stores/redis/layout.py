@@ -131,7 +131,7 @@ bytes each; in format 4 misses had 4), priority created updated run_at expires l
 `last` is the cursor of its last event), nonce and worker; then the part that never changes:
 max_attempts (4 bytes), keep keep_failed key_us size (doubles), tenant id queue type group key, and
 {tags, origin} in msgpack if it has any. A text follows its length in 2 bytes. A job that ended was
-updated last when it ended.
+updated last when it ended. The size is that of its payload and its edges.
 
 Challenge: a claim of many jobs must be a handful of commands, because each command costs more than
 the work it does. Pattern: jobs are fields of few large hashes, read and written a batch at a time,
@@ -145,8 +145,8 @@ Sequences, cursors and turns follow the server's clock in microseconds, rounded 
 has numbers of its own: unique over all shards, growing in each, and comparable.
 
 Out of memory: Redis checks memory before the first write of a script. Enqueue is refused as a whole
-(StoreFull). All other verbs begin with a write that needs no memory (`base.insist`), so claims,
-acks, extensions and cancels go on, and prune can make room.
+(StoreFull), and so are signals. All other verbs begin with a write that needs no memory
+(`base.insist`), so claims, acks, extensions and cancels go on, and prune can make room.
 
 Reads (count, events, explain, expired, find, job_events, wait) write nothing.
 

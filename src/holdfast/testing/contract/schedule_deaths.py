@@ -183,7 +183,10 @@ async def test_a_definition_that_cannot_be_read_is_shown_as_such(bench: Bench) -
     """It stops nothing else, is not overwritten, and can be set again."""
     ticking = Ticking(bench)
     await ticking.set()
-    await bench.store.settings([Put(name_of(ACME, "odd"), b"\xff{", 0)])
+    try:
+        await bench.store.settings([Put(name_of(ACME, "odd"), b"\xff{", 0)])
+    except InvalidInput as refused:
+        pytest.skip(f"this store takes no setting that cannot be read: {refused}")
     odd = ticking.app.schedule("odd")
 
     await Recur(bench.store, 1.0).turn()
