@@ -20,6 +20,7 @@ from holdfast.core.lifecycle import decide
 from holdfast.store import Act, Extended
 from holdfast.stores.postgres import maintenance, schema
 from holdfast.stores.postgres.ack import apply_transitions, complete_jobs
+from holdfast.stores.postgres.change import COPY_MAX
 from holdfast.stores.postgres.claim import claim_jobs
 from holdfast.stores.postgres.enqueue import enqueue_jobs
 from holdfast.stores.postgres.extend import extend_leases
@@ -193,6 +194,25 @@ async def test_a_size_that_cannot_be_read_is_counted_again(
 
     assert [type(answer.error) for answer in answers] == [JournalFull, type(None), type(None)]
     assert (await sizes(connection))["entries"] == STEPS_MAX + 1
+
+
+async def test_a_replay_from_a_step_copies_so_many_journals_in_a_call(
+    store: PostgresStore,
+) -> None:
+    """P15: the next calls go on from its cursor."""
+    await store.enqueue([job(f"j{number}") for number in range(COPY_MAX + 5)])
+    leases = await take(store, 100)
+    for lease in leases:
+        assert (await write(store, lease, done_step("s"))).error is None
+    await complete(store, leases)
+    change = msgspec.structs.replace(changing(Act.REPLAY), from_step="s")
+
+    first = await store.change(change)
+    assert first.cursor is not None
+    second = await store.change(msgspec.structs.replace(change, after=first.cursor))
+
+    assert [len(first.done), len(second.done), second.cursor] == [COPY_MAX, 5, None]
+    assert len(await take(store, 100)) == COPY_MAX + 5
 
 
 # -- the version before ----------------------------------------------------------------------------

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from holdfast.core.job import EventKind, State, replay_id
 from holdfast.core.journal import Entry, Size, before_step, written
 from holdfast.core.lifecycle import due_state
@@ -15,9 +17,14 @@ from holdfast.stores.postgres.rows import Row
 from holdfast.stores.postgres.step import Step
 from holdfast.stores.sql_rows import BLOCKED
 
+COPY_MAX = 20
+"""Jobs that one step replays from a step of theirs: each journal can have a megabyte."""
+
 
 async def change_jobs(step: Step, change: Change) -> Changed:
     await step.begin()
+    if change.from_step is not None:
+        change = msgspec.structs.replace(change, limit=min(change.limit, COPY_MAX))
     rows, reached = await _selected(step, change)
     done: dict[Ref, str] = {}
     if change.act is Act.REPLAY:
