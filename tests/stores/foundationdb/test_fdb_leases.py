@@ -290,3 +290,21 @@ async def test_a_wall_clock_that_is_behind_delays_nothing() -> None:
     assert [one.job.id for one in await site.claim(slow)] == ["x"]
     for store in (first, slow):
         await store.close()
+
+
+async def test_a_lease_lasts_as_long_as_its_worker_is_told() -> None:
+    """P2: also if nothing was written for a while, so that the version it was claimed at is old."""
+    site = Site()
+    here = await site.host()
+    await here.enqueue([job("a")])
+    site.clock.advance(1.5)
+    [lease] = await site.claim(here, 1)
+    assert lease.until == site.clock.now() + LEASE
+
+    site.clock.advance(LEASE_S - 0.01)
+    await here.enqueue([job("b")])  # The version is up to date again.
+
+    assert [one.job.id for one in await site.claim(here, 2)] == ["b"]
+    site.clock.advance(0.02)
+    await here.enqueue([job("c")])
+    assert {one.job.id for one in await site.claim(here, 2)} == {"a", "c"}

@@ -18,7 +18,10 @@ lease is the difference of versions, less all jumps that this process saw since,
 nobody's lease old, and no herd steals. What a process cannot vouch for, because it is younger than
 the lease, it does not count: it waits until it has seen the length of the lease pass, or b.
 While the version stands still the monotonic clock goes on from it (ticks): the time since the
-version was first seen has surely passed too.
+version was first seen has surely passed too. But it is older than that: a read version is that of
+the last commit. So a lease counts from where the version would be by now (fresh), which the
+freshest versions of the last seconds tell. Counted from the version it would end before the time
+that its worker is told.
 
 Each instant is judged by what had been seen up to it (`Observed`). An answer from before a recovery
 that is noted after a later one looks like a restore: the process begins anew, and forgets its
@@ -48,6 +51,8 @@ RESTORED = 60 * SECOND
 """Versions that go back by more than this are another cluster's: it was restored."""
 DRIFT = 100
 """One part in so many that versions may run faster than time."""
+FRESH_S = 10.0
+"""How long the freshest version seen tells where the version would be; then it drifts."""
 JUMPS_MAX = 64
 """Jumps that are remembered. When one is forgotten, the process counts as born with it."""
 
@@ -66,6 +71,8 @@ class Observed(NamedTuple):
     ticks: int
     born: int
     jumps: tuple[Jump, ...]
+    fresh: int
+    """Where the version would be if it never stood still; not less than the ticks."""
 
     def age(self, since: int) -> Micros:
         """How much time had surely passed since an instant of the cluster's clock."""
@@ -86,6 +93,12 @@ class Witness:
         self._owed = 0
         self._jumps: tuple[Jump, ...] = ()
         """In order."""
+        self._leads: tuple[int, int] = (0, 0)
+        """By how much versions were ahead of the monotonic clock at most: in this period of FRESH_S
+        and in the one before.
+        """
+        self._lead_s = 0.0
+        """When this period began."""
 
     def note(self, version: int) -> Observed:
         """Records that a transaction read at this version now. The ticks are never less than the
@@ -96,10 +109,24 @@ class Witness:
             if self._born is None or version < self._version - RESTORED:
                 self._born, self._version, self._at = version, version, now
                 self._owed, self._jumps = 0, ()
+                self._forget_leads()
             elif version > self._version:
                 self._grow(version, now)
+            self._lead(version, now)
             passed = min(LAG_MAX, int((now - self._at) * SECOND))
-            return Observed(self._version + passed, self._born, self._jumps)
+            ticks = self._version + passed
+            fresh = min(int(now * SECOND) + max(self._leads), ticks + LAG_MAX)
+            return Observed(ticks, self._born, self._jumps, max(ticks, fresh))
+
+    def _forget_leads(self) -> None:
+        self._leads = (-(2**63), -(2**63))
+
+    def _lead(self, version: int, now: float) -> None:
+        """Notes by how much the version is ahead of the monotonic clock."""
+        if now - self._lead_s >= FRESH_S:
+            self._leads, self._lead_s = (-(2**63), self._leads[0]), now
+        this, before = self._leads
+        self._leads = max(this, version - int(now * SECOND)), before
 
     def _grow(self, version: int, now: float) -> None:
         passed = int((now - self._at) * SECOND)
@@ -108,6 +135,7 @@ class Witness:
         jump = grown - allowed if grown - allowed > LAG_MAX else 0
         if jump:
             self._jumps = (*self._jumps, Jump(version, jump))
+            self._forget_leads()
         self._owed = min(LAG_MAX, max(0, allowed - grown + jump))
         self._version, self._at = version, now
         if len(self._jumps) > JUMPS_MAX:
@@ -131,7 +159,8 @@ class Instant:
 
     def deadline(self, lease_us: Micros) -> int:
         """The deadline of a lease of this length in the index of leases."""
-        return self.horizon + lease_us
+        begins = self.horizon if self._observed is None else self._observed.fresh
+        return begins + lease_us
 
     def lapsed(self, until: Micros, deadline: int, lease_us: Micros) -> bool:
         """Whether a lease is over: by its end on the wall clock, its deadline in the index, and its
