@@ -123,10 +123,11 @@ class Context(Generic[State_co]):
         job: JobRecord,
         client_of: Callable[[str], Client] | None = None,
         state: Any = Missing.LIFESPAN,
-        journal: RunJournal | None = None,
+        journal_of: Callable[[], RunJournal] | None = None,
     ) -> None:
         self.job = job
-        self._journal = journal
+        self._journal_of = journal_of
+        self._journal: RunJournal | None = None
         self._state = state
         self.tenant = job.tenant
         self.job_id = job.id
@@ -207,7 +208,9 @@ class Context(Generic[State_co]):
     def journal(self) -> RunJournal:
         """The journal of the job. Raises InvalidInput if this run has none."""
         if self._journal is None:
-            raise InvalidInput(field="ctx", why="this run has no store to remember steps in")
+            if self._journal_of is None:
+                raise InvalidInput(field="ctx", why="this run has no store to remember steps in")
+            self._journal = self._journal_of()
         return self._journal
 
     @property

@@ -77,7 +77,7 @@ class Session(msgspec.Struct, frozen=True):
 class StoredJournal:
     """The journal of one run. Steps may run at the same time."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, loop: asyncio.AbstractEventLoop) -> None:
         lease = session.lease
         self._session = session
         self._known: dict[Key, Entry] = {(one.kind, one.name): one for one in lease.journal}
@@ -89,7 +89,7 @@ class StoredJournal:
         self._lock = threading.Lock()
         """Heartbeats take positions and lines from another thread."""
         self._codec = JsonCodec()
-        self._loop = asyncio.get_running_loop()
+        self._loop = loop
 
     # -- steps -----------------------------------------------------------------------------------
 

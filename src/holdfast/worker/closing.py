@@ -14,11 +14,12 @@ from holdfast.worker.lease import ActiveJob
 
 def closing_entries(active: ActiveJob, outcome: Outcome) -> tuple[Entry, ...]:
     """The entries for the ack. None for a job that ran without its journal and did not fail."""
-    journal = active.journal
-    if journal is None:
-        return ()
-    entries = (*active.entries, *journal.unsent())
-    return (*entries, _error_of(active, outcome)) if isinstance(outcome, Failed) else entries
+    entries = active.entries
+    if active.journal is not None:
+        entries = (*entries, *active.journal.unsent())
+    if active.remembers and isinstance(outcome, Failed):
+        entries = (*entries, _error_of(active, outcome))
+    return entries
 
 
 def _error_of(active: ActiveJob, outcome: Failed) -> Entry:

@@ -46,7 +46,7 @@ class ActiveJob:
 
     __slots__ = (
         *("context", "ending", "lease", "sent_progress", "sent_s", "acking", "since_s", "task"),
-        *("ahead_us", "entries", "error", "journal", "started_s", "until_s"),
+        *("ahead_us", "entries", "error", "journal", "remembers", "started_s", "until_s"),
     )
 
     def __init__(self, lease: Lease, until_s: float) -> None:
@@ -58,7 +58,10 @@ class ActiveJob:
         """The store's clock minus the monotonic one; the call of the claim makes it too large."""
         self.started_s = self.since_s
         """When its handler was called."""
+        self.remembers = False
+        """Whether the store has journals."""
         self.journal: StoredJournal | None = None
+        """Made when the handler first asks for it."""
         self.error: BaseException | None = None
         """What the handler raised."""
         self.entries: tuple[Entry, ...] = ()

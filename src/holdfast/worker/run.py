@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import traceback
+from functools import partial
 from typing import Any
 
 from holdfast.app import App
@@ -64,6 +65,8 @@ class Runner:
         self._call = chain(app.middleware, self._dispatch)
         self._leftovers: dict[Context, asyncio.Future[Any]] = {}
         self._strangers = Strangers()
+        self._remembers = app.store.capabilities.steps
+        self._loop = asyncio.get_running_loop()
         self._extends: Coalescer[Extension, Extended] = Coalescer(
             app.store.extend, batch_max=BATCH_MAX, pending_max=CONCURRENCY_MAX
         )
@@ -84,9 +87,10 @@ class Runner:
             return self._missed(record, Reason.DECODE, f"codec {record.envelope.codec!r}")
         except DecodeError as error:
             return failed(record, Failed(str(error), reason=Reason.DECODE, retryable=False))
-        active.journal = self._journal(active)
+        active.remembers = self._remembers
+        journal = partial(self._journal, active) if self._remembers else None
         kind = Context if job_type.style is not Style.THREAD else SyncContext
-        ctx = active.context = kind(record, self._app.tenant, self._state, active.journal)
+        ctx = active.context = kind(record, self._app.tenant, self._state, journal)
         active.task = asyncio.current_task()
         if active.ending is not None:
             return _stopped(active)
@@ -107,10 +111,8 @@ class Runner:
             raise resolver.explained(error, job_type, envelope.body) from error
         return decoded
 
-    def _journal(self, active: ActiveJob) -> StoredJournal | None:
-        """The journal of this run, where the store has any."""
-        if not self._app.store.capabilities.steps:
-            return None
+    def _journal(self, active: ActiveJob) -> StoredJournal:
+        """The journal of this run, made when its handler first asks for it: most never do."""
         record, lease_s = active.lease.job, self._config.lease_s
         enqueuer = self._app.enqueuer
         session = Session(
@@ -127,7 +129,8 @@ class Runner:
                 result=self._result,
             ),
         )
-        return StoredJournal(session)
+        active.journal = StoredJournal(session, self._loop)
+        return active.journal
 
     def _result(self, job: JobRecord) -> Any:
         """The decoded result of a completed job."""
