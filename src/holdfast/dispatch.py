@@ -30,7 +30,7 @@ from holdfast.arguments import (
 from holdfast.core.bounds import BATCH_MAX, EXPIRED_MAX, NAME_MAX, PAGE_MAX, PRUNE_MAX, within
 from holdfast.core.check import check_name, check_seconds, check_whole
 from holdfast.core.clock import Micros
-from holdfast.core.errors import StoreUnsupported
+from holdfast.core.errors import InvalidInput, StoreUnsupported
 from holdfast.core.job import By, Lease, NewJob
 from holdfast.core.journal import Signal, Signaled
 from holdfast.core.lifecycle import Transition
@@ -116,10 +116,16 @@ class Dispatcher:
 
     # -- enqueue to ack --------------------------------------------------------------------------
 
-    async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+    async def enqueue(self, jobs: Sequence[NewJob], *, whole: bool = False) -> list[Enqueued]:
         within("jobs", len(jobs), BATCH_MAX)
         if not self.capabilities.steps and any(job.edges or job.parents for job in jobs):
             self._needs_steps()
+        if whole:
+            if any(job.tenant != jobs[0].tenant for job in jobs):
+                raise InvalidInput(
+                    field="jobs", why="must be of one tenant to be stored as a whole"
+                )
+            return await self._call("enqueue", len(jobs), self.inner.enqueue(jobs, whole=True))
         return await self._call("enqueue", len(jobs), self.inner.enqueue(jobs))
 
     async def enqueue_using(self, connection: Any, jobs: Sequence[NewJob]) -> list[Enqueued]:

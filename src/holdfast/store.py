@@ -294,8 +294,12 @@ class Store(Protocol):
     async def migrate(self) -> int:
         """Upgrades the schema and returns its version. Safe from many processes at once."""
 
-    async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+    async def enqueue(self, jobs: Sequence[NewJob], *, whole: bool = False) -> list[Enqueued]:
         """Stores the jobs (P1). For a known id or a held key it returns the earlier job (P12).
+
+        `whole`, for jobs of one tenant: unless every job can be created, none is. Then those that
+        could have been are refused as BatchRefused. A repeat, of which every id is known, is told
+        as such.
 
         TenantFull refuses a job that needs more than QUEUES_MAX queues or GROUPS_MAX groups, which
         a store may count only now and then.

@@ -11,7 +11,7 @@ import msgspec
 from holdfast.core.bounds import HOLDERS_MAX, INSTANT_MAX
 from holdfast.core.clock import Micros
 from holdfast.core.job import State
-from holdfast.core.journal import AWAITS_PARENTS, EntryKind
+from holdfast.core.journal import AWAITS_PARENTS, ENDS_WITH_PARENTS, EntryKind
 from holdfast.core.plural import many
 from holdfast.core.scope import (
     Blocker,
@@ -78,7 +78,7 @@ def own_blockers(job: Waiting, now: Micros) -> Iterator[Blocker]:
 
 def awaited(awaits: str) -> str:
     """What a job awaits, in words."""
-    if awaits == AWAITS_PARENTS:
+    if awaits in (AWAITS_PARENTS, ENDS_WITH_PARENTS):
         return "it waits for the end of its parents"
     kind, _, name = awaits.partition(":")
     if kind == EntryKind.SIGNAL:

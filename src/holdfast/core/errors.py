@@ -15,6 +15,7 @@ HoldfastError
 ├── QueueFull                  QUEUE_FULL          the tenant's cap on jobs or bytes is reached
 ├── TenantFull                 TENANT_FULL         the tenant has reached a fixed maximum
 ├── FlowRefused                FLOW_REFUSED        a node could not be made, so none was
+├── BatchRefused               BATCH_REFUSED       another job could not be made, so this was not
 ├── CodecError                 CODEC
 │   ├── CodecNotFound          CODEC_NOT_FOUND
 │   └── DecodeError            DECODE
@@ -159,6 +160,11 @@ class TenantFull(HoldfastError):
 class FlowRefused(HoldfastError):
     code = "FLOW_REFUSED"
     text = "flow {id!r} was not started: {node}: {why}"
+
+
+class BatchRefused(HoldfastError):
+    code = "BATCH_REFUSED"
+    text = "job {id!r} was not created, because another job of the same call was not"
 
 
 class CodecError(HoldfastError):

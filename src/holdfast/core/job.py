@@ -116,6 +116,10 @@ class NewJob(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The jobs that await the end of this one."""
     parents: int = 0
     """How many edges lead to this job. It is `waiting` until all these parents have ended."""
+    ends_with_parents: bool = False
+    """If all parents have completed, the job completes in the same step, without a run. It runs if
+    one of them has not, or if it was sent a signal.
+    """
     fresh: bool = False
     """The id was generated for this call, so no ended job can have it. A store must ignore this
     when it repeats a call whose answer was lost.
@@ -372,6 +376,8 @@ def check_new(job: NewJob) -> NewJob:
             edge.checked()
     if job.parents:
         check_whole("parents", job.parents, 0, PARENTS_MAX)
+    elif job.ends_with_parents:
+        raise InvalidInput(field="ends_with_parents", why="needs parents")
     if job.tags:
         if len(job.tags) > TAGS_MAX:
             raise InvalidInput(field="tags", why=f"has {len(job.tags)}, at most {TAGS_MAX}")

@@ -164,6 +164,17 @@ def await_join(name: str) -> str:
 
 AWAITS_PARENTS = await_join("")
 """What a job awaits that was enqueued with parents."""
+ENDS_WITH_PARENTS = "parents:"
+"""The same, for a job that ends with them. A signal to the job makes it AWAITS_PARENTS."""
+
+
+def awaits_of(parents: int, ends_with_them: bool) -> str | None:
+    """What a new job awaits."""
+    if not parents:
+        return None
+    return ENDS_WITH_PARENTS if ends_with_them else AWAITS_PARENTS
+
+
 AWAITS_MAX = ENTRY_NAME_MAX + 16
 
 

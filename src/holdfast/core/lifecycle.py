@@ -8,7 +8,8 @@ processing --complete--> completed
    |  |  \\--fail for good, or no attempts left--> failed (dead letter, reason code)
    |  \\--release, snooze, shutdown--> enqueued or scheduled, attempt given back
    \\--lease expired--> enqueued again, or failed when no attempts are left
-waiting (for its parents in a flow) -> enqueued or scheduled, or failed or canceled with a parent
+waiting (for its parents in a flow) -> enqueued or scheduled, or failed or canceled with a parent,
+   or completed with its parents if it has nothing else to do
 any non-terminal --cancel--> canceled
 """
 
@@ -45,7 +46,9 @@ from holdfast.core.journal import Entry
 from holdfast.core.redact import Redacted
 
 MOVES: dict[State, frozenset[State]] = {
-    State.WAITING: frozenset({State.ENQUEUED, State.SCHEDULED, State.CANCELED, State.FAILED}),
+    State.WAITING: frozenset(
+        {State.ENQUEUED, State.SCHEDULED, State.COMPLETED, State.CANCELED, State.FAILED}
+    ),
     State.SCHEDULED: frozenset({State.ENQUEUED, State.CANCELED, State.FAILED}),
     State.ENQUEUED: frozenset({State.PROCESSING, State.SCHEDULED, State.CANCELED, State.FAILED}),
     State.PROCESSING: frozenset(

@@ -8,6 +8,7 @@ import msgspec
 from starlette.responses import Response
 
 from holdfast.core.errors import (
+    BatchRefused,
     CodecError,
     ConfigError,
     FlowRefused,
@@ -105,6 +106,7 @@ STATUS: tuple[tuple[type[HoldfastError], int], ...] = (
     (QueueFull, 429),
     (TenantFull, 409),
     (FlowRefused, 409),
+    (BatchRefused, 409),
     (TooManyRequests, 429),
     (StoreUnsupported, 501),
     (StoreReadOnly, 503),

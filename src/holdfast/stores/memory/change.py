@@ -75,6 +75,7 @@ def _replay(tables: Tables, row: Row, from_step: str | None) -> str | None:
         key=None,
         edges=(),
         parents=0,
+        ends_with_parents=False,
     )
     if enqueue(tables, new).error is not None:
         return None  # Its tenant is full.

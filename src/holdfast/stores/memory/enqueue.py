@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from holdfast.core.errors import IdConflict
 from holdfast.core.job import EventKind, NewJob
 from holdfast.store import Enqueued
 from holdfast.stores.memory.idempotency import key_of
 from holdfast.stores.memory.layout import Tables
 from holdfast.stores.memory.limits_caps import over
+from holdfast.stores.whole import stands, undone
+
+
+def enqueue_jobs(tables: Tables, jobs: Sequence[NewJob], whole: bool) -> list[Enqueued]:
+    before = tables.cursor
+    answers = [enqueue(tables, job) for job in jobs]
+    if not whole or stands(jobs, answers):
+        return answers
+    for job, answer in zip(jobs, answers, strict=True):
+        if answer.created:
+            tables.withdraw(tables.rows[job.tenant, job.id])
+    tables.drop_events(before)
+    return undone(answers)
 
 
 def enqueue(tables: Tables, job: NewJob) -> Enqueued:

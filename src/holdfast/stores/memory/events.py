@@ -79,6 +79,12 @@ class EventLog:
             page.append(event)
         return EventPage(page, self.cursor, lost)
 
+    def drop_events(self, after: int) -> None:
+        """Drops what this step has recorded after this cursor."""
+        while self.events and self.events[-1].cursor > after:
+            self.events.pop()
+        self.cursor = after
+
     def prune_events(self, limit: int, horizon: Micros) -> int:
         """Drops events up to an instant; returns how many."""
         count = 0

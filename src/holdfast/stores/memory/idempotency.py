@@ -56,6 +56,12 @@ class Keys:
             if self.key_holder(key, now) is None:
                 self.keys.pop(key, None)
 
+    def forget_key(self, row: Row) -> None:
+        """Frees the key of a job that is as if it had never been."""
+        key = key_of(row.new)
+        if key is not None and self.keys[key].id == row.new.id:
+            del self.keys[key]
+
     def release_key(self, row: Row, now: Micros) -> None:
         """Frees the key of a finished job; a timed one stays until its time."""
         key = key_of(row.new)

@@ -13,7 +13,14 @@ import msgspec
 
 from holdfast.core.bounds import RELEASE_MAX
 from holdfast.core.job import TERMINAL, EventKind, Reason, State
-from holdfast.core.journal import Edge, OnFailure, await_join
+from holdfast.core.journal import (
+    AWAITS_PARENTS,
+    ENDS_WITH_PARENTS,
+    Edge,
+    Join,
+    OnFailure,
+    await_join,
+)
 from holdfast.core.lifecycle import due_state
 from holdfast.store import Ref
 from holdfast.stores.memory.layout import Tables
@@ -84,8 +91,21 @@ def _follow(tables: Tables, parent: Row, edge: Edge) -> None:
     target.journal.joins[edge.join] = join
     if failed and target.state is State.WAITING and edge.on_failure is not OnFailure.RUN:
         _end(tables, target, parent, edge.on_failure)
+    elif join.left == 0 and target.awaits == ENDS_WITH_PARENTS and not edge.join:
+        _end_with_parents(tables, target, join)
     elif join.left == 0:
         ready(tables, target, await_join(edge.join))
+
+
+def _end_with_parents(tables: Tables, row: Row, parents: Join) -> None:
+    """Completes a job whose parents have; makes it ready if one of them has not."""
+    if parents.failed:
+        row.awaits = AWAITS_PARENTS
+        ready(tables, row, AWAITS_PARENTS)
+        return
+    row.state, row.awaits, row.updated_at = State.COMPLETED, None, tables.now
+    finish(tables, row)
+    tables.note(EventKind.COMPLETED, row)
 
 
 def ready(tables: Tables, row: Row, come: str) -> None:

@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.core.clock import Micros
 from holdfast.core.job import TERMINAL, JobRecord, NewJob, Reason, State, edge_bytes
-from holdfast.core.journal import AWAITS_PARENTS
+from holdfast.core.journal import awaits_of
 from holdfast.core.lifecycle import due_state, seen
 from holdfast.core.redact import Redacted
 from holdfast.core.scope import Scope, platform_scopes
@@ -89,7 +89,7 @@ class Row(Redacted, msgspec.Struct, gc=False):
             run_at,
             State.WAITING if new.parents else due_state(run_at, now),
             None if new.ttl_us is None else now + new.ttl_us,
-            awaits=AWAITS_PARENTS if new.parents else None,
+            awaits=awaits_of(new.parents, new.ends_with_parents),
             journal=Journal.of_parents(new.parents, now) if new.parents else None,
         )
 

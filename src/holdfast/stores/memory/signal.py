@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from holdfast.core.errors import JobAlreadyTerminal, JobCanceled, JobNotFound, JournalFull
 from holdfast.core.job import TERMINAL, EventKind, State
-from holdfast.core.journal import Entry, EntryKind, Signal, Signaled, await_signal
+from holdfast.core.journal import (
+    AWAITS_PARENTS,
+    ENDS_WITH_PARENTS,
+    Entry,
+    EntryKind,
+    Signal,
+    Signaled,
+    await_signal,
+)
 from holdfast.stores.memory.joins import ready
 from holdfast.stores.memory.journal import write
 from holdfast.stores.memory.layout import Tables
@@ -24,5 +32,7 @@ def send(tables: Tables, signal: Signal) -> Signaled:
     if (full := write(row, [entry], tables.now)) is not None:
         return Signaled(signal.id, False, JournalFull(id=signal.id, why=full))
     tables.note(EventKind.SIGNALED, row, note=signal.name)
+    if row.awaits == ENDS_WITH_PARENTS:
+        row.awaits = AWAITS_PARENTS
     ready(tables, row, awaited)
     return Signaled(signal.id, True)

@@ -42,7 +42,7 @@ from holdfast.stores.memory.change import change_jobs
 from holdfast.stores.memory.claim import claim_jobs
 from holdfast.stores.memory.count import count_jobs, scopes_of
 from holdfast.stores.memory.count import recount as recount_jobs
-from holdfast.stores.memory.enqueue import enqueue
+from holdfast.stores.memory.enqueue import enqueue_jobs
 from holdfast.stores.memory.explain import explain_job
 from holdfast.stores.memory.extend import extend
 from holdfast.stores.memory.find import find_jobs
@@ -104,9 +104,9 @@ class MemoryStore:
 
     # -- life of a job ---------------------------------------------------------------------------
 
-    async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+    async def enqueue(self, jobs: Sequence[NewJob], *, whole: bool = False) -> list[Enqueued]:
         with self._step() as tables:
-            return [enqueue(tables, job) for job in jobs]
+            return enqueue_jobs(tables, jobs, whole)
 
     async def claim(self, claim: Claim) -> list[Lease]:
         with self._step() as tables:

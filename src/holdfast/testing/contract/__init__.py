@@ -35,6 +35,7 @@ from typing import Any
 
 TOPICS = (
     "enqueue",
+    "whole",
     "idempotency",
     "claim",
     "repeats",
@@ -49,6 +50,7 @@ TOPICS = (
     "signals",
     "joins",
     "joins_ends",
+    "ending_with_parents",
     "flows",
     "flows_ends",
     "flows_start",
