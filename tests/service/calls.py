@@ -198,6 +198,7 @@ def _new(p: Pick) -> NewJob:
         envelope=Envelope("mail", "json", 1, msgspec.json.encode(p.mark)),
         rules=Rules(),
         **p.maybe(group=p.group(), key=p.id(), tags=(p.mark,), edges=(Edge(p.id()),)),
+        **p.of([{}, {}, {"parents": 1, "ends_with_parents": True}]),
     )
 
 
@@ -269,7 +270,7 @@ def _sleep(p: Pick, **more: Any) -> wire.Sleep:
 
 
 PACKED_BODIES: dict[str, Make] = {
-    "store_enqueue": lambda p: [_new(p), _new(p)],
+    "store_enqueue": lambda p: wire.NewJobs([_new(p), _new(p)], **p.maybe(whole=True)),
     "store_claim": _wished,
     "store_extend": lambda p: [
         Extension(

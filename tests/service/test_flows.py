@@ -185,7 +185,10 @@ async def test_a_forged_job_of_a_flow_is_refused(here: Place, name: str) -> None
     client = here.client()
 
     answer = await client.call(
-        "POST", "/v1/store/enqueue", wire.encode([job]), **{"content-type": wire.MEDIA}
+        "POST",
+        "/v1/store/enqueue",
+        wire.encode(wire.NewJobs([job])),
+        **{"content-type": wire.MEDIA},
     )
 
     assert answer.status == status
@@ -201,6 +204,9 @@ async def test_a_narrow_token_brings_no_flow(here: Place) -> None:
         brought("step", refs, "refs", "q"),
     ):
         answer = await client.call(
-            "POST", "/v1/store/enqueue", wire.encode([job]), **{"content-type": wire.MEDIA}
+            "POST",
+            "/v1/store/enqueue",
+            wire.encode(wire.NewJobs([job])),
+            **{"content-type": wire.MEDIA},
         )
         assert answer.status == 403

@@ -223,7 +223,7 @@ async def test_nobody_enqueues_into_the_queue_of_ticks(client: Client) -> None:
         assert (await client.post("/v1/jobs", body)).status == 422
         assert (await client.post("/v1/jobs/batch", {"jobs": [body]})).status == 422
     good = tick_job("acme", "x", DEFINITION, START)
-    assert (await packed(client, "enqueue", [good])).status == 200
+    assert (await packed(client, "enqueue", wire.NewJobs([good]))).status == 200
     for bad in (
         msgspec.structs.replace(good, id="mine"),
         msgspec.structs.replace(good, queue="mail"),
@@ -232,15 +232,15 @@ async def test_nobody_enqueues_into_the_queue_of_ticks(client: Client) -> None:
         msgspec.structs.replace(good, envelope=msgspec.structs.replace(good.envelope, body=b"{}")),
         msgspec.structs.replace(good, envelope=msgspec.structs.replace(good.envelope, type="t")),
     ):
-        assert (await packed(client, "enqueue", [bad])).status == 422
+        assert (await packed(client, "enqueue", wire.NewJobs([bad]))).status == 422
     assert (
-        await packed(client, "enqueue", [msgspec.structs.replace(good, tenant="b")])
+        await packed(client, "enqueue", wire.NewJobs([msgspec.structs.replace(good, tenant="b")]))
     ).status == 403
 
 
 async def test_workers_in_other_languages_get_no_ticks(client: Client) -> None:
     """They do not know what a tick does; it goes back without a lost attempt."""
-    await packed(client, "enqueue", [tick_job("acme", "x", DEFINITION, START)])
+    await packed(client, "enqueue", wire.NewJobs([tick_job("acme", "x", DEFINITION, START)]))
 
     assert (await client.post("/v1/claim", {"limit": 10})).json["leases"] == []
     [job] = (await client.get(f"/v1/jobs?queue={QUEUE}")).json["jobs"]

@@ -31,7 +31,7 @@ from starlette.responses import Response
 
 from holdfast.core.bounds import WAIT_S_MAX
 from holdfast.core.check import check_seconds
-from holdfast.core.errors import InvalidInput, JobNotFound, PayloadTooLarge
+from holdfast.core.errors import BatchRefused, InvalidInput, JobNotFound, PayloadTooLarge
 from holdfast.core.job import Lease, NewJob, Released
 from holdfast.core.journal import Signaled
 from holdfast.core.lifecycle import Transition, decide
@@ -109,8 +109,9 @@ def _capabilities(call: Call) -> Capabilities:
 
 
 @verb(wire.ENQUEUE)
-async def enqueue(call: Call, jobs: list[NewJob]) -> list[Enqueued]:
+async def enqueue(call: Call, asked: wire.NewJobs) -> list[Enqueued]:
     """Enqueues jobs. Each has its own answer."""
+    jobs = asked.jobs
     size = sum(len(job.envelope.body) for job in jobs if isinstance(job.envelope.body, bytes))
     size += sum(len(job.edges) for job in jobs) * EDGE_COST
     jobs = await aside(size, lambda: [permissions.new_job(call, job) for job in jobs])
@@ -118,6 +119,13 @@ async def enqueue(call: Call, jobs: list[NewJob]) -> list[Enqueued]:
     if len(jobs) == 1 and (large := _too_large(call, jobs[0])) is None:
         return [await call.service.enqueues.submit(jobs[0])]  # Shares a batch with other callers.
     refused = {n: large for n, job in enumerate(jobs) if (large := _too_large(call, job))}
+    if asked.whole:
+        if not refused:
+            return await call.service.store.enqueue(jobs, whole=True)
+        return [
+            Enqueued(job.id, False, refused.get(n) or BatchRefused(id=job.id))
+            for n, job in enumerate(jobs)
+        ]
     fitting = [job for n, job in enumerate(jobs) if n not in refused]
     kept = iter(await call.service.store.enqueue(fitting) if fitting else ())
     return [

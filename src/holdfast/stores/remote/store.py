@@ -159,12 +159,22 @@ class RemoteStore:
 
     # -- enqueue to ack ----------------------------------------------------------------------------
 
-    async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+    async def enqueue(self, jobs: Sequence[NewJob], *, whole: bool = False) -> list[Enqueued]:
         # A call whose answer was lost is sent again, and then the service knows its ids already.
         jobs = [msgspec.structs.replace(job, fresh=False) if job.fresh else job for job in jobs]
+        if whole:
+            return await self._enqueue_whole(jobs)
         return await self._in_parts(
-            wire.ENQUEUE, jobs, lambda job, error: Enqueued(job.id, False, error)
+            wire.ENQUEUE, jobs, lambda job, error: Enqueued(job.id, False, error), wire.NewJobs
         )
+
+    async def _enqueue_whole(self, jobs: list[NewJob]) -> list[Enqueued]:
+        client, hello = self._mine()
+        body = packed(wire.ENQUEUE, wire.NewJobs(jobs, whole=True))
+        if len(body) <= hello.body_max:
+            return await client.ask(wire.ENQUEUE, body)
+        error = PayloadTooLarge(field="jobs", size=len(body), max=hello.body_max)
+        return [Enqueued(job.id, False, error) for job in jobs]
 
     async def claim(self, claim: Claim) -> list[Lease]:
         return await self._ask(wire.CLAIM, claim)

@@ -16,23 +16,39 @@ from holdfast.stores.sqlite.bulk import insert_rows
 from holdfast.stores.sqlite.limits_caps import Caps
 from holdfast.stores.sqlite.rows import in_flow, is_large, new_row
 from holdfast.stores.sqlite.transaction import Transaction, Where
+from holdfast.stores.whole import stands
 
 Key = tuple[str, str, str, str | None]
 """(tenant, queue, type, idempotency key)"""
 
 
-def enqueue_jobs(transaction: Transaction, jobs: Sequence[NewJob]) -> list[Enqueued]:
+class Incomplete(Exception):
+    """A call for all or none has created only some of its jobs. The writer undoes what a call has
+    done that raises.
+    """
+
+    def __init__(self, answers: list[Enqueued]) -> None:
+        self.answers = answers
+
+
+def enqueue_jobs(
+    transaction: Transaction, jobs: Sequence[NewJob], *, whole: bool = False
+) -> list[Enqueued]:
     """Stores the jobs whose ids and keys are new, except those that a cap of their tenant refuses.
+    Raises Incomplete if these are not all of a `whole` call.
 
     Each job sees the jobs before it in the same call.
     """
     batch = _Batch(transaction, len(jobs))
-    answers = [batch.accept(job) for job in jobs]
+    accepted = [batch.accept(job) for job in jobs]
     created = iter(batch.insert())
-    return [
+    answers = [
         answer if answer is not None else _answer(transaction, job, next(created))
-        for job, answer in zip(jobs, answers, strict=True)
+        for job, answer in zip(jobs, accepted, strict=True)
     ]
+    if whole and not stands(jobs, answers):
+        raise Incomplete(answers)
+    return answers
 
 
 def _answer(transaction: Transaction, job: NewJob, created: bool) -> Enqueued:

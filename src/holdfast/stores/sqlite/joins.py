@@ -16,7 +16,13 @@ import msgspec
 
 from holdfast.core.bounds import RELEASE_MAX
 from holdfast.core.job import TERMINAL, EventKind, Reason, State
-from holdfast.core.journal import Edge, OnFailure, await_join
+from holdfast.core.journal import (
+    AWAITS_PARENTS,
+    ENDS_WITH_PARENTS,
+    Edge,
+    OnFailure,
+    await_join,
+)
 from holdfast.core.lifecycle import due_state
 from holdfast.store import Ref
 from holdfast.stores.sqlite import journal_statements as sql
@@ -156,6 +162,15 @@ class _Target:
         self.joins: dict[str, list[int]] = {}
         """Name -> how many ends a join awaits yet, and how many parents have not completed."""
 
+    def come(self, name: str) -> str | None:
+        """What has come for the job with this join; None if it awaits something else. For a job
+        that ends with its parents ENDS_WITH_PARENTS, if all of them have completed.
+        """
+        come = await_join(name)
+        if come == AWAITS_PARENTS and self.awaits == ENDS_WITH_PARENTS:
+            return AWAITS_PARENTS if self.joins[name][1] else ENDS_WITH_PARENTS
+        return come if self.awaits == come else None
+
 
 def _follow(transaction: Transaction, portions: list[Portion]) -> None:
     """Tells the targets of these edges that the jobs have ended."""
@@ -175,7 +190,7 @@ def _follow(transaction: Transaction, portions: list[Portion]) -> None:
         if failed and target.waits and edge.on_failure is not OnFailure.RUN:
             target.ended = True
             decided[target.seq] = (parent, edge.on_failure)
-        elif numbers[0] == 0 and target.awaits == (come := await_join(edge.join)):
+        elif numbers[0] == 0 and (come := target.come(edge.join)) is not None:
             decided[target.seq] = come
     if changed:
         values = [(*numbers, *key) for key, numbers in changed.items()]
@@ -185,14 +200,20 @@ def _follow(transaction: Transaction, portions: list[Portion]) -> None:
 
 
 def _apply(transaction: Transaction, decided: dict[int, str | tuple[Parent, OnFailure]]) -> None:
-    """Makes jobs ready for which this has come, and ends jobs because of these parents."""
+    """Makes jobs ready, or completes them, for which this has come, and ends jobs because of these
+    parents.
+    """
     jobs = Jobs(transaction)
     rows = {row.seq: row for row in jobs.read(list(decided))}
     for seq, what in decided.items():
-        if isinstance(what, str):
-            make_ready(transaction, jobs, rows[seq], what)
+        row = rows[seq]
+        if what == ENDS_WITH_PARENTS:
+            _complete(transaction, jobs, row)
+        elif isinstance(what, str):
+            row.awaits = what
+            make_ready(transaction, jobs, row, what)
         else:
-            _end(transaction, jobs, rows[seq], *what)
+            _end(transaction, jobs, row, *what)
     jobs.flush()
 
 
@@ -252,6 +273,14 @@ def make_ready(transaction: Transaction, jobs: Jobs, row: Row, come: str) -> boo
     transaction.ready_lines.add((row.tenant, row.queue))
     jobs.record(EventKind.READY, row, row.run_at if row.run_at > now else None, come)
     return True
+
+
+def _complete(transaction: Transaction, jobs: Jobs, row: Row) -> None:
+    """Completes a job that ends with its parents."""
+    row.state, row.awaits = State.COMPLETED, None
+    jobs.finish(row)
+    jobs.record(EventKind.COMPLETED, row)
+    transaction.ended_jobs.append(Ref(row.tenant, row.id))
 
 
 def _end(

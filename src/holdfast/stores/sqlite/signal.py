@@ -6,7 +6,15 @@ from collections.abc import Sequence
 
 from holdfast.core.errors import JobAlreadyTerminal, JobCanceled, JobNotFound, JournalFull
 from holdfast.core.job import TERMINAL, EventKind, State
-from holdfast.core.journal import Entry, EntryKind, Signal, Signaled, await_signal
+from holdfast.core.journal import (
+    AWAITS_PARENTS,
+    ENDS_WITH_PARENTS,
+    Entry,
+    EntryKind,
+    Signal,
+    Signaled,
+    await_signal,
+)
 from holdfast.stores.sqlite.jobs import Jobs
 from holdfast.stores.sqlite.joins import make_ready
 from holdfast.stores.sqlite.journal import has, write
@@ -38,6 +46,9 @@ def _send(transaction: Transaction, jobs: Jobs, signal: Signal) -> Signaled:
     if (full := write(transaction, row, [entry])) is not None:
         return Signaled(signal.id, False, JournalFull(id=signal.id, why=full))
     jobs.record(EventKind.SIGNALED, row, text=signal.name)
-    if not make_ready(transaction, jobs, row, awaited):
+    if row.awaits == ENDS_WITH_PARENTS:
+        row.awaits = AWAITS_PARENTS
+        jobs.save(row)
+    elif not make_ready(transaction, jobs, row, awaited):
         jobs.save_journal(row)
     return Signaled(signal.id, True)
