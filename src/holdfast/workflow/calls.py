@@ -51,7 +51,7 @@ class FlowCalls:
         built = flow.built()
         plan = plan_flow(built, self.name, self._enqueuer)
         fresh, built.unsent = built.unsent and built.key is None, False
-        created = await start(self._store, plan, fresh=fresh)
+        created = await start(self._store, self._enqueuer.whole, plan, fresh=fresh)
         return FlowRun(plan.id, cast(Owner, self), self._store, self._enqueuer, created=created)
 
     def flow(self, id: str) -> FlowRun:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.bounds import BATCH_MAX
+from holdfast.core.bounds import BATCH_MAX, CALL_BYTES_MAX
 from holdfast.core.codec import REFS
 from holdfast.core.errors import HoldfastError, InvalidInput
 from holdfast.core.flow import (
@@ -27,15 +27,25 @@ from holdfast.core.flow import (
     own_envelope,
     own_id,
 )
-from holdfast.core.job import Envelope, NewJob, Rules, check_new, edge_bytes
+from holdfast.core.job import Envelope, NewJob, Rules, check_new
 from holdfast.core.journal import Edge, OnFailure
 from holdfast.core.placeholder import Placeholder
-from holdfast.enqueue import CHUNK_BYTES_MAX, Enqueuer
+from holdfast.enqueue import Enqueuer
+from holdfast.whole import job_bytes
 from holdfast.workflow.flow import Flow, MapNode, Node, Work
 from holdfast.workflow.order import ordered
 
-CALL_MAX = BATCH_MAX - 2
-"""Nodes that one call can make, besides the head and the guard."""
+CALL_MAX = BATCH_MAX - 1
+"""Nodes that one call can make, besides the head."""
+
+
+class Begins(msgspec.Struct, frozen=True):
+    """The jobs with which a flow begins that is made by several calls."""
+
+    guard: NewJob
+    """Removes what a start that was cut off has left; made first."""
+    begin: NewJob
+    """Releases the first nodes; made last."""
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -44,12 +54,11 @@ class Plan(msgspec.Struct, frozen=True):
     id: str
     tenant: str
     payload: Head
-    guard: NewJob
     head: NewJob
     nodes: Sequence[NewJob]
     """Those that come last first, so that each is there when one before it ends."""
-    begin: NewJob | None
-    """Releases the first nodes, if there are too many jobs for one call."""
+    begins: Begins | None
+    """What a flow needs besides that is too large for one call."""
     names: Mapping[str, str]
     """What each job is called in an error, by its id."""
 
@@ -77,15 +86,19 @@ def laid_out(draft: Draft) -> Plan:
     """The jobs in their order: with a begin, if one call cannot make them all."""
     nodes = [node for node in reversed(draft.nodes) if node.parents]
     first = [node for node in draft.nodes if not node.parents]
-    size = sum(_size(node) for node in draft.nodes)
-    begins = len(draft.nodes) > CALL_MAX or size > CHUNK_BYTES_MAX
-    begin = None
-    if begins:
+    begins = None
+    large = len(draft.nodes) > CALL_MAX or sum(map(job_bytes, draft.nodes)) > CALL_BYTES_MAX
+    if large:
         edges = [Edge(node.id, "", OnFailure.FAIL) for node in first]
         kept = Edge(draft.id, KEPT, OnFailure.RUN)
-        begin = _own(draft, BEGIN, {}, edges=(*edges, kept))
+        begins = Begins(
+            _own(draft, GUARD, Guard(draft.payload.nodes, b=True)),
+            _own(draft, BEGIN, {}, edges=(*edges, kept)),
+        )
         first = [msgspec.structs.replace(node, parents=1) for node in first]
-    payload = msgspec.structs.replace(draft.payload, begins=begins)
+    payload = draft.payload
+    if large:
+        payload = msgspec.structs.replace(payload, begins=True)
     keep = draft.rules
     rules = msgspec.structs.replace(
         OWN_RULES, keep_us=keep.keep_us, keep_failed_us=keep.keep_failed_us
@@ -99,22 +112,17 @@ def laid_out(draft: Draft) -> Plan:
         tags=(payload.name,),
         origin=payload.origin,
         parents=len(draft.nodes),
+        ends_with_parents=not payload.last,
     )
     return Plan(
         id=draft.id,
         tenant=draft.tenant,
         payload=payload,
-        guard=_own(draft, GUARD, Guard(payload.nodes, begins)),
         head=head,
         nodes=[*nodes, *first],
-        begin=begin,
+        begins=begins,
         names={draft.id: f"its head, of {payload.name!r}", **draft.names},
     )
-
-
-def _size(job: NewJob) -> int:
-    body = job.envelope.body
-    return edge_bytes(job) + (len(body) if isinstance(body, bytes) else 0)
 
 
 def _own(draft: Draft, type: str, payload: object, **fields: Any) -> NewJob:
