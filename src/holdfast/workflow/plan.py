@@ -27,7 +27,7 @@ from holdfast.core.flow import (
     own_envelope,
     own_id,
 )
-from holdfast.core.job import Envelope, NewJob, Rules, check_new
+from holdfast.core.job import Envelope, NewJob, Rules
 from holdfast.core.journal import Edge, OnFailure
 from holdfast.core.placeholder import Placeholder
 from holdfast.enqueue import Enqueuer
@@ -75,11 +75,15 @@ class Draft(msgspec.Struct, frozen=True):
     """By number, without the ones that an earlier run has completed."""
     names: Mapping[str, str]
     seal: Callable[[str, Head], Envelope]
+    fresh: bool = False
+    """Whether its id was made for this very start."""
 
 
-def plan_flow(flow: Flow, tenant: str, enqueuer: Enqueuer) -> Plan:
-    """The jobs of a new flow. Raises InvalidInput, which names what is wrong."""
-    return laid_out(_Drafting(flow, tenant, enqueuer).draft())
+def plan_flow(flow: Flow, tenant: str, enqueuer: Enqueuer, *, fresh: bool) -> Plan:
+    """The jobs of a new flow. Raises InvalidInput, which names what is wrong. `fresh`: no start of
+    it has begun before, so no job of it can be there.
+    """
+    return laid_out(_Drafting(flow, tenant, enqueuer, fresh=fresh).draft())
 
 
 def laid_out(draft: Draft) -> Plan:
@@ -113,6 +117,7 @@ def laid_out(draft: Draft) -> Plan:
         origin=payload.origin,
         parents=len(draft.nodes),
         ends_with_parents=not payload.last,
+        fresh=draft.fresh,
     )
     return Plan(
         id=draft.id,
@@ -139,29 +144,30 @@ def _own(draft: Draft, type: str, payload: object, **fields: Any) -> NewJob:
 class _Drafting:
     """Makes the jobs of one flow."""
 
-    def __init__(self, flow: Flow, tenant: str, enqueuer: Enqueuer) -> None:
+    def __init__(self, flow: Flow, tenant: str, enqueuer: Enqueuer, *, fresh: bool) -> None:
         self._flow = flow
         self._tenant = tenant
         self._enqueuer = enqueuer
         self._nodes = ordered(flow)
         self._id = flow.id_of(tenant)
         self._number = {node: number for number, node in enumerate(self._nodes)}
+        self._ids = {node: node_id(self._id, number) for node, number in self._number.items()}
+        self._fresh = fresh
 
     def draft(self) -> Draft:
         edges: dict[Node, list[Edge]] = {node: [] for node in self._nodes}
         for node in self._nodes:
             for parent, how in node.parents.items():
-                edges[parent].append(Edge(self._node_id(node), "", how))
+                edges[parent].append(Edge(self._ids[node], "", how))
         to_head = Edge(self._id, "", OnFailure.RUN)
+        # The builder has checked what is added here.
         jobs = [
-            check_new(
-                msgspec.structs.replace(
-                    self._named(node.name, node, self._job),
-                    id=self._node_id(node),
-                    edges=(*edges[node], to_head),
-                    parents=len(node.parents),
-                    fresh=False,
-                )
+            msgspec.structs.replace(
+                self._named(node.name, node, self._job),
+                id=self._ids[node],
+                edges=(*edges[node], to_head),
+                parents=len(node.parents),
+                fresh=self._fresh,
             )
             for node in self._nodes
         ]
@@ -184,12 +190,10 @@ class _Drafting:
             payload=payload,
             rules=self._enqueuer.rules,
             nodes=jobs,
-            names={self._node_id(node): node.name for node in self._nodes},
+            names={self._ids[node]: node.name for node in self._nodes},
             seal=self._enqueuer.own_payload,
+            fresh=self._fresh,
         )
-
-    def _node_id(self, node: Node) -> str:
-        return node_id(self._id, self._number[node])
 
     def _named(self, name: str, one: Any, make: Callable[[Any], Any]) -> Any:
         """What `make` returns; an error names the node."""

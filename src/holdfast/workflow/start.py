@@ -35,7 +35,7 @@ async def start(store: Store, whole: WholeCalls, plan: Plan, *, fresh: bool) -> 
     Raises FlowRefused, which names the node; then no job of the flow is left.
     """
     if plan.begins is None:
-        return await _start_at_once(store, whole, plan, fresh=fresh)
+        return await _start_at_once(store, whole, plan)
     if not fresh and await _is_started(store, plan):
         return False
     return await _start_in_parts(store, plan, plan.begins)
@@ -44,10 +44,8 @@ async def start(store: Store, whole: WholeCalls, plan: Plan, *, fresh: bool) -> 
 # -- by one call -----------------------------------------------------------------------------------
 
 
-async def _start_at_once(store: Store, whole: WholeCalls, plan: Plan, *, fresh: bool) -> bool:
+async def _start_at_once(store: Store, whole: WholeCalls, plan: Plan) -> bool:
     jobs = [plan.head, *plan.nodes]
-    if fresh:
-        jobs = [msgspec.structs.replace(job, fresh=True) for job in jobs]
     answers = await whole.create(jobs)
     if all(answer.created for answer in answers):
         return True
