@@ -287,4 +287,5 @@ async def read_join(step: Step, name: tuple[str, str], join: str) -> StoredJoin 
         return None
     for each, value in pairs[1:]:
         found.add(each[len(key) :], value)
+    found.failed += step.added(key + FAILED)
     return found

@@ -39,6 +39,7 @@ from holdfast.stores.redis import layout
 from holdfast.stores.redis.journal import EDGES_PART
 from holdfast.stores.redis.rows import (
     EVENT_SIZE,
+    FLAGS,
     HEAD_SIZE,
     LENGTH_SIZE,
     REASON_CODES,
@@ -122,16 +123,7 @@ _CONSTANTS: dict[str, str] = {
     "REASON_NAMES": "{" + ", ".join(f"'{reason.value}'" for reason in REASONS) + "}",
     "REASON_MAX_ATTEMPTS": str(REASON_CODES[Reason.MAX_ATTEMPTS]),
     "REASON_PARENT_FAILED": str(REASON_CODES[Reason.PARENT_FAILED]),
-    # Flags of a row: which index entries an enqueued job has, and which optional values.
-    **{
-        name: str(1 << bit)
-        for bit, name in enumerate(
-            (
-                *("WAITS", "GRANTED", "LATE", "AGED", "ERROR", "RESULT", "PROGRESS", "REPLAYED"),
-                *("AWAITS", "JOURNAL", "NOTES", "PARENTS", "EDGES", "FOLLOWING"),
-            )
-        )
-    },
+    **{name: str(flag) for name, flag in FLAGS.items()},
     # A row is a head, then the fixed part that Python packed; see layout.py.
     "ROW_HEAD": f"'>{ROW_HEAD}'",
     "ROW_FIXED": f"'>{ROW_FIXED}'",

@@ -16,6 +16,7 @@ local function signal(row, name, value)
   if journal.has_signal(row, name) then return 0 end
   local too_much = journal.write(row, {'g', name, value})
   if too_much then return too_much end
+  rows.unmark(row, ENDS_WITH_PARENTS) -- It runs, so that it can do what the signal says.
   events.note('signaled', row, nil, name)
   joins.ready(row, 'signal:' .. name)
   return 1
