@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from holdfast.core.job import State
-from holdfast.service.shapes import Out, Strict
+from holdfast.fields import Strict
+from holdfast.service.shapes import Out
 from holdfast.workflow.retry import RetryMode
 from holdfast.workflow.run import FlowState
 

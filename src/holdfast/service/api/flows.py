@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.core.bounds import FLOWS_PAGE_MAX, NODES_READ
+from holdfast.fields import Strict
 from holdfast.service.api.jobs import cursor
 from holdfast.service.api.permissions import over_queues
 from holdfast.service.call import Call
@@ -22,7 +23,6 @@ from holdfast.service.flow_wire import (
     FlowsOut,
 )
 from holdfast.service.render import when
-from holdfast.service.shapes import Strict
 from holdfast.workflow.run import FlowRun, FlowState, FlowStatus
 
 

@@ -28,6 +28,7 @@ from holdfast.core.schedule import RESERVED
 from holdfast.core.schedule import TYPE as TICK
 from holdfast.enqueue import plan_with
 from holdfast.explain import explain as explain_job
+from holdfast.fields import Strict, given
 from holdfast.service.api.hiding import joinable
 from holdfast.service.aside import EDGE_COST, aside, size_of
 from holdfast.service.call import Call
@@ -35,14 +36,12 @@ from holdfast.service.endpoint import Status
 from holdfast.service.problems import problem
 from holdfast.service.render import (
     event_out,
-    given,
     job_out,
     result_out,
     scope_text,
     unbase64,
     when,
 )
-from holdfast.service.shapes import Strict
 from holdfast.service.wire import (
     BlockerOut,
     CanceledOut,

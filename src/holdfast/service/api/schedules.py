@@ -17,12 +17,13 @@ from holdfast.core.errors import InvalidInput, ScheduleNotFound
 from holdfast.core.schedule import OVER_ALL, Template, check_schedule, name_of
 from holdfast.definitions import ScheduleState, instants, schedules_page
 from holdfast.enqueue import template_of
+from holdfast.fields import Strict, given
 from holdfast.schedules import ScheduleHandle
 from holdfast.service.api.jobs import planned
 from holdfast.service.api.permissions import may_schedule
 from holdfast.service.call import Call
 from holdfast.service.endpoint import Status
-from holdfast.service.render import given, shown
+from holdfast.service.render import shown
 from holdfast.service.schedule_wire import (
     SCHEDULE_FIELDS,
     BackfillIn,
@@ -34,7 +35,6 @@ from holdfast.service.schedule_wire import (
     SchedulesOut,
 )
 from holdfast.service.scope_wire import PauseIn
-from holdfast.service.shapes import Strict
 from holdfast.service.wire import DeletedOut, EnqueuedOut, NewJobIn
 
 NEXT = 5
