@@ -190,20 +190,21 @@ class Enqueuer:
                 return planned
             sealed = self._sealed(self._registry.of(the_job(job)), the_job(job))
             return msgspec.structs.replace(planned, envelope=sealed)
-        job_type = self._registry.of_kind(job.kind)
+        job_type = self.type_of(job.kind)
         if job_type.key is not None and "key" not in options:
             why = f"of {job_type.name!r} comes from arguments that are not known yet; give key="
             raise InvalidInput(field="key", why=why)
-        places = {name: refs(place) for name, place in job.places.items()}
-        sealed = self._codecs.seal(
-            job_type.name, job_type.version, REFS, {"args": job.known, "refs": places}
-        )
+        codec, payload = job_type.codec, job.known
+        if job.places:
+            places = {name: refs(place) for name, place in job.places.items()}
+            codec, payload = REFS, {"args": job.known, "refs": places}
+        sealed = self._codecs.seal(job_type.name, job_type.version, codec, payload)
         self._check_size(sealed)
         return plan_with(tenant, job_type, sealed, options)
 
-    def type_of(self, kind: type[Job]) -> JobType:
+    def type_of(self, kind: type[Job] | JobType) -> JobType:
         """The registered type of a job class. Raises JobTypeNotRegistered."""
-        return self._registry.of_kind(kind)
+        return kind if isinstance(kind, JobType) else self._registry.of_kind(kind)
 
     @property
     def rules(self) -> Rules:

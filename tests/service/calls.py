@@ -130,6 +130,15 @@ def _schedule(p: Pick) -> dict[str, Any]:
     return {"every": 36_000, "type": "mail", "queue": p.queue(), "payload": p.mark, **more}
 
 
+def _flow(p: Pick) -> dict[str, Any]:
+    one = {"type": "mail", "queue": p.queue()}
+    first = {"name": "a", **one, "args": {"is": p.mark}, **p.maybe(undo=one, group=p.group())}
+    after = {"name": "b", **one, "args": {"is": {"$result": "a"}}, **p.maybe(key=p.id())}
+    each = {"name": "c", **one, "map": {"over": "a", "item": "is"}}
+    more = p.maybe(key=p.mark, **{"finally": [one]})
+    return {"name": p.mark, "nodes": [after, first, *p.of([[], [each]])], **more}
+
+
 def _backfill(p: Pick) -> dict[str, Any]:
     first, last = "2025-12-30T00:00:00Z", "2025-12-31T00:00:00Z"
     return {"first": first, "last": last, **p.maybe(apply=True)}
@@ -143,6 +152,7 @@ JSON_BODIES: dict[str, Make] = {
     "replay": lambda p: {},
     "reprioritise": lambda p: {"priority": 1},
     "reschedule": lambda p: {"delay": 1},
+    "start_flow": _flow,
     "retry_flow": lambda p: p.maybe(mode=p.of(["all", "failed_only"])),
     "enqueue": _job,
     "enqueue_many": lambda p: {"jobs": [_job(p), _job(p)]},

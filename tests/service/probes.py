@@ -201,6 +201,11 @@ ACTS: dict[str, tuple[Probe, ...]] = {
     ),
     "enqueue a pickled job": (verb("enqueue", lambda t: [new(t, "new", "pickle")]),),
     "start a flow, or a job with results of others": (
+        native(
+            "POST",
+            "/v1/flows",
+            {"name": "x", "nodes": [{"name": "a", "type": "send", "queue": "QUEUE"}]},
+        ),
         verb("enqueue", lambda t: [head_of_flow(t)]),
         verb("enqueue", lambda t: [pledge(t)]),
     ),

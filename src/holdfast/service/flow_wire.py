@@ -62,6 +62,14 @@ class FlowCanceledOut(Out):
     """False if all nodes had ended already."""
 
 
+class FlowStartedOut(Out):
+    id: str
+    created: bool
+    """False if the flow of this name and key had been started before."""
+    unknown_types: Sequence[str] = ()
+    """Job types that no app has published: their jobs have default rules and wait for a worker."""
+
+
 class FlowRetryIn(Strict):
     mode: RetryMode = RetryMode.FAILED_AND_DOWNSTREAM
 

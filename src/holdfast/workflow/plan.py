@@ -31,8 +31,9 @@ from holdfast.core.job import Envelope, NewJob, Rules, check_new, edge_bytes
 from holdfast.core.journal import Edge, OnFailure
 from holdfast.core.placeholder import Placeholder
 from holdfast.enqueue import CHUNK_BYTES_MAX, Enqueuer
-from holdfast.workflow.flow import Flow, MapNode, Node, Work
+from holdfast.workflow.flow import Flow, MapNode, Node
 from holdfast.workflow.order import ordered
+from holdfast.workflow.work import Work, of_node
 
 CALL_MAX = BATCH_MAX - 2
 """Nodes that one call can make, besides the head and the guard."""
@@ -186,9 +187,10 @@ class _Drafting:
     def _named(self, name: str, one: Any, make: Callable[[Any], Any]) -> Any:
         """What `make` returns; an error names the node."""
         try:
-            return make(one)
-        except InvalidInput as error:
-            raise InvalidInput(field=f"node {name}", why=str(error)) from error
+            with of_node(name):
+                return make(one)
+        except InvalidInput:
+            raise
         except HoldfastError as error:
             error.add_note(f"node {name} of flow {self._flow.name!r}")
             raise
