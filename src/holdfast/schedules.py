@@ -27,12 +27,12 @@ from holdfast.core.schedule import (
     Edit,
     Overlap,
     Paused,
-    Template,
     check_schedule,
     encode,
     name_of,
 )
 from holdfast.core.scope import Scope, ScopeKind
+from holdfast.core.spec import JobSpec
 from holdfast.core.tick import (
     GROUP,
     TAG,
@@ -125,17 +125,17 @@ class ScheduleHandle:
         """Makes or changes the schedule; what is not named stays. A new one needs a job and either
         `cron` or `every`. Raises StaleSetting if `expect` is not the current version (0: new).
         """
-        template = None if job is None else self._template(job)
-        return await self.put(template, given, expect=expect, by=by)
+        made = None if job is None else self._scheduled(job)
+        return await self.put(made, given, expect=expect, by=by)
 
-    def _template(self, job: AnyJob[object]) -> Template:
+    def _scheduled(self, job: AnyJob[object]) -> JobSpec:
         if self._enqueuer is None:
             raise InvalidInput(field="job", why="this handle knows no job types")
-        return self._enqueuer.template(self.tenant, job)
+        return self._enqueuer.scheduled(self.tenant, job)
 
     async def put(
         self,
-        job: Template | None,
+        job: JobSpec | None,
         given: Timed,
         *,
         expect: int | None = None,

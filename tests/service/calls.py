@@ -13,11 +13,12 @@ from holdfast.core.cron import Timing
 from holdfast.core.job import By, Envelope, NewJob, Rules, State
 from holdfast.core.journal import Edge, Entry, EntryKind, Signal
 from holdfast.core.lifecycle import Transition
-from holdfast.core.schedule import Definition, Template
+from holdfast.core.schedule import Definition
 from holdfast.core.schedule import encode as encode_schedule
 from holdfast.core.schedule import name_of as schedule_name
 from holdfast.core.schedule import under as schedules_under
 from holdfast.core.scope import TENANT_KINDS, Scope, ScopeKind, ScopeSettings
+from holdfast.core.spec import JobSpec
 from holdfast.service.endpoint import Route
 from holdfast.service.firecrawl.endpoint import Line
 from holdfast.store import Act, Change, Claim, Extension, Find, Put, Ref, Selection, Take, Watch
@@ -252,7 +253,7 @@ def _take(p: Pick) -> Take:
 
 
 def _put_schedule(p: Pick) -> Put:
-    job = Template(
+    job = JobSpec(
         type="mail", codec="json", version=1, body=msgspec.json.encode(p.mark), queue=p.queue()
     )
     value = Definition(revision=1, timing=Timing(every_us=LEASE_US), job=job)

@@ -20,7 +20,6 @@ from holdfast.core.flow import (
     QUEUE,
     Guard,
     Head,
-    JobSpec,
     Results,
     node_id,
     numbers_of,
@@ -30,6 +29,7 @@ from holdfast.core.flow import (
 from holdfast.core.job import Envelope, NewJob, Rules, check_new, edge_bytes
 from holdfast.core.journal import Edge, OnFailure
 from holdfast.core.placeholder import Placeholder
+from holdfast.core.spec import JobSpec, spec_of
 from holdfast.enqueue import CHUNK_BYTES_MAX, Enqueuer
 from holdfast.workflow.flow import Flow, MapNode, Node
 from holdfast.workflow.order import ordered
@@ -230,19 +230,7 @@ class _Drafting:
         for name, value in (("key", job.key), ("run_at", job.run_at), ("delay", job.delay_us)):
             if value:
                 raise InvalidInput(field=name, why="is not for the jobs at the end of a flow")
-        sealed = job.envelope
-        return JobSpec(
-            type=sealed.type,
-            codec=sealed.codec,
-            version=sealed.version,
-            body=sealed.body,
-            queue=job.queue,
-            priority=job.priority,
-            rules=job.rules,
-            group=job.group,
-            tags=job.tags,
-            ttl_us=job.ttl_us,
-        )
+        return spec_of(job)
 
     def _refs(self, place: Placeholder) -> Results:
         nodes = [(self._id, self._number[node]) for node in place.nodes if isinstance(node, Node)]

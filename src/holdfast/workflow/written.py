@@ -24,7 +24,7 @@ from holdfast.core.bounds import (
     MAP_MAX,
     PAYLOAD_MAX,
 )
-from holdfast.core.check import check_name
+from holdfast.core.check import check_free, check_name
 from holdfast.core.codec import json_fault
 from holdfast.core.errors import (
     ConfigError,
@@ -33,7 +33,7 @@ from holdfast.core.errors import (
     PayloadTooLarge,
     did_you_mean,
 )
-from holdfast.core.flow import NAME_MAX, check_free
+from holdfast.core.flow import NAME_MAX
 from holdfast.core.journal import OnFailure
 from holdfast.core.placeholder import How, Placeholder
 from holdfast.core.retry import policy

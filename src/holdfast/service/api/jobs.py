@@ -16,16 +16,12 @@ from msgspec import UNSET, Meta
 
 from holdfast import operate
 from holdfast.core.bounds import GROUP_MAX, KEY_MAX, PAGE_MAX, QUEUE_MAX, TAG_MAX, TYPE_MAX
-from holdfast.core.check import check_name
+from holdfast.core.check import check_free, check_name
 from holdfast.core.clock import instant
 from holdfast.core.codec import BYTES, JSON, json_fault
 from holdfast.core.errors import InvalidInput, JobNotFound, PayloadTooLarge
-from holdfast.core.flow import check_free
 from holdfast.core.job import TERMINAL, Envelope, JobRecord, NewJob, Reason, State
 from holdfast.core.journal import Edge
-from holdfast.core.schedule import QUEUE as TICKS
-from holdfast.core.schedule import RESERVED
-from holdfast.core.schedule import TYPE as TICK
 from holdfast.enqueue import plan_with
 from holdfast.explain import explain as explain_job
 from holdfast.fields import Strict, given
@@ -119,8 +115,6 @@ def planned(
             options.setdefault("key", key)
         queue = options.get("queue", job_type.queue)
         call.caller.check_queue(queue)
-        if queue == TICKS or job.type == TICK:
-            raise InvalidInput(field="queue", why=RESERVED)
         check_free("queue", queue)
         check_free("type", job.type)
         # The common case: everything else comes from the type.
