@@ -70,7 +70,7 @@ async def test_the_page_shows_who_did_what_and_when(visit: Visit, api: Client) -
 
     text = await visit("reader").page("/ui/schedules")
 
-    changes = re.findall(r"<li><time class=\"at\" datetime=\"[0-9T:.+-]+\">.*? UTC</time> (.*?)</li>", text)
+    changes = re.findall(r"<li><time [^>]+>[^<]+ UTC</time> (.*?)</li>", text)
     assert [one.split(" by ")[0] for one in changes[:4]] == [
         "backfilled 2 ticks of 2025-12-29T00:00:00Z to 2025-12-31T00:00:00Z",
         "ran now",
