@@ -23,7 +23,6 @@ from holdfast.core.schedule import (
     Missed,
     Overlap,
     Paused,
-    Template,
     decode,
     encode,
     name_of,
@@ -31,6 +30,7 @@ from holdfast.core.schedule import (
     schedule_of,
     under,
 )
+from holdfast.core.spec import JobSpec
 from holdfast.core.tick import TAG, Tick
 from holdfast.store import Find, Put, Ref, Selection, Setting, Store
 
@@ -86,7 +86,7 @@ def check_given(given: Timed) -> None:
 
 
 def defined(
-    before: Definition | None, job: Template | None, given: Timed, now: Micros
+    before: Definition | None, job: JobSpec | None, given: Timed, now: Micros
 ) -> Definition:
     """The definition with these changes. Raises InvalidInput, which names the wrong argument."""
     if before is None:

@@ -202,6 +202,11 @@ ACTS: dict[str, tuple[Probe, ...]] = {
     ),
     "enqueue a pickled job": (verb("enqueue", lambda t: wire.NewJobs([new(t, "new", "pickle")])),),
     "start a flow, or a job with results of others": (
+        native(
+            "POST",
+            "/v1/flows",
+            {"name": "x", "nodes": [{"name": "a", "type": "send", "queue": "QUEUE"}]},
+        ),
         verb("enqueue", lambda t: wire.NewJobs([head_of_flow(t)])),
         verb("enqueue", lambda t: wire.NewJobs([pledge(t)])),
     ),

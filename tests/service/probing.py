@@ -18,9 +18,10 @@ from holdfast.core.cron import Timing
 from holdfast.core.job import Envelope, NewJob, Reason, Rules, State
 from holdfast.core.journal import Edge, Entry, EntryKind, Signal
 from holdfast.core.lifecycle import Transition
-from holdfast.core.schedule import Definition, Template, name_of
+from holdfast.core.schedule import Definition, name_of
 from holdfast.core.schedule import encode as encode_schedule
 from holdfast.core.scope import Scope, ScopeKind, encode
+from holdfast.core.spec import JobSpec
 from holdfast.scopes import ScopeHandle
 from holdfast.service.app import application
 from holdfast.service.firecrawl.routes import mount as firecrawl
@@ -128,7 +129,7 @@ async def place(caller: Caller | None) -> AsyncIterator[Place]:
         await service.store.ack([dead])
     await service.store.settings([Put("type/send", b'{"queue": "mail"}', 0)])
     for target in (MINE, BESIDE, THEIRS):
-        job = Template(type="send", codec="json", version=1, body=b"{}", queue=target.queue)
+        job = JobSpec(type="send", codec="json", version=1, body=b"{}", queue=target.queue)
         schedule = Definition(revision=1, timing=Timing(every_us=HOUR), job=job)
         name = name_of(target.tenant, target.id)
         await service.store.settings([Put(name, encode_schedule(schedule), 0)])

@@ -33,6 +33,7 @@ from holdfast.service.api import (
 )
 from holdfast.service.endpoint import Handler, Route
 from holdfast.service.rights import Right
+from holdfast.workflow import written
 
 PRODUCE, WORK, READ = Right.PRODUCE, Right.WORK, Right.READ
 OPERATE, PLATFORM, ADMIN = Right.OPERATE, Right.PLATFORM, Right.ADMIN
@@ -185,6 +186,10 @@ def _flows() -> Iterator[Route]:
         return _route("flows", name, where, right, handler, **more)
 
     path = "/v1/flows/{id}"
+    yield line(
+        "start_flow", "POST /v1/flows", PRODUCE, flows.start,
+        body=written.FlowIn, answer=flow_wire.FlowStartedOut, status=201,
+    )  # fmt: skip
     yield line(
         "flows", "GET /v1/flows", READ, flows.every, query=flows.Listing, answer=flow_wire.FlowsOut
     )

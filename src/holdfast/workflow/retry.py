@@ -18,7 +18,6 @@ from holdfast.core.errors import InvalidInput, JobNotFound, NotChangeable
 from holdfast.core.flow import (
     GUARD,
     Head,
-    JobSpec,
     Numbers,
     each_node,
     flow_of,
@@ -31,6 +30,7 @@ from holdfast.core.flow import (
 )
 from holdfast.core.job import TERMINAL, JobRecord, NewJob, State
 from holdfast.core.journal import Edge, EntryKind, Journal, OnFailure
+from holdfast.core.spec import JobSpec
 from holdfast.enqueue import Enqueuer
 from holdfast.store import Find, Ref, Selection, Store
 from holdfast.workflow.plan import Draft, laid_out

@@ -11,6 +11,7 @@ from holdfast.core.codec import JSON
 from holdfast.core.errors import JobNotFound
 from holdfast.core.job import JobRecord
 from holdfast.core.journal import Entry, EntryKind, Journal, Signal
+from holdfast.fields import Strict
 from holdfast.job_journal import shown as read
 from holdfast.service.api.entries import value_of
 from holdfast.service.api.hiding import addressable
@@ -25,7 +26,6 @@ from holdfast.service.journal_wire import (
     SignaledOut,
 )
 from holdfast.service.render import shown
-from holdfast.service.shapes import Strict
 from holdfast.store import Find, Selection
 
 SHOWN_MAX = 8 * 1024

@@ -10,7 +10,8 @@ from holdfast.core import cron
 from holdfast.core.clock import SECOND
 from holdfast.core.errors import InvalidInput
 from holdfast.core.job import Completed
-from holdfast.core.schedule import Template, name_of
+from holdfast.core.schedule import name_of
+from holdfast.core.spec import JobSpec
 from holdfast.core.tick import tick_job
 from holdfast.store import Act, Put
 from holdfast.testing.contract.bench import Bench
@@ -141,7 +142,7 @@ async def test_a_type_that_no_worker_knows_pauses_its_schedule(bench: Bench) -> 
     ticking = Ticking(bench, unknown_delay_s=0)
     await ticking.set()
     lost = ticking.app.schedule("lost")
-    gone = Template(type="gone", codec="json", version=1, body=b"{}", queue="reports")
+    gone = JobSpec(type="gone", codec="json", version=1, body=b"{}", queue="reports")
     await lost.put(gone, {"every": PERIOD / SECOND})
 
     await ticking.walk(2)
