@@ -11,6 +11,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import random
+import signal
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -300,6 +302,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--joins", type=int, default=100, help="default: %(default)s")
     parser.add_argument("--seed", type=int, default=19)
     given = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # So that no worker is left behind.
     faults = 0
     for name in given.stores.split(","):
         for shape in shapes(given.children, given.joins):

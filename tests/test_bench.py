@@ -49,7 +49,7 @@ def test_each_part_has_a_store_of_its_own() -> None:
     assert fresh("sqlite:///a/b.db?events=off", "x").endswith(".db?events=off")
 
 
-async def test_claims_beside_parked_jobs_find_the_others_only(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_claims_find_nothing_of_parked_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     """P16: `measure` refuses a claim that finds anything else."""
     monkeypatch.setattr(parked, "WATCH_S", 0.1)
     monkeypatch.setattr(parked, "START_S", 0.1)
