@@ -20,7 +20,16 @@ from pathlib import Path
 
 import msgspec
 
-from bench.fanin_crew import TENANT, Diary, Recorder, make_app, peak_mb, run_client, run_worker
+from bench.fanin_crew import (
+    FORMS,
+    TENANT,
+    Diary,
+    Recorder,
+    make_app,
+    peak_mb,
+    run_client,
+    run_worker,
+)
 from bench.places import Missing, place
 from bench.run_info import say
 from holdfast import App
@@ -33,6 +42,8 @@ from holdfast.journal_map import child_id
 from holdfast.store import Find, Selection, Store
 
 STORES = ("sqlite-full", "postgres", "redis")
+JOINS = "joins"
+"""Many maps, a few at the same time."""
 WORKERS = 3
 KILLS = 12
 """Of one measurement, at random instants of its progress."""
@@ -281,18 +292,16 @@ def _spread(times: Sequence[float]) -> str:
     return f"p50 {times[len(times) // 2]:.1f} p99 {p99:.1f} ms of {len(times)}"
 
 
-def shapes(children: int, joins: int) -> list[Shape]:
+def shapes(children: int, joins: int, forms: Sequence[str]) -> list[Shape]:
     """What is measured: each form at a tenth of its size and at its whole, and many joins."""
-    nodes = min(children, 9_999)
-    return [
-        *(
-            Shape(form=form, children=size)
-            for form in ("map", "flow")
-            for size in (children // 10, children)
-        ),
-        *(Shape(form="batch", children=size) for size in (nodes // 10, nodes)),
-        Shape(form="map", children=children // 100, number=joins),
+    sizes = {"map": children, "flow": children, "batch": min(children, 9_999)}
+    found = [
+        Shape(form=form, children=size)
+        for form in FORMS
+        for size in (sizes[form] // 10, sizes[form])
     ]
+    found.append(Shape(form="map", children=children // 100, number=joins))
+    return [one for one in found if (JOINS if one.number > 1 else one.form) in forms]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -300,12 +309,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--stores", default=",".join(STORES), help="default: %(default)s")
     parser.add_argument("--children", type=int, default=100_000, help="default: %(default)s")
     parser.add_argument("--joins", type=int, default=100, help="default: %(default)s")
+    parser.add_argument("--forms", default=",".join((*FORMS, JOINS)), help="default: %(default)s")
     parser.add_argument("--seed", type=int, default=19)
     given = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # So that no worker is left behind.
     faults = 0
     for name in given.stores.split(","):
-        for shape in shapes(given.children, given.joins):
+        for shape in shapes(given.children, given.joins, given.forms.split(",")):
             try:
                 with place(name) as where:
                     say(f"{name}: {shape.form} of {shape.children:,}, {shape.number} times")
