@@ -57,7 +57,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """Journals, signals and joins are supported: steps of a job, and jobs that await others."""
 
 
-class Enqueued(msgspec.Struct, Generic[Result_co], frozen=True, gc=False):
+class Enqueued(msgspec.Struct, Generic[Result_co], frozen=True):
     """The answer to one enqueue."""
 
     id: str
@@ -94,13 +94,13 @@ class Extension(Redacted, msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Written to the job's journal in the same step."""
 
 
-class Extended(msgspec.Struct, frozen=True, gc=False):
+class Extended(msgspec.Struct, frozen=True):
     id: str
     until: Micros = 0
     error: HoldfastError | None = None
 
 
-class Acked(msgspec.Struct, frozen=True, gc=False):
+class Acked(msgspec.Struct, frozen=True):
     """The answer to one transition: the new state of the job, or why it was refused."""
 
     id: str

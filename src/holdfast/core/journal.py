@@ -196,7 +196,7 @@ class Signal(msgspec.Struct, frozen=True, gc=False):
     value: bytes
 
 
-class Signaled(msgspec.Struct, frozen=True, gc=False):
+class Signaled(msgspec.Struct, frozen=True):
     id: str
     stored: bool
     """False if an earlier signal of this name counts, or the signal was refused."""
