@@ -247,14 +247,20 @@ class StoreMachine(ScopeRules, FlowRules, FindRules):
     # -- will ------------------------------------------------------------------------------------
 
     @precondition(lambda self: self.model.items)
-    @rule(pick=picks, tenant=tenants)
-    def cancel(self, pick: int, tenant: str) -> None:
+    @rule(
+        picks=st.lists(picks, min_size=1, max_size=3),
+        tenant=st.sampled_from([None, None, *TENANTS]),
+        awaited=st.booleans(),
+    )
+    def cancel(self, picks: list[int], tenant: str | None, awaited: bool) -> None:
+        """One or several jobs in one call; some are of another tenant."""
         now = self.step()
-        id = self.item(pick).new.id
-        [answer] = self.run(self.store.cancel([Ref(tenant, id)]))
-        expected = self.model.cancel((tenant, id), now)
-        assert answer.canceled is bool(expected)
-        assert isinstance(answer.error, JobNotFound) is (expected is None)
+        items = {item.name: item for item in map(self.parent if awaited else self.item, picks)}
+        refs = [Ref(tenant or item.new.tenant, item.new.id) for item in items.values()]
+        for answer, ref in zip(self.run(self.store.cancel(refs)), refs, strict=True):
+            expected = self.model.cancel((ref.tenant, ref.id), now)
+            assert answer.canceled is bool(expected)
+            assert isinstance(answer.error, JobNotFound) is (expected is None)
         self.follow()
 
     @rule(

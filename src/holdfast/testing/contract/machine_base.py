@@ -49,8 +49,14 @@ class MachineBase(RuleBasedStateMachine):
         return self.clock.now()
 
     def lease(self, pick: int) -> Lease:
-        """One of the last leases: most are valid, some ended long ago."""
-        return self.leases[-1 - pick % min(len(self.leases), 10)]
+        """One that is valid, mostly; else one of the last, some of which ended long ago."""
+        valid = [each for each in self.leases if pick % 4 != 3 and self.is_valid(each)]
+        some = valid or self.leases[-10:]
+        return some[-1 - pick % len(some)]
+
+    def is_valid(self, lease: Lease) -> bool:
+        item = self.model.get(lease.job.tenant, lease.job.id)
+        return item is not None and item.refusal(lease.token, self.clock.now()) is None
 
     def new_id(self) -> str:
         self.made += 1
@@ -59,6 +65,13 @@ class MachineBase(RuleBasedStateMachine):
     def item(self, pick: int) -> Item:
         """One of all jobs."""
         return self.model.items[pick % len(self.model.items)]
+
+    def parent(self, pick: int) -> Item:
+        """A job that a living one awaits, if there are such."""
+        parents = [
+            item for item in self.model.items if not item.over and self.model.is_wanted(item)
+        ]
+        return parents[pick % len(parents)] if parents else self.item(pick)
 
     def peek(self, tenant: str, id: str) -> JobRecord | None:
         found = self.run(self.store.find(finding(tenant, ids=(id,)))).jobs

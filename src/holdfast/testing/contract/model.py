@@ -311,7 +311,7 @@ class Model:
     def prunable(self, now: Micros) -> tuple[list[Item], list[Item]]:
         """The jobs that `prune` must delete, and those that it may delete."""
         past = [item for item in self.items if item.over and item.keep_until <= now]
-        free = [item for item in past if not self._is_wanted(item)]
+        free = [item for item in past if not self.is_wanted(item)]
         must = [item for item in free if item.again <= now]
         return must, [item for item in free if item.again > now]
 
@@ -323,7 +323,8 @@ class Model:
             if item.over and max(item.keep_until, item.again) <= now:
                 item.again = now + micros(KEEP_AGAIN_S)
 
-    def _is_wanted(self, item: Item) -> bool:
+    def is_wanted(self, item: Item) -> bool:
+        """Whether a job lives that an edge of this one leads to."""
         targets = (self.get(item.new.tenant, edge.target) for edge in item.new.edges)
         return any(target is not None and not target.over for target in targets)
 
