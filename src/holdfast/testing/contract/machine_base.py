@@ -8,7 +8,7 @@ from typing import ClassVar, TypeVar
 
 from hypothesis.stateful import RuleBasedStateMachine
 
-from holdfast.core.clock import Clock, Micros
+from holdfast.core.clock import SECOND, Clock, Micros
 from holdfast.core.job import JobRecord, Lease, NewJob, State
 from holdfast.store import Lapsed, Store
 from holdfast.testing.clock import ManualClock
@@ -49,14 +49,24 @@ class MachineBase(RuleBasedStateMachine):
         return self.clock.now()
 
     def lease(self, pick: int) -> Lease:
-        """One that is valid, mostly; else one of the last, some of which ended long ago."""
-        valid = [each for each in self.leases if pick % 4 != 3 and self.is_valid(each)]
+        """One that is valid, mostly, after a claim if there is none; else one of the last, some of
+        which ended long ago.
+        """
+        valid: list[Lease] = []
+        if pick % 4 != 3:
+            valid = self.valid() or (self.take(4, 30 * SECOND) and self.valid())
         some = valid or self.leases[-10:]
         return some[-1 - pick % len(some)]
 
-    def is_valid(self, lease: Lease) -> bool:
-        item = self.model.get(lease.job.tenant, lease.job.id)
-        return item is not None and item.refusal(lease.token, self.clock.now()) is None
+    def valid(self) -> list[Lease]:
+        """The leases that still hold."""
+        now = self.clock.now()
+        found = []
+        for lease in self.leases:
+            item = self.model.get(lease.job.tenant, lease.job.id)
+            if item is not None and item.refusal(lease.token, now) is None:
+                found.append(lease)
+        return found
 
     def new_id(self) -> str:
         self.made += 1
