@@ -40,7 +40,7 @@ from holdfast.testing.contract.checks import (
     check_order,
 )
 from holdfast.testing.contract.machine_find import FindRules
-from holdfast.testing.contract.machine_flows import FlowRules
+from holdfast.testing.contract.machine_flows import YEAR, FlowRules
 from holdfast.testing.contract.machine_scopes import ScopeRules
 from holdfast.testing.contract.model import lapse_answers
 from holdfast.testing.contract.model_item import Item
@@ -66,8 +66,6 @@ T = TypeVar("T")
 Names = tuple[str, ...] | None
 Some = tuple[str, str, tuple[str, ...]]
 """A tenant, one of its queues, and types; None: all."""
-
-YEAR: Micros = 366 * 24 * 3600 * SECOND
 
 
 class StoreMachine(ScopeRules, FlowRules, FindRules):

@@ -110,6 +110,3 @@ class MachineBase(RuleBasedStateMachine):
 
     def act_on_the_look(self) -> None:
         raise NotImplementedError
-
-    def prune(self) -> None:
-        raise NotImplementedError

@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 from hypothesis import strategies as st
-from hypothesis.stateful import precondition, rule
+from hypothesis.stateful import invariant, precondition, rule
 
-from holdfast.core.bounds import RELEASE_MAX
-from holdfast.core.clock import SECOND
+from holdfast.core.bounds import PRUNE_MAX, RELEASE_MAX
+from holdfast.core.clock import SECOND, Micros
 from holdfast.core.flow import CANCEL_SIGNAL
 from holdfast.core.job import NewJob, State
 from holdfast.core.journal import Edge, OnFailure
@@ -26,6 +26,7 @@ strays = st.lists(
     st.tuples(st.integers(0, 5), st.sampled_from(["", *JOINS]), hows, picks), max_size=2
 )
 """Edges from a node to any other job, to one that comes later, or to nobody."""
+YEAR: Micros = 366 * 24 * 3600 * SECOND
 Parents = list[tuple[int, OnFailure]]
 Stray = tuple[int, str, OnFailure, int]
 
@@ -66,6 +67,7 @@ class FlowRules(DurableRules):
             edge = Edge(others[pick % len(others)], name, how)
             jobs[place % len(jobs)] = msgspec.structs.replace(each, edges=(*each.edges, edge))
         self.add(jobs[::-1] if children_first else jobs, now)
+        self.note_whole(jobs)
 
     def laid_out(
         self,
@@ -93,6 +95,19 @@ class FlowRules(DurableRules):
             for id, (own, _), to, number in zip(ids, drawn, edges, numbers, strict=True)
         ]
 
+    def note_whole(self, jobs: list[NewJob]) -> None:
+        for each in jobs:
+            item = self.model.get(each.tenant, each.id)
+            if item is not None:
+                item.whole = len(list(self.model.edges_to(item))) == each.parents
+
+    @invariant()
+    def check_waits(self) -> None:
+        """P17: nothing waits whose parents have all ended."""
+        for item in self.model.items:
+            if item.whole and item.state is State.WAITING:
+                assert any(not parent.over for parent in self.model.edges_to(item))
+
     # -- flows -----------------------------------------------------------------------------------
 
     @precondition(lambda self: self.store.capabilities.steps)
@@ -107,6 +122,7 @@ class FlowRules(DurableRules):
         options = {**own, "tenant": tenant, "key": None, "ttl_us": None}
         head = job(id, **options, parents=len(jobs))
         self.add([head, *jobs], now)
+        self.note_whole([head])
         self.flows.append((tenant, [id, *(each.id for each in jobs)]))
 
     @precondition(lambda self: self.flows)
@@ -160,7 +176,7 @@ class FlowRules(DurableRules):
         assert answer.canceled
         self.model.cancel((wide.tenant, wide.id), now)
         if meanwhile == "prune":
-            self.prune()
+            self.run(self.store.prune(PRUNE_MAX, YEAR))
         elif meanwhile == "delete":
             wish = changing(Act.DELETE, wide.tenant, ids=(wide.id,))
             assert len(self.run(self.store.change(wish)).done) == 1
@@ -169,6 +185,9 @@ class FlowRules(DurableRules):
             self.model.delete(item, now)
         self.claim_nothing()
         self.follow()
+        if meanwhile == "prune":
+            gone = [item for many in self.model.prunable(now) for item in many]
+            self.model.pruned([item for item in gone if self.peek(*item.name) is None], now)
 
     def claim_nothing(self) -> None:
         """Claims that find nothing and follow the edges that were left."""

@@ -7,7 +7,7 @@ be shown as processing or as enqueued.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from holdfast.core.bounds import KEEP_AGAIN_S
@@ -65,6 +65,13 @@ class Model:
 
     def of(self, tenant: str | None) -> list[Item]:
         return [item for item in self.items if tenant in (None, item.new.tenant)]
+
+    def edges_to(self, target: Item) -> Iterator[Item]:
+        """The jobs that it awaits as its parents, once for each edge."""
+        for item in self.of(target.new.tenant):
+            for edge in item.new.edges:
+                if edge.target == target.new.id and not edge.join:
+                    yield item
 
     # -- journey ---------------------------------------------------------------------------------
 

@@ -53,6 +53,8 @@ class Item:
     """How often the last of its parents has ended: once at most."""
     sent: int = 0
     """Signals that were stored."""
+    whole: bool = False
+    """Whether as many edges as it awaits led to it when it was made."""
     blames: bool = False
     """Whether it ended because of a parent."""
 
