@@ -16,7 +16,6 @@ from hypothesis.stateful import initialize, precondition, rule
 
 from holdfast.core.bounds import EXPIRED_MAX, PRUNE_MAX
 from holdfast.core.clock import SECOND, Clock, Micros
-from holdfast.core.errors import JobNotFound
 from holdfast.core.job import (
     Abandoned,
     Completed,
@@ -32,14 +31,14 @@ from holdfast.core.job import (
 from holdfast.core.journal import Key
 from holdfast.core.lifecycle import Transition, decide, lapse
 from holdfast.core.scope import Scope, ScopeSettings
-from holdfast.store import Act, Change, Claim, Extension, Ref, Store
-from holdfast.testing.contract.builders import RETRY, by_id, changing, job
+from holdfast.store import Claim, Extension, Store
+from holdfast.testing.contract.builders import RETRY, job
 from holdfast.testing.contract.checks import (
     check_lapsed,
     check_lease,
     check_order,
 )
-from holdfast.testing.contract.machine_find import FindRules
+from holdfast.testing.contract.machine_change import ChangeRules
 from holdfast.testing.contract.machine_flows import YEAR, FlowRules
 from holdfast.testing.contract.machine_scopes import ScopeRules
 from holdfast.testing.contract.model import lapse_answers
@@ -47,7 +46,6 @@ from holdfast.testing.contract.model_item import Item
 from holdfast.testing.contract.model_scopes import Usage
 from holdfast.testing.contract.strategies import (
     QUEUES,
-    STEPS,
     TENANTS,
     entries,
     lengths,
@@ -59,16 +57,13 @@ from holdfast.testing.contract.strategies import (
     some_groups,
     some_queues,
     some_tenants,
-    tenants,
 )
 
 T = TypeVar("T")
 Names = tuple[str, ...] | None
-Some = tuple[str, str, tuple[str, ...]]
-"""A tenant, one of its queues, and types; None: all."""
 
 
-class StoreMachine(ScopeRules, FlowRules, FindRules):
+class StoreMachine(ScopeRules, FlowRules, ChangeRules):
     """Random verbs on a store, each answer compared with the model."""
 
     def teardown(self) -> None:
@@ -241,82 +236,6 @@ class StoreMachine(ScopeRules, FlowRules, FindRules):
             self.model.retry(item, now + delay, now)
             assert (answer.state is State.FAILED) == spent
         self.follow()
-
-    # -- will ------------------------------------------------------------------------------------
-
-    @precondition(lambda self: self.model.items)
-    @rule(
-        picks=st.lists(picks, min_size=1, max_size=3),
-        tenant=st.sampled_from([None, None, *TENANTS]),
-        awaited=st.booleans(),
-    )
-    def cancel(self, picks: list[int], tenant: str | None, awaited: bool) -> None:
-        """One or several jobs in one call; some are of another tenant."""
-        now = self.step()
-        items = {item.name: item for item in map(self.parent if awaited else self.item, picks)}
-        refs = [Ref(tenant or item.new.tenant, item.new.id) for item in items.values()]
-        for answer, ref in zip(self.run(self.store.cancel(refs)), refs, strict=True):
-            expected = self.model.cancel((ref.tenant, ref.id), now)
-            assert answer.canceled is bool(expected)
-            assert isinstance(answer.error, JobNotFound) is (expected is None)
-        self.follow()
-
-    @rule(
-        act=st.sampled_from(list(Act)),
-        of=st.tuples(tenants, st.sampled_from(QUEUES), st.sampled_from([(), ("send",)])),
-        new=st.tuples(st.integers(-2, 2), lengths, st.integers(1, 5)),
-        from_step=st.sampled_from([None, None, *STEPS]),
-    )
-    def change(
-        self, act: Act, of: Some, new: tuple[int, Micros, int], from_step: str | None
-    ) -> None:
-        now = self.step()
-        tenant, queue, types = of
-        priority, delay, limit = new
-        step = from_step if act is Act.REPLAY and self.store.capabilities.steps else None
-        items = [
-            item
-            for item in self.model.of(tenant)
-            if item.new.queue == queue and (not types or item.new.envelope.type in types)
-        ]
-        must, may = self.model.changeable(act, items, step, now)
-        done: dict[str, str] = {}
-        after: int | None = 0
-        while after is not None:
-            values = {"priority": priority, "delay_us": delay, "limit": limit, "after": after}
-            wish = changing(act, tenant, queues=(queue,), types=types, from_step=step, **values)
-            changed = self.run(self.store.change(wish))
-            assert len(changed.done) <= limit
-            assert not done.keys() & by_id(changed).keys()
-            assert changed.cursor is None or changed.cursor > after
-            for item in items:
-                if item.new.id in by_id(changed):
-                    self.apply(wish, item, now)
-            self.follow()
-            done |= by_id(changed)
-            after = changed.cursor
-        # What ended with a parent in one step may be gone in the next.
-        lost = {item.new.id for item in items if item not in self.model.items}
-        assert must - lost <= done.keys() <= must | may
-        if act is not Act.REPLAY:
-            assert all(id == came for id, came in done.items())
-
-    def apply(self, wish: Change, item: Item, now: Micros) -> None:
-        if item.lapsed(now):
-            self.model.rescue(item)
-        if wish.act is Act.DELETE:
-            self.model.delete(item, now)
-        elif wish.act is Act.REPRIORITISE:
-            item.priority = wish.priority
-        elif wish.act is Act.RESCHEDULE:
-            item.run_at = now + wish.delay_us
-            if item.state is not State.WAITING:
-                item.state = State.ENQUEUED
-        elif (replay := self.model.replay(item, wish.from_step, now)) is not None:
-            # Whether it has its origin's first or last priority is the store's to choose.
-            found = self.lookup(*replay.name)
-            assert found.priority in (item.new.priority, item.priority)
-            replay.priority = found.priority
 
     # -- time and upkeep -------------------------------------------------------------------------
 
