@@ -143,8 +143,10 @@ class FlowRules(DurableRules):
         self.follow()
         found = [self.model.get(tenant, each) for each in ids]
         assert all(item is None or item.over for item in found)
-        head = self.peek(tenant, id)
-        assert head is None or head.state is not State.WAITING
+        head, shown = self.model.get(tenant, id), self.peek(tenant, id)
+        if head is not None and head.whole:
+            assert shown is not None
+            assert shown.state is not State.WAITING
 
     # -- more edges than one call follows --------------------------------------------------------
 
