@@ -12,7 +12,7 @@ import uuid_utils
 
 from holdfast.coalesce import Coalescer
 from holdfast.config import Config
-from holdfast.core.bounds import ATTEMPTS_MAX, BATCH_MAX, QUEUE_MAX
+from holdfast.core.bounds import ATTEMPTS_MAX, BATCH_MAX, CALL_BYTES_MAX, QUEUE_MAX
 from holdfast.core.check import check_name, check_seconds, check_whole
 from holdfast.core.clock import instant, micros
 from holdfast.core.codec import OBJECT, REFS, Codecs
@@ -26,13 +26,12 @@ from holdfast.core.tick import reserved_tag
 from holdfast.dispatch import Dispatcher
 from holdfast.store import Enqueued
 from holdfast.typed import AnyJob, Job, JobType, Pending, Planned, Registry, the_job
+from holdfast.whole import WholeCalls
 
 PENDING_MAX = 10_000
 """Maximum single enqueues of one event loop that wait for a batch."""
 CHUNK_MAX = 256
 """Jobs in one batch of `enqueue_many`. Small, so that other calls can run between batches."""
-CHUNK_BYTES_MAX = 8 * 1024 * 1024
-"""Payload bytes in one batch of `enqueue_many`."""
 
 
 class SharedOptions(TypedDict, total=False):
@@ -105,6 +104,7 @@ class Enqueuer:
         self._coalescer = Coalescer(
             store.enqueue, batch_max=BATCH_MAX, pending_max=PENDING_MAX, again=again
         )
+        self.whole = WholeCalls(store)
 
     async def enqueue(self, tenant: str, job: AnyJob[Any], options: Options) -> Enqueued:
         """Enqueues one job. The answer says created or existing; a refusal is raised."""
@@ -393,7 +393,7 @@ def _chunks(jobs: Iterator[NewJob]) -> Iterator[list[NewJob]]:
         body = job.envelope.body
         size += len(body) if isinstance(body, bytes) else 0
         chunk.append(job)
-        if len(chunk) == CHUNK_MAX or size >= CHUNK_BYTES_MAX:
+        if len(chunk) == CHUNK_MAX or size >= CALL_BYTES_MAX:
             yield chunk
             chunk, size = [], 0
     if chunk:

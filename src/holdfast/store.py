@@ -164,9 +164,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     delay_us: Micros = 0
     run_at: Micros | None = None
     from_step: str | None = None
-    """For REPLAY: the new job starts with the signals of its origin, and with the steps and
-    positions that were written before this step. An origin without the step is not replayed.
-    """
+    """For REPLAY: the new job starts with the signals of its origin, and with what its runs wrote
+    before this step. An origin without the step is not replayed."""
     by: By | None = None
 
 
@@ -213,7 +212,7 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class Tally(msgspec.Struct, frozen=True):
-    """The number of jobs in each state of one scope: a queue, a tenant or a group."""
+    """The jobs in each state of one scope: a queue, a tenant or a group."""
 
     tenant: str
     queue: str
@@ -296,11 +295,8 @@ class Store(Protocol):
 
     async def enqueue(self, jobs: Sequence[NewJob], *, whole: bool = False) -> list[Enqueued]:
         """Stores the jobs (P1). For a known id or a held key it returns the earlier job (P12).
-
-        `whole`, for jobs of one tenant: unless every job can be created, none is. Then those that
-        could have been are refused as BatchRefused. A repeat, of which every id is known, is told
-        as such.
-
+        `whole`, for jobs of one tenant: all are created, or none, and BatchRefused answers for
+        those that could have been. A repeat, of which every id is known, is told as such.
         TenantFull refuses a job that needs more than QUEUES_MAX queues or GROUPS_MAX groups, which
         a store may count only now and then.
         """

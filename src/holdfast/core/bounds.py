@@ -175,6 +175,8 @@ TYPES_MAX = 1000
 # One call.
 BATCH_MAX = 1000
 """Items of one call of enqueue, extend, ack, cancel, settings or hold."""
+CALL_BYTES_MAX = 8 * 1024 * 1024
+"""Payload bytes that the library puts into one call of enqueue."""
 CLAIM_MAX = 1000
 ASIDE_MAX = 1000
 """Jobs, or lines, that one claim sets aside because a limit of the platform leaves no room."""

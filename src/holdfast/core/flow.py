@@ -2,7 +2,8 @@
 
 A flow is a set of jobs, its nodes, and one more job, its head. The id of the head is the id of the
 flow. The head is `waiting` until every node has ended: its join counts them, so it is what a reader
-of the flow looks at. Then the head runs: it makes the compensations and the last jobs of the flow.
+of the flow looks at. It completes with its last node. It runs if a node has not completed, if it
+is to be canceled, or if it has last jobs: then it makes the compensations and the last jobs.
 
     id             type               what it does
     FLOW           holdfast.flow      the head
@@ -10,7 +11,7 @@ of the flow looks at. Then the head runs: it makes the compensations and the las
     FLOW-NUMBER    holdfast.map       a node that makes a job of each item of a list
     FLOW-begin     holdfast.begin     releases the first nodes of a flow that is made in several
                                       calls: the last call makes it, so all nodes run, or none
-    FLOW-guard     holdfast.guard     removes what is left of a start that was cut off
+    FLOW-guard     holdfast.guard     removes what is left of such a start that was cut off
     FLOW-cancel    holdfast.cancel    finishes a cancel that was cut off
 """
 
@@ -140,7 +141,9 @@ class Guard(msgspec.Struct, frozen=True, omit_defaults=True):
     n: int
     """The number of nodes, those of earlier runs included."""
     b: bool = False
-    """Whether a begin is the last job that is made."""
+    """Whether a begin is the last job that is made. Guards of flows without one are not made any
+    more; those that are stored do nothing.
+    """
 
 
 pledge_of = msgspec.json.Decoder(Pledge).decode

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import traceback
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -37,7 +38,7 @@ from holdfast.core.job import (
 from holdfast.journal import Park, Session, StoredJournal
 from holdfast.journal_map import Children
 from holdfast.loop import RETRY_MOST_S
-from holdfast.middleware import chain
+from holdfast.middleware import Call, chain
 from holdfast.store import Extended, Extension
 from holdfast.typed import Job, JobType, Style
 from holdfast.worker.lease import ActiveJob
@@ -63,6 +64,7 @@ class Runner:
         self._config = config or app.config
         self._threads = threads
         self._call = chain(app.middleware, self._dispatch)
+        self._unseal: Callable[..., Job] = app.codecs.unseal
         self._leftovers: dict[Context, asyncio.Future[Any]] = {}
         self._strangers = Strangers()
         self._remembers = app.store.capabilities.steps
@@ -79,7 +81,12 @@ class Runner:
             known = None if job_type is None else job_type.version
             return self._missed(record, Reason.UNKNOWN_TYPE, _type_of(record, known))
         try:
-            job = await self._decoded(record, job_type)
+            if record.envelope.codec == REFS:
+                job = await self._with_results(record, job_type)
+            else:
+                job = self._unseal(
+                    record.envelope, job_type.kind, job_type.version, job_type.upgrades
+                )
         except StoreError as error:  # Results of other jobs cannot be read now.
             logger.info("job %s: its arguments were not read: %s", record.id, error)
             return Released(micros(RETRY_MOST_S))
@@ -94,22 +101,17 @@ class Runner:
         active.task = asyncio.current_task()
         if active.ending is not None:
             return _stopped(active)
-        return await self._perform(active, ctx, job, record)
+        call = self._dispatch if job_type.built_in else self._call
+        return await self._perform(active, ctx, job, call)
 
-    async def _decoded(self, record: JobRecord, job_type: JobType) -> Job:
-        """The job, with results of other jobs among its arguments if it has any."""
-        kind, version, upgrades = job_type.kind, job_type.version, job_type.upgrades
-        unseal = self._app.codecs.unseal
-        if record.envelope.codec != REFS:
-            decoded: Job = unseal(record.envelope, kind, version, upgrades)
-            return decoded
+    async def _with_results(self, record: JobRecord, job_type: JobType) -> Job:
+        """A job that has results of other jobs among its arguments."""
         resolver = Resolver(self._app.store, self._app.codecs, record)
         envelope = await resolver.envelope()
         try:
-            decoded = unseal(envelope, kind, version, upgrades)
+            return self._unseal(envelope, job_type.kind, job_type.version, job_type.upgrades)
         except DecodeError as error:
             raise resolver.explained(error, job_type, envelope.body) from error
-        return decoded
 
     def _journal(self, active: ActiveJob) -> StoredJournal:
         """The journal of this run, made when its handler first asks for it: most never do."""
@@ -138,15 +140,14 @@ class Runner:
         return self._app.codecs.unseal_result(job.envelope.codec, job.result, kind)
 
     async def _perform(
-        self, active: ActiveJob, ctx: Context, job: Job, record: JobRecord
+        self, active: ActiveJob, ctx: Context, job: Job, call: Call
     ) -> Outcome | None:
         """Calls the handler with its time-out and turns the result or exception into an outcome."""
+        record = active.lease.job
         active.started_s = time.monotonic()
         timer = _timer(active, record.rules.timeout_us)
         try:
-            built_in = self._app.registry.of(job).built_in
-            result = await (self._dispatch if built_in else self._call)(ctx, job)
-            return self._completed(record, result)
+            return self._completed(record, await call(ctx, job))
         except Park as wish:
             active.entries = wish.entries
             return wish.outcome

@@ -49,9 +49,10 @@ class FlowCalls:
             raise InvalidInput(field="flow", why=why)
         _supported(self._store)
         built = flow.built()
-        plan = plan_flow(built, self.name, self._enqueuer)
-        fresh, built.unsent = built.unsent and built.key is None, False
-        created = await start(self._store, plan, fresh=fresh)
+        fresh = built.unsent and built.key is None
+        plan = plan_flow(built, self.name, self._enqueuer, fresh=fresh)
+        built.unsent = False
+        created = await start(self._store, self._enqueuer.whole, plan, fresh=fresh)
         return FlowRun(plan.id, cast(Owner, self), self._store, self._enqueuer, created=created)
 
     def flow(self, id: str) -> FlowRun:

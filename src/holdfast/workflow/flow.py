@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import inspect
-import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeAlias, TypeVar, cast, overload
 
 import msgspec
+import uuid_utils
 
 from holdfast.core.bounds import (
     EDGES_MAX,
@@ -93,7 +93,7 @@ class Flow:
         """Nodes of flows that were added to this one: their copies; None for one added twice."""
         self.unsent = True
         """Whether no start has begun, so that no job of it can be there."""
-        self._own = uuid.uuid4().hex
+        self._own = uuid_utils.uuid7().hex
         self._sealed: str | None = None
         """Why nothing can be added any more."""
 

@@ -41,11 +41,10 @@ from holdfast.journal_map import NAMED_MAX, child_id
 from holdfast.store import Find, Ref, Selection, Store
 from holdfast.typed import JobFunction, JobType, Registry, Style
 from holdfast.workflow.cancel import Canceling
-from holdfast.workflow.start import is_second, is_whole, sweep, taken_begin
+from holdfast.workflow.start import is_second, sweep, taken_begin
 
-LOOKS = 3
-"""How often a guard looks whether all nodes of a flow are there."""
 LOOK_S = 30
+"""When a cancel looks again whether a map has made more jobs."""
 LINE_MAX = 200
 """Characters of a node's error in the error of its flow."""
 
@@ -284,16 +283,12 @@ async def _guard(store: Store, ctx: Context, guard: Guard) -> None:
     """Removes what is left of a start that was cut off."""
     flow = flow_of(ctx.job_id)
     nodes = [node_id(flow, number) for number in range(guard.n)][::-1]
+    if not guard.b:
+        return
     if not is_second(ctx.job):
         page = await store.find(Find(select=Selection(tenant=ctx.tenant, ids=(flow,)), limit=1))
         if any(job.state in TERMINAL and job.state is not State.CANCELED for job in page.jobs):
             return
-        if guard.b:
-            if not await taken_begin(store, ctx.job, own_id(flow, BEGIN)):
-                return
-        else:
-            for look in range(LOOKS):
-                if await is_whole(store, ctx.tenant, flow):
-                    return
-                await ctx.sleep(f"look {look}", seconds=LOOK_S)
+        if not await taken_begin(store, ctx.job, own_id(flow, BEGIN)):
+            return
     await sweep(store, ctx.tenant, flow, nodes)

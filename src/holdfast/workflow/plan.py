@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.bounds import BATCH_MAX
+from holdfast.core.bounds import BATCH_MAX, CALL_BYTES_MAX
 from holdfast.core.codec import REFS
 from holdfast.core.errors import HoldfastError, InvalidInput
 from holdfast.core.flow import (
@@ -27,15 +27,25 @@ from holdfast.core.flow import (
     own_envelope,
     own_id,
 )
-from holdfast.core.job import Envelope, NewJob, Rules, check_new, edge_bytes
+from holdfast.core.job import Envelope, NewJob, Rules
 from holdfast.core.journal import Edge, OnFailure
 from holdfast.core.placeholder import Placeholder
-from holdfast.enqueue import CHUNK_BYTES_MAX, Enqueuer
+from holdfast.enqueue import Enqueuer
+from holdfast.whole import job_bytes
 from holdfast.workflow.flow import Flow, MapNode, Node, Work
 from holdfast.workflow.order import ordered
 
-CALL_MAX = BATCH_MAX - 2
-"""Nodes that one call can make, besides the head and the guard."""
+CALL_MAX = BATCH_MAX - 1
+"""Nodes that one call can make, besides the head."""
+
+
+class Begins(msgspec.Struct, frozen=True):
+    """The jobs with which a flow begins that is made by several calls."""
+
+    guard: NewJob
+    """Removes what a start that was cut off has left; made first."""
+    begin: NewJob
+    """Releases the first nodes; made last."""
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -44,12 +54,11 @@ class Plan(msgspec.Struct, frozen=True):
     id: str
     tenant: str
     payload: Head
-    guard: NewJob
     head: NewJob
     nodes: Sequence[NewJob]
     """Those that come last first, so that each is there when one before it ends."""
-    begin: NewJob | None
-    """Releases the first nodes, if there are too many jobs for one call."""
+    begins: Begins | None
+    """What a flow needs besides that is too large for one call."""
     names: Mapping[str, str]
     """What each job is called in an error, by its id."""
 
@@ -66,26 +75,34 @@ class Draft(msgspec.Struct, frozen=True):
     """By number, without the ones that an earlier run has completed."""
     names: Mapping[str, str]
     seal: Callable[[str, Head], Envelope]
+    fresh: bool = False
+    """Whether its id was made for this very start."""
 
 
-def plan_flow(flow: Flow, tenant: str, enqueuer: Enqueuer) -> Plan:
-    """The jobs of a new flow. Raises InvalidInput, which names what is wrong."""
-    return laid_out(_Drafting(flow, tenant, enqueuer).draft())
+def plan_flow(flow: Flow, tenant: str, enqueuer: Enqueuer, *, fresh: bool) -> Plan:
+    """The jobs of a new flow. Raises InvalidInput, which names what is wrong. `fresh`: no start of
+    it has begun before, so no job of it can be there.
+    """
+    return laid_out(_Drafting(flow, tenant, enqueuer, fresh=fresh).draft())
 
 
 def laid_out(draft: Draft) -> Plan:
     """The jobs in their order: with a begin, if one call cannot make them all."""
     nodes = [node for node in reversed(draft.nodes) if node.parents]
     first = [node for node in draft.nodes if not node.parents]
-    size = sum(_size(node) for node in draft.nodes)
-    begins = len(draft.nodes) > CALL_MAX or size > CHUNK_BYTES_MAX
-    begin = None
-    if begins:
+    begins = None
+    large = len(draft.nodes) > CALL_MAX or sum(map(job_bytes, draft.nodes)) > CALL_BYTES_MAX
+    if large:
         edges = [Edge(node.id, "", OnFailure.FAIL) for node in first]
         kept = Edge(draft.id, KEPT, OnFailure.RUN)
-        begin = _own(draft, BEGIN, {}, edges=(*edges, kept))
+        begins = Begins(
+            _own(draft, GUARD, Guard(draft.payload.nodes, b=True)),
+            _own(draft, BEGIN, {}, edges=(*edges, kept)),
+        )
         first = [msgspec.structs.replace(node, parents=1) for node in first]
-    payload = msgspec.structs.replace(draft.payload, begins=begins)
+    payload = draft.payload
+    if large:
+        payload = msgspec.structs.replace(payload, begins=True)
     keep = draft.rules
     rules = msgspec.structs.replace(
         OWN_RULES, keep_us=keep.keep_us, keep_failed_us=keep.keep_failed_us
@@ -99,22 +116,18 @@ def laid_out(draft: Draft) -> Plan:
         tags=(payload.name,),
         origin=payload.origin,
         parents=len(draft.nodes),
+        ends_with_parents=not payload.last,
+        fresh=draft.fresh,
     )
     return Plan(
         id=draft.id,
         tenant=draft.tenant,
         payload=payload,
-        guard=_own(draft, GUARD, Guard(payload.nodes, begins)),
         head=head,
         nodes=[*nodes, *first],
-        begin=begin,
+        begins=begins,
         names={draft.id: f"its head, of {payload.name!r}", **draft.names},
     )
-
-
-def _size(job: NewJob) -> int:
-    body = job.envelope.body
-    return edge_bytes(job) + (len(body) if isinstance(body, bytes) else 0)
 
 
 def _own(draft: Draft, type: str, payload: object, **fields: Any) -> NewJob:
@@ -131,29 +144,30 @@ def _own(draft: Draft, type: str, payload: object, **fields: Any) -> NewJob:
 class _Drafting:
     """Makes the jobs of one flow."""
 
-    def __init__(self, flow: Flow, tenant: str, enqueuer: Enqueuer) -> None:
+    def __init__(self, flow: Flow, tenant: str, enqueuer: Enqueuer, *, fresh: bool) -> None:
         self._flow = flow
         self._tenant = tenant
         self._enqueuer = enqueuer
         self._nodes = ordered(flow)
         self._id = flow.id_of(tenant)
         self._number = {node: number for number, node in enumerate(self._nodes)}
+        self._ids = {node: node_id(self._id, number) for node, number in self._number.items()}
+        self._fresh = fresh
 
     def draft(self) -> Draft:
         edges: dict[Node, list[Edge]] = {node: [] for node in self._nodes}
         for node in self._nodes:
             for parent, how in node.parents.items():
-                edges[parent].append(Edge(self._node_id(node), "", how))
+                edges[parent].append(Edge(self._ids[node], "", how))
         to_head = Edge(self._id, "", OnFailure.RUN)
+        # The builder has checked what is added here.
         jobs = [
-            check_new(
-                msgspec.structs.replace(
-                    self._named(node.name, node, self._job),
-                    id=self._node_id(node),
-                    edges=(*edges[node], to_head),
-                    parents=len(node.parents),
-                    fresh=False,
-                )
+            msgspec.structs.replace(
+                self._named(node.name, node, self._job),
+                id=self._ids[node],
+                edges=(*edges[node], to_head),
+                parents=len(node.parents),
+                fresh=self._fresh,
             )
             for node in self._nodes
         ]
@@ -176,12 +190,10 @@ class _Drafting:
             payload=payload,
             rules=self._enqueuer.rules,
             nodes=jobs,
-            names={self._node_id(node): node.name for node in self._nodes},
+            names={self._ids[node]: node.name for node in self._nodes},
             seal=self._enqueuer.own_payload,
+            fresh=self._fresh,
         )
-
-    def _node_id(self, node: Node) -> str:
-        return node_id(self._id, self._number[node])
 
     def _named(self, name: str, one: Any, make: Callable[[Any], Any]) -> Any:
         """What `make` returns; an error names the node."""

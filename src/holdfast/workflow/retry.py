@@ -80,7 +80,7 @@ async def retry_flow(
         why = "every node has completed; use 'all' to run them all again"
         raise InvalidInput(field="mode", why=why)
     plan = laid_out(_draft(enqueuer, job, head, nodes, again))
-    return id, await start(store, plan, fresh=False)
+    return id, await start(store, enqueuer.whole, plan, fresh=False)
 
 
 async def _read(store: Store, tenant: str, ids: Sequence[str]) -> list[Old]:

@@ -1,13 +1,12 @@
 """Start: makes the jobs of a flow, all or none, whatever is cut off in between.
 
-Up to `CALL_MAX` nodes are made by one call, so they are all there at once. Nodes of a larger flow
+Up to `CALL_MAX` nodes are made by one whole call, together with the head. Nodes of a larger flow
 are made by several calls, and all of them wait. The last call makes one job, the begin, which
 releases the first nodes. So nothing runs before everything is there.
 
-The first call also makes a guard. If the start is cut off, the guard runs some minutes later and
-removes what is there. It decides by an id: it takes the id of the begin, unless the begin is there.
-A start that finds the id taken has failed. In a flow without a begin, jobs can only be missing if
-the call refused some and the caller died before it removed the others.
+The first of several calls also makes a guard. If the start is cut off, the guard runs some minutes
+later and removes what is there. It decides by an id: it takes the id of the begin, unless the begin
+is there. A start that finds the id taken has failed.
 """
 
 from __future__ import annotations
@@ -17,45 +16,92 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from holdfast.core.bounds import BATCH_MAX, NODES_READ, START_S
+from holdfast.core.bounds import BATCH_MAX, CALL_BYTES_MAX, NODES_READ, START_S
 from holdfast.core.clock import micros
-from holdfast.core.errors import FlowRefused, HoldfastError, IdConflict, StoreError
-from holdfast.core.flow import BEGIN, GUARD, head_of, own_id
+from holdfast.core.errors import BatchRefused, FlowRefused, HoldfastError, IdConflict, StoreError
+from holdfast.core.flow import BEGIN, GUARD, own_id
 from holdfast.core.job import TERMINAL, JobRecord, NewJob, State
-from holdfast.core.journal import EntryKind, Journal, join_of
-from holdfast.enqueue import CHUNK_BYTES_MAX
-from holdfast.store import Act, Change, Find, Page, Ref, Selection, Store
-from holdfast.workflow.plan import Plan
+from holdfast.store import Act, Change, Enqueued, Find, Page, Ref, Selection, Store
+from holdfast.whole import WholeCalls, job_bytes
+from holdfast.workflow.plan import Begins, Plan
 
 log = logging.getLogger("holdfast.flow")
-JOIN = EntryKind.JOIN
 
 
-async def start(store: Store, plan: Plan, *, fresh: bool) -> bool:
+async def start(store: Store, whole: WholeCalls, plan: Plan, *, fresh: bool) -> bool:
     """Makes the jobs of the flow. Returns False if it was started earlier. `fresh` says that this
     cannot be. Safe to repeat; a repeat finishes a start that was cut off.
 
     Raises FlowRefused, which names the node; then no job of the flow is left.
     """
+    if plan.begins is None:
+        return await _start_at_once(store, whole, plan)
     if not fresh and await _is_started(store, plan):
         return False
-    delayed = msgspec.structs.replace(plan.guard, delay_us=micros(START_S))
+    return await _start_in_parts(store, plan, plan.begins)
+
+
+# -- by one call -----------------------------------------------------------------------------------
+
+
+async def _start_at_once(store: Store, whole: WholeCalls, plan: Plan) -> bool:
+    jobs = [plan.head, *plan.nodes]
+    answers = await whole.create(jobs)
+    if all(answer.created for answer in answers):
+        return True
+    if _is_known(plan.head, answers[0]):
+        if await _is_started(store, plan):
+            return False
+        why = "an earlier start of it was cut off; start it again later"
+        raise FlowRefused(id=plan.id, node=plan.names[plan.id], why=why)
+    if any(map(_is_known, jobs, answers)):
+        # They are left from an earlier run, whose head was kept for a shorter time.
+        await sweep(store, plan.tenant, plan.id, [job.id for job in plan.nodes])
+        answers = await whole.create(jobs)
+        if all(answer.created for answer in answers):
+            return True
+    for job, answer in zip(jobs, answers, strict=True):
+        if not answer.created and not isinstance(answer.error, BatchRefused):
+            raise _refusal(plan, job, answer.error)
+    return True  # Somebody else has started it meanwhile.
+
+
+def _is_known(job: NewJob, answer: Enqueued) -> bool:
+    """Whether the job was there before."""
+    return not answer.created and answer.error is None and answer.id == job.id
+
+
+def _refusal(plan: Plan, job: NewJob, error: HoldfastError | None) -> FlowRefused:
+    why = str(error) if error is not None else f"its key {job.key!r} is held by another job"
+    if isinstance(error, IdConflict) and plan.begins is not None and job is plan.begins.begin:
+        why = f"the start took longer than {START_S:g} s and was given up; start it again later"
+    refused = FlowRefused(id=plan.id, node=plan.names.get(job.id, "the flow"), why=why)
+    refused.__cause__ = error
+    return refused
+
+
+# -- by several calls ------------------------------------------------------------------------------
+
+
+async def _start_in_parts(store: Store, plan: Plan, begins: Begins) -> bool:
+    guard = msgspec.structs.replace(begins.guard, delay_us=micros(START_S))
     created = False
-    for part in _parts([delayed, plan.head, *plan.nodes]):
+    for part in _parts([guard, plan.head, *plan.nodes]):
         answers = await store.enqueue(part)
         created = created or any(one.id == plan.id and one.created for one in answers)
         for job, answer in zip(part, answers, strict=True):
             if answer.error is not None or answer.id != job.id:
-                await _refuse(store, plan, job, answer.error, created=created)
+                await _give_up(store, plan, begins, created=created)
+                raise _refusal(plan, job, answer.error)
         known = [one.id for one in answers if not one.created and one.id in plan.names]
         if created and known and await _is_older(store, plan, known):
             await sweep(store, plan.tenant, plan.id, [each.id for each in plan.nodes])
-            return await start(store, plan, fresh=True)
-    if plan.begin is not None:
-        [answer] = await store.enqueue([plan.begin])
-        if answer.error is not None:
-            await _refuse(store, plan, plan.begin, answer.error, created=created)
-    await _call_off(store, plan)
+            return await _start_in_parts(store, plan, begins)
+    [answer] = await store.enqueue([begins.begin])
+    if answer.error is not None:
+        await _give_up(store, plan, begins, created=created)
+        raise _refusal(plan, begins.begin, answer.error)
+    await _call_off(store, plan.tenant, begins.guard.id)
     return created
 
 
@@ -71,72 +117,40 @@ async def _is_older(store: Store, plan: Plan, ids: Sequence[str]) -> bool:
     return False
 
 
-async def _refuse(
-    store: Store, plan: Plan, job: NewJob, error: HoldfastError | None, *, created: bool
-) -> None:
-    """Removes what was made, if this call has begun the flow, and raises."""
+async def _give_up(store: Store, plan: Plan, begins: Begins, *, created: bool) -> None:
+    """Removes what was made, if this call has begun the flow."""
     if created:
         await sweep(store, plan.tenant, plan.id, [each.id for each in plan.nodes])
-        await store.cancel([Ref(plan.tenant, plan.guard.id)])
-    why = str(error) if error is not None else f"its key {job.key!r} is held by another job"
-    if isinstance(error, IdConflict) and job is plan.begin:
-        why = f"the start took longer than {START_S:g} s and was given up; start it again later"
-    name = plan.names.get(job.id, "the flow")
-    raise FlowRefused(id=plan.id, node=name, why=why) from error
+        await store.cancel([Ref(plan.tenant, begins.guard.id)])
 
 
-async def _call_off(store: Store, plan: Plan) -> None:
+async def _call_off(store: Store, tenant: str, guard: str) -> None:
     """Ends the guard. A guard that is left finds everything there and does nothing."""
     try:
-        await store.cancel([Ref(plan.tenant, plan.guard.id)])
+        await store.cancel([Ref(tenant, guard)])
     except StoreError as error:
-        log.info("the guard of flow %s was not called off: %s", plan.id, error)
+        log.info("%s was not called off: %s", guard, error)
 
 
 async def _is_started(store: Store, plan: Plan) -> bool:
-    begin = own_id(plan.id, BEGIN)
-    ids = [plan.id, begin, plan.guard.id]
-    found = {job.id: job for job in (await _read(store, plan.tenant, ids)).jobs}
+    begin, guard = own_id(plan.id, BEGIN), own_id(plan.id, GUARD)
+    page = await _read(store, plan.tenant, [plan.id, begin, guard])
+    found = {job.id: job for job in page.jobs}
     head = found.get(plan.id)
     if head is None:
         return False
-    if plan.guard.id not in found:  # It was called off when everything was there.
+    if guard not in found:  # It was called off when everything was there, or never needed.
         return True
     if head.state is State.CANCELED:
         why = "what is left of an earlier start is being removed; start it again later"
         raise FlowRefused(id=plan.id, node=plan.names[plan.id], why=why)
-    whole = begin in found and found[begin].type == BEGIN
-    if not whole and plan.begin is None:
-        whole = await is_whole(store, plan.tenant, plan.id)
-    if whole or head.state in TERMINAL:
-        await _call_off(store, plan)
+    if (begin in found and found[begin].type == BEGIN) or head.state in TERMINAL:
+        await _call_off(store, plan.tenant, guard)
         return True
     return False
 
 
 # -- for the guard ---------------------------------------------------------------------------------
-
-
-async def is_whole(store: Store, tenant: str, flow: str) -> bool:
-    """Whether every job that the head awaits was made."""
-    heads = (await _read(store, tenant, [flow])).jobs
-    if not heads or heads[0].state is not State.WAITING:
-        return bool(heads) and heads[0].state is not State.CANCELED
-    there = alive = 0
-    nodes = head_of(heads[0]).own(flow)
-    for part in _ids(nodes, NODES_READ):
-        jobs = (await _read(store, tenant, part)).jobs
-        there += len(jobs)
-        alive += sum(job.state not in TERMINAL for job in jobs)
-    return there == len(nodes) or await _left(store, tenant, flow) <= alive
-
-
-async def _left(store: Store, tenant: str, flow: str) -> int:
-    """How many nodes the head still awaits. A node that was deleted is not among them."""
-    page = await _read(store, tenant, [flow], journals=True)
-    journal = page.journals.get(Ref(tenant, flow), Journal())
-    joins = [join_of(one) for one in journal.entries if (one.kind, one.name) == (JOIN, "")]
-    return joins[0].left if joins else 0
 
 
 async def sweep(store: Store, tenant: str, flow: str, nodes: Sequence[str]) -> None:
@@ -197,9 +211,8 @@ def _parts(jobs: Iterable[NewJob]) -> Iterator[list[NewJob]]:
     part: list[NewJob] = []
     size = 0
     for job in jobs:
-        body = job.envelope.body
-        more = len(body) if isinstance(body, bytes) else 0
-        if len(part) == BATCH_MAX or (part and size + more > 2 * CHUNK_BYTES_MAX):
+        more = job_bytes(job)
+        if len(part) == BATCH_MAX or (part and size + more > CALL_BYTES_MAX):
             yield part
             part, size = [], 0
         part.append(job)

@@ -20,7 +20,9 @@ def enqueue_jobs(tables: Tables, jobs: Sequence[NewJob], whole: bool) -> list[En
         return answers
     for job, answer in zip(jobs, answers, strict=True):
         if answer.created:
-            tables.withdraw(tables.rows[job.tenant, job.id])
+            row = tables.rows[job.tenant, job.id]
+            tables.forget_key(row)
+            tables.remove(row, tables.now)
     tables.drop_events(before)
     return undone(answers)
 

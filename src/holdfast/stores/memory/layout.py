@@ -114,11 +114,6 @@ class Tables(Keys, EventLog):
         if len(self.order) > 64 + 2 * len(self.by_seq):
             self.order = list(self.by_seq)
 
-    def withdraw(self, row: Row) -> None:
-        """Takes back a job that this step has added."""
-        self.forget_key(row)
-        self.remove(row, self.now)
-
     def place(self, row: Row) -> None:
         """Indexes the row by its state; what pointed to it before is stale from now on."""
         row.stamp += 1

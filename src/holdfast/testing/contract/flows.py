@@ -52,10 +52,23 @@ async def test_the_status_of_a_flow_counts_its_nodes(bench: Bench) -> None:
     await at.run(max_jobs=1)
     assert (await run.status()).left == 1
     await at.run(max_jobs=1)
-    assert (await run.status()).state is FlowState.FINISHING
-    await at.run()
     status = await run.wait()
     assert (status.state, status.left, status.failed) == (FlowState.COMPLETED, 0, 0)
+
+
+async def test_a_flow_with_last_jobs_is_finishing_while_these_run(bench: Bench) -> None:
+    """P17: its nodes have ended, it has not."""
+    at = Flowing(bench)
+    flow = Flow("chain")
+    flow.add(at.step("one"))
+    flow.finally_(at.step("last"))
+    run = await at.acme.start(flow)
+
+    await at.run(max_jobs=1)
+
+    assert (await run.status()).state is FlowState.FINISHING
+    assert await at.ended(run) is FlowState.COMPLETED
+    assert at.ran == ["one", "last"]
 
 
 async def test_an_argument_that_does_not_fit_fails_the_child_alone(bench: Bench) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 from typing import Any
 
@@ -94,16 +95,44 @@ async def test_a_key_that_another_job_holds_refuses_the_flow(bench: Bench) -> No
 async def test_a_tenant_without_room_refuses_the_flow(bench: Bench) -> None:
     """P15: nothing of it is left, so that it can be started when there is room."""
     at = Flowing(bench)
-    await bench.configure(Scope(ACME), max_queued=4)
+    await bench.configure(Scope(ACME), max_queued=3)
 
     with pytest.raises(FlowRefused, match=r"step#1.*full|step#0.*full|step#2.*full"):
         await at.acme.start(chain(at))
     assert await at.jobs() == []
 
-    await bench.configure(Scope(ACME), max_queued=5)
+    await bench.configure(Scope(ACME), max_queued=4)
     await at.acme.start(chain(at))
     await walk(at)
     assert sorted(at.ran) == ["last", "one", "three", "two"]
+
+
+async def test_concurrent_starts_do_not_harm_each_other(bench: Bench) -> None:
+    """P15: they share calls of the store; one that is refused is alone in that."""
+    at = Flowing(bench)
+    await at.acme.enqueue(at.step("x"), key="taken", delay=3600)
+
+    def one(number: int) -> Flow:
+        flow = Flow("many", key=f"{number // 2}")
+        first = flow.add(at.step(f"first {number // 2}"))
+        key = "taken" if number == 7 else None
+        flow.add(at.step(f"then {number // 2}").with_options(key=key), after=first)
+        return flow
+
+    runs = await asyncio.gather(
+        *(at.acme.start(one(number)) for number in range(20) if number != 6),
+        return_exceptions=True,
+    )
+
+    refused = [run for run in runs if isinstance(run, BaseException)]
+    assert [type(each) for each in refused] == [FlowRefused]
+    started = [run for run in runs if not isinstance(run, BaseException)]
+    assert sum(run.created for run in started) == 9
+    await at.run()
+    wanted = [name for n in range(10) if n != 3 for name in (f"first {n}", f"then {n}")]
+    assert sorted(at.ran) == sorted(wanted)
+    states = {(await run.status()).state for run in started}
+    assert states == {FlowState.COMPLETED}
 
 
 # -- cut off ---------------------------------------------------------------------------------------

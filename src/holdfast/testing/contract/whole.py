@@ -31,7 +31,8 @@ async def whole(bench: Bench, *jobs: NewJob) -> list[Enqueued]:
 
 def told(answers: list[Enqueued]) -> list[tuple[str, bool, type[Exception] | None]]:
     """The id of each answer, whether its job was created, and the kind of its error."""
-    return [(each.id, each.created, each.error and type(each.error)) for each in answers]
+    kinds = [None if each.error is None else type(each.error) for each in answers]
+    return [(each.id, each.created, kind) for each, kind in zip(answers, kinds, strict=True)]
 
 
 async def nothing_else(bench: Bench, *known: str) -> None:

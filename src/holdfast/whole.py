@@ -1,0 +1,91 @@
+"""Creates jobs all together or not at all. Concurrent requests of one tenant share a call.
+
+If one of several requests of a call cannot be done, none is; then its halves are sent again, until
+each request has its own answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+from holdfast.coalesce import Coalescer
+from holdfast.core.bounds import BATCH_MAX, CALL_BYTES_MAX
+from holdfast.core.errors import HoldfastError, away
+from holdfast.core.job import NewJob, again, edge_bytes
+from holdfast.store import Enqueued, Store
+
+REQUESTS_MAX = 256
+"""Requests that are sent together."""
+PENDING_MAX = 1_000
+"""Requests of one event loop that wait to be sent."""
+
+Jobs = Sequence[NewJob]
+Answer = list[Enqueued] | BaseException
+
+
+class WholeCalls:
+    """`await create(jobs)` creates all of these jobs, which are of one tenant, or none of them."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._coalescer: Coalescer[Jobs, Answer]
+        self._coalescer = Coalescer(self._send, batch_max=REQUESTS_MAX, pending_max=PENDING_MAX)
+
+    async def create(self, jobs: Jobs) -> list[Enqueued]:
+        """The answer for each job, as `Store.enqueue` gives it for a whole call."""
+        answer = await self._coalescer.submit(jobs)
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    async def _send(self, requests: list[Jobs]) -> list[Answer]:
+        if len(requests) == 1:
+            return await self._create(requests)
+        parts = list(_parts(requests))
+        answers: list[Answer] = [[]] * len(requests)
+        for part, found in zip(
+            parts,
+            await asyncio.gather(*(self._create([requests[at] for at in part]) for part in parts)),
+            strict=True,
+        ):
+            for at, answer in zip(part, found, strict=True):
+                answers[at] = answer
+        return answers
+
+    async def _create(self, requests: list[Jobs]) -> list[Answer]:
+        """Creates the jobs of these requests by one call, or by more if that is refused."""
+        one = requests[0] if len(requests) == 1 else [job for jobs in requests for job in jobs]
+        try:
+            answers = await self._store.enqueue(one, whole=True)
+        except HoldfastError as error:
+            if len(requests) == 1 or away(error):
+                return [error] * len(requests)
+        else:
+            if len(requests) == 1 or all(answer.created for answer in answers):
+                rest = iter(answers)
+                return [list(islice(rest, len(jobs))) for jobs in requests]
+        requests = [[again(job) for job in jobs] for jobs in requests]
+        middle = len(requests) // 2
+        return await self._create(requests[:middle]) + await self._create(requests[middle:])
+
+
+def _parts(requests: list[Jobs]) -> Iterator[list[int]]:
+    """The places of requests that share a call: of one tenant, bounded in jobs and in bytes."""
+    parts: dict[str, tuple[list[int], int, int]] = {}
+    for at, jobs in enumerate(requests):
+        tenant, size = jobs[0].tenant, sum(map(job_bytes, jobs))
+        part, number, used = parts.get(tenant, ([], 0, 0))
+        if part and (number + len(jobs) > BATCH_MAX or used + size > CALL_BYTES_MAX):
+            yield part
+            part, number, used = [], 0, 0
+        part.append(at)
+        parts[tenant] = (part, number + len(jobs), used + size)
+    yield from (part for part, _, _ in parts.values())
+
+
+def job_bytes(job: NewJob) -> int:
+    """The bytes of a job's payload and edges."""
+    body = job.envelope.body
+    return edge_bytes(job) + (len(body) if isinstance(body, bytes) else 0)
