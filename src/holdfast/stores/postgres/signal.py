@@ -6,7 +6,15 @@ from collections.abc import Sequence
 
 from holdfast.core.errors import JobAlreadyTerminal, JobCanceled, JobNotFound, JournalFull
 from holdfast.core.job import TERMINAL, EventKind, State
-from holdfast.core.journal import Entry, EntryKind, Signal, Signaled, await_signal
+from holdfast.core.journal import (
+    AWAITS_PARENTS,
+    ENDS_WITH_PARENTS,
+    Entry,
+    EntryKind,
+    Signal,
+    Signaled,
+    await_signal,
+)
 from holdfast.stores.postgres.joins import make_ready
 from holdfast.stores.postgres.journal import Journals
 from holdfast.stores.postgres.rows import Row
@@ -22,11 +30,11 @@ async def send_signals(step: Step, signals: Sequence[Signal]) -> list[Signaled]:
     await journals.read(
         (row, (_entry(each),), None) for row, each in found if row is not None and row.lived
     )
-    ready: dict[int, Row] = {}
-    sent = [_send(step, rows, journals, ready, signal) for signal in signals]
+    changed: dict[int, Row] = {}
+    sent = [_send(step, rows, journals, changed, signal) for signal in signals]
     await journals.flush()
-    if ready:
-        await step.write(list(ready.values()))
+    if changed:
+        await step.write(list(changed.values()))
     await step.flush()
     return sent
 
@@ -39,7 +47,7 @@ def _send(
     step: Step,
     rows: dict[tuple[str, str], Row],
     journals: Journals,
-    ready: dict[int, Row],
+    changed: dict[int, Row],
     signal: Signal,
 ) -> Signaled:
     row = rows.get((signal.tenant, signal.id))
@@ -54,6 +62,9 @@ def _send(
     if (full := journals.write(row, [_entry(signal)])) is not None:
         return Signaled(signal.id, False, JournalFull(id=signal.id, why=full))
     step.record(EventKind.SIGNALED, row, text=signal.name)
+    if row.awaits == ENDS_WITH_PARENTS:
+        row.awaits = AWAITS_PARENTS  # It runs then, to do what the signal says.
+        changed[row.seq] = row
     if make_ready(step, row, awaited):
-        ready[row.seq] = row
+        changed[row.seq] = row
     return Signaled(signal.id, True)

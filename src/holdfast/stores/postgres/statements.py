@@ -66,7 +66,9 @@ def _busy(call: str, number: int, instant: int) -> str:
     return f"{call}({', '.join(values)})"
 
 
-ENQUEUE = _busy("SELECT ord, why, id, queue, type, has, most FROM holdfast.enqueue", 26, 20)
+_ANSWERS = "SELECT ord, why, id, queue, type, has, most FROM "
+ENQUEUE = _busy(f"{_ANSWERS}holdfast.enqueue", 26, 20)
+ENQUEUE_WHOLE = _busy(f"{_ANSWERS}holdfast.enqueue_whole", 26, 20)
 # One row at least. Its last values say whether it is one of the claim, and whether edges of ended
 # jobs are left.
 CLAIM = (

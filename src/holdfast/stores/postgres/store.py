@@ -55,7 +55,7 @@ from holdfast.stores.postgres.cancel import cancel_jobs
 from holdfast.stores.postgres.change import change_jobs
 from holdfast.stores.postgres.claim import claim_jobs
 from holdfast.stores.postgres.connection import Pools
-from holdfast.stores.postgres.enqueue import enqueue_jobs, enqueue_using, hint
+from holdfast.stores.postgres.enqueue import enqueue_jobs, enqueue_using, hint, refuse_whole
 from holdfast.stores.postgres.errors import is_beaten, is_lost, ours
 from holdfast.stores.postgres.events import read_events, words_of
 from holdfast.stores.postgres.explain import explain_job
@@ -160,16 +160,18 @@ class PostgresStore:
 
     # -- work ------------------------------------------------------------------------------------
 
-    async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+    async def enqueue(self, jobs: Sequence[NewJob], *, whole: bool = False) -> list[Enqueued]:
         if not jobs:
             return []
         try:
-            return await self._call(lambda step: enqueue_jobs(step, jobs, self._seen))
+            return await self._call(lambda step: enqueue_jobs(step, jobs, self._seen, whole=whole))
         except InvalidInput as error:
             # A value that the server cannot hold fails the whole statement. The job that has it is
             # found by halves, so that the others are kept.
             if len(jobs) == 1:
                 return [Enqueued(jobs[0].id, False, error)]
+        if whole:
+            return await self._call(lambda step: refuse_whole(step, jobs))
         half = len(jobs) // 2
         return [*await self.enqueue(jobs[:half]), *await self.enqueue(jobs[half:])]
 
