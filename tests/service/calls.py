@@ -51,9 +51,8 @@ class Pick:
 
     def maybe(self, **fields: Any) -> dict[str, Any]:
         """Each of the fields, or not; none where there is no chance."""
-        if self.chance is None:
-            return {}
-        return {name: value for name, value in fields.items() if self.chance.random() < 0.5}
+        chance = self.chance
+        return {name: each for name, each in fields.items() if chance and chance.random() < 0.5}
 
     def id(self) -> str:
         return str(self.of(self.ids))
@@ -135,14 +134,12 @@ def _flow(p: Pick) -> dict[str, Any]:
     one = {"type": "mail", "queue": p.queue()}
     first = {"name": "a", **one, "args": {"is": p.mark}, **p.maybe(undo=one, group=p.group())}
     after = {"name": "b", **one, "args": {"is": {"$result": "a"}}, **p.maybe(key=p.id())}
-    each = {"name": "c", **one, "map": {"over": "a", "item": "is"}}
-    more = p.maybe(key=p.mark, **{"finally": [one]})
-    return {"name": p.mark, "nodes": [after, first, *p.of([[], [each]])], **more}
+    more = p.of([[], [{"name": "c", **one, "map": {"over": "a", "item": "is"}}]])
+    return {"name": p.mark, "nodes": [after, first, *more], **p.maybe(**{"finally": [one]})}
 
 
 def _backfill(p: Pick) -> dict[str, Any]:
-    first, last = "2025-12-30T00:00:00Z", "2025-12-31T00:00:00Z"
-    return {"first": first, "last": last, **p.maybe(apply=True)}
+    return {"first": "2025-12-30T00:00:00Z", "last": "2025-12-31T00:00:00Z", **p.maybe(apply=True)}
 
 
 OVER_ALL = ("platform", "platform_queue", "platform_type")

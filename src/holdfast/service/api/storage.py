@@ -119,13 +119,11 @@ async def enqueue(call: Call, asked: wire.NewJobs) -> list[Enqueued]:
     if len(jobs) == 1 and (large := _too_large(call, jobs[0])) is None:
         return [await call.service.enqueues.submit(jobs[0])]  # Shares a batch with other callers.
     refused = {n: large for n, job in enumerate(jobs) if (large := _too_large(call, job))}
+    if asked.whole and not refused:
+        return await call.service.store.enqueue(jobs, whole=True)
     if asked.whole:
-        if not refused:
-            return await call.service.store.enqueue(jobs, whole=True)
-        return [
-            Enqueued(job.id, False, refused.get(n) or BatchRefused(id=job.id))
-            for n, job in enumerate(jobs)
-        ]
+        whys = [refused.get(n) or BatchRefused(id=job.id) for n, job in enumerate(jobs)]
+        return [Enqueued(job.id, False, why) for job, why in zip(jobs, whys, strict=True)]
     fitting = [job for n, job in enumerate(jobs) if n not in refused]
     kept = iter(await call.service.store.enqueue(fitting) if fitting else ())
     return [
