@@ -136,8 +136,7 @@ def _flow(p: Pick) -> dict[str, Any]:
     first = {"name": "a", **one, "args": {"is": p.mark}, **p.maybe(undo=one, group=p.group())}
     after = {"name": "b", **one, "args": {"is": {"$result": "a"}}, **p.maybe(key=p.id())}
     each = {"name": "c", **one, "map": {"over": "a", "item": "is"}}
-    more = p.maybe(key=p.mark, **{"finally": [one]})
-    return {"name": p.mark, "nodes": [after, first, *p.of([[], [each]])], **more}
+    return {"name": p.mark, "nodes": [after, first, *p.of([[], [each]])], **p.maybe(key=p.mark)}
 
 
 def _backfill(p: Pick) -> dict[str, Any]:
@@ -253,9 +252,8 @@ def _take(p: Pick) -> Take:
 
 
 def _put_schedule(p: Pick) -> Put:
-    job = JobSpec(
-        type="mail", codec="json", version=1, body=msgspec.json.encode(p.mark), queue=p.queue()
-    )
+    body = msgspec.json.encode(p.mark)
+    job = JobSpec(type="mail", codec="json", version=1, body=body, queue=p.queue())
     value = Definition(revision=1, timing=Timing(every_us=LEASE_US), job=job)
     name = schedule_name(p.tenant(), p.of([p.queue(), p.group()]))
     return Put(name, p.of([encode_schedule(value), None]), p.of([0, 0, 1, 2]))
