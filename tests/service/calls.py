@@ -51,8 +51,9 @@ class Pick:
 
     def maybe(self, **fields: Any) -> dict[str, Any]:
         """Each of the fields, or not; none where there is no chance."""
-        chance = self.chance
-        return {name: each for name, each in fields.items() if chance and chance.random() < 0.5}
+        if self.chance is None:
+            return {}
+        return {name: value for name, value in fields.items() if self.chance.random() < 0.5}
 
     def id(self) -> str:
         return str(self.of(self.ids))
@@ -134,12 +135,13 @@ def _flow(p: Pick) -> dict[str, Any]:
     one = {"type": "mail", "queue": p.queue()}
     first = {"name": "a", **one, "args": {"is": p.mark}, **p.maybe(undo=one, group=p.group())}
     after = {"name": "b", **one, "args": {"is": {"$result": "a"}}, **p.maybe(key=p.id())}
-    more = p.of([[], [{"name": "c", **one, "map": {"over": "a", "item": "is"}}]])
-    return {"name": p.mark, "nodes": [after, first, *more], **p.maybe(**{"finally": [one]})}
+    each = {"name": "c", **one, "map": {"over": "a", "item": "is"}}
+    return {"name": p.mark, "nodes": [after, first, *p.of([[], [each]])], **p.maybe(key=p.mark)}
 
 
 def _backfill(p: Pick) -> dict[str, Any]:
-    return {"first": "2025-12-30T00:00:00Z", "last": "2025-12-31T00:00:00Z", **p.maybe(apply=True)}
+    first, last = "2025-12-30T00:00:00Z", "2025-12-31T00:00:00Z"
+    return {"first": first, "last": last, **p.maybe(apply=True)}
 
 
 OVER_ALL = ("platform", "platform_queue", "platform_type")
@@ -206,7 +208,6 @@ def _new(p: Pick) -> NewJob:
         envelope=Envelope("mail", "json", 1, msgspec.json.encode(p.mark)),
         rules=Rules(),
         **p.maybe(group=p.group(), key=p.id(), tags=(p.mark,), edges=(Edge(p.id()),)),
-        **p.of([{}, {}, {"parents": 1, "ends_with_parents": True}]),
     )
 
 
@@ -251,9 +252,8 @@ def _take(p: Pick) -> Take:
 
 
 def _put_schedule(p: Pick) -> Put:
-    job = JobSpec(
-        type="mail", codec="json", version=1, body=msgspec.json.encode(p.mark), queue=p.queue()
-    )
+    body = msgspec.json.encode(p.mark)
+    job = JobSpec(type="mail", codec="json", version=1, body=body, queue=p.queue())
     value = Definition(revision=1, timing=Timing(every_us=LEASE_US), job=job)
     name = schedule_name(p.tenant(), p.of([p.queue(), p.group()]))
     return Put(name, p.of([encode_schedule(value), None]), p.of([0, 0, 1, 2]))
@@ -278,7 +278,7 @@ def _sleep(p: Pick, **more: Any) -> wire.Sleep:
 
 
 PACKED_BODIES: dict[str, Make] = {
-    "store_enqueue": lambda p: wire.NewJobs([_new(p), _new(p)], **p.maybe(whole=True)),
+    "store_enqueue": lambda p: [_new(p), _new(p)],
     "store_claim": _wished,
     "store_extend": lambda p: [
         Extension(
