@@ -16,7 +16,6 @@ import msgspec
 from bench.places import Missing, Place, place
 from bench.run_info import say
 from holdfast import App, Context
-from holdfast.core.bounds import SCHEDULES_MAX
 from holdfast.worker import Worker
 
 STORES = ("sqlite-full", "postgres", "redis")
@@ -24,6 +23,9 @@ WATCH_S = 30.0
 """How long an idle worker is watched: three pages of its check of schedules."""
 START_S = 2.0
 """How long a worker is left alone first: it says that it is there, and is elected."""
+EACH = 100
+"""Schedules of a tenant. Setting a new one reads all that its tenant has."""
+PART = 10_000
 IN_FLIGHT = 100
 """Schedules that are set at the same time."""
 EVERY_S = 30 * 24 * 3600
@@ -54,20 +56,20 @@ def make_app(url: str) -> App:
 
 
 async def define(app: App, number: int) -> None:
-    """Sets so many schedules, of as few tenants as may have them."""
+    """Sets so many schedules."""
     kind = app.registry.named("report")
     assert kind is not None
     places = asyncio.Semaphore(IN_FLIGHT)
 
     async def one(each: int) -> None:
         async with places:
-            tenant = app.tenant(f"t{each // SCHEDULES_MAX}")
+            tenant = app.tenant(f"t{each // EACH}")
             handle = tenant.schedule(f"s{each}")
             await handle.set(kind.kind(number=each), every=EVERY_S, phase=EVERY_S / 2)
 
-    for first in range(0, number, SCHEDULES_MAX):
-        await asyncio.gather(*map(one, range(first, min(number, first + SCHEDULES_MAX))))
-        say(f"  {min(number, first + SCHEDULES_MAX):,} set")
+    for first in range(0, number, PART):
+        await asyncio.gather(*map(one, range(first, min(number, first + PART))))
+        say(f"  {min(number, first + PART):,} set")
 
 
 async def idle(url: str, where: Place, schedules: int) -> Cost:
