@@ -159,9 +159,7 @@ class ScopeRules(MachineBase):
     def give_up(self) -> None:
         """Cancels what nothing that is left can make ready."""
         now = self.clock.now()
-        stuck = [item for item in self.model.items if not item.over and item.awaits is not None]
-        for item in stuck:
-            assert item.state is State.WAITING or item.run_at > now
+        stuck = [item for item in self.model.items if item.shown_awaits(now) != {None}]
         self.run(self.store.cancel([Ref(*item.name) for item in stuck]))
         for item in stuck:
             self.model.cancel(item.name, now)

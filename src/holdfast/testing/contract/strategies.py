@@ -77,6 +77,7 @@ options = st.fixed_dictionaries(
 )
 outcomes: st.SearchStrategy[Outcome] = st.one_of(
     st.just(Completed(b"done")),
+    st.just(Completed(b"done too")),
     st.builds(Failed, error=st.just("boom"), after_us=st.none() | lengths),
     st.just(Failed("no", retryable=False)),
     st.just(Failed("slow", reason=Reason.TIMEOUT)),
