@@ -200,7 +200,9 @@ class Find(msgspec.Struct, frozen=True, kw_only=True):
     limit: int = 100
     newest_first: bool = True
     journals: bool = False
-    """Whether to read the journals and edges of these jobs, of JOURNALS_MAX at most."""
+    """Whether to read the journals and edges of these jobs, of JOURNALS_MAX at most. The page ends
+    with the job whose journal exceeds JOURNALS_BYTES_MAX.
+    """
 
 
 class Page(msgspec.Struct, frozen=True):

@@ -31,6 +31,8 @@ from holdfast.core.bounds import (
     ERRORS_MAX,
     ID_MAX,
     JOIN_MAX,
+    JOURNALS_BYTES_MAX,
+    LEASE_JOURNAL_MAX,
     LOG_BYTES_MAX,
     LOGS_MAX,
     SIGNALS_MAX,
@@ -198,6 +200,22 @@ class Journal(msgspec.Struct, frozen=True):
     entries: Sequence[Entry] = ()
     edges: Sequence[Edge] = ()
 
+    @property
+    def bytes(self) -> int:
+        """About how much it adds to a page."""
+        edges = sum(len(edge.target) + len(edge.join) for edge in self.edges)
+        return edges + sum(len(entry.value) for entry in self.entries)
+
+
+def fitting(sizes: Iterable[int]) -> int:
+    """How many journals of these sizes a page brings: those as far as the one that exceeds it."""
+    number = total = 0
+    for size in sizes:
+        number, total = number + 1, total + size
+        if total >= JOURNALS_BYTES_MAX:
+            break
+    return number
+
 
 Key = tuple[EntryKind, str]
 """Kind and name: what identifies an entry in its journal."""
@@ -213,6 +231,14 @@ class Size(msgspec.Struct, frozen=True, gc=False):
     """The values of all of these."""
     logs: int = 0
     """Log entries so far; the newest LOGS_MAX of them are kept."""
+
+    @property
+    def left_out(self) -> int:
+        """How many entries a lease does not bring: none, or all of a large journal. Each counts
+        with its value and the longest name.
+        """
+        entries = self.steps + self.signals
+        return entries if self.bytes + entries * ENTRY_NAME_MAX > LEASE_JOURNAL_MAX else 0
 
     @property
     def overflow(self) -> str | None:

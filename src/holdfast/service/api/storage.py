@@ -65,8 +65,6 @@ from holdfast.stores.repeats import asked_for
 
 NAP_S = 5.0
 """How long a wait sleeps before it checks whether the service is stopping."""
-JOURNALS = 10
-"""Jobs of a page with journals: each may have a megabyte, and the service holds the whole page."""
 WRONG_TYPE_US = 5_000_000
 """How long a job is delayed that was claimed by a token for other types."""
 
@@ -269,10 +267,9 @@ async def prune(call: Call, asked: wire.Pruning) -> Pruned:
 
 @verb(wire.FIND)
 async def find(call: Call, asked: Find) -> wire.FoundPage:
-    """A page of jobs. One with journals may be shorter than asked for."""
+    """A page of jobs."""
     select = permissions.selection(call, asked.select)
-    limit = min(asked.limit, JOURNALS) if asked.journals else asked.limit
-    asked = msgspec.structs.replace(asked, select=select, limit=limit)
+    asked = msgspec.structs.replace(asked, select=select)
     page = await call.service.store.find(asked)
     return wire.FoundPage.of(
         msgspec.structs.replace(page, jobs=[encoded(job) for job in page.jobs])

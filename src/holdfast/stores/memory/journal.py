@@ -78,9 +78,12 @@ class Keeper(Protocol):
     journal: Journal | None
 
 
-def remembered(row: Keeper) -> tuple[Entry, ...]:
-    """What a lease of the job brings back."""
-    return () if row.journal is None else row.journal.remembered()
+def remembered(row: Keeper) -> tuple[tuple[Entry, ...], int]:
+    """What a lease of the job brings back, and how many entries it leaves out."""
+    if row.journal is None:
+        return (), 0
+    left_out = row.journal.size.left_out
+    return () if left_out else row.journal.remembered(), left_out
 
 
 def write(row: Keeper, entries: Sequence[Entry], now: Micros) -> str | None:

@@ -21,6 +21,13 @@ EDGES = (
     "SELECT seq, target, name, on_failure FROM holdfast.edges WHERE seq = ANY ($1)"
     " ORDER BY seq, number"
 )
+# The bytes that each journal adds to a page.
+BYTES = (
+    "SELECT b.seq, sum(b.bytes)::bigint FROM (SELECT e.seq, octet_length(e.value) AS bytes"
+    " FROM holdfast.entries e WHERE e.seq = ANY ($1) UNION ALL"
+    " SELECT x.seq, octet_length(x.target) + octet_length(x.name) FROM holdfast.edges x"
+    " WHERE x.seq = ANY ($1)) b GROUP BY b.seq"
+)
 # What is stored under these keys: its bytes, and how many ends a join awaits yet.
 KNOWN = (
     "SELECT u.seq, u.kind, u.name, found.length, found.due"

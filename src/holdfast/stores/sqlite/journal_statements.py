@@ -10,6 +10,13 @@ ENTRIES = f"SELECT seq, kind, name, value, at FROM entries {_OF}"
 REMEMBERED = f"{ENTRIES} AND kind IN ('step', 'position', 'signal')"
 JOINS = f"SELECT seq, name, total, due, failed, at FROM joins {_OF}"
 EDGES = f"SELECT seq, target, name, on_failure FROM edges {_OF} ORDER BY seq, number"
+# The bytes that each journal adds to a page.
+_SEQS = "SELECT value FROM json_each(?1)"
+BYTES = (
+    f"SELECT seq, sum(bytes) FROM (SELECT seq, length(value) AS bytes FROM entries"
+    f" WHERE seq IN ({_SEQS}) UNION ALL SELECT seq, length(target) + length(name) FROM edges"
+    f" WHERE seq IN ({_SEQS})) GROUP BY seq"
+)
 # What is stored under the keys of a call: a list of [kind, name].
 KNOWN = (
     "SELECT entries.kind, entries.name, length(entries.value) FROM json_each(?) AS asked"

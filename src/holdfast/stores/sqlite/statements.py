@@ -139,7 +139,7 @@ CLAIMS_DROP = (
     " (SELECT nonce FROM claims WHERE until <= ? ORDER BY until LIMIT ?)"
 )
 HELD_STILL = (
-    f"SELECT token, lease_until, {RECORD} FROM jobs WHERE {_LISTED}"
+    f"SELECT token, lease_until, journal, {RECORD} FROM jobs WHERE {_LISTED}"
     " AND state = 'processing' AND token = ? || seq AND lease_until > ? ORDER BY seq"
 )
 # Fails a job whose record cannot be read.

@@ -46,6 +46,7 @@ TOPICS = (
     "refusals",
     "steps",
     "steps_kept",
+    "journal_bytes",
     "signals",
     "joins",
     "joins_ends",

@@ -228,13 +228,26 @@ local function all_of(name)
   return not flat.err and #flat > 0 and flat or UNREADABLE
 end
 
--- The journal of a job as journal.py reads it. `whole_of`: with errors, log and edges.
+-- How many entries a lease leaves out, as `Size.left_out`. A size that cannot be read leaves none.
+local function left_out(row)
+  local text = has(row, JOURNAL) and redis.pcall('HGET', journal_key(row), '#')
+  if type(text) ~= 'string' or #text ~= SIZE_SIZE then return 0 end
+  local steps, signals, bytes = struct.unpack(SIZE, text)
+  local entries = steps + signals
+  return bytes + entries * ENTRY_NAME_MAX > LEASE_JOURNAL_MAX and entries or 0
+end
+
+-- The journal of a job as journal.py reads it. `whole_of`: however large it is, with errors, log
+-- and edges.
 function journal.answer(row, whole_of)
+  local omitted = whole_of and 0 or left_out(row)
+  if omitted > 0 then return {false, false, false, false, omitted} end
   local join = has(row, PARENTS) and journal.join(row, '')
   return {
     join and {join.total, join.left, join.failed, whole(row.created)},
     has(row, JOURNAL) and all_of(journal_key(row)),
     whole_of and has(row, NOTES) and all_of(notes_key(row)),
     whole_of and has(row, EDGES) and edges.parts(row),
+    0,
   }
 end
