@@ -39,6 +39,7 @@ from holdfast.core.scope import Explanation, ScopeKind
 from holdfast.explain import told
 from holdfast.service.api import permissions
 from holdfast.service.api.hiding import addressable, hidden, joinable, seen
+from holdfast.service.api.journals import running
 from holdfast.service.api.verbs import encoded, encoded_lease, verb
 from holdfast.service.aside import EDGE_COST, aside
 from holdfast.service.call import Call
@@ -55,6 +56,7 @@ from holdfast.store import (
     Extension,
     Find,
     Lapsed,
+    Page,
     Pruned,
     Ref,
     Tally,
@@ -194,6 +196,12 @@ async def ack(call: Call, changes: list[Transition]) -> list[Acked]:
     return await hidden(call, [Ref(one.tenant, one.id) for one in changes], answers)
 
 
+@verb(wire.REMEMBERED)
+async def remembered(call: Call, asked: Ref) -> wire.FoundPage:
+    """A running job with its journal, for the worker whose lease has left it out."""
+    return _told(await running(call, permissions.ref(call, asked)))
+
+
 @verb(wire.LAPSE)
 async def lapse(call: Call, changes: list[Transition]) -> list[Acked]:
     """Settles expired leases: the ack of the upkeep."""
@@ -270,10 +278,12 @@ async def find(call: Call, asked: Find) -> wire.FoundPage:
     """A page of jobs."""
     select = permissions.selection(call, asked.select)
     asked = msgspec.structs.replace(asked, select=select)
-    page = await call.service.store.find(asked)
-    return wire.FoundPage.of(
-        msgspec.structs.replace(page, jobs=[encoded(job) for job in page.jobs])
-    )
+    return _told(await call.service.store.find(asked))
+
+
+def _told(page: Page) -> wire.FoundPage:
+    jobs = [encoded(job) for job in page.jobs]
+    return wire.FoundPage.of(msgspec.structs.replace(page, jobs=jobs))
 
 
 @verb(wire.COUNT)
