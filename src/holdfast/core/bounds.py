@@ -73,6 +73,8 @@ STEP_BYTES_MAX = 64 * 1024
 STEPS_BYTES_MAX = 1024 * 1024
 """All steps, positions and signals of a job together."""
 SIGNALS_MAX = 100
+SIGNALS_SHARE = 2
+"""Up to so many times `max_bytes` signals may fill a tenant."""
 ERRORS_MAX = 10
 """Attempts of a job whose errors are kept."""
 ERROR_BYTES_MAX = 16 * 1024

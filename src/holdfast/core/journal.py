@@ -36,13 +36,14 @@ from holdfast.core.bounds import (
     LOG_BYTES_MAX,
     LOGS_MAX,
     SIGNALS_MAX,
+    SIGNALS_SHARE,
     STEP_BYTES_MAX,
     STEPS_BYTES_MAX,
     STEPS_MAX,
 )
 from holdfast.core.check import check_name, check_whole
 from holdfast.core.clock import Micros
-from holdfast.core.errors import HoldfastError, InvalidInput
+from holdfast.core.errors import QUEUE_FULL_RETRY_S, HoldfastError, InvalidInput, QueueFull
 
 
 class EntryKind(StrEnum):
@@ -192,6 +193,22 @@ class Signaled(msgspec.Struct, frozen=True, gc=False):
     stored: bool
     """False if an earlier signal of this name counts, or the signal was refused."""
     error: HoldfastError | None = None
+
+
+def no_room(tenant: str, held: int, max_bytes: int | None, signal: Signal) -> QueueFull | None:
+    """Why a tenant whose living jobs hold so many bytes takes no such signal; None if it does.
+
+    Signals come from outside, so the cap of the tenant bounds them. A tenant at its cap must still
+    be able to wake its jobs, or these would wait for ever: signals have as much room again. Steps
+    are never refused because of the cap. What they did has happened, and without its result the
+    next attempt would do it again. They count, so the tenant gets no further jobs meanwhile.
+    """
+    most = None if max_bytes is None else SIGNALS_SHARE * max_bytes
+    if most is None or held + len(signal.value) <= most:
+        return None
+    return QueueFull(
+        tenant=tenant, what="bytes", queued=held, max=most, retry_after_s=QUEUE_FULL_RETRY_S
+    )
 
 
 class Journal(msgspec.Struct, frozen=True):

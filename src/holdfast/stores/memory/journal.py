@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
@@ -76,6 +77,14 @@ class Keeper(Protocol):
     """A job, which keeps a journal once it has written an entry."""
 
     journal: Journal | None
+    size: int
+    line: tuple[str, str]
+
+
+class Counting(Protocol):
+    """Counts the bytes that the living jobs of each tenant hold."""
+
+    bytes: Counter[str]
 
 
 def remembered(row: Keeper) -> tuple[tuple[Entry, ...], int]:
@@ -86,8 +95,13 @@ def remembered(row: Keeper) -> tuple[tuple[Entry, ...], int]:
     return () if left_out else row.journal.remembered(), left_out
 
 
-def write(row: Keeper, entries: Sequence[Entry], now: Micros) -> str | None:
-    """Writes to the journal of a job; returns what would be too much, if so."""
+def write(tables: Counting, row: Keeper, entries: Sequence[Entry], at: Micros) -> str | None:
+    """Writes to the journal of a living job; returns what would be too much, if so."""
     if row.journal is None:
         row.journal = Journal()
-    return row.journal.write(entries, now)
+    before = row.journal.size.bytes
+    full = row.journal.write(entries, at)
+    grown = row.journal.size.bytes - before
+    row.size += grown
+    tables.bytes[row.line[0]] += grown
+    return full

@@ -98,7 +98,8 @@ class Journals:
     def write(self, row: Row, entries: Sequence[Entry]) -> str | None:
         """Writes what counts of the entries, or none of them and says what would be too much."""
         known = self._known.setdefault(row.seq, {})
-        fresh, size = written(self._sizes.get(row.seq, Size()), known, entries)
+        before = self._sizes.get(row.seq, Size())
+        fresh, size = written(before, known, entries)
         if size.overflow is not None:
             return size.overflow
         for entry in fresh:
@@ -108,6 +109,8 @@ class Journals:
             if entry.kind is EntryKind.JOIN:
                 self._due[row.seq, entry.name] = int(entry.value)
         self._sizes[row.seq] = size
+        row.size += size.bytes - before.bytes
+        self._step.grow(row, size.bytes - before.bytes)
         row.journal = size_text(size)
         self._saved[row.seq] = row
         return None
@@ -131,7 +134,7 @@ class Journals:
             if values:
                 await self._step.run(statement, *columns(values))
         if self._saved:
-            sizes = [(row.seq, row.journal) for row in self._saved.values()]
+            sizes = [(row.seq, row.journal, row.size) for row in self._saved.values()]
             await self._step.run(sql.JOURNALS_SAVE, *columns(sizes))
 
 

@@ -56,8 +56,9 @@ JOINS_PUT = (
     " AS u(seq, at, name, total)"
 )
 JOURNALS_SAVE = (
-    "UPDATE holdfast.jobs j SET journal = u.journal"
-    " FROM unnest($1::bigint[], $2::text[]) AS u(seq, journal) WHERE j.seq = u.seq"
+    "UPDATE holdfast.jobs j SET journal = u.journal, size = u.size"
+    " FROM unnest($1::bigint[], $2::text[], $3::integer[]) AS u(seq, journal, size)"
+    " WHERE j.seq = u.seq"
 )
 
 LEFTOVERS_PUT = "INSERT INTO holdfast.leftovers SELECT unnest($1::bigint[]) ON CONFLICT DO NOTHING"

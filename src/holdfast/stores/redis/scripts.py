@@ -31,6 +31,7 @@ from holdfast.core.bounds import (
     REPAIR_MAX,
     REPAIR_PASSES_MAX,
     SIGNALS_MAX,
+    SIGNALS_SHARE,
     STEPS_BYTES_MAX,
     STEPS_MAX,
 )
@@ -111,6 +112,7 @@ LIBRARIES = (
     "ledger",
     "permits",
     "journal",
+    "sizes",
     "joins",
     "edges",
 )
@@ -158,6 +160,7 @@ _CONSTANTS: dict[str, str] = {
     "STEPS_MAX": str(STEPS_MAX),
     "STEPS_BYTES_MAX": str(STEPS_BYTES_MAX),
     "SIGNALS_MAX": str(SIGNALS_MAX),
+    "SIGNALS_SHARE": str(SIGNALS_SHARE),
     "LEASE_JOURNAL_MAX": str(LEASE_JOURNAL_MAX),
     "ENTRY_NAME_MAX": str(ENTRY_NAME_MAX),
     "LOGS_MAX": str(LOGS_MAX),

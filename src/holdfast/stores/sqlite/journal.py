@@ -70,16 +70,19 @@ def _counted(connection: sqlite3.Connection, seq: int) -> Size:
 
 
 def write(transaction: Transaction, row: Row, entries: Sequence[Entry]) -> str | None:
-    """Stores what counts of the entries, or none of them and says what would be too much. The
-    caller saves the row, which has the new size.
-    """
+    """Stores what counts of the entries, or none of them and says what would be too much."""
     connection = transaction.connection
     known = {} if row.journal is None else _known(connection, row.seq, entries)
-    fresh, size = written(_size_of(connection, row), known, entries)
+    before = _size_of(connection, row)
+    fresh, size = written(before, known, entries)
     if size.overflow is not None:
         return size.overflow
+    grown = size.bytes - before.bytes
     row.journal = size_text(size)
+    row.size += grown
+    connection.execute(sql.JOURNAL_SAVE, (row.journal, row.size, row.seq))
     put(connection, row.seq, [(entry, transaction.now) for entry in fresh])
+    transaction.count_move((row.tenant, row.queue, row.group), None, None, 0, grown)
     return None
 
 

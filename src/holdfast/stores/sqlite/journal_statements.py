@@ -32,7 +32,7 @@ ENTRY_PUT = (
     " ON CONFLICT (seq, kind, name) DO UPDATE SET value = excluded.value, at = excluded.at"
 )
 JOIN_INSERT = "INSERT INTO joins (seq, name, total, due, at) VALUES (?, ?, ?, ?, ?)"
-JOURNAL_SAVE = "UPDATE jobs SET journal = ? WHERE seq = ?"
+JOURNAL_SAVE = "UPDATE jobs SET journal = ?, size = ? WHERE seq = ?"
 HAS_SIGNAL = "SELECT 1 FROM entries WHERE seq = ? AND kind = 'signal' AND name = ?"
 IS_COMPLETE = "SELECT 1 FROM joins WHERE seq = ? AND name = ? AND due = 0"
 # The size of a journal whose own record of it cannot be read.

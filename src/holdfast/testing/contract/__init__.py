@@ -78,6 +78,7 @@ TOPICS = (
     "tiers",
     "fairness",
     "caps",
+    "caps_journals",
     "shares",
     "unreadable",
     "explain",
