@@ -310,6 +310,7 @@ PACKED_BODIES: dict[str, Make] = {
     "store_count": lambda p: wire.Counting(tenant=p.of([p.tenant(), None]), by=p.of(TENANT_KINDS)),
     "store_recount": lambda p: wire.Counting(tenant=p.tenant()),
     "store_explain": lambda p: Ref(p.tenant(), p.id()),
+    "store_remembered": lambda p: Ref(p.tenant(), p.id()),
     "store_events": lambda p: wire.Reading(tenant=p.of([p.tenant(), None]), after=0, limit=1000),
     "store_settings": lambda p: wire.Under(
         p.of([p.scope().name, "", "scope/", "schedule/", schedules_under(p.tenant())])

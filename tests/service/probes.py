@@ -22,6 +22,8 @@ from tests.service.probing import (
     pushed,
     put,
     read_packed,
+    read_running,
+    read_running_packed,
     remembered,
     remembered_packed,
     seen_by_events,
@@ -259,6 +261,7 @@ ACTS: dict[str, tuple[Probe, ...]] = {
         native("GET", "/v1/jobs/{id}/journal"),
         read_packed,
     ),
+    "read the steps and signals of a running job": (read_running, read_running_packed),
     "count a queue": (native("GET", QUEUE_PATH + "/counts"),),
     "count a tenant and its groups": (
         native("GET", "/v1/scopes/tenant/counts"),

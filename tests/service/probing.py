@@ -28,7 +28,7 @@ from holdfast.service.firecrawl.routes import mount as firecrawl
 from holdfast.service.pages import dashboard
 from holdfast.service.rights import Caller, Right, Unauthenticated, rights
 from holdfast.service.service import Service
-from holdfast.store import Claim, Extension, Find, Put, Selection
+from holdfast.store import Claim, Extension, Find, Put, Ref, Selection
 from holdfast.stores import open_store
 from holdfast.stores.remote import wire
 
@@ -302,6 +302,29 @@ async def read_packed(at: Place, target: Target) -> bool:
     find = Find(select=Selection(tenant=target.tenant), limit=5, journals=True)
     answer = await at.packed(target, "find", find)
     return done(answer) and b"SECRET" in answer.body
+
+
+async def read_running(at: Place, target: Target) -> bool:
+    """What the target remembers while it runs."""
+    await run(at, target)
+    answer = await at.client(target).get(f"/v1/jobs/{target.id}/remembered")
+    return done(answer) and b"SECRET" in answer.body
+
+
+async def read_running_packed(at: Place, target: Target) -> bool:
+    await run(at, target)
+    answer = await at.packed(target, "remembered", Ref(target.tenant, target.id))
+    return done(answer) and b"SECRET" in answer.body
+
+
+async def run(at: Place, target: Target) -> None:
+    """Lets somebody else claim the target, which has a signal."""
+    await at.store.signal([Signal(target.tenant, target.id, "ok", b'"SECRET"')])
+    wish = Claim(
+        worker="other", nonce="y" * 20, limit=1, lease_us=HOUR, tenants=(target.tenant,),
+        queues=(target.queue,),
+    )  # fmt: skip
+    assert [lease.job.id for lease in await at.store.claim(wish)] == [target.id]
 
 
 async def worked_packed(at: Place, target: Target) -> bool:

@@ -80,6 +80,11 @@ class EntryOut(Out):
     """Set if it is not JSON."""
 
 
+class EntriesOut(Out):
+    id: str
+    journal: Sequence[EntryOut]
+
+
 class RememberedOut(Out):
     name: str
     at: datetime

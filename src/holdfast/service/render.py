@@ -74,6 +74,7 @@ def lease_out(lease: Lease) -> LeaseOut:
         fence=lease.fence,
         effect_key=effect_key(lease.job),
         journal=tuple(entry_out(entry) for entry in lease.journal),
+        left_out=lease.left_out,
     )
 
 

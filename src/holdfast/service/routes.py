@@ -112,6 +112,10 @@ def _work() -> Iterator[Route]:
     yield line(
         "extend", "POST /v1/extend", work.extend, body=wire.ExtendsIn, answer=wire.ExtendsOut
     )
+    yield line(
+        "remembered", "GET /v1/jobs/{id}/remembered", journals.remembered,
+        answer=journal_wire.EntriesOut,
+    )  # fmt: skip
 
 
 def _scopes() -> Iterator[Route]:
@@ -335,6 +339,7 @@ def _store() -> Iterator[Route]:
     yield line("claim", WORK, storage.claim)
     yield line("extend", WORK, storage.extend)
     yield line("ack", WORK, storage.ack)
+    yield line("remembered", WORK, storage.remembered)
     yield line("lapse", ADMIN, storage.lapse, tenant=False)
     yield line("signal", PRODUCE, storage.signal)
     yield line("cancel", PRODUCE, storage.cancel)

@@ -201,6 +201,8 @@ class LeaseOut(Redacted, Out):
     """The idempotency key for effects: the same for every attempt of this job."""
     journal: Sequence[EntryOut] = ()
     """The steps, positions, joins and signals of the job, in no order."""
+    left_out: int = 0
+    """How many of them the journal would have; it is left out because it is large."""
 
 
 class LeasesOut(Out):

@@ -159,7 +159,7 @@ REPLAY = (
     " max_attempts, keep_us, size, gate, journal)"
     " SELECT nextval('holdfast.seqs'), tenant, $2, queue, type, codec, version, payload, rules,"
     " priority, $3, 'enqueued', $3, $3, $3 + expires_at - created_at, group_name, tags, id,"
-    " max_attempts, keep_us, coalesce(octet_length(payload), 0), $4, $5"
+    " max_attempts, keep_us, coalesce(octet_length(payload), 0) + $6::integer, $4, $5"
     " FROM holdfast.history h WHERE seq = $1 AND NOT EXISTS"
     " (SELECT FROM holdfast.history o WHERE o.tenant = h.tenant AND o.id = $2)"
     " ON CONFLICT DO NOTHING RETURNING seq"
