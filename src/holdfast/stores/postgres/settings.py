@@ -38,6 +38,7 @@ async def put_settings(step: Step, puts: Sequence[Put]) -> list[Setting]:
     tiers = [tier_of(one.name) for one in puts]
     if any(each is not None for each in (*scopes, *tiers)):
         await step.run(sql.LOCK_CLAIMS)
+        await step.run(sql.FOLD_IF_DUE)
     await step.run(sql.SETTINGS_LOCK)
     await step.begin()
     last: dict[str, int] = {}

@@ -2,8 +2,10 @@
 -- claim_select.sql, and whose turn it is says fairness.sql.
 
 -- Leases up to `most` jobs. Tenants take turns by weight, and the lines of a tenant take turns
--- within its turn. Rows without a seq tell the caller about sleepers (`tell_caller`). `full_left`:
--- how much without room it may still meet; there is much only after a tier has lowered limits.
+-- within its turn. Rows without a seq tell the caller about sleepers (`tell_caller`), or that the
+-- claim must be repeated (run_at -1). `full_left`: how much without room it may still meet; there is
+-- much only after a tier has lowered limits. `breadth`: each round looks at twice as many tenants as
+-- the one before.
 CREATE OR REPLACE FUNCTION holdfast.claim(
     for_worker text, nonce text, most integer, lease_us bigint, in_tenants text[],
     in_queues text[], excluded text[], given_now bigint, probe boolean, events boolean,
@@ -21,6 +23,8 @@ DECLARE
     planned record;
     by_platform holdfast.platform_claim;
     full_left bigint;
+    breadth bigint := 1;
+    told holdfast.lease;
     looks holdfast.looking;
     repeats_until bigint;
     leased bigint[];
@@ -39,6 +43,11 @@ BEGIN
         RETURN;
     END IF;
     leased := '{}';
+    IF holdfast.fold_backlog() THEN
+        told.run_at := -1;
+        RETURN NEXT told;
+        RETURN;
+    END IF;
     SELECT * INTO low FROM holdfast.prepare_claim(in_tenants, most, now, events, repair_most,
         repair_passes);
     full_left := low.full_left;
@@ -54,7 +63,8 @@ BEGIN
             by_platform := planned.state;
         ELSE
             SELECT * INTO planned FROM holdfast.plan_claim(in_tenants, in_queues, room, excluded,
-                lines_per_claim, dry_tenants, dry_queues, now, full_left);
+                lines_per_claim, breadth, dry_tenants, dry_queues, now, full_left);
+            breadth := least(2 * breadth, 256);
         END IF;
         full_left := planned.full_left;
         IF planned.tenants IS NOT NULL THEN
@@ -87,11 +97,12 @@ $$;
 
 -- Selects the jobs of one round of a claim and locks them: which lines it visits, what each tenant
 -- keeps of its turn (`credits`, at the first line of each tenant), which lines gave less than they
--- were asked for (`dry`; the more there are, the more tenants the next round looks at), and whether
--- another round may find more. `full_left`: how much without room it may still meet.
+-- were asked for (`dry`), and whether another round may find more. `full_left`: how much without
+-- room it may still meet.
 CREATE OR REPLACE FUNCTION holdfast.plan_claim(
     in_tenants text[], in_queues text[], room bigint, excluded text[], lines_per_claim integer,
-    INOUT dry_tenants text[], INOUT dry_queues text[], now bigint, INOUT full_left bigint,
+    breadth bigint, INOUT dry_tenants text[], INOUT dry_queues text[], now bigint,
+    INOUT full_left bigint,
     OUT tenants text[], OUT queues text[], OUT credits bigint[], OUT seqs bigint[],
     OUT tids tid[], OUT more_left boolean
 ) LANGUAGE plpgsql AS $$
@@ -115,9 +126,9 @@ DECLARE
     gave bigint[] := '{}';
 BEGIN
     seqs := '{}';
-    SELECT * INTO turns FROM holdfast.claimable_tenants(changes, in_tenants, in_queues, room,
-        least(greatest(1, cardinality(dry_tenants) / room), 256), lines_per_claim, dry_tenants,
-        dry_queues);
+    SELECT * INTO turns FROM holdfast.claimable_tenants(
+        changes, in_tenants, in_queues, room, breadth, lines_per_claim, dry_tenants, dry_queues
+    );
     SELECT * INTO owners, tenants, queues, has, ranks, lows FROM holdfast.lines_of_tenants(
         changes, turns.names, turns.mosts, in_queues, dry_tenants, dry_queues
     );
@@ -180,6 +191,9 @@ CREATE OR REPLACE FUNCTION holdfast.claimable_tenants(
     OUT names text[], OUT places bigint[], OUT allowed bigint[], OUT weights bigint[],
     OUT limited boolean[], OUT mosts bigint[], OUT cut boolean
 ) LANGUAGE plpgsql AS $$
+DECLARE
+    -- A tenant can take an eighth of a claim on average.
+    wanted bigint := greatest(room, least(room, 4 * lines_per_claim) * breadth);
 BEGIN
     WITH turns AS MATERIALIZED (
         SELECT t.tenant, t.turn, t.credit, coalesce(
@@ -192,9 +206,9 @@ BEGIN
             ) c
             UNION ALL
             SELECT u.* FROM holdfast.unchanged_tenants(
-                changes, in_tenants, in_queues, room * breadth
+                changes, in_tenants, in_queues, wanted
             ) u
-            ORDER BY turn LIMIT room * breadth
+            ORDER BY turn LIMIT wanted
         ) t
         -- Looked up one by one, whatever the planner thinks of their number.
         LEFT JOIN LATERAL (
@@ -229,7 +243,7 @@ BEGIN
         array_agg(p.weight ORDER BY p.turn, p.tenant),
         array_agg(p.limited ORDER BY p.turn, p.tenant),
         array_agg(p.most + 1 ORDER BY p.turn, p.tenant),
-        count(*) < max(p.number) OR max(p.number) = room * breadth
+        count(*) < max(p.number) OR max(p.number) = wanted
     INTO names, places, allowed, weights, limited, mosts, cut
     FROM planned p WHERE p.total - p.most < (room + room / 4) * breadth;
 END

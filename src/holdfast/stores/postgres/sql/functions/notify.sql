@@ -10,7 +10,9 @@ SET enable_sort = off SET enable_bitmapscan = off AS $$
 DECLARE
     now bigint := holdfast.now_us(given_now);
 BEGIN
-    IF holdfast.can_claim(in_tenants, in_queues, now) OR holdfast.scopes_need_refresh() THEN
+    IF holdfast.has_backlog() THEN
+        RETURN 0;
+    ELSIF holdfast.can_claim(in_tenants, in_queues, now) OR holdfast.scopes_need_refresh() THEN
         RETURN 0;
     END IF;
     RETURN holdfast.next_instant_us(now);

@@ -14,7 +14,7 @@ BEGIN
     SELECT * INTO low FROM holdfast.scan_floors();
     wakes := holdfast.repair(now, low.due, low.held, events, repair_most, repair_passes);
     IF low.fold_is_due THEN
-        PERFORM holdfast.fold_all_deltas();
+        PERFORM holdfast.fold_deltas(10000);
         PERFORM holdfast.delete_old_claims(now);
     END IF;
     platform := low.platform;
@@ -33,6 +33,9 @@ CREATE OR REPLACE FUNCTION holdfast.claim_is_due(
     in_tenants text[], in_queues text[], own text, now bigint
 ) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
+    IF holdfast.has_backlog() THEN
+        RETURN true;
+    END IF;
     RETURN holdfast.can_claim(in_tenants, in_queues, now) OR holdfast.repair_is_due(now)
         OR holdfast.scopes_need_refresh()
         OR EXISTS (SELECT FROM holdfast.claims c WHERE c.nonce = own);
