@@ -208,7 +208,7 @@ SCOPES_MAX = 20_000
 REPAIR_MAX = 200
 REPAIR_PASSES_MAX = 10
 CLAIM_PARTS_MAX = 20
-"""Calls of the server that one claim makes where much was written since the last one (PostgreSQL)."""
+"""Calls of the server that one claim makes where much was written before it (PostgreSQL)."""
 
 # The worker.
 CONCURRENCY_MAX = 10_000

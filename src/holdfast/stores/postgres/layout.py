@@ -88,11 +88,16 @@ who wants to count; one long transaction of somebody else makes it endless.
 Pattern: **only claims touch what is shared.** Enqueue, ack and cancel insert, delete and append;
 they wait only for calls that change the same job. What they changed they append to `deltas`, one
 row for each line and group of a call. A count is the row of `counts` plus the deltas since, read in
-one snapshot, so it is exact at every instant. A claim that meets many deltas (64, or three for each
+one snapshot, so it is exact at every instant. A claim that meets many deltas (64, or six for each
 line of the last fold), or the first one of a second, adds them to the counts (`fold_deltas`).
 Claims take one advisory lock, so claims and changes of settings come one after the other; the lock
 ends with the transaction, and no busy verb holds it over a round trip. A claim that would find
 nothing does not take it.
+
+Claims read all deltas, so there must not be many. After a time without claims there may be a
+million: a claim that meets more than 10,000 folds so many (`fold_backlog`) and ends, which commits
+them, and its caller makes it again (`CLAIM_PARTS_MAX`). A put of the settings of a scope has the
+lock of claims and reads deltas too, so it folds when claims would.
 
 An index keeps the entries of dead rows until vacuum may remove them. So each fold notes where the
 living entries begin: of the ready jobs of a line, of leases, of due jobs, of deltas. Claims start
