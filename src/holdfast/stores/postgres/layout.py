@@ -88,7 +88,7 @@ who wants to count; one long transaction of somebody else makes it endless.
 Pattern: **only claims touch what is shared.** Enqueue, ack and cancel insert, delete and append;
 they wait only for calls that change the same job. What they changed they append to `deltas`, one
 row for each line and group of a call. A count is the row of `counts` plus the deltas since, read in
-one snapshot, so it is exact at every instant. A claim that meets many deltas (64, or six for each
+one snapshot, so it is exact at every instant. A claim that meets many deltas (64, or three for each
 line of the last fold), or the first one of a second, adds them to the counts (`fold_deltas`).
 Claims take one advisory lock, so claims and changes of settings come one after the other; the lock
 ends with the transaction, and no busy verb holds it over a round trip. A claim that would find

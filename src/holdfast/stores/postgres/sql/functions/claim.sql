@@ -89,8 +89,10 @@ BEGIN
             OR low.wakes;
     END IF;
     IF low.wakes OR by_platform.wakes OR looks.wakes OR room = 0 AND cardinality(leased) < most THEN
-        RETURN QUERY SELECT * FROM holdfast.tell_caller(low.wakes OR by_platform.wakes
-            OR looks.wakes, room = 0 AND cardinality(leased) < most, channel, now);
+        RETURN QUERY SELECT * FROM holdfast.tell_caller(
+            low.wakes OR by_platform.wakes OR looks.wakes, room = 0 AND cardinality(leased) < most,
+            channel, low.due, least(low.held, now + lease_us), now
+        );
     END IF;
 END
 $$;

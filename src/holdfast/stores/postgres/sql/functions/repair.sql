@@ -1,12 +1,12 @@
 -- What a claim does first: due jobs and lapsed leases become ready, expired jobs leave their lines.
 
--- Brings what a claim reads up to this instant. Whether limits of the platform concern it, whether
--- sleepers must be told of a new instant; and where there are tiers, or were, what it has looked at
--- again and how much without room it may meet.
+-- Brings what a claim reads up to this instant. From where on it reads due jobs and leases; whether
+-- limits of the platform concern it, whether sleepers must be told of a new instant; and where there
+-- are tiers, or were, what it has looked at again and how much without room it may meet.
 CREATE OR REPLACE FUNCTION holdfast.prepare_claim(
     in_tenants text[], most integer, now bigint, events boolean, repair_most integer,
-    repair_passes integer, OUT platform boolean, OUT wakes boolean, OUT looks holdfast.looking,
-    OUT full_left bigint
+    repair_passes integer, OUT due bigint, OUT held bigint, OUT platform boolean,
+    OUT wakes boolean, OUT looks holdfast.looking, OUT full_left bigint
 ) LANGUAGE plpgsql AS $$
 DECLARE
     low record;
@@ -17,6 +17,8 @@ BEGIN
         PERFORM holdfast.fold_deltas(10000);
         PERFORM holdfast.delete_old_claims(now);
     END IF;
+    due := low.due;
+    held := low.held;
     platform := low.platform;
     IF low.tiered THEN
         full_left := repair_most * repair_passes;
