@@ -3,8 +3,8 @@
 
 -- Leases up to `most` jobs. Tenants take turns by weight, and the lines of a tenant take turns
 -- within its turn. Rows without a seq tell the caller about sleepers (`tell_caller`), or that the
--- claim must be repeated (run_at -1). `full_left`: how much without room it may still meet; there is
--- much only after a tier has lowered limits. `breadth`: each round looks at twice as many tenants as
+-- claim must be made again (`fold_backlog`). `full_left`: how much without room it may still meet;
+-- there is much only after a tier has lowered limits. Each round looks at twice as many tenants as
 -- the one before.
 CREATE OR REPLACE FUNCTION holdfast.claim(
     for_worker text, nonce text, most integer, lease_us bigint, in_tenants text[],
@@ -16,36 +16,29 @@ SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off
 SET enable_sort = off SET enable_bitmapscan = off AS $$
 DECLARE
     now bigint := holdfast.now_us(given_now);
-    own text := nonce;
     room bigint := most;
     visit integer := 0;
     low record;
     planned record;
     by_platform holdfast.platform_claim;
     full_left bigint;
-    breadth bigint := 1;
-    told holdfast.lease;
     looks holdfast.looking;
-    repeats_until bigint;
     leased bigint[];
     dry_tenants text[] := '{}';
     dry_queues text[] := '{}';
 BEGIN
-    IF probe AND NOT holdfast.claim_is_due(in_tenants, in_queues, own, now) THEN
+    IF probe AND NOT holdfast.claim_is_due(in_tenants, in_queues, nonce, now) THEN
         RETURN;
     END IF;
     PERFORM holdfast.lock_claims();
     now := holdfast.claim_now_us(given_now);
-    -- By the nonce alone, since a plan made for an empty table may read all that end later.
-    SELECT c.until, c.seqs INTO repeats_until, leased FROM holdfast.claims c WHERE c.nonce = own;
-    IF repeats_until > now THEN
-        RETURN QUERY SELECT * FROM holdfast.repeat_claim(own, leased, in_tenants, in_queues, now);
+    leased := holdfast.leased_before(nonce, now);
+    IF leased <> '{}' THEN
+        RETURN QUERY SELECT * FROM holdfast.repeat_claim(nonce, leased, in_tenants, in_queues, now);
         RETURN;
     END IF;
-    leased := '{}';
-    IF holdfast.fold_backlog() THEN
-        told.run_at := -1;
-        RETURN NEXT told;
+    RETURN QUERY SELECT * FROM holdfast.fold_backlog();
+    IF FOUND THEN
         RETURN;
     END IF;
     SELECT * INTO low FROM holdfast.prepare_claim(in_tenants, most, now, events, repair_most,
@@ -56,15 +49,15 @@ BEGIN
         by_platform := holdfast.bound_by_platform(in_queues, now, room, full_left);
         room := by_platform.room;
     END IF;
-    WHILE room > 0 LOOP
+    FOR round IN 0..2147483647 LOOP
+        EXIT WHEN room = 0;
         IF by_platform.by_rounds THEN
             SELECT * INTO planned FROM holdfast.plan_by_platform(in_tenants, in_queues, room,
                 excluded, lines_per_claim, now, aside_most, by_platform);
             by_platform := planned.state;
         ELSE
             SELECT * INTO planned FROM holdfast.plan_claim(in_tenants, in_queues, room, excluded,
-                lines_per_claim, breadth, dry_tenants, dry_queues, now, full_left);
-            breadth := least(2 * breadth, 256);
+                lines_per_claim, 1 << least(round, 8), dry_tenants, dry_queues, now, full_left);
         END IF;
         full_left := planned.full_left;
         IF planned.tenants IS NOT NULL THEN
@@ -84,15 +77,12 @@ BEGIN
         looks := holdfast.look_again(in_tenants, now, looks);
         EXIT WHEN NOT looks.found;  -- As always where there was no tier.
     END LOOP;
-    IF leased <> '{}' THEN
-        low.wakes := holdfast.finish_claim(own, leased, now + repeat_us, by_platform, now)
-            OR low.wakes;
-    END IF;
-    IF low.wakes OR by_platform.wakes OR looks.wakes OR room = 0 AND cardinality(leased) < most THEN
-        RETURN QUERY SELECT * FROM holdfast.tell_caller(
-            low.wakes OR by_platform.wakes OR looks.wakes, room = 0 AND cardinality(leased) < most,
-            channel, low.due, least(low.held, now + lease_us), now
-        );
+    low.wakes := holdfast.finish_claim(nonce, leased, now + repeat_us, by_platform, now)
+        OR low.wakes OR by_platform.wakes OR looks.wakes;
+    IF low.wakes OR room = 0 AND cardinality(leased) < most THEN
+        RETURN QUERY SELECT * FROM holdfast.tell_caller(low.wakes,
+            room = 0 AND cardinality(leased) < most, channel, low.due,
+            least(low.held, now + lease_us), now);
     END IF;
 END
 $$;
@@ -103,9 +93,8 @@ $$;
 -- room it may still meet.
 CREATE OR REPLACE FUNCTION holdfast.plan_claim(
     in_tenants text[], in_queues text[], room bigint, excluded text[], lines_per_claim integer,
-    breadth bigint, INOUT dry_tenants text[], INOUT dry_queues text[], now bigint,
-    INOUT full_left bigint,
-    OUT tenants text[], OUT queues text[], OUT credits bigint[], OUT seqs bigint[],
+    breadth integer, INOUT dry_tenants text[], INOUT dry_queues text[], now bigint,
+    INOUT full_left bigint, OUT tenants text[], OUT queues text[], OUT credits bigint[], OUT seqs bigint[],
     OUT tids tid[], OUT more_left boolean
 ) LANGUAGE plpgsql AS $$
 DECLARE

@@ -25,15 +25,22 @@ END
 $$;
 
 -- Folds a portion where there are more deltas than a claim may read, so that no claim takes long,
--- however much was written while nobody claimed. True when there are still too many. The claim ends
--- then, which keeps what is folded, and is called again.
-CREATE OR REPLACE FUNCTION holdfast.fold_backlog() RETURNS boolean LANGUAGE plpgsql AS $$
+-- however much was written while nobody claimed. Where there are still too many it returns what
+-- tells the caller to make the claim again, a row with a run_at of -1: the claim ends then, which
+-- keeps what is folded.
+CREATE OR REPLACE FUNCTION holdfast.fold_backlog() RETURNS SETOF holdfast.lease
+LANGUAGE plpgsql AS $$
+DECLARE
+    told holdfast.lease;
 BEGIN
     IF NOT holdfast.has_backlog() THEN
-        RETURN false;
+        RETURN;
     END IF;
     PERFORM holdfast.fold_deltas(10000, true);
-    RETURN holdfast.has_backlog();
+    IF holdfast.has_backlog() THEN
+        told.run_at := -1;
+        RETURN NEXT told;
+    END IF;
 END
 $$;
 
@@ -69,8 +76,9 @@ SET enable_sort = off SET enable_bitmapscan = off SET enable_material = off AS $
 DECLARE
     -- Before the deltas are read: all that is below the horizon is visible to that statement.
     committed bigint := holdfast.horizon();
-    state holdfast.store_state;
-    seen pg_snapshot;
+    state holdfast.store_state := (SELECT s FROM holdfast.store_state s);
+    -- An older snapshot does too: to find the last one among very many deltas, all must be read.
+    seen pg_snapshot := CASE WHEN later THEN state.last_refresh ELSE holdfast.last_refresh() END;
     refreshed pg_snapshot;
     folded holdfast.deltas[];
     number bigint;
@@ -80,9 +88,6 @@ DECLARE
     last bigint;
 BEGIN
     PERFORM holdfast.announce();
-    SELECT * INTO state FROM holdfast.store_state;
-    -- An older snapshot does too: to find the last one among very many deltas, all must be read.
-    seen := CASE WHEN later THEN state.last_refresh ELSE holdfast.last_refresh() END;
     WITH gone AS (
         DELETE FROM holdfast.deltas WHERE ctid = ANY (ARRAY(
             SELECT ctid FROM holdfast.deltas WHERE id >= state.deltas_floor ORDER BY id LIMIT most
