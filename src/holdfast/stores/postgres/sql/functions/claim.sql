@@ -94,8 +94,8 @@ $$;
 CREATE OR REPLACE FUNCTION holdfast.plan_claim(
     in_tenants text[], in_queues text[], room bigint, excluded text[], lines_per_claim integer,
     breadth integer, INOUT dry_tenants text[], INOUT dry_queues text[], now bigint,
-    INOUT full_left bigint, OUT tenants text[], OUT queues text[], OUT credits bigint[], OUT seqs bigint[],
-    OUT tids tid[], OUT more_left boolean
+    INOUT full_left bigint, OUT tenants text[], OUT queues text[], OUT credits bigint[],
+    OUT seqs bigint[], OUT tids tid[], OUT more_left boolean
 ) LANGUAGE plpgsql AS $$
 DECLARE
     changes holdfast.line_change[] := holdfast.line_changes();

@@ -67,8 +67,8 @@ END
 $$;
 
 -- Adds up to `most` deltas to the counts, oldest first, and deletes them; returns how many. The
--- caller has the lock of claims. What the refresh of scopes has not read it still hears of: at once,
--- or `later`, from a list, where the caller has not had it read the deltas before.
+-- caller has the lock of claims. What the refresh of scopes has not read it still hears of: at
+-- once, or `later`, from a list, where the caller has not had it read the deltas before.
 CREATE OR REPLACE FUNCTION holdfast.fold_deltas(most integer, later boolean DEFAULT false)
 RETURNS bigint LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off
@@ -78,7 +78,8 @@ DECLARE
     committed bigint := holdfast.horizon();
     state holdfast.store_state := (SELECT s FROM holdfast.store_state s);
     -- An older snapshot does too: to find the last one among very many deltas, all must be read.
-    seen pg_snapshot := CASE WHEN later THEN state.last_refresh ELSE holdfast.last_refresh() END;
+    seen pg_snapshot := CASE WHEN holdfast.has_backlog() THEN state.last_refresh
+        ELSE holdfast.last_refresh() END;
     refreshed pg_snapshot;
     folded holdfast.deltas[];
     number bigint;
@@ -121,8 +122,8 @@ BEGIN
     SELECT last_value INTO last FROM holdfast.instants;
     -- The floors of leases and due jobs: an old snapshot keeps dead entries of indexes in place,
     -- and claims must not walk over them. What comes later is named by its delta.
-    UPDATE holdfast.store_state SET last_refresh = coalesce(refreshed, seen), folded_at = clock_timestamp(),
-        deltas_floor = committed + 1,
+    UPDATE holdfast.store_state SET last_refresh = coalesce(refreshed, seen),
+        folded_at = clock_timestamp(), deltas_floor = committed + 1,
         -- Folding pays where several deltas become one update of a line.
         fold_at = least(1000, greatest(64, 3 * lines)),
         leases_floor = coalesce((

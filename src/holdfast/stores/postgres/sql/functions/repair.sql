@@ -1,8 +1,8 @@
 -- What a claim does first: due jobs and lapsed leases become ready, expired jobs leave their lines.
 
 -- Brings what a claim reads up to this instant. From where on it reads due jobs and leases; whether
--- limits of the platform concern it, whether sleepers must be told of a new instant; and where there
--- are tiers, or were, what it has looked at again and how much without room it may meet.
+-- limits of the platform concern it, whether sleepers must be told of a new instant; and where
+-- there are tiers, or were, what it has looked at again and how much without room it may meet.
 CREATE OR REPLACE FUNCTION holdfast.prepare_claim(
     in_tenants text[], most integer, now bigint, events boolean, repair_most integer,
     repair_passes integer, OUT due bigint, OUT held bigint, OUT platform boolean,
