@@ -217,6 +217,8 @@ SCOPES_MAX = 20_000
 # Repair at claim time: due jobs and expired leases are made ready before the claim selects.
 REPAIR_MAX = 200
 REPAIR_PASSES_MAX = 10
+CLAIM_PARTS_MAX = 20
+"""Calls of the server that one claim makes where much was written before it (PostgreSQL)."""
 
 # The worker.
 CONCURRENCY_MAX = 10_000

@@ -94,6 +94,11 @@ Claims take one advisory lock, so claims and changes of settings come one after 
 ends with the transaction, and no busy verb holds it over a round trip. A claim that would find
 nothing does not take it.
 
+Claims read all deltas, so there must not be many. After a time without claims there may be a
+million: a claim that meets more than 10,000 folds so many (`fold_backlog`) and ends, which commits
+them, and its caller makes it again (`CLAIM_PARTS_MAX`). A put of the settings of a scope has the
+lock of claims and reads deltas too, so it folds when claims would.
+
 An index keeps the entries of dead rows until vacuum may remove them. So each fold notes where the
 living entries begin: of the ready jobs of a line, of leases, of due jobs, of deltas. Claims start
 there, or at what newer deltas name, and do not slow down under an old snapshot. If a line gives

@@ -53,6 +53,7 @@ STATE_COLUMNS = (
 NOW = f"SELECT holdfast.now_us({EXPECT.format('$1::bigint')})"
 LOCK_CLAIMS = f"SELECT holdfast.lock_claims() WHERE {EXPECT.format('true')}"
 FOLD = "SELECT holdfast.fold_deltas($1)"
+FOLD_IF_DUE = "SELECT holdfast.fold_if_due()"
 NOTIFY = "SELECT pg_notify($1, $2)"
 NOTIFY_ENDED = "SELECT holdfast.notify_ended_jobs($1, $2, $3, $4)"
 
