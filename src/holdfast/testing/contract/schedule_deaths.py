@@ -17,6 +17,7 @@ from holdfast.store import Act, Put
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.builders import (
     ACME,
+    GLOBEX,
     changing,
     tenant_of,
 )
@@ -104,6 +105,22 @@ async def test_a_lost_tick_is_restored(bench: Bench, act: str) -> None:
     assert recur.restored == 1
     await ticking.walk(2)
     assert len(ticking.instants) == 2
+
+
+async def test_a_job_of_another_tenant_does_not_stand_for_a_lost_tick(bench: Bench) -> None:
+    """P7, P19: though it has the id of the tick, which can be computed."""
+    ticking = Ticking(bench)
+    await ticking.set()
+    [id] = await waiting(bench)
+    await bench.put(id, tenant=GLOBEX)
+    await bench.cancel(id)
+    await bench.store.change(changing(Act.DELETE, ids=(id,)))
+    recur = Recur(bench.store, 1.0)
+
+    await recur.turn()
+
+    assert recur.restored == 1
+    assert await waiting(bench) == [id]
 
 
 async def test_a_late_tick_is_not_lost(bench: Bench) -> None:
