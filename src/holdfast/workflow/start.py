@@ -83,9 +83,7 @@ def _refusal(plan: Plan, job: NewJob, error: HoldfastError | None) -> FlowRefuse
 # -- by several calls ------------------------------------------------------------------------------
 
 
-async def _start_in_parts(
-    store: Store, plan: Plan, begins: Begins, *, swept: bool = False
-) -> bool:
+async def _start_in_parts(store: Store, plan: Plan, begins: Begins, *, swept: bool = False) -> bool:
     """`swept`: nodes of an earlier run were removed first."""
     guard = msgspec.structs.replace(begins.guard, delay_us=micros(START_S))
     created = False
