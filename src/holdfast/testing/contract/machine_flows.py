@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
-from holdfast.core.bounds import PRUNE_MAX, RELEASE_MAX
+from holdfast.core.bounds import LIMIT_QUIET_S, PRUNE_MAX, RELEASE_MAX
 from holdfast.core.clock import SECOND, Micros
 from holdfast.core.flow import CANCEL_SIGNAL
 from holdfast.core.job import NewJob, State
@@ -27,6 +27,8 @@ strays = st.lists(
 )
 """Edges from a node to any other job, to one that comes later, or to nobody."""
 YEAR: Micros = 366 * 24 * 3600 * SECOND
+CLAIMS_MAX = 3
+"""Claims after which what one call has left of a job's edges must be followed."""
 Parents = list[tuple[int, OnFailure]]
 Stray = tuple[int, str, OnFailure, int]
 
@@ -185,15 +187,17 @@ class FlowRules(DurableRules):
             item = self.model.get(wide.tenant, wide.id)
             assert item is not None
             self.model.delete(item, now)
-        self.claim_nothing()
+        self.follow_what_is_left(Ref(wide.tenant, second))
         self.follow()
         if meanwhile == "prune":
             gone = [item for many in self.model.prunable(now) for item in many]
             self.model.pruned([item for item in gone if self.peek(*item.name) is None], now)
 
-    def claim_nothing(self) -> None:
-        """Claims that find nothing and follow the edges that were left."""
-        for _ in range(3):
+    def follow_what_is_left(self, last: Ref) -> None:
+        """Claims that find nothing, until the last edge has been followed. A store that has seen
+        that all of it is at its limit may look again a moment later only.
+        """
+        for _ in range(CLAIMS_MAX):
             self.claims += 1
             claim = Claim(
                 worker="w1",
@@ -203,3 +207,8 @@ class FlowRules(DurableRules):
                 queues=("nobody",),
             )
             assert self.run(self.store.claim(claim)) == []
+            found = self.peek(last.tenant, last.id)
+            if found is None or found.state is not State.WAITING:
+                return
+            self.clock.advance(LIMIT_QUIET_S)
+        raise AssertionError("edges were not followed")
