@@ -16,8 +16,9 @@ from holdfast.core.journal import (
     await_signal,
 )
 from holdfast.stores.sqlite.jobs import Jobs
-from holdfast.stores.sqlite.joins import make_ready
+from holdfast.stores.sqlite.joins_follow import make_ready
 from holdfast.stores.sqlite.journal import has, write
+from holdfast.stores.sqlite.rows import AWAITING
 from holdfast.stores.sqlite.transaction import Transaction
 
 
@@ -46,9 +47,10 @@ def _send(transaction: Transaction, jobs: Jobs, signal: Signal) -> Signaled:
     if (full := write(transaction, row, [entry])) is not None:
         return Signaled(signal.id, False, JournalFull(id=signal.id, why=full))
     jobs.record(EventKind.SIGNALED, row, text=signal.name)
+    jobs.save_journal(row)
     if row.awaits == ENDS_WITH_PARENTS:
         row.awaits = AWAITS_PARENTS
         jobs.save(row)
-    elif not make_ready(transaction, jobs, row, awaited):
-        jobs.save_journal(row)
+    elif row.awaits == awaited and row.state in AWAITING:
+        make_ready(transaction, [row])
     return Signaled(signal.id, True)
