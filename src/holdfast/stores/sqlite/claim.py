@@ -350,8 +350,9 @@ def _lease(taken: _Taken, line: Line, statement: str, values: tuple[Any, ...]) -
     now = transaction.now
     until = now + taken.claim.lease_us
     tenant, queue = line
-    kinds: dict[tuple[str | None, str], int] = {}
+    alike: dict[tuple[str | None, str, int, int], list[str]] = {}
     rows = transaction.execute(statement, values).fetchall()
+    number = 0
     with_journal = {row[SEQ]: row[JOURNAL] for row in rows if row[JOURNAL] is not None}
     stored = read_remembered(transaction.connection, with_journal) if with_journal else {}
     for row in rows:
@@ -362,16 +363,17 @@ def _lease(taken: _Taken, line: Line, statement: str, values: tuple[Any, ...]) -
             fail_unreadable(transaction, row[SEQ], error)
             continue
         taken.add(job, until, journal, left_out)
-        kind = (job.group, job.envelope.type)
-        kinds[kind] = kinds.get(kind, 0) + 1
-        name = (tenant, job.id, queue, job.envelope.type)
-        transaction.record_event(
-            EventKind.LEASED, name, job.attempt, job.fence, until=until, text=worker
-        )
-    for (group, type), number in kinds.items():
+        kind = (job.group, job.envelope.type, job.attempt, job.fence)
+        alike.setdefault(kind, []).append(job.id)
+        number += 1
+    for (group, type, attempt, fence), ids in alike.items():
         where = (tenant, queue, group)
-        transaction.count_move(where, "enqueued", "processing", number, type=type)
-    return sum(kinds.values())
+        transaction.count_move(where, "enqueued", "processing", len(ids), type=type)
+        of = (tenant, queue, type)
+        transaction.record_events(
+            EventKind.LEASED, of, ids, attempt, fence, until=until, text=worker
+        )
+    return number
 
 
 def fail_unreadable(transaction: Transaction, seq: int, error: Exception) -> None:

@@ -15,7 +15,7 @@ from holdfast.stores.sqlite import statements as sql
 from holdfast.stores.sqlite.bulk import insert_rows
 from holdfast.stores.sqlite.limits_caps import Caps
 from holdfast.stores.sqlite.rows import in_flow, is_large, new_row
-from holdfast.stores.sqlite.transaction import Transaction, Where
+from holdfast.stores.sqlite.transaction import Transaction
 from holdfast.stores.whole import stands
 
 Key = tuple[str, str, str, str | None]
@@ -197,15 +197,18 @@ class _Batch:
         """Counts and records the new jobs, and names the lines whose sleepers shall wake."""
         transaction = self._transaction
         now = transaction.now
-        moves: dict[tuple[Where, str], tuple[int, int]] = {}
+        alike: dict[tuple[Any, ...], tuple[list[str], list[int]]] = {}
         for job, row in new:
-            state, run_at, size, gate = row[7], row[9], row[21], row[22]
-            move = (job.tenant, job.queue, job.group), BLOCKED if gate else state
-            jobs, total = moves.get(move, (0, 0))
-            moves[move] = jobs + 1, total + size
-            name = (job.tenant, job.id, job.queue, job.envelope.type)
+            run_at = row[9]
+            place = BLOCKED if row[22] else row[7]
             until = run_at if run_at > now else None
-            transaction.record_event(EventKind.ENQUEUED, name, 0, 0, until=until)
-        for (where, place), (jobs, total) in moves.items():
-            transaction.count_move(where, None, place, jobs, total)
-            transaction.ready_lines.add(where[:2])
+            kind = (job.tenant, job.queue, job.group, job.envelope.type, place, until)
+            ids, sizes = alike.setdefault(kind, ([], []))
+            ids.append(job.id)
+            sizes.append(row[21])
+        for (tenant, queue, group, type, place, until), (ids, sizes) in alike.items():
+            size = sum(sizes)
+            transaction.count_move((tenant, queue, group), None, place, len(ids), size)
+            transaction.ready_lines.add((tenant, queue))
+            of = (tenant, queue, type)
+            transaction.record_events(EventKind.ENQUEUED, of, ids, 0, 0, until=until)

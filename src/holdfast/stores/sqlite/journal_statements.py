@@ -58,11 +58,14 @@ EDGES_FROM = (
 )
 # The joins of one name of the jobs with these ids.
 TARGETS = (
-    "SELECT jobs.id, jobs.seq, jobs.state, jobs.awaits, joins.due + 0, joins.failed + 0"
+    "SELECT jobs.seq, jobs.tenant, jobs.id, jobs.queue, jobs.type, jobs.group_name, jobs.state,"
+    " jobs.awaits, jobs.run_at, jobs.attempt, jobs.fence, jobs.late, joins.due + 0,"
+    " joins.failed + 0"
     " FROM json_each(?1) AS asked"
     " CROSS JOIN jobs INDEXED BY jobs_name ON jobs.tenant = ?2 AND jobs.id = asked.value"
     " CROSS JOIN joins ON joins.seq = jobs.seq AND joins.name = ?3"
 )
+MAKE_READY = f"UPDATE jobs SET state = ?, run_at = ?, updated_at = ?, gate = ?, awaits = NULL {_OF}"
 JOIN_SAVE = "UPDATE joins SET due = ?, failed = ? WHERE seq = ? AND name = ?"
 # Jobs whose edges are to be followed yet.
 RELEASING_TENANT = "SELECT tenant FROM releasing WHERE tenant > ? ORDER BY tenant LIMIT 1"

@@ -16,9 +16,10 @@ from holdfast.core.journal import (
     await_signal,
 )
 from holdfast.stores.sqlite.jobs import Jobs
-from holdfast.stores.sqlite.joins import make_ready
+from holdfast.stores.sqlite.joins_follow import make_ready
 from holdfast.stores.sqlite.journal import has, write
 from holdfast.stores.sqlite.limits_caps import Caps
+from holdfast.stores.sqlite.rows import AWAITING
 from holdfast.stores.sqlite.transaction import Transaction
 
 
@@ -53,6 +54,6 @@ def _send(transaction: Transaction, jobs: Jobs, caps: Caps, signal: Signal) -> S
     if row.awaits == ENDS_WITH_PARENTS:
         row.awaits = AWAITS_PARENTS
         jobs.save(row)
-    else:
-        make_ready(transaction, jobs, row, awaited)
+    elif row.awaits == awaited and row.state in AWAITING:
+        make_ready(transaction, [row])
     return Signaled(signal.id, True)

@@ -194,16 +194,31 @@ class Transaction:
         text: str | None = None,
     ) -> None:
         """Records an event; events are written in the order of these calls."""
+        tenant, id, queue, type = job
+        self.record_events(
+            kind, (tenant, queue, type), [id], attempt, fence, until=until, text=text
+        )
+
+    def record_events(
+        self,
+        kind: EventKind,
+        of: tuple[str, str, str],
+        ids: list[str],
+        attempt: int,
+        fence: int,
+        *,
+        until: Micros | None = None,
+        text: str | None = None,
+    ) -> None:
+        """Records an event of several jobs of this tenant, queue and type."""
         if not self._on:
             return
-        tenant, id, queue, type = job
-        head = (
-            self.now, kind._value_, tenant, queue, type, attempt, fence, until, text, self.signed,
-        )  # fmt: skip
-        if head != self._head:
-            self._runs.append((head, []))
+        head = (self.now, kind._value_, *of, attempt, fence, until, text, self.signed)
+        if head == self._head:
+            self._runs[-1][1].extend(ids)
+        else:
+            self._runs.append((head, ids))
             self._head = head
-        self._runs[-1][1].append(id)
 
     # -- counts ----------------------------------------------------------------------------------
 
