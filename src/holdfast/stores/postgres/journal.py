@@ -67,6 +67,8 @@ class Journals:
         self._sizes: dict[int, Size] = {}
         self._entries: dict[tuple[int, Key], tuple[Entry, Micros]] = {}
         self._saved: dict[int, Row] = {}
+        self._grown: dict[int, int] = {}
+        """By how many bytes the journals of these have grown."""
 
     async def read(self, rows: Iterable[tuple[Row, Sequence[Entry], str | None]]) -> None:
         """Reads what counts for these entries, and for what the jobs are about to await."""
@@ -109,8 +111,9 @@ class Journals:
             if entry.kind is EntryKind.JOIN:
                 self._due[row.seq, entry.name] = int(entry.value)
         self._sizes[row.seq] = size
-        row.size += size.bytes - before.bytes
-        self._step.grow(row, size.bytes - before.bytes)
+        grown = size.bytes - before.bytes
+        row.size += grown
+        self._grown[row.seq] = self._grown.get(row.seq, 0) + grown
         row.journal = size_text(size)
         self._saved[row.seq] = row
         return None
@@ -134,7 +137,8 @@ class Journals:
             if values:
                 await self._step.run(statement, *columns(values))
         if self._saved:
-            sizes = [(row.seq, row.journal, row.size) for row in self._saved.values()]
+            saved = self._saved.items()
+            sizes = [(seq, row.journal, self._grown[seq]) for seq, row in saved]
             await self._step.run(sql.JOURNALS_SAVE, *columns(sizes))
 
 

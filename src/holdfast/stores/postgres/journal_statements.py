@@ -55,10 +55,15 @@ JOINS_PUT = (
     " SELECT u.*, u.total FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::integer[])"
     " AS u(seq, at, name, total)"
 )
+# The sizes of journals, and by how much they have grown, which counts for the cap of the tenant.
 JOURNALS_SAVE = (
-    "UPDATE holdfast.jobs j SET journal = u.journal, size = u.size"
-    " FROM unnest($1::bigint[], $2::text[], $3::integer[]) AS u(seq, journal, size)"
-    " WHERE j.seq = u.seq"
+    "WITH given AS (SELECT * FROM unnest($1::bigint[], $2::text[], $3::integer[])"
+    " AS u(seq, journal, grown)), saved AS (UPDATE holdfast.jobs j SET journal = g.journal,"
+    " size = j.size + g.grown FROM given g WHERE j.seq = g.seq"
+    " RETURNING j.tenant, j.queue, g.grown),"
+    " announced AS MATERIALIZED (SELECT holdfast.announce())"
+    " INSERT INTO holdfast.deltas (tenant, queue, bytes) SELECT s.tenant, s.queue, sum(s.grown)"
+    " FROM announced, saved s GROUP BY s.tenant, s.queue HAVING sum(s.grown) <> 0"
 )
 
 LEFTOVERS_PUT = "INSERT INTO holdfast.leftovers SELECT unnest($1::bigint[]) ON CONFLICT DO NOTHING"

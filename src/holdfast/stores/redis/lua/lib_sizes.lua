@@ -31,9 +31,13 @@ local function told(row)
   return {steps = steps, signals = signals, bytes = bytes}
 end
 
--- The size of the journal of a job. That of a job with parents has their join.
+-- The size of the journal of a job, of which nothing waits to be written. That of a job with parents has their join.
 function sizes.of(row)
-  if has(row, JOURNAL) then return told(row) or sizes.counted(row) end
+  if has(row, JOURNAL) then
+    local size = told(row) or sizes.counted(row)
+    bytes_of[row.seq] = size.bytes
+    return size
+  end
   local parents = has(row, PARENTS) and journal.join(row, '')
   if not parents then return {steps = 0, signals = 0, bytes = 0} end
   return {steps = 1, signals = 0, bytes = #whole(parents.total)}
@@ -44,7 +48,7 @@ function sizes.bytes(row)
   if not has(row, JOURNAL) then return 0 end
   if not bytes_of[row.seq] then
     hflush(sizes.key(row))
-    bytes_of[row.seq] = sizes.of(row).bytes
+    sizes.of(row)
   end
   return bytes_of[row.seq]
 end
