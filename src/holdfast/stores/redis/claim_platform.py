@@ -152,10 +152,9 @@ class LimitedClaim(ShardedClaim):
             tenants = [one for one in tenants if one.tenant not in self._dry]
             if await self._finds_room():
                 continue
-            rooms = self._rooms()
-            served = share_room(tenants, room, rooms)
+            served = share_room(tenants, room, self._rooms())
             found += await self._take(served, base, turn)
-            if not served or self._rooms().get(WHOLE_STORE) == 0 or self._has_all(tenants, rooms):
+            if not served or self._rooms().get(WHOLE_STORE) == 0 or self._has_all(tenants):
                 break
         if not found:
             await self._shards.forget_claim(self._home, self._claim.nonce)
@@ -170,10 +169,12 @@ class LimitedClaim(ShardedClaim):
         self._seen = await ask_home(self._shards, question, self._now)
         return self._seen
 
-    def _has_all(self, tenants: Sequence[Candidate], rooms: Rooms) -> bool:
-        """Whether no tenant has more for this claim."""
+    def _has_all(self, tenants: Sequence[Candidate]) -> bool:
+        """Whether no tenant has more for this claim. One with jobs that others left no room for may
+        have: its shard sets them aside when it is asked again, and looks at what is behind them.
+        """
         return not self._goes_on and all(
-            one.tenant in self._dry or (one.whole and not _can_start(one, rooms)) for one in tenants
+            one.tenant in self._dry or (one.whole and not one.classes) for one in tenants
         )
 
     def _is_dry(self, one: Candidate, number: int) -> bool:

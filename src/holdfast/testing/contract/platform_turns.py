@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
+
 from holdfast.core.clock import SECOND
 from holdfast.core.job import State
 from holdfast.core.rate import rate
@@ -59,6 +61,20 @@ async def test_a_blocked_type_hides_no_other_of_its_group(bench: Bench) -> None:
     await bench.put("other", group="g", type="read")
 
     assert ids(await bench.claim(10)) == ["other"]
+
+
+@pytest.mark.parametrize("scope", [queue_of(MAIL), group_of("g")], ids=lambda scope: scope.kind)
+async def test_a_type_that_a_claim_fills_hides_no_other(bench: Bench, scope: Scope) -> None:
+    """P9: another tenant takes its last place, and what the own limits let through first must wait;
+    the same claim takes what is behind that.
+    """
+    await bench.configure(scope, max_running=1)
+    await bench.configure(type_of("send"), max_running=1)
+    await bench.put("first", tenant=GLOBEX)
+    await bench.put("blocked", group="g")
+    await bench.put("other", group="g", type="read")
+
+    assert set(ids(await bench.claim(10))) == {"first", "other"}
 
 
 async def test_a_type_keeps_its_place_in_the_queue(bench: Bench) -> None:
