@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import (
     AsyncIterator,
     Awaitable,
@@ -101,6 +102,9 @@ class Client(Protocol):
     @property
     def enqueue(self) -> Callable[..., Awaitable[Any]]: ...
 
+    @property
+    def group(self) -> Callable[[str], Any]: ...
+
 
 class Missing(StrEnum):
     """Why a run has no state."""
@@ -124,9 +128,11 @@ class Context(Generic[State_co]):
         client_of: Callable[[str], Client] | None = None,
         state: Any = Missing.LIFESPAN,
         journal_of: Callable[[], RunJournal] | None = None,
+        left_s: Callable[[], float] = lambda: math.inf,
     ) -> None:
         self.job = job
         self._journal_of = journal_of
+        self._left_s = left_s
         self._journal: RunJournal | None = None
         self._state = state
         self.tenant = job.tenant
@@ -155,6 +161,13 @@ class Context(Generic[State_co]):
         the same id. Send it as the idempotency key of an effect.
         """
         return effect_key(self.job)
+
+    @property
+    def left_s(self) -> float:
+        """How many seconds this run may certainly still take: until its lease or its time-out ends.
+        It grows when the lease is renewed. Infinite where there is neither (`app.run_now`).
+        """
+        return self._left_s()
 
     @property
     def tick(self) -> datetime | None:
@@ -198,9 +211,14 @@ class Context(Generic[State_co]):
 
     async def enqueue(self, job: Any, **options: Any) -> Any:
         """Enqueues a follow-up job of the same tenant."""
+        return await self.client.enqueue(job, **options)
+
+    @property
+    def client(self) -> Client:
+        """The calls for the job's own tenant. Raises InvalidInput if this run has no store."""
         if self._client_of is None:
             raise InvalidInput(field="ctx", why="this run has no store to enqueue to")
-        return await self._client_of(self.tenant).enqueue(job, **options)
+        return self._client_of(self.tenant)
 
     # -- what the job remembers ------------------------------------------------------------------
 

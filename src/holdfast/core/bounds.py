@@ -122,6 +122,22 @@ START_S = 300.0
 KEEP_AGAIN_S = 60.0
 """When `prune` looks again at an ended job whose result a living job may still want."""
 
+# Calls of handlers to other services.
+OUTBOUND_BODY_MAX = 8 * 1024 * 1024
+"""Bytes of the body of one request."""
+OUTBOUND_ANSWER_MAX = 8 * 1024 * 1024
+"""Bytes of the body of one answer; the rest of a larger one is not read."""
+OUTBOUND_PATH_MAX = 2048
+"""Characters of a path."""
+OUTBOUND_CONNECTIONS_MAX = 1000
+"""Connections of one client in one event loop."""
+OUTBOUND_BUDGET_S_MAX = 3600.0
+"""How long one call may take with all its tries."""
+OUTBOUND_AFTER_S_MAX = 24 * 3600.0
+"""The longest Retry-After that is followed: an answer must not delay a job for years."""
+OUTBOUND_KEYS_MAX = 1000
+"""Idempotency keys of one run that are compared, so that no key is used for two requests."""
+
 # Settings of a scope.
 RUNNING_CAP_MAX = 1_000_000
 QUEUED_CAP_MAX = 10**12

@@ -32,6 +32,9 @@ HoldfastError
 ├── WaitTimeout                WAIT_TIMEOUT
 ├── WorkerShutdown             WORKER_SHUTDOWN     a run must stop: its worker is stopping
 ├── Timeout                    JOB_TIMEOUT         a run must stop: it exceeded its time-out
+├── OutboundError              OUTBOUND
+│   ├── OutboundRefused        OUTBOUND_REFUSED    a service's answer is not what was wanted
+│   └── OutboundLost           OUTBOUND_LOST       no answer, and the call must not be repeated
 └── StoreError                 STORE
     ├── StoreUnavailable       STORE_UNAVAILABLE   can be tried again
     ├── StoreReadOnly          STORE_READ_ONLY
@@ -249,6 +252,23 @@ class Timeout(HoldfastError):
 
     code = "JOB_TIMEOUT"
     text = "job {id!r}: the run exceeded its time-out"
+
+
+class OutboundError(HoldfastError):
+    code = "OUTBOUND"
+    text = "{method} {place}: {why}"
+
+
+class OutboundRefused(OutboundError):
+    """The service answered, but not with what the handler wanted. `status` is its status."""
+
+    code = "OUTBOUND_REFUSED"
+
+
+class OutboundLost(OutboundError):
+    """No answer came to a call without an idempotency key. It may have been done."""
+
+    code = "OUTBOUND_LOST"
 
 
 class StoreError(HoldfastError):

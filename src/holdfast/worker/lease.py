@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from holdfast.context import Context, StopReason
 from holdfast.core.bounds import BATCH_MAX
-from holdfast.core.clock import micros
+from holdfast.core.clock import micros, seconds
 from holdfast.core.errors import (
     HoldfastError,
     JobCanceled,
@@ -92,6 +92,14 @@ class ActiveJob:
     def end_s(self) -> float:
         """The current value of `until_s`."""
         return self.until_s
+
+    def left_s(self) -> float:
+        """How long the run may certainly go on: until the end of its lease or its time-out."""
+        timeout_us = self.lease.job.rules.timeout_us
+        end_s = self.until_s
+        if timeout_us is not None:
+            end_s = min(end_s, self.started_s + seconds(timeout_us))
+        return max(0.0, end_s - time.monotonic())
 
     @property
     def lost(self) -> bool:

@@ -103,7 +103,7 @@ class Runner:
         active.remembers = self._remembers
         journal = partial(self._journal, active) if self._remembers else None
         kind = Context if job_type.style is not Style.THREAD else SyncContext
-        ctx = active.context = kind(record, self._app.tenant, self._state, journal)
+        ctx = active.context = kind(record, self._app.tenant, self._state, journal, active.left_s)
         active.task = asyncio.current_task()
         if active.ending is not None:
             return _stopped(active)

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast.breaker import Breaker
 from holdfast.core.errors import (
     ConfigError,
     HoldfastError,
@@ -17,7 +18,6 @@ from holdfast.core.errors import (
     StoreUnavailable,
 )
 from holdfast.stores.remote import wire
-from holdfast.stores.remote.breaker import Breaker
 from holdfast.stores.remote.client import Client, Sent, packed
 from holdfast.stores.remote.errors import Answer, NoAnswer, NotSent
 from holdfast.stores.remote.options import Options

@@ -21,10 +21,10 @@ from typing import Protocol, TypeVar
 import aiohttp
 import msgspec
 
+from holdfast.breaker import Breaker
 from holdfast.core.backoff import Delays
 from holdfast.core.errors import ConfigError, HoldfastError, InvalidInput, StoreUnavailable
 from holdfast.stores import forks
-from holdfast.stores.remote.breaker import Breaker
 from holdfast.stores.remote.errors import Answer, NoAnswer, NotSent, refusal
 from holdfast.stores.remote.options import Options
 from holdfast.stores.remote.wire import FORMAT, FORMAT_HEADER, MEDIA, PATH, Hello, Verb, encode

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 
 class Breaker:
-    """Of one store in one process; any thread may ask."""
+    """Of one service in one process; any thread may ask."""
 
     def __init__(
         self, failures: int, rest_s: float, clock: Callable[[], float] = time.monotonic
