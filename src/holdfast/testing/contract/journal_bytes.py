@@ -14,6 +14,7 @@ from holdfast.core.bounds import (
 )
 from holdfast.core.job import Completed, Failed, State
 from holdfast.core.journal import REMEMBERED, Edge, Entry, EntryKind, OnFailure, Signal, new_join
+from holdfast.job_journal import with_journals
 from holdfast.store import Find, Page, Selection
 from holdfast.testing.contract.bench import Bench, by_key
 from holdfast.testing.contract.builders import ACME
@@ -145,6 +146,9 @@ async def test_a_page_of_large_journals_is_short(bench: Bench, newest_first: boo
         names[::-1] if newest_first else names
     )
     assert second.cursor is None
+    found = [(job.id, journal) async for job, journal in with_journals(bench.store, ACME, names)]
+    assert {id for id, _ in found} == set(names)
+    assert {len(journal.entries) for _, journal in found} == {per_job}
 
 
 async def page_of(bench: Bench, newest_first: bool, after: int | None) -> Page:
