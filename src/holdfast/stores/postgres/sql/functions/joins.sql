@@ -28,83 +28,138 @@ DECLARE
     told record;
 BEGIN
     WITH asked AS MATERIALIZED (
-        SELECT p.seq, p.tenant, p.id, e.edge, split_part(e.edge, E'\x1f', 1) AS target,
-            split_part(e.edge, E'\x1f', 2) = '' AND row_number() OVER () <= most AS is_asked
-        FROM unnest(parents) p CROSS JOIN LATERAL unnest(p.edges) AS e(edge)
+        SELECT x.n, x.tenant, split_part(x.edge, E'\x1f', 1) AS target,
+            split_part(x.edge, E'\x1f', 2) = '' AND x.n <= most AS is_asked
+        FROM holdfast.edges_of(parents) x
     ), met AS MATERIALIZED (
-        SELECT a.*, j.seq AS met_seq, j.group_name IS NOT NULL AS is_grouped,
-            -- How jobs end that others see besides is for Python's rules.
-            j.late = 0 AND (j.awaits IS DISTINCT FROM 'parents:'
-                OR j.group_name IS NULL AND j.key IS NULL AND j.edges IS NULL) AS is_done
+        SELECT a.n, j.*
         FROM asked a LEFT JOIN LATERAL (
-            SELECT x.seq, x.late, x.awaits, x.group_name, x.key, x.edges FROM holdfast.jobs x
+            SELECT x.ctid AS place, x.parents[2] AS due, x.parents[3] AS failed, x.awaits,
+                x.group_name IS NOT NULL AS is_grouped,
+                -- How jobs end that others see besides is for Python's rules.
+                x.late = 0 AND (x.awaits IS DISTINCT FROM 'parents:'
+                    OR x.group_name IS NULL AND x.key IS NULL AND x.edges IS NULL) AS is_done
+            FROM holdfast.jobs x
             WHERE x.tenant = a.tenant AND x.id = a.target LIMIT 1 FOR UPDATE SKIP LOCKED
         ) j ON a.is_asked
-    ), left_over AS (
-        INSERT INTO holdfast.releasing (seq, part, tenant, id, state, edges)
-        SELECT m.seq, p.part, m.tenant, m.id, 'completed', p.edges
-        FROM (
-            SELECT x.seq, x.tenant, x.id, array_agg(x.edge) AS edges FROM met x
-            WHERE NOT x.is_asked OR x.met_seq IS NOT NULL AND NOT x.is_done
-                OR x.met_seq IS NULL AND EXISTS (
-                    SELECT FROM holdfast.jobs o WHERE o.tenant = x.tenant AND o.id = x.target
-                )
-            GROUP BY x.seq, x.tenant, x.id
-        ) m CROSS JOIN LATERAL holdfast.edge_parts(m.edges) p
-        RETURNING tenant
+    ), ends AS (
+        SELECT m.place, greatest(m.due - count(*), 0) AS due, m.is_grouped,
+            m.due <= count(*) AND m.awaits IN ('join:', 'parents:') AS has_come,
+            m.due <= count(*) AND m.awaits = 'parents:' AND m.failed = 0 AS is_over
+        FROM met m WHERE m.is_done AND m.due > 0
+        GROUP BY m.place, m.due, m.failed, m.awaits, m.is_grouped
     )
-    SELECT array_agg(m.met_seq) AS seqs, (SELECT array_agg(DISTINCT l.tenant) FROM left_over l)
-        AS noted, array_agg(DISTINCT m.tenant) FILTER (WHERE m.is_grouped) AS grouped
-    INTO told FROM met m WHERE m.met_seq IS NOT NULL AND m.is_done;
-    noted := told.noted;
-    IF told.seqs IS NULL THEN
-        RETURN;
+    SELECT array_agg(e.place) FILTER (WHERE NOT e.is_over) AS places,
+        array_agg(e.due::integer) FILTER (WHERE NOT e.is_over) AS dues,
+        array_agg(e.has_come) FILTER (WHERE NOT e.is_over) AS come,
+        array_agg(e.place) FILTER (WHERE e.is_over) AS over, bool_or(e.is_grouped) AS is_grouped,
+        (SELECT array_agg(m.n) FROM met m WHERE m.is_done IS NOT TRUE) AS others
+    INTO told FROM ends e;
+    IF told.others IS NOT NULL THEN
+        noted := holdfast.note_edges(parents, told.others, most);
     END IF;
-    IF told.grouped IS NOT NULL THEN
-        SELECT array_agg(s.tenant) INTO told.grouped
-        FROM holdfast.settings_of_tenants(told.grouped) s WHERE s.grouped;
+    IF told.places IS NOT NULL THEN
+        lines := holdfast.count_ends(told.places, told.dues, told.come, CASE WHEN told.is_grouped
+            THEN ARRAY(SELECT p.tenant FROM unnest(parents) p) END, now, events);
     END IF;
-    SELECT c.lines, c.ended_tenants, c.ended_ids INTO lines, ended_tenants, ended_ids
-    FROM holdfast.count_ends(told.seqs, coalesce(told.grouped, '{}'), now, events) c;
+    IF told.over IS NOT NULL THEN
+        SELECT o.tenants, o.ids INTO ended_tenants, ended_ids
+        FROM holdfast.end_with_parents(told.over, now, events) o;
+    END IF;
 END
 $$;
 
--- Tells jobs, which the caller has locked, that parents of theirs have completed; one for each time
--- that a job is named. Those of which it was the last become ready, or complete with it. `grouped`:
--- tenants whose groups have limits.
+-- The edges of these jobs, numbered from 1.
+CREATE OR REPLACE FUNCTION holdfast.edges_of(
+    parents holdfast.parent[], OUT n bigint, OUT seq bigint, OUT tenant text, OUT id text,
+    OUT edge text
+) RETURNS SETOF record LANGUAGE sql IMMUTABLE AS $$
+    SELECT row_number() OVER (), p.seq, p.tenant, p.id, e.edge
+    FROM unnest(parents) p CROSS JOIN LATERAL unnest(p.edges) AS e(edge)
+$$;
+
+-- Notes those of the edges with these numbers whose targets live, and all after `most`; returns
+-- their tenants.
+CREATE OR REPLACE FUNCTION holdfast.note_edges(
+    parents holdfast.parent[], numbers bigint[], most integer
+) RETURNS text[] LANGUAGE plpgsql AS $$
+DECLARE
+    tenants text[];
+BEGIN
+    WITH noted AS (
+        INSERT INTO holdfast.releasing (seq, part, tenant, id, state, edges)
+        SELECT r.seq, p.part, r.tenant, r.id, 'completed', p.edges
+        FROM (
+            SELECT x.seq, x.tenant, x.id, array_agg(x.edge ORDER BY x.n) AS edges
+            FROM holdfast.edges_of(parents) x
+            -- Each target is looked up by itself: a join could read the jobs of all tenants.
+            WHERE x.n = ANY (numbers) AND (x.n > most OR (
+                SELECT true FROM holdfast.jobs j
+                WHERE j.tenant = x.tenant AND j.id = split_part(x.edge, E'\x1f', 1) LIMIT 1
+            ))
+            GROUP BY x.seq, x.tenant, x.id
+        ) r CROSS JOIN LATERAL holdfast.edge_parts(r.edges) p
+        RETURNING releasing.tenant
+    )
+    SELECT array_agg(DISTINCT n.tenant) INTO tenants FROM noted n;
+    RETURN tenants;
+END
+$$;
+
+-- Writes to jobs, which the caller has locked, how many ends each awaits yet. Those whose time has
+-- `come` are ready. `of_tenants`: whose groups may have limits. Returns the lines of ready jobs.
 CREATE OR REPLACE FUNCTION holdfast.count_ends(
-    seqs bigint[], grouped text[], now bigint, events boolean,
-    OUT lines jsonb, OUT ended_tenants text[], OUT ended_ids text[]
+    places tid[], dues integer[], come boolean[], of_tenants text[], now bigint, events boolean
+) RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE
+    grouped text[] := '{}';
+    lines jsonb;
+BEGIN
+    IF of_tenants IS NOT NULL THEN
+        grouped := ARRAY(
+            SELECT s.tenant FROM holdfast.settings_of_tenants(of_tenants) s WHERE s.grouped
+        );
+    END IF;
+    WITH changed AS (
+        UPDATE holdfast.jobs j SET parents = ARRAY[j.parents[1], u.due, j.parents[3]],
+            state = CASE WHEN NOT u.come THEN j.state
+                WHEN j.run_at > now THEN 'scheduled' ELSE 'enqueued' END,
+            gate = CASE WHEN NOT u.come THEN j.gate WHEN j.run_at > now THEN 2
+                WHEN j.group_name IS NOT NULL AND j.tenant = ANY (grouped) THEN 1 ELSE 0 END,
+            awaits = CASE WHEN NOT u.come THEN j.awaits END,
+            updated_at = CASE WHEN u.come THEN now ELSE j.updated_at END
+        FROM unnest(places, dues, come) AS u(place, due, come) WHERE j.ctid = u.place
+        RETURNING u.come, j.seq, j.priority, j.run_at, j.gate, j.tenant, j.id, j.queue, j.type,
+            j.group_name, j.attempt, j.fence
+    ), recorded AS (
+        INSERT INTO holdfast.events
+        SELECT nextval('holdfast.cursors'), now, 'ready', c.tenant, c.id, c.queue, c.type,
+            c.attempt, c.fence, CASE WHEN c.run_at > now THEN c.run_at END, 'join:'
+        FROM changed c WHERE events AND c.come
+    ), counted AS (
+        INSERT INTO holdfast.deltas (
+            tenant, queue, group_name, waiting, scheduled, enqueued, blocked, head_rank, head_seq,
+            due
+        )
+        SELECT c.tenant, c.queue, c.group_name, -count(*), count(*) FILTER (WHERE c.gate = 2),
+            count(*) FILTER (WHERE c.gate < 2), count(*) FILTER (WHERE c.gate = 1),
+            min(-c.priority) FILTER (WHERE c.gate = 0), min(c.seq) FILTER (WHERE c.gate = 0),
+            min(c.run_at) FILTER (WHERE c.gate = 2)
+        FROM changed c WHERE c.come GROUP BY c.tenant, c.queue, c.group_name
+        RETURNING tenant, queue
+    )
+    SELECT jsonb_agg(jsonb_build_array(c.tenant, c.queue)) INTO lines FROM counted c;
+    RETURN lines;
+END
+$$;
+
+-- Completes jobs, which the caller has locked, that end with their parents.
+CREATE OR REPLACE FUNCTION holdfast.end_with_parents(
+    places tid[], now bigint, events boolean, OUT tenants text[], OUT ids text[]
 ) LANGUAGE plpgsql AS $$
 BEGIN
-    WITH told AS MATERIALIZED (
-        SELECT j.*, u.n AS ends, j.due <= u.n AND j.awaits IN ('join:', 'parents:') AS has_come,
-            j.due <= u.n AND j.awaits = 'parents:' AND j.failed = 0 AS is_over
-        FROM (SELECT x.seq, count(*)::integer AS n FROM unnest(seqs) AS x(seq) GROUP BY x.seq) u
-        CROSS JOIN LATERAL (
-            SELECT x.ctid AS place, x.parents[1] AS total, x.parents[2] AS due,
-                x.parents[3] AS failed, x.awaits FROM holdfast.jobs x WHERE x.seq = u.seq LIMIT 1
-        ) j WHERE j.due > 0
-    ), counted_down AS (
-        UPDATE holdfast.jobs j SET parents = ARRAY[t.total, greatest(t.due - t.ends, 0), t.failed],
-            state = CASE WHEN NOT t.has_come THEN j.state
-                WHEN j.run_at > now THEN 'scheduled' ELSE 'enqueued' END,
-            gate = CASE WHEN NOT t.has_come THEN j.gate WHEN j.run_at > now THEN 2
-                WHEN j.group_name IS NOT NULL AND j.tenant = ANY (grouped) THEN 1 ELSE 0 END,
-            awaits = CASE WHEN t.has_come THEN NULL ELSE j.awaits END,
-            updated_at = CASE WHEN t.has_come THEN now ELSE j.updated_at END
-        FROM told t WHERE j.ctid = t.place AND NOT t.is_over
-        RETURNING t.has_come, j.*
-    ), gone AS (
-        DELETE FROM holdfast.jobs j USING told t WHERE j.ctid = t.place AND t.is_over RETURNING j.*
-    ), moved AS MATERIALIZED (
-        SELECT 'ready' AS kind, c.seq, c.priority, c.run_at, c.gate, c.tenant, c.id, c.queue,
-            c.type, c.group_name, c.attempt, c.fence, 0 AS size, 0 AS kept
-        FROM counted_down c WHERE c.has_come
-        UNION ALL
-        SELECT 'completed', g.seq, 0, 0, NULL, g.tenant, g.id, g.queue, g.type, NULL, g.attempt,
-            g.fence, g.size, CASE WHEN g.keep_us > 0 THEN 1 ELSE 0 END
-        FROM gone g
+    WITH gone AS (
+        DELETE FROM holdfast.jobs j WHERE j.ctid = ANY (places) RETURNING j.*
     ), kept AS (
         INSERT INTO holdfast.history (
             seq, priority, run_at, created_at, updated_at, expires_at, finished_at, keep_until,
@@ -121,24 +176,14 @@ BEGIN
         WHERE g.journal IS NOT NULL AND g.keep_us <= 0
     ), recorded AS (
         INSERT INTO holdfast.events
-        SELECT nextval('holdfast.cursors'), now, m.kind, m.tenant, m.id, m.queue, m.type, m.attempt,
-            m.fence, CASE WHEN m.run_at > now THEN m.run_at END,
-            CASE WHEN m.kind = 'ready' THEN 'join:' END
-        FROM moved m WHERE events
+        SELECT nextval('holdfast.cursors'), now, 'completed', g.tenant, g.id, g.queue, g.type,
+            g.attempt, g.fence
+        FROM gone g WHERE events
     ), counted AS (
-        INSERT INTO holdfast.deltas (
-            tenant, queue, group_name, waiting, scheduled, enqueued, blocked, completed, bytes,
-            head_rank, head_seq, due
-        )
-        SELECT m.tenant, m.queue, m.group_name, -count(*), count(*) FILTER (WHERE m.gate = 2),
-            count(*) FILTER (WHERE m.gate < 2), count(*) FILTER (WHERE m.gate = 1), sum(m.kept),
-            -sum(m.size), min(-m.priority) FILTER (WHERE m.gate = 0),
-            min(m.seq) FILTER (WHERE m.gate = 0), min(m.run_at) FILTER (WHERE m.gate = 2)
-        FROM moved m GROUP BY m.tenant, m.queue, m.group_name
+        INSERT INTO holdfast.deltas (tenant, queue, waiting, completed, bytes)
+        SELECT g.tenant, g.queue, -count(*), count(*) FILTER (WHERE g.keep_us > 0), -sum(g.size)
+        FROM gone g GROUP BY g.tenant, g.queue
     )
-    SELECT jsonb_agg(DISTINCT jsonb_build_array(m.tenant, m.queue)) FILTER (WHERE m.gate = 0),
-        array_agg(m.tenant) FILTER (WHERE m.kind = 'completed'),
-        array_agg(m.id) FILTER (WHERE m.kind = 'completed')
-    INTO lines, ended_tenants, ended_ids FROM moved m;
+    SELECT array_agg(g.tenant), array_agg(g.id) INTO tenants, ids FROM gone g;
 END
 $$;
