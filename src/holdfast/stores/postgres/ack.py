@@ -55,14 +55,13 @@ async def complete_jobs(step: Step, changes: Sequence[Transition]) -> set[int]:
         RELEASE_MAX,
     )
     assert found is not None
-    places, tenants, queues, parents, ended_tenants, ended_ids, _ = found
+    places, tenants, queues, named, unnamed, ended_tenants, ended_ids, _ = found
     done = set(range(len(changes))) if places is None else {place - 1 for place in places}
     step.ended += [Ref(changes[place].tenant, changes[place].id) for place in done]
-    if ended_tenants is not None:
-        step.ended += map(Ref, ended_tenants, ended_ids)
-    if tenants is not None:
-        step.came_up(zip(tenants, queues, strict=True))
-    step.awaited.update(parents or ())
+    step.ended += map(Ref, ended_tenants or (), ended_ids or ())
+    step.came_up(zip(tenants or (), queues or (), strict=True))
+    step.awaited.update(named or ())
+    step.completed.update(unnamed or ())
     return done
 
 

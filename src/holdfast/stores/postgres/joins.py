@@ -10,7 +10,8 @@ tenants in turn.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from holdfast.core.bounds import RELEASE_MAX
@@ -24,10 +25,12 @@ from holdfast.core.journal import (
     await_join,
 )
 from holdfast.core.lifecycle import due_state
+from holdfast.store import Ref
 from holdfast.stores.postgres import journal_statements as sql
 from holdfast.stores.postgres.errors import is_beaten
 from holdfast.stores.postgres.journal import edge_of
 from holdfast.stores.postgres.rows import AWAITING, Row
+from holdfast.stores.postgres.statements import RELEASE_COMPLETED
 from holdfast.stores.postgres.step import Step, columns
 
 SHARE = 50
@@ -47,20 +50,42 @@ class Turns:
         self.last = ""
 
 
-async def release(step: Step, tenants: Sequence[str], place: str) -> None:
-    """Follows edges of ended jobs of these tenants. Raises if somebody is in its way for long: then
-    it is for the next claims.
-    """
+@contextmanager
+def _in_turn(place: str) -> Iterator[None]:
+    """Says what was in the way."""
     try:
-        await step.run(sql.LOCK, str(WAIT_MS))
-        await step.begin()
-        await _follow_of(step, tenants[:RELEASE_MAX], sql.TARGETS)
+        yield
     except Exception as error:
         if is_beaten(error):
             raise StoreUnavailable(
                 store=place, why="other calls hold what edges lead to"
             ) from error
         raise
+
+
+async def release(step: Step, tenants: Sequence[str], place: str) -> None:
+    """Follows edges of ended jobs of these tenants. Raises if somebody is in its way for long: then
+    it is for the next claims.
+    """
+    with _in_turn(place):
+        await step.run(sql.LOCK, str(WAIT_MS))
+        await step.begin()
+        await _follow_of(step, tenants[:RELEASE_MAX], sql.TARGETS)
+
+
+async def release_completed(step: Step, tenants: Sequence[str], place: str) -> None:
+    """As `release`, of completed jobs, as far as the server can by itself. Notes the tenants that
+    have others.
+    """
+    values = (tenants[:RELEASE_MAX], str(WAIT_MS), RELEASE_MAX, step.given, step.events_on)
+    with _in_turn(place):
+        found = await step.row(RELEASE_COMPLETED, *values, step.channel, step.sender)
+    assert found is not None
+    in_lines, queues, left_over, ended_tenants, ended_ids, more = found
+    step.came_up(zip(in_lines or (), queues or (), strict=True))
+    step.ended += map(Ref, ended_tenants or (), ended_ids or ())
+    step.awaited.update(left_over or ())
+    step.wakes_all |= bool(more)
 
 
 async def release_left(step: Step, turns: Turns) -> None:
@@ -241,7 +266,8 @@ class _Release:
         if begun := [(*key, followed) for key, followed, number in noted if followed < number]:
             await step.run(sql.RELEASING_CUT, *columns(begun))
         await step.flush()
-        step.awaited.clear()  # The rest is for claims.
+        step.awaited.clear()
+        step.completed.clear()  # The rest is for claims.
 
     async def _write_joins(self) -> None:
         joins = [(*key, *self._joins[key]) for key in sorted(self._changed)]

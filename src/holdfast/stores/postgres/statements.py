@@ -78,10 +78,16 @@ CLAIM = (
     f" {_busy('holdfast.claim', 16, 8)} x OFFSET 0) c ON true"
 )
 COMPLETE = _busy(
-    "SELECT places, tenants, queues, parents, ended_tenants, ended_ids,"
+    "SELECT places, tenants, queues, named, unnamed, ended_tenants, ended_ids,"
     " holdfast.notify_ended_jobs($3, $4, $8, $9) FROM holdfast.complete_jobs",
     10,
     6,
+)
+RELEASE_COMPLETED = _busy(
+    "SELECT tenants, queues, left_over, ended_tenants, ended_ids, more"
+    " FROM holdfast.release_completed",
+    7,
+    4,
 )
 EXTEND = _busy("SELECT ord, until FROM holdfast.extend", 8, 7)
 CANCEL = _busy("SELECT ord, state, tenant, queue FROM holdfast.cancel", 7, 3)

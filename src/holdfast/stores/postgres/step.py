@@ -100,6 +100,8 @@ class Step:
         """How many of its edges the step has followed itself, of a job that it ends."""
         self.awaited: set[str] = set()
         """Tenants with edges that the call follows when this step is done."""
+        self.completed: set[str] = set()
+        """The same for edges of completed jobs: the server follows most of them by itself."""
         self._events: list[EventRow] = []
         self._ended_rows: list[Row] = []
         self._moves: dict[Where, list[int]] = {}
@@ -197,9 +199,10 @@ class Step:
             if row.edges is not None and row.edges > self.followed.get(row.seq, 0)
         ]
         if parents:
-            *values, tenants = columns(parents)
+            *values, _ = columns(parents)
             await self.run(journal_statements.RELEASING_PUT, *values)
-            self.awaited.update(tenants)
+            for *_, state, tenant in parents:
+                (self.completed if state == State.COMPLETED.value else self.awaited).add(tenant)
 
     async def forget(self, rows: Iterable[Row]) -> None:
         """Has upkeep delete what belongs to these jobs, which are deleted."""

@@ -2,13 +2,13 @@
 
 -- Completes leased jobs: nearly every ack. Follows up to `edges_max` of their edges. Returns the
 -- places of the jobs that it completed, NULL if all of them (Python's rules must look at the
--- others), the lines that may have come up, the tenants with edges left to follow, and the jobs
--- that have ended with their parents.
+-- others), the lines that may have come up, the tenants with edges left to follow, to named joins
+-- and others, and the jobs that have ended with their parents.
 CREATE OR REPLACE FUNCTION holdfast.complete_jobs(
     seqs bigint[], tokens text[], of_tenants text[], of_ids text[], results bytea[],
     given_now bigint, events boolean, channel text, sender text, edges_max integer,
-    OUT places integer[], OUT tenants text[], OUT queues text[], OUT parents text[],
-    OUT ended_tenants text[], OUT ended_ids text[]
+    OUT places integer[], OUT tenants text[], OUT queues text[], OUT named text[],
+    OUT unnamed text[], OUT ended_tenants text[], OUT ended_ids text[]
 ) LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off
 SET enable_sort = off SET enable_bitmapscan = off AS $$
@@ -26,8 +26,8 @@ BEGIN
         places := coalesce(done.places, '{}');
     END IF;
     IF done.parents IS NOT NULL THEN
-        SELECT f.noted, f.lines, f.ended_tenants, f.ended_ids
-        INTO parents, ready, ended_tenants, ended_ids
+        SELECT f.named, f.unnamed, f.lines, f.ended_tenants, f.ended_ids
+        INTO named, unnamed, ready, ended_tenants, ended_ids
         FROM holdfast.follow_completed(done.parents, edges_max, now, events) f;
         PERFORM holdfast.notify_ended_jobs(ended_tenants, ended_ids, channel, sender);
     END IF;

@@ -18,11 +18,12 @@ $$;
 
 -- Follows the edges of jobs that this transaction has completed: up to `most` of those that lead to
 -- jobs that await their parents. The others it notes, also where somebody else holds the target:
--- it never waits. Returns the tenants with noted edges, lines with jobs that are ready now, and
--- jobs that have ended with their parents.
+-- it never waits. Returns the tenants with noted edges of either kind, lines with jobs that are
+-- ready now, and jobs that have ended with their parents.
 CREATE OR REPLACE FUNCTION holdfast.follow_completed(
     parents holdfast.parent[], most integer, now bigint, events boolean,
-    OUT noted text[], OUT lines jsonb, OUT ended_tenants text[], OUT ended_ids text[]
+    OUT named text[], OUT unnamed text[], OUT lines jsonb, OUT ended_tenants text[],
+    OUT ended_ids text[]
 ) LANGUAGE plpgsql AS $$
 DECLARE
     told record;
@@ -56,7 +57,8 @@ BEGIN
         (SELECT array_agg(m.n) FROM met m WHERE m.is_done IS NOT TRUE) AS others
     INTO told FROM ends e;
     IF told.others IS NOT NULL THEN
-        noted := holdfast.note_edges(parents, told.others, most);
+        SELECT o.named, o.unnamed INTO named, unnamed
+        FROM holdfast.note_edges(parents, told.others, most) o;
     END IF;
     IF told.places IS NOT NULL THEN
         lines := holdfast.count_ends(told.places, told.dues, told.come, CASE WHEN told.is_grouped
@@ -78,31 +80,114 @@ CREATE OR REPLACE FUNCTION holdfast.edges_of(
     FROM unnest(parents) p CROSS JOIN LATERAL unnest(p.edges) AS e(edge)
 $$;
 
--- Notes those of the edges with these numbers whose targets live, and all after `most`; returns
--- their tenants.
+-- Notes those of the edges with these numbers whose targets live, and all after `most`. Returns the
+-- tenants of those that lead to named joins, and of the others.
 CREATE OR REPLACE FUNCTION holdfast.note_edges(
-    parents holdfast.parent[], numbers bigint[], most integer
-) RETURNS text[] LANGUAGE plpgsql AS $$
-DECLARE
-    tenants text[];
+    parents holdfast.parent[], numbers bigint[], most integer,
+    OUT named text[], OUT unnamed text[]
+) LANGUAGE plpgsql AS $$
 BEGIN
-    WITH noted AS (
+    WITH found AS MATERIALIZED (
+        SELECT x.*, split_part(x.edge, E'\x1f', 2) = '' AS is_unnamed
+        FROM holdfast.edges_of(parents) x
+        -- Each target is looked up by itself: a join could read the jobs of all tenants.
+        WHERE x.n = ANY (numbers) AND (x.n > most OR (
+            SELECT true FROM holdfast.jobs j
+            WHERE j.tenant = x.tenant AND j.id = split_part(x.edge, E'\x1f', 1) LIMIT 1
+        ))
+    ), noted AS (
         INSERT INTO holdfast.releasing (seq, part, tenant, id, state, edges)
         SELECT r.seq, p.part, r.tenant, r.id, 'completed', p.edges
         FROM (
-            SELECT x.seq, x.tenant, x.id, array_agg(x.edge ORDER BY x.n) AS edges
-            FROM holdfast.edges_of(parents) x
-            -- Each target is looked up by itself: a join could read the jobs of all tenants.
-            WHERE x.n = ANY (numbers) AND (x.n > most OR (
-                SELECT true FROM holdfast.jobs j
-                WHERE j.tenant = x.tenant AND j.id = split_part(x.edge, E'\x1f', 1) LIMIT 1
-            ))
-            GROUP BY x.seq, x.tenant, x.id
+            SELECT f.seq, f.tenant, f.id, array_agg(f.edge ORDER BY f.n) AS edges
+            FROM found f GROUP BY f.seq, f.tenant, f.id
         ) r CROSS JOIN LATERAL holdfast.edge_parts(r.edges) p
-        RETURNING releasing.tenant
     )
-    SELECT array_agg(DISTINCT n.tenant) INTO tenants FROM noted n;
-    RETURN tenants;
+    SELECT array_agg(DISTINCT f.tenant) FILTER (WHERE NOT f.is_unnamed),
+        array_agg(DISTINCT f.tenant) FILTER (WHERE f.is_unnamed)
+    INTO named, unnamed FROM found f;
+END
+$$;
+
+-- Follows noted edges of completed jobs of these tenants, as `complete_jobs` does those of its own;
+-- but waits for those who hold the targets. One call at a time does, so that a join is written once
+-- for all that it finds. Returns the tenants with edges for Python's rules; `more`: edges are left
+-- for the next claims.
+CREATE OR REPLACE FUNCTION holdfast.release_completed(
+    of_tenants text[], wait_ms text, most integer, given_now bigint, events boolean, channel text,
+    sender text, OUT tenants text[], OUT queues text[], OUT left_over text[],
+    OUT ended_tenants text[], OUT ended_ids text[], OUT more boolean
+) LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off
+SET enable_sort = off SET enable_bitmapscan = off AS $$
+DECLARE
+    now bigint;
+    taken holdfast.parent[];
+    done record;
+BEGIN
+    PERFORM set_config('lock_timeout', wait_ms, true),
+        pg_advisory_xact_lock(hashtext('holdfast.release'), 0);
+    now := holdfast.now_us(given_now);
+    taken := holdfast.take_noted(of_tenants, most);
+    IF taken IS NULL THEN
+        RETURN;
+    END IF;
+    PERFORM holdfast.announce();
+    PERFORM holdfast.lock_targets(taken);
+    SELECT * INTO done FROM holdfast.follow_completed(taken, most, now, events);
+    left_over := done.named || done.unnamed;
+    ended_tenants := done.ended_tenants;
+    ended_ids := done.ended_ids;
+    PERFORM holdfast.notify_ended_jobs(ended_tenants, ended_ids, channel, sender);
+    SELECT array_agg(l.t), array_agg(l.q) INTO tenants, queues
+    FROM holdfast.notify_lines(done.lines, channel, sender) l;
+    more := left_over IS NULL AND EXISTS (
+        SELECT FROM unnest(of_tenants) AS u(tenant) CROSS JOIN LATERAL (
+            SELECT FROM holdfast.releasing r WHERE r.tenant = u.tenant LIMIT 1
+        ) r
+    );
+    PERFORM pg_notify(channel, '*') WHERE more AND channel IS NOT NULL;
+END
+$$;
+
+-- Takes parts of edges of completed jobs out of `releasing`, about `most` edges.
+CREATE OR REPLACE FUNCTION holdfast.take_noted(of_tenants text[], most integer)
+RETURNS holdfast.parent[] LANGUAGE plpgsql AS $$
+DECLARE
+    taken holdfast.parent[];
+BEGIN
+    WITH gone AS (
+        DELETE FROM holdfast.releasing r WHERE r.ctid = ANY (ARRAY(
+            SELECT p.place FROM unnest(of_tenants) AS u(tenant) CROSS JOIN LATERAL (
+                SELECT y.place, y.state,
+                    sum(cardinality(y.edges)) OVER (ORDER BY y.seq, y.part) AS upto
+                FROM (
+                    SELECT x.ctid AS place, x.* FROM holdfast.releasing x
+                    WHERE x.tenant = u.tenant ORDER BY x.seq, x.part
+                    LIMIT most / cardinality(of_tenants)
+                ) y
+            ) p
+            WHERE p.state = 'completed' AND p.upto < most / cardinality(of_tenants) + 50
+        )) RETURNING r.*
+    )
+    SELECT array_agg((g.seq, g.tenant, g.id, g.edges)::holdfast.parent) INTO taken FROM gone g;
+    RETURN taken;
+END
+$$;
+
+-- Locks the targets of edges, in one order.
+CREATE OR REPLACE FUNCTION holdfast.lock_targets(parents holdfast.parent[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM FROM (
+        SELECT DISTINCT j.seq
+        FROM holdfast.edges_of(parents) x CROSS JOIN LATERAL (
+            SELECT y.seq FROM holdfast.jobs y
+            WHERE y.tenant = x.tenant AND y.id = split_part(x.edge, E'\x1f', 1) LIMIT 1
+        ) j ORDER BY j.seq
+    ) u CROSS JOIN LATERAL (
+        SELECT FROM holdfast.jobs j WHERE j.seq = u.seq FOR UPDATE
+    ) held;
 END
 $$;
 
