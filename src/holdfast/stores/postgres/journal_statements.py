@@ -22,6 +22,17 @@ EDGES = " UNION ALL ".join(
     " AND (parents IS NOT NULL OR edges IS NOT NULL)"
     for table in ("jobs", "history")
 )
+# The bytes that each journal adds to a page.
+_EDGE_BYTES = " UNION ALL ".join(
+    "SELECT j.seq, octet_length(split_part(e, E'\\x1f', 1))"
+    " + octet_length(split_part(e, E'\\x1f', 2))"
+    f" FROM holdfast.{table} j CROSS JOIN LATERAL unnest(j.edges) e WHERE j.seq = ANY ($1)"
+    for table in ("jobs", "history")
+)
+BYTES = (
+    "SELECT b.seq, sum(b.bytes)::bigint FROM (SELECT e.seq, octet_length(e.value) AS bytes"
+    f" FROM holdfast.entries e WHERE e.seq = ANY ($1) UNION ALL {_EDGE_BYTES}) b GROUP BY b.seq"
+)
 # What is stored under these keys: its bytes, and how many ends a join awaits yet.
 KNOWN = (
     "SELECT u.seq, u.kind, u.name, found.length, found.due"
@@ -33,7 +44,8 @@ KNOWN = (
 )
 # The size of a journal whose own record of it cannot be read.
 SIZE = (
-    "SELECT (SELECT count(*) FROM holdfast.joins WHERE seq = $1) + $2::integer"
+    "SELECT (SELECT count(*) FROM holdfast.joins WHERE seq = $1)"
+    " + (SELECT count(*) FROM holdfast.jobs WHERE seq = $1 AND parents IS NOT NULL)"
     " + count(*) FILTER (WHERE kind IN ('step', 'position')),"
     " count(*) FILTER (WHERE kind = 'signal'),"
     " coalesce(sum(octet_length(value)) FILTER (WHERE kind IN ('step', 'position', 'signal')), 0)"
@@ -50,8 +62,9 @@ JOINS_PUT = (
     " AS u(seq, at, name, total)"
 )
 JOURNALS_SAVE = (
-    "UPDATE holdfast.jobs j SET journal = u.journal"
-    " FROM unnest($1::bigint[], $2::text[]) AS u(seq, journal) WHERE j.seq = u.seq"
+    "UPDATE holdfast.jobs j SET journal = u.journal, size = u.size"
+    " FROM unnest($1::bigint[], $2::text[], $3::integer[]) AS u(seq, journal, size)"
+    " WHERE j.seq = u.seq"
 )
 
 LEFTOVERS_PUT = "INSERT INTO holdfast.leftovers SELECT unnest($1::bigint[]) ON CONFLICT DO NOTHING"

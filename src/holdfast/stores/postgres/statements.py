@@ -54,6 +54,7 @@ STATE_COLUMNS = (
 NOW = f"SELECT holdfast.now_us({EXPECT.format('$1::bigint')})"
 LOCK_CLAIMS = f"SELECT holdfast.lock_claims() WHERE {EXPECT.format('true')}"
 FOLD = "SELECT holdfast.fold_deltas($1)"
+FOLD_IF_DUE = "SELECT holdfast.fold_if_due()"
 NOTIFY = "SELECT pg_notify($1, $2)"
 NOTIFY_ENDED = "SELECT holdfast.notify_ended_jobs($1, $2, $3, $4)"
 
@@ -167,7 +168,7 @@ REPLAY = (
     " max_attempts, keep_us, size, gate, journal)"
     " SELECT nextval('holdfast.seqs'), tenant, $2, queue, type, codec, version, payload, rules,"
     " priority, $3, 'enqueued', $3, $3, $3 + expires_at - created_at, group_name, tags, id,"
-    " max_attempts, keep_us, coalesce(octet_length(payload), 0), $4, $5"
+    " max_attempts, keep_us, coalesce(octet_length(payload), 0) + $6::integer, $4, $5"
     " FROM holdfast.history h WHERE seq = $1 AND NOT EXISTS"
     " (SELECT FROM holdfast.history o WHERE o.tenant = h.tenant AND o.id = $2)"
     " ON CONFLICT DO NOTHING RETURNING seq"
