@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 FOLD = "SELECT lock_claims(), fold_deltas(1000000)"
 COMPLETE = (
     "SELECT * FROM complete_jobs(ARRAY[$1::bigint], ARRAY[$2], ARRAY[$3], ARRAY[$4], NULL, $5,"
-    " true, NULL, '')"
+    " true, NULL, '', 0)"
 )
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
-import asyncpg
 import msgspec
 import pytest
 from tests.stores.postgres.row_jobs import complete, done, extension, step, take
@@ -18,24 +16,21 @@ from holdfast.core.job import Abandoned, Lease, Reason, State
 from holdfast.core.journal import Edge, Entry, EntryKind, OnFailure, new_join
 from holdfast.core.lifecycle import decide
 from holdfast.store import Act, Extended
-from holdfast.stores.postgres import maintenance, schema
+from holdfast.stores.postgres import maintenance
 from holdfast.stores.postgres.ack import apply_transitions, complete_jobs
 from holdfast.stores.postgres.change import COPY_MAX
 from holdfast.stores.postgres.claim import claim_jobs
 from holdfast.stores.postgres.enqueue import enqueue_jobs
 from holdfast.stores.postgres.extend import extend_leases
-from holdfast.stores.postgres.layout import SCHEMA_VERSION
-from holdfast.stores.postgres.migrate import named
 from holdfast.stores.postgres.store import PostgresStore
 from holdfast.testing import ManualClock
 from holdfast.testing.contract.builders import HOUR, changing, finding, job, rules
 from holdfast.testing.contract.joins import node
 
 if TYPE_CHECKING:
-    from tests.servers.postgres import Postgres
     from tests.stores.postgres.conftest import Connect
 
-BESIDE = ("entries", "joins", "edges", "leftovers", "releasing")
+BESIDE = ("entries", "joins", "leftovers", "releasing")
 """The tables of journals and joins."""
 BEFORE = 20
 DAY_S = 24 * 3600
@@ -77,7 +72,7 @@ async def test_usual_jobs_touch_no_table_of_journals(
         found = {table: rows for table, *rows in await connection.fetch(TOUCHED)}
 
     assert (len(leases), claimed.edges_left) == (20, False)
-    assert [found[table] for table in BESIDE] == [[0, 0]] * 5
+    assert [found[table] for table in BESIDE] == [[0, 0]] * len(BESIDE)
 
 
 async def test_nothing_of_a_journal_outlives_its_job(
@@ -109,15 +104,17 @@ async def test_upkeep_deletes_so_many_rows_in_a_call(
     """P15: and says that there is more."""
     connection = await connect()
     monkeypatch.setattr(maintenance, "DROP_MAX", 30)
-    wide = tuple(Edge(f"nobody{number}") for number in range(50))
-    await store.enqueue([job(id, edges=wide) for id in ("a", "b")])
-    await complete(store, await take(store, 2))
+    await store.enqueue([job(id) for id in ("a", "b")])
+    leases = await take(store, 2)
+    for lease in leases:
+        await write(store, lease, *(done_step(f"s{number}") for number in range(50)))
+    await complete(store, leases)
     await store.change(changing(Act.DELETE, ids=("a", "b")))
     left = []
 
     for _ in range(4):
         more = (await store.prune(100, HOUR)).more
-        left.append((more, (await sizes(connection))["edges"]))
+        left.append((more, (await sizes(connection))["entries"]))
 
     assert left == [(True, 70), (True, 40), (True, 10), (False, 0)]
     assert await sizes(connection) == NONE
@@ -142,7 +139,7 @@ async def test_a_day_of_the_history_goes_with_its_journals_but_not_with_wanted_p
         await store.prune(100, HOUR)
 
     assert {each.id for each in (await store.find(finding())).jobs} == {"p", "c"}
-    assert await sizes(connection) == {**NONE, "entries": 1, "joins": 1, "edges": 1}
+    assert await sizes(connection) == {**NONE, "entries": 1}
     await complete(store, await take(store, 1))
     clock.advance(3 * DAY_S)
     for _ in range(4):
@@ -213,47 +210,3 @@ async def test_a_replay_from_a_step_copies_so_many_journals_in_a_call(
 
     assert [len(first.done), len(second.done), second.cursor] == [COPY_MAX, 5, None]
     assert len(await take(store, 100)) == COPY_MAX + 5
-
-
-# -- the version before ----------------------------------------------------------------------------
-
-
-@pytest.fixture
-async def old(server: Postgres) -> AsyncIterator[PostgresStore]:
-    """A store, not open, whose schema has no journals yet, with one job."""
-    store = PostgresStore.from_url(server.fresh("old"), ManualClock())
-    connection = await asyncpg.connect(server.url)
-    texts = [text for number, text in schema.schema_files() if number <= BEFORE]
-    tables = "CREATE TABLE holdfast.schema_version (version integer PRIMARY KEY);"
-    version = f"INSERT INTO holdfast.schema_version VALUES ({BEFORE});"
-    a_job = (
-        "INSERT INTO holdfast.jobs (seq, tenant, id, queue, type, codec, version, payload, rules,"
-        " priority, run_at, state, created_at, updated_at, max_attempts, keep_us, size) VALUES"
-        " (nextval('holdfast.seqs'), 'acme', 'old', 'mail', 'send', 'json', 1, '{}', '{}', 0, 0,"
-        " 'enqueued', 0, 0, 3, 0, 2);"
-        "INSERT INTO holdfast.deltas (tenant, queue, enqueued, bytes, head_rank, head_seq)"
-        " VALUES ('acme', 'mail', 1, 2, 0, 1)"
-    )
-    await connection.execute(f'CREATE SCHEMA "{store.options.schema}"')
-    for text in (tables, *texts, version, a_job):
-        await connection.execute(named(text, store.options))
-    yield store
-    await store.close()
-    await connection.close()
-
-
-async def test_jobs_of_the_version_before_remember_and_await_others(old: PostgresStore) -> None:
-    """P15, P16: after the upgrade they are like all others."""
-    assert await old.migrate() == SCHEMA_VERSION
-    await old.open()
-
-    [lease] = await take(old, 1)
-    assert (lease.job.id, lease.journal) == ("old", ())
-    assert (await write(old, lease, done_step("s"))).error is None
-    await old.ack([decide(Abandoned(), lease.job, lease.token, 0.0)])
-    await old.enqueue([node("p", "c"), node("c", after=1)])
-    leases = await take(old, 10)
-
-    assert {each.job.id: len(each.journal) for each in leases} == {"old": 1, "p": 0}
-    await complete(old, leases)
-    assert [each.job.id for each in await take(old, 10)] == ["c"]

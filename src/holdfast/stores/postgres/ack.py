@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from holdfast.core.bounds import RELEASE_MAX
 from holdfast.core.errors import JobNotFound, JournalFull
 from holdfast.core.job import TERMINAL, State
 from holdfast.core.lifecycle import Transition, apply, refusal, why
@@ -51,14 +52,16 @@ async def complete_jobs(step: Step, changes: Sequence[Transition]) -> set[int]:
         step.events_on,
         step.channel,
         step.sender,
+        RELEASE_MAX,
     )
     assert found is not None
-    places, tenants, queues, parents, _ = found
+    places, tenants, queues, named, unnamed, ended_tenants, ended_ids, _ = found
     done = set(range(len(changes))) if places is None else {place - 1 for place in places}
     step.ended += [Ref(changes[place].tenant, changes[place].id) for place in done]
-    if tenants is not None:
-        step.came_up(zip(tenants, queues, strict=True))
-    step.awaited.update(parents or ())
+    step.ended += map(Ref, ended_tenants or (), ended_ids or ())
+    step.came_up(zip(tenants or (), queues or (), strict=True))
+    step.awaited.update(named or ())
+    step.completed.update(unnamed or ())
     return done
 
 

@@ -88,10 +88,10 @@ async def _delete(step: Step, rows: list[Row], done: dict[Ref, str]) -> None:
         step.move(row, None)
         step.record(EventKind.DELETED, row)
         done[Ref(row.tenant, row.id)] = row.id
+    await step.note_parents(row for row in rows if row.lived)
     living = [row.seq for row in rows if row.lived]
     await step.run(sql.REMOVE, living)
     await step.run(sql.FORGET, [row.seq for row in rows if not row.lived])
-    step.parents += [row.as_parent for row in rows if row.lived and row.edges is not None]
     await step.forget(rows)
     await step.release_keys(rows)
     step.ended += [Ref(row.tenant, row.id) for row in rows if row.lived]

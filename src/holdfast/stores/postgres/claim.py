@@ -22,7 +22,7 @@ _TENANT, _QUEUE, _PRIORITY, _SEQ, _RUN_AT, _JOURNAL, _IS_ROW = (
     14,
     21,
     26,
-    27,
+    28,
 )  # Their places in the type `lease`; the visit is the first.
 _BEHIND = -1
 """In place of an instant: the claim ended early."""

@@ -15,7 +15,7 @@ from holdfast.core.errors import (
     QueueFull,
     TenantFull,
 )
-from holdfast.core.job import NewJob
+from holdfast.core.job import NewJob, edge_bytes
 from holdfast.store import Enqueued
 from holdfast.stores.notifier import Line
 from holdfast.stores.postgres import statements as sql
@@ -41,12 +41,6 @@ def hint(sender: str, lines: set[Line]) -> str:
     return text if len(text.encode()) <= HINT_MAX else "*"
 
 
-def flow_text(jobs: Sequence[NewJob]) -> str | None:
-    """What jobs with edges or parents have beyond the others, as `enqueue_flow.sql` reads it."""
-    flows = [{"n": n, **using.flow(job)} for n, job in enumerate(jobs, 1) if using.in_flow(job)]
-    return msgspec.json.encode(flows).decode() if flows else None
-
-
 async def enqueue_jobs(
     step: Step, jobs: Sequence[NewJob], seen: Seen | None = None, *, whole: bool = False
 ) -> list[Enqueued]:
@@ -61,7 +55,7 @@ async def enqueue_jobs(
         None if step.channel is None else hint(step.sender, lines),
         not step.again and all(job.fresh for job in jobs),
         seen is not None and seen.none_of(jobs),
-        flow_text(jobs),
+        *_of_flows(jobs),
     )
     made = answers(jobs, found)
     if whole and found and not stands(jobs, made):
@@ -118,6 +112,16 @@ def _columns(jobs: Sequence[NewJob]) -> tuple[Any, ...]:
         column([job.origin for job in jobs]),
         [job.rules.max_attempts for job in jobs],
         [job.rules.keep_us for job in jobs],
+    )
+
+
+def _of_flows(jobs: Sequence[NewJob]) -> tuple[Any, ...]:
+    """What jobs with parents or edges have besides, as the arrays of these columns."""
+    return (
+        column([job.parents for job in jobs], 0),
+        column([job.ends_with_parents for job in jobs], False),
+        column([using.edges_text(job) for job in jobs]),
+        column([edge_bytes(job) for job in jobs], 0),
     )
 
 

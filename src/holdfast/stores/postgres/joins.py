@@ -10,17 +10,27 @@ tenants in turn.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
 
 from holdfast.core.bounds import RELEASE_MAX
 from holdfast.core.errors import StoreUnavailable
 from holdfast.core.job import TERMINAL, EventKind, Reason, State
-from holdfast.core.journal import AWAITS_PARENTS, ENDS_WITH_PARENTS, OnFailure, await_join
+from holdfast.core.journal import (
+    AWAITS_PARENTS,
+    ENDS_WITH_PARENTS,
+    Edge,
+    OnFailure,
+    await_join,
+)
 from holdfast.core.lifecycle import due_state
+from holdfast.store import Ref
 from holdfast.stores.postgres import journal_statements as sql
 from holdfast.stores.postgres.errors import is_beaten
-from holdfast.stores.postgres.journal import how_of
-from holdfast.stores.postgres.rows import AWAITING, Parent, Row
+from holdfast.stores.postgres.journal import edge_of
+from holdfast.stores.postgres.rows import AWAITING, Row
+from holdfast.stores.postgres.statements import RELEASE_COMPLETED
 from holdfast.stores.postgres.step import Step, columns
 
 SHARE = 50
@@ -40,20 +50,42 @@ class Turns:
         self.last = ""
 
 
-async def release(step: Step, tenants: Sequence[str], place: str) -> None:
-    """Follows edges of ended jobs of these tenants. Raises if somebody is in its way for long: then
-    it is for the next claims.
-    """
+@contextmanager
+def _in_turn(place: str) -> Iterator[None]:
+    """Says what was in the way."""
     try:
-        await step.run(sql.LOCK, str(WAIT_MS))
-        await step.begin()
-        await _follow_of(step, tenants[:RELEASE_MAX], sql.TARGETS)
+        yield
     except Exception as error:
         if is_beaten(error):
             raise StoreUnavailable(
                 store=place, why="other calls hold what edges lead to"
             ) from error
         raise
+
+
+async def release(step: Step, tenants: Sequence[str], place: str) -> None:
+    """Follows edges of ended jobs of these tenants. Raises if somebody is in its way for long: then
+    it is for the next claims.
+    """
+    with _in_turn(place):
+        await step.run(sql.LOCK, str(WAIT_MS))
+        await step.begin()
+        await _follow_of(step, tenants[:RELEASE_MAX], sql.TARGETS)
+
+
+async def release_completed(step: Step, tenants: Sequence[str], place: str) -> None:
+    """As `release`, of completed jobs, as far as the server can by itself. Notes the tenants that
+    have others.
+    """
+    values = (tenants[:RELEASE_MAX], str(WAIT_MS), RELEASE_MAX, step.given, step.events_on)
+    with _in_turn(place):
+        found = await step.row(RELEASE_COMPLETED, *values, step.channel, step.sender)
+    assert found is not None
+    in_lines, queues, left_over, ended_tenants, ended_ids, more = found
+    step.came_up(zip(in_lines or (), queues or (), strict=True))
+    step.ended += map(Ref, ended_tenants or (), ended_ids or ())
+    step.awaited.update(left_over or ())
+    step.wakes_all |= bool(more)
 
 
 async def release_left(step: Step, turns: Turns) -> None:
@@ -75,18 +107,43 @@ async def release_left(step: Step, turns: Turns) -> None:
 
 async def _follow_of(step: Step, tenants: Sequence[str], targets: str) -> None:
     found = await step.rows(sql.RELEASING, tenants, RELEASE_MAX // len(tenants))
-    followed = await _Release(step, [Parent(*row) for row in found], targets).run()
+    parts = [_Part(_Parent(seq, *rest), number, edges) for seq, number, *rest, edges in found]
+    followed = await _Release(step, parts, targets).run()
     if followed and await step.value(sql.ANY_LEFT):
         step.wakes_all = True  # The next claims go on with it.
+
+
+class _Parent(NamedTuple):
+    """A job that has ended, or was deleted."""
+
+    seq: int
+    tenant: str
+    id: str
+    state: str
+
+
+class _Part:
+    """A part of its edges."""
+
+    __slots__ = ("edges", "followed", "is_held", "number", "parent")
+
+    def __init__(self, parent: _Parent, number: int | None, edges: Sequence[str]) -> None:
+        self.parent, self.edges = parent, edges
+        self.number = number
+        """None if this very call ends the job."""
+        self.followed = 0
+        self.is_held = False
+        """Somebody holds the target of the next edge."""
 
 
 class _Target:
     """A job that edges lead to, as those followed so far have left it."""
 
-    def __init__(self, tenant: str, id: str, state: str, edges: int | None) -> None:
+    def __init__(self, tenant: str, id: str, state: str, edges: Sequence[str] | None) -> None:
         self.tenant, self.id, self.edges = tenant, id, edges
+        """Of its edges only the first ones were read."""
         self.waits = state == State.WAITING.value
-        self.ended_by: tuple[Parent, OnFailure] | None = None
+        self.ended_by: tuple[_Parent, OnFailure] | None = None
         self.come: str | None = None
         """What it awaited, if that has come."""
         self.completed = False
@@ -100,90 +157,81 @@ class _Target:
 class _Release:
     """What one call follows. All that it changes is written at its end."""
 
-    def __init__(self, step: Step, parents: Iterable[Parent], targets: str) -> None:
+    def __init__(self, step: Step, parts: Iterable[_Part], targets: str) -> None:
         self._step, self._query = step, targets
-        self._turns: dict[str, deque[Parent]] = {}
+        self._turns: dict[str, deque[_Part]] = {}
         """Tenants with edges to follow, in turn."""
-        self._done: list[int] = []
-        self._held: dict[int, Parent] = {}
-        """Jobs with a target that somebody holds: they are followed up to there."""
+        self._taken: dict[int, _Part] = {}
+        """Parts of which edges were asked for."""
         self._targets: dict[int, _Target] = {}
         self._joins: dict[tuple[int, str], list[int]] = {}
         """How many ends each join awaits yet, and how many parents have not completed."""
         self._changed: set[tuple[int, str]] = set()
-        for parent in parents:
-            self._queue(parent)
+        for part in parts:
+            self._queue(part)
 
     async def run(self) -> bool:
         """Whether it followed any edge."""
-        left, moved = RELEASE_MAX, False
+        left = RELEASE_MAX
         while self._turns and left > 0:
-            portions = self._next(left)
-            left -= sum(high - parent.followed for parent, high in portions)
-            await self._follow(portions)
-            moved |= any(
-                parent.seq not in self._held or self._held[parent.seq].followed > parent.followed
-                for parent, _ in portions
-            )
+            asked = self._next(left)
+            left -= len(asked)
+            await self._follow(asked)
         await self._write()
-        return moved
+        return any(part.followed for part in self._taken.values())
 
-    def _queue(self, parent: Parent) -> None:
-        self._turns.setdefault(parent.tenant, deque()).append(parent)
+    def _queue(self, part: _Part) -> None:
+        self._turns.setdefault(part.parent.tenant, deque()).append(part)
 
-    def _next(self, most: int) -> list[tuple[Parent, int]]:
-        """A turn of each tenant: jobs, and up to which of their edges they are followed."""
-        portions: list[tuple[Parent, int]] = []
+    def _next(self, most: int) -> list[tuple[_Part, int, Edge]]:
+        """A turn of each tenant: edges to follow, with their places in their parts."""
+        asked: list[tuple[_Part, int, Edge]] = []
         share = SHARE if len(self._turns) > 1 else most
         for tenant in list(self._turns):
-            room = min(share, most)
-            most -= room
-            parents = self._turns.pop(tenant)
-            while parents and room > 0:
-                parent = parents.popleft()
-                if parent.seq in self._held:
+            room = min(share, most - len(asked))
+            parts = self._turns.pop(tenant)
+            while parts and room > 0:
+                part = parts.popleft()
+                if part.is_held:
                     continue
-                high = min(parent.edges, parent.followed + room)
-                room -= high - parent.followed
-                portions.append((parent, high))
-                if high < parent.edges:
-                    parents.appendleft(parent._replace(followed=high))
-                else:
-                    self._done.append(parent.seq)
-            most += room
-            if parents:
-                self._turns[tenant] = parents
-        return portions
+                low, high = part.followed, min(len(part.edges), part.followed + room)
+                asked += [(part, place, edge_of(part.edges[place])) for place in range(low, high)]
+                room -= high - low
+                part.followed = high
+                self._taken[id(part)] = part
+                if high < len(part.edges):
+                    parts.appendleft(part)
+            if parts:
+                self._turns[tenant] = parts
+        return asked
 
-    async def _follow(self, portions: list[tuple[Parent, int]]) -> None:
-        asked = [(parent.seq, parent.followed, high, parent.tenant) for parent, high in portions]
-        for place, number, how, name, seq, *found in await self._step.rows(
-            self._query, *columns(asked)
-        ):
-            parent, _ = portions[place - 1]
-            if parent.seq in self._held:
+    async def _follow(self, asked: list[tuple[_Part, int, Edge]]) -> None:
+        names = [(part.parent.tenant, edge.target, edge.join) for part, _, edge in asked]
+        for number, seq, *found in await self._step.rows(self._query, *columns(names), SHARE):
+            part, place, edge = asked[number - 1]
+            if part.is_held:
                 continue
             if seq is None:
-                self._held[parent.seq] = parent._replace(followed=number)
+                part.is_held, part.followed = True, place
                 continue
             state, awaits, id, edges, due, failed = found
             # What was read first counts: the changes since then are not stored yet.
-            target = self._targets.setdefault(seq, _Target(parent.tenant, id, state, edges))
-            join = self._joins.setdefault((seq, name), [due, failed])
+            target = self._targets.setdefault(seq, _Target(part.parent.tenant, id, state, edges))
+            join = self._joins.setdefault((seq, edge.join), [due, failed])
             if not target.has_ended and join[0] > 0:
-                self._count(parent, how_of(how), seq, name, awaits)
+                self._count(part.parent, edge, seq, awaits)
 
-    def _count(self, parent: Parent, how: OnFailure, seq: int, name: str, awaits: str) -> None:
+    def _count(self, parent: _Parent, edge: Edge, seq: int, awaits: str) -> None:
         """Tells the target of one edge that the job has ended."""
-        target, join = self._targets[seq], self._joins[seq, name]
-        failed, come = parent.state != State.COMPLETED.value, await_join(name)
+        target, join = self._targets[seq], self._joins[seq, edge.join]
+        failed, come = parent.state != State.COMPLETED.value, await_join(edge.join)
         join[0] -= 1
         join[1] += failed
-        self._changed.add((seq, name))
-        if failed and target.waits and how is not OnFailure.RUN:
-            target.ended_by = (parent, how)
-            self._ends(seq, State.CANCELED if how is OnFailure.SKIP else State.FAILED)
-        elif join == [0, 0] and awaits == ENDS_WITH_PARENTS and not name:
+        self._changed.add((seq, edge.join))
+        if failed and target.waits and edge.on_failure is not OnFailure.RUN:
+            target.ended_by = (parent, edge.on_failure)
+            self._ends(seq, State.CANCELED if edge.on_failure is OnFailure.SKIP else State.FAILED)
+        elif join == [0, 0] and awaits == ENDS_WITH_PARENTS and not edge.join:
             target.completed = True
             self._ends(seq, State.COMPLETED)
         elif join[0] == 0 and come in (awaits, _AWAITED.get(awaits)):
@@ -193,27 +241,40 @@ class _Release:
         """The edges of a target that ends are followed as well."""
         target = self._targets[seq]
         if target.edges is not None:
-            self._queue(Parent(seq, target.edges, 0, target.tenant, target.id, state.value))
+            parent = _Parent(seq, target.tenant, target.id, state.value)
+            self._queue(_Part(parent, None, target.edges))
 
     # -- writing -----------------------------------------------------------------------------------
 
     async def _write(self) -> None:
         step = self._step
-        if self._changed:
-            joins = [(*key, *self._joins[key]) for key in sorted(self._changed)]
-            await step.run(sql.JOINS_SAVE, *columns(joins))
+        await self._write_joins()
         targets = self._targets.items()
         changed = [seq for seq, each in targets if each.come is not None or each.has_ended]
         rows = await step.lock_seqs(changed) if changed else {}
         written = [rows[seq] for seq in changed if seq in rows and self._change(rows[seq])]
+        taken = list(self._taken.values())
+        step.followed = {each.parent.seq: each.followed for each in taken if each.number is None}
         await step.write(written)
-        rest = (parent for each in self._turns.values() for parent in each)
-        step.parents = [each for each in rest if each.seq not in self._held]
-        step.parents += self._held.values()
-        if done := [seq for seq in self._done if seq not in self._held]:
-            await step.run(sql.RELEASING_DROP, done)
+        noted = [
+            ((each.parent.tenant, each.parent.seq, each.number), each.followed, len(each.edges))
+            for each in taken
+            if each.number is not None and each.followed
+        ]
+        if done := [key for key, followed, number in noted if followed == number]:
+            await step.run(sql.RELEASING_DROP, *columns(done))
+        if begun := [(*key, followed) for key, followed, number in noted if followed < number]:
+            await step.run(sql.RELEASING_CUT, *columns(begun))
         await step.flush()
-        step.awaited.clear()  # The rest is for claims.
+        step.awaited.clear()
+        step.completed.clear()  # The rest is for claims.
+
+    async def _write_joins(self) -> None:
+        joins = [(*key, *self._joins[key]) for key in sorted(self._changed)]
+        if named := [each for each in joins if each[1]]:
+            await self._step.run(sql.JOINS_SAVE, *columns(named))
+        if parents := [(seq, due, failed) for seq, name, due, failed in joins if not name]:
+            await self._step.run(sql.PARENTS_SAVE, *columns(parents))
 
     def _change(self, row: Row) -> bool:
         """Applies what has come to a job; whether that changes it."""
@@ -241,7 +302,7 @@ def make_ready(step: Step, row: Row, come: str) -> bool:
     return True
 
 
-def _end(step: Step, row: Row, parent: Parent, how: OnFailure) -> None:
+def _end(step: Step, row: Row, parent: _Parent, how: OnFailure) -> None:
     """Ends a waiting job because of a parent that has not completed."""
     assert row.state not in TERMINAL, "it is locked"
     why = f"its parent {parent.id} {_WORDS.get(parent.state, 'was deleted')}"

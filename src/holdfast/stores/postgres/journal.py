@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import msgspec
 
@@ -19,10 +18,11 @@ from holdfast.core.journal import (
     OnFailure,
     Size,
     join_entry,
+    new_join,
     written,
 )
 from holdfast.stores.postgres import journal_statements as sql
-from holdfast.stores.postgres.rows import Row
+from holdfast.stores.postgres.rows import EDGE_BETWEEN, Row, parents_entry
 from holdfast.stores.postgres.step import Step, columns
 from holdfast.stores.sql_rows import Columns
 
@@ -33,6 +33,11 @@ _HOW = {how.value: how for how in OnFailure}
 _KINDS = {kind.value: kind for kind in EntryKind}
 
 _decode_size = msgspec.json.Decoder(tuple[int, int, int, int]).decode
+
+
+def size_of_parents(number: int | None) -> Size:
+    """Of a journal that has nothing but the join of so many parents, or not even that."""
+    return Size() if number is None else written(Size(), {}, [new_join("", number)])[1]
 
 
 def size_text(size: Size) -> str:
@@ -100,7 +105,8 @@ class Journals:
     def write(self, row: Row, entries: Sequence[Entry]) -> str | None:
         """Writes what counts of the entries, or none of them and says what would be too much."""
         known = self._known.setdefault(row.seq, {})
-        before = self._sizes.get(row.seq, Size())
+        if (before := self._sizes.get(row.seq)) is None:
+            before = size_of_parents(row.parents)
         fresh, size = written(before, known, entries)
         if size.overflow is not None:
             return size.overflow
@@ -183,7 +189,7 @@ def _readable(stored: Stored) -> tuple[Entry, ...]:
 
 
 async def read_entries(step: Step, seq: int) -> tuple[Entry, ...]:
-    """All entries of a job that can be read."""
+    """All entries of a job that can be read, but for the join of its parents."""
     return _readable((await _read(step, sql.ENTRIES, [seq])).get(seq, []))
 
 
@@ -194,16 +200,22 @@ async def read_bytes(step: Step, seqs: Sequence[int]) -> dict[int, int]:
 
 async def read_journals(step: Step, seqs: Sequence[int]) -> dict[int, Journal]:
     """The journals of those of the jobs that have one."""
-    entries = await _read(step, sql.ENTRIES, seqs)
-    edges: dict[int, list[Edge]] = {}
-    for seq, target, name, how in await step.rows(sql.EDGES, seqs):
-        edges.setdefault(seq, []).append(Edge(target, name, how_of(how)))
+    entries = {seq: _readable(rows) for seq, rows in (await _read(step, sql.ENTRIES, seqs)).items()}
+    edges: dict[int, tuple[Edge, ...]] = {}
+    for seq, at, parents, texts in await step.rows(sql.EDGES, seqs):
+        edges[seq] = tuple(map(edge_of, texts or ()))
+        if parents is not None:
+            entries[seq] = (*entries.get(seq, ()), parents_entry(parents, at))
     return {
-        seq: Journal(_readable(entries.get(seq, [])), tuple(edges.get(seq, ())))
+        seq: Journal(entries.get(seq, ()), edges.get(seq, ()))
         for seq in entries.keys() | edges.keys()
     }
 
 
-def how_of(text: Any) -> OnFailure:
-    """What a failure does; the default, if that cannot be read."""
-    return _HOW.get(text, OnFailure.FAIL)
+def edge_of(text: str) -> Edge:
+    """An edge as the row of its job has it. What a failure does is the default, if that cannot be
+    read.
+    """
+    target, _, rest = text.partition(EDGE_BETWEEN)
+    join, _, how = rest.partition(EDGE_BETWEEN)
+    return Edge(target, join, _HOW.get(how, OnFailure.FAIL))

@@ -17,16 +17,21 @@ _JOINS = (
 )
 ENTRIES = f"{_ENTRIES} UNION ALL {_JOINS}"
 REMEMBERED = f"{_ENTRIES} AND e.kind NOT IN ('error', 'log') UNION ALL {_JOINS}"
-EDGES = (
-    "SELECT seq, target, name, on_failure FROM holdfast.edges WHERE seq = ANY ($1)"
-    " ORDER BY seq, number"
+EDGES = " UNION ALL ".join(
+    f"SELECT seq, created_at, parents, edges FROM holdfast.{table} WHERE seq = ANY ($1)"
+    " AND (parents IS NOT NULL OR edges IS NOT NULL)"
+    for table in ("jobs", "history")
 )
 # The bytes that each journal adds to a page.
+_EDGE_BYTES = " UNION ALL ".join(
+    "SELECT j.seq, octet_length(split_part(e, E'\\x1f', 1))"
+    " + octet_length(split_part(e, E'\\x1f', 2))"
+    f" FROM holdfast.{table} j CROSS JOIN LATERAL unnest(j.edges) e WHERE j.seq = ANY ($1)"
+    for table in ("jobs", "history")
+)
 BYTES = (
     "SELECT b.seq, sum(b.bytes)::bigint FROM (SELECT e.seq, octet_length(e.value) AS bytes"
-    " FROM holdfast.entries e WHERE e.seq = ANY ($1) UNION ALL"
-    " SELECT x.seq, octet_length(x.target) + octet_length(x.name) FROM holdfast.edges x"
-    " WHERE x.seq = ANY ($1)) b GROUP BY b.seq"
+    f" FROM holdfast.entries e WHERE e.seq = ANY ($1) UNION ALL {_EDGE_BYTES}) b GROUP BY b.seq"
 )
 # What is stored under these keys: its bytes, and how many ends a join awaits yet.
 KNOWN = (
@@ -40,6 +45,7 @@ KNOWN = (
 # The size of a journal whose own record of it cannot be read.
 SIZE = (
     "SELECT (SELECT count(*) FROM holdfast.joins WHERE seq = $1)"
+    " + (SELECT count(*) FROM holdfast.jobs WHERE seq = $1 AND parents IS NOT NULL)"
     " + count(*) FILTER (WHERE kind IN ('step', 'position')),"
     " count(*) FILTER (WHERE kind = 'signal'),"
     " coalesce(sum(octet_length(value)) FILTER (WHERE kind IN ('step', 'position', 'signal')), 0)"
@@ -82,33 +88,45 @@ RELEASING_TENANTS = (
     " WHERE r.tenant > n.tenant ORDER BY r.tenant LIMIT 1) FROM next n WHERE n.tenant IS NOT NULL)"
     " SELECT n.tenant FROM next n WHERE n.tenant IS NOT NULL LIMIT $2"
 )
-# What `joins.Parent` has.
+# Parts of edges of these tenants, in turn: so many that they have so many edges together.
 RELEASING = (
-    "SELECT r.seq, r.edges, r.followed, r.tenant, r.id, r.state FROM unnest($1::text[])"
-    " WITH ORDINALITY AS u(tenant, place) CROSS JOIN LATERAL (SELECT * FROM holdfast.releasing x"
-    " WHERE x.tenant = u.tenant ORDER BY x.seq LIMIT $2) r ORDER BY u.place, r.seq"
+    "SELECT r.seq, r.part, r.tenant, r.id, r.state, r.edges FROM unnest($1::text[])"
+    " WITH ORDINALITY AS u(tenant, place) CROSS JOIN LATERAL (SELECT y.*,"
+    " sum(cardinality(y.edges)) OVER (ORDER BY y.seq, y.part) - cardinality(y.edges) AS before FROM"
+    " (SELECT * FROM holdfast.releasing x WHERE x.tenant = u.tenant ORDER BY x.seq, x.part"
+    " LIMIT $2) y) r WHERE r.before < $2 ORDER BY u.place, r.seq, r.part"
 )
+# Notes jobs that are about to end or to be deleted: what is left of their edges after the first.
 RELEASING_PUT = (
-    "INSERT INTO holdfast.releasing (seq, edges, followed, tenant, id, state)"
-    " SELECT * FROM unnest($1::bigint[], $2::integer[], $3::integer[], $4::text[], $5::text[],"
-    " $6::text[]) ON CONFLICT (seq) DO UPDATE SET followed = excluded.followed"
+    "INSERT INTO holdfast.releasing (seq, part, tenant, id, state, edges)"
+    " SELECT j.seq, p.part, j.tenant, j.id, u.state, p.edges"
+    " FROM unnest($1::bigint[], $2::integer[], $3::text[]) AS u(seq, followed, state)"
+    " CROSS JOIN LATERAL (SELECT * FROM holdfast.jobs x WHERE x.seq = u.seq LIMIT 1) j"
+    " CROSS JOIN LATERAL holdfast.edge_parts(j.edges[u.followed + 1:]) p"
 )
-RELEASING_DROP = "DELETE FROM holdfast.releasing WHERE seq = ANY ($1)"
-# The targets of portions of edges, as far as they live and have the join, locked: nobody else ends,
-# parks or wakes them meanwhile. NULL for those that somebody else has locked.
+_PARTS = (
+    "unnest($1::text[], $2::bigint[], $3::integer[]{more}) AS u(tenant, seq, part{names})"
+    " WHERE r.tenant = u.tenant AND r.seq = u.seq AND r.part = u.part"
+)
+RELEASING_DROP = "DELETE FROM holdfast.releasing r USING " + _PARTS.format(more="", names="")
+RELEASING_CUT = (
+    "UPDATE holdfast.releasing r SET edges = r.edges[u.followed + 1:] FROM "
+    + _PARTS.format(more=", $4::integer[]", names=", followed")
+)
+# The targets of edges, as far as they live and have the join, locked: nobody else ends, parks or
+# wakes them meanwhile. NULL for those that somebody else has locked.
 _TARGETS = (
-    "SELECT p.place, e.number, e.on_failure, e.name, t.seq, t.state, t.awaits, t.id, t.edges,"
-    " x.due, x.failed"
-    " FROM unnest($1::bigint[], $2::integer[], $3::integer[], $4::text[]) WITH ORDINALITY"
-    " AS p(seq, low, high, tenant, place)"
-    " JOIN LATERAL (SELECT * FROM holdfast.edges o WHERE o.seq = p.seq AND o.number >= p.low"
-    " AND o.number < p.high ORDER BY o.number LIMIT p.high - p.low) e ON true"
-    " LEFT JOIN LATERAL (SELECT j.seq, j.state, j.awaits, j.id, j.edges FROM holdfast.jobs j"
-    " WHERE j.tenant = p.tenant AND j.id = e.target LIMIT 1 FOR UPDATE{skip}) t ON true"
-    " LEFT JOIN LATERAL (SELECT o.due, o.failed FROM holdfast.joins o WHERE o.seq = t.seq"
-    " AND o.name = e.name LIMIT 1) x ON true"
-    " WHERE x.due IS NOT NULL OR t.seq IS NULL AND EXISTS (SELECT FROM holdfast.jobs j"
-    " WHERE j.tenant = p.tenant AND j.id = e.target) ORDER BY p.place, e.number"
+    "SELECT u.place, t.seq, t.state, t.awaits, t.id, t.edges, coalesce(x.due, t.due),"
+    " coalesce(x.failed, t.failed)"
+    " FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY AS u(tenant, target, name,"
+    " place) LEFT JOIN LATERAL (SELECT j.seq, j.state, j.awaits, j.id, j.edges[1:$4] AS edges,"
+    " CASE u.name WHEN '' THEN j.parents[2] END AS due,"
+    " CASE u.name WHEN '' THEN j.parents[3] END AS failed FROM holdfast.jobs j"
+    " WHERE j.tenant = u.tenant AND j.id = u.target LIMIT 1 FOR UPDATE{skip}) t ON true"
+    " LEFT JOIN LATERAL (SELECT o.due, o.failed FROM holdfast.joins o WHERE u.name <> ''"
+    " AND o.seq = t.seq AND o.name = u.name LIMIT 1) x ON true"
+    " WHERE coalesce(x.due, t.due) IS NOT NULL OR t.seq IS NULL AND EXISTS (SELECT FROM"
+    " holdfast.jobs j WHERE j.tenant = u.tenant AND j.id = u.target) ORDER BY u.place"
 )
 TARGETS = _TARGETS.replace("{skip}", "")
 TARGETS_UNLOCKED = _TARGETS.replace("{skip}", " SKIP LOCKED")
@@ -116,4 +134,9 @@ JOINS_SAVE = (
     "UPDATE holdfast.joins x SET due = u.due, failed = u.failed"
     " FROM unnest($1::bigint[], $2::text[], $3::integer[], $4::integer[])"
     " AS u(seq, name, due, failed) WHERE x.seq = u.seq AND x.name = u.name"
+)
+PARENTS_SAVE = (
+    "UPDATE holdfast.jobs j SET parents = ARRAY[j.parents[1], u.due, u.failed]"
+    " FROM unnest($1::bigint[], $2::integer[], $3::integer[]) AS u(seq, due, failed)"
+    " WHERE j.seq = u.seq"
 )

@@ -217,7 +217,7 @@ Limits: numbers are 64 bits, times whole microseconds; a text cannot hold a zero
 
 from __future__ import annotations
 
-SCHEMA_VERSION = 21
+SCHEMA_VERSION = 22
 """The number of the newest file in `sql/schema/`; the highest row of `schema_version`."""
 
 SERVER_VERSION_MIN = 13

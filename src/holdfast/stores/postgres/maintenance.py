@@ -139,11 +139,11 @@ async def _prune_place(step: Step, limit: int, place: str) -> int:
 
 async def _count_pruned(step: Step, pruned: Sequence[Columns]) -> int:
     keys, others = [], []
-    for tenant, queue, type, key, id, state, group, seq, journal, edges in pruned:
+    for tenant, queue, type, key, id, state, group, seq, journal in pruned:
         step.count((tenant, queue, group, None), state, None)
         if key is not None:
             keys.append((tenant, queue, type, key, id))
-        if journal is not None or edges is not None:
+        if journal is not None:
             others.append(seq)
     if others:
         await step.run(LEFTOVERS_PUT, others)

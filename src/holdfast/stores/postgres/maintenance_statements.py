@@ -71,7 +71,7 @@ DAY_UNCOUNT = {
 }
 DAY_EMPTY = {day: f"TRUNCATE holdfast.history_{day}" for day in DAYS}
 REST = "rest"
-PRUNED = "h.tenant, h.queue, h.type, h.key, h.id, h.state, h.group_name, h.seq, h.journal, h.edges"
+PRUNED = "h.tenant, h.queue, h.type, h.key, h.id, h.state, h.group_name, h.seq, h.journal"
 PRUNE_JOBS = {
     place: f"DELETE FROM holdfast.history_{place} h USING (SELECT seq, keep_until"
     f" FROM holdfast.history_{place} WHERE keep_until <= $1 AND edges IS NULL"
@@ -126,15 +126,14 @@ RECOUNT_PLATFORM = "SELECT holdfast.count_platform_running()"
 
 # Ended jobs with edges, which are pruned by themselves.
 PARENTS_PAST = (
-    "SELECT seq, edges FROM holdfast.history WHERE edges IS NOT NULL AND keep_until <= $1"
-    " ORDER BY keep_until LIMIT $2"
+    "SELECT seq, cardinality(edges) FROM holdfast.history"
+    " WHERE edges IS NOT NULL AND keep_until <= $1 ORDER BY keep_until LIMIT $2"
 )
-# Those that a living job may still read, or that have edges to follow.
+# Those that a living job may still read.
 PARENTS_WANTED = (
-    "SELECT h.seq FROM holdfast.history h WHERE h.seq = ANY ($1) AND (EXISTS ("
-    "SELECT FROM holdfast.edges e CROSS JOIN LATERAL (SELECT FROM holdfast.jobs j"
-    " WHERE j.tenant = h.tenant AND j.id = e.target LIMIT 1) t WHERE e.seq = h.seq)"
-    " OR EXISTS (SELECT FROM holdfast.releasing r WHERE r.seq = h.seq))"
+    "SELECT h.seq FROM holdfast.history h WHERE h.seq = ANY ($1) AND EXISTS ("
+    "SELECT FROM unnest(h.edges) e CROSS JOIN LATERAL (SELECT FROM holdfast.jobs j"
+    " WHERE j.tenant = h.tenant AND j.id = split_part(e, E'\\x1f', 1) LIMIT 1) t)"
 )
 PARENTS_KEEP = "UPDATE holdfast.history SET keep_until = $2 WHERE seq = ANY ($1)"
 PARENTS_PRUNE = (
@@ -145,20 +144,15 @@ DAY_HAS_PARENTS = {
     day: f"SELECT EXISTS (SELECT FROM holdfast.history_{day} WHERE edges IS NOT NULL)"
     for day in DAYS
 }
-# Deleted jobs keep their edges until these are followed.
-LEFTOVERS = (
-    "SELECT l.seq FROM holdfast.leftovers l WHERE NOT EXISTS"
-    " (SELECT FROM holdfast.releasing r WHERE r.seq = l.seq) ORDER BY l.seq LIMIT $1"
-)
+LEFTOVERS = "SELECT seq FROM holdfast.leftovers ORDER BY seq LIMIT $1"
 LEFTOVERS_DROP = tuple(
     f"DELETE FROM holdfast.{table} WHERE ctid = ANY (ARRAY(SELECT x.ctid FROM unnest($1::bigint[])"
     f" AS u(seq) CROSS JOIN LATERAL (SELECT o.ctid FROM holdfast.{table} o WHERE o.seq = u.seq) x"
     " LIMIT $2))"
-    for table in ("entries", "joins", "edges")
+    for table in ("entries", "joins")
 )
 LEFTOVERS_DONE = (
     "DELETE FROM holdfast.leftovers l WHERE l.seq = ANY ($1)"
     " AND NOT EXISTS (SELECT FROM holdfast.entries e WHERE e.seq = l.seq)"
     " AND NOT EXISTS (SELECT FROM holdfast.joins x WHERE x.seq = l.seq)"
-    " AND NOT EXISTS (SELECT FROM holdfast.edges e WHERE e.seq = l.seq)"
 )

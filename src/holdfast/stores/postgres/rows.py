@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from holdfast.core.clock import Micros
 from holdfast.core.job import TERMINAL, Event, JobRecord, Lease, Reason, Rules, State
-from holdfast.core.journal import Entry
+from holdfast.core.journal import Entry, Join, join_entry
 from holdfast.core.lifecycle import Transition
 from holdfast.store import Claim
 from holdfast.stores import sql_rows
@@ -17,6 +17,10 @@ from holdfast.stores.sql_rows import KINDS, STATES, Columns
 
 TAGS_BETWEEN = "\x1f"
 """Between the tags of a job on their way to the server; no name can hold it."""
+EDGE_BETWEEN = "\x1f"
+"""Between the target of an edge, its join, and what a failure does."""
+EDGES_BETWEEN = "\x1e"
+"""Between the edges of a job on their way to the server."""
 
 
 def column(values: list[Any], empty: Any = None) -> list[Any] | None:
@@ -76,14 +80,21 @@ def _unreadable(row: Columns, claim: Claim, why: str) -> Transition:
     )
 
 
+def parents_entry(parents: Sequence[int], at: Micros) -> Entry:
+    """The join of the parents, as its job has it in its row."""
+    return join_entry("", Join(*parents), at)
+
+
 def _lease(row: Columns, claim: Claim, journal_of: JournalOf) -> Lease:
     """A row of the type `lease`."""
     (
         _, tenant, id, queue, type, codec, version, payload, rules, priority, key, group, tags,
         origin, seq, attempt, fence, lapses, misses, created_at, updated_at, run_at, expires_at,
-        lease_until, reason, error, journal, *_,
+        lease_until, reason, error, journal, parents, *_,
     ) = row  # fmt: skip
     entries, left_out = ((), 0) if journal is None else journal_of(seq)
+    if parents is not None and not left_out:
+        entries += (parents_entry(parents, created_at),)
     job = sql_rows.record(
         (
             tenant, id, queue, type, codec, version, payload, rules, priority, key, group, tags,
@@ -102,35 +113,21 @@ def seq_of(token: str | None) -> int:
     return int(digits) if digits.isdecimal() and digits.isascii() and len(digits) < 19 else 0
 
 
-class Parent(NamedTuple):
-    """A job that has ended or was deleted, whose edges have to be followed."""
-
-    seq: int
-    edges: int
-    followed: int
-    tenant: str
-    id: str
-    state: str
-
-
 class Row(sql_rows.Row):
     """With what an act asks of it here."""
 
-    __slots__ = ("edges", "journal")
+    __slots__ = ("edges", "journal", "parents")
 
     def __init__(self, row: Columns) -> None:
-        *common, awaits, journal, edges = row
+        *common, awaits, journal, edges, parents = row
         super().__init__(common)
         self.awaits: str | None = awaits
         self.journal: str | None = journal
-        """The size of its journal; None without one."""
+        """The size of its journal; None if nothing but the join of its parents is in it."""
         self.edges: int | None = edges
         """How many jobs await its end; None for none."""
-
-    @property
-    def as_parent(self) -> Parent:
-        assert self.edges is not None, "nobody awaits it"
-        return Parent(self.seq, self.edges, 0, self.tenant, self.id, self.state.value)
+        self.parents: int | None = parents
+        """How many parents it awaits, or has awaited."""
 
     @property
     def lived(self) -> bool:

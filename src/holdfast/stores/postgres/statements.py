@@ -39,7 +39,8 @@ DONE = _RECORD.format(
 _ROW = (
     "seq, tenant, id, queue, type, key, rules, state, priority, run_at, attempt, max_attempts,"
     " fence, lapses, misses, {token}, {lease_until}, expires_at, {finished_at}, reason, error,"
-    " progress, group_name, size, {late}, {gate}, {awaits}, journal, edges"
+    " progress, group_name, size, {late}, {gate}, {awaits}, journal,"
+    " cardinality(edges), parents[1]"
 )
 _OF_LIVING = ("token", "lease_until", "late", "gate", "awaits")
 ROW_LIVE = _ROW.format(finished_at="NULL::bigint", **{name: name for name in _OF_LIVING})
@@ -68,8 +69,8 @@ def _busy(call: str, number: int, instant: int) -> str:
 
 
 _ANSWERS = "SELECT ord, why, id, queue, type, has, most FROM "
-ENQUEUE = _busy(f"{_ANSWERS}holdfast.enqueue", 26, 20)
-ENQUEUE_WHOLE = _busy(f"{_ANSWERS}holdfast.enqueue_whole", 26, 20)
+ENQUEUE = _busy(f"{_ANSWERS}holdfast.enqueue", 29, 20)
+ENQUEUE_WHOLE = _busy(f"{_ANSWERS}holdfast.enqueue_whole", 29, 20)
 # One row at least. Its last values say whether it is one of the claim, and whether edges of ended
 # jobs are left.
 CLAIM = (
@@ -78,10 +79,16 @@ CLAIM = (
     f" {_busy('holdfast.claim', 16, 8)} x OFFSET 0) c ON true"
 )
 COMPLETE = _busy(
-    "SELECT places, tenants, queues, parents, holdfast.notify_ended_jobs($3, $4, $8, $9)"
-    " FROM holdfast.complete_jobs",
-    9,
+    "SELECT places, tenants, queues, named, unnamed, ended_tenants, ended_ids,"
+    " holdfast.notify_ended_jobs($3, $4, $8, $9) FROM holdfast.complete_jobs",
+    10,
     6,
+)
+RELEASE_COMPLETED = _busy(
+    "SELECT tenants, queues, left_over, ended_tenants, ended_ids, more"
+    " FROM holdfast.release_completed",
+    7,
+    4,
 )
 EXTEND = _busy("SELECT ord, until FROM holdfast.extend", 8, 7)
 CANCEL = _busy("SELECT ord, state, tenant, queue FROM holdfast.cancel", 7, 3)
@@ -108,7 +115,8 @@ SAVE = (
 )
 _MOVED = (
     "seq, priority, created_at, expires_at, keep_us, version, max_attempts, fence, size, tenant,"
-    " id, queue, type, codec, key, group_name, tags, origin, rules, payload, journal, edges"
+    " id, queue, type, codec, key, group_name, tags, origin, rules, payload, journal, edges,"
+    " parents"
 )
 FINISH = (
     "WITH gone AS (DELETE FROM holdfast.jobs WHERE seq = ANY ($1) RETURNING *)"

@@ -17,7 +17,7 @@ from holdfast.stores.notifier import Line
 from holdfast.stores.postgres import journal_statements
 from holdfast.stores.postgres import statements as sql
 from holdfast.stores.postgres.connection import Connection
-from holdfast.stores.postgres.rows import Parent, Row, asked, plain
+from holdfast.stores.postgres.rows import Row, asked, plain
 from holdfast.stores.sql_rows import BLOCKED, Columns
 
 STATEMENTS_MAX = 1024
@@ -96,10 +96,12 @@ class Step:
         self.wakes_all = False
         """Work may have come up anywhere: under a limit of the platform there is room."""
         self.ended: list[Ref] = []
-        self.parents: list[Parent] = []
-        """Jobs that have ended, whose edges have to be followed; `flush` stores them."""
+        self.followed: dict[int, int] = {}
+        """How many of its edges the step has followed itself, of a job that it ends."""
         self.awaited: set[str] = set()
         """Tenants with edges that the call follows when this step is done."""
+        self.completed: set[str] = set()
+        """The same for edges of completed jobs: the server follows most of them by itself."""
         self._events: list[EventRow] = []
         self._ended_rows: list[Row] = []
         self._moves: dict[Where, list[int]] = {}
@@ -172,8 +174,6 @@ class Step:
                 continue
             row.finished_at = self.now
             self.ended.append(Ref(row.tenant, row.id))
-            if row.edges is not None:
-                self.parents.append(row.as_parent)
             # Upkeep looks whether others still need what it has returned.
             if row.keep_until() > self.now or row.edges is not None:
                 ended.append(row)
@@ -181,6 +181,7 @@ class Step:
             else:
                 gone.append(row.seq)
                 self.move(row, None)
+        await self.note_parents(row for row in rows if row.state in TERMINAL)
         if kept:
             await self.run(sql.SAVE, *_saved(kept), self.now)
         if ended:
@@ -190,9 +191,22 @@ class Step:
             await self.forget([row for row in rows if row.seq in set(gone)])
         await self.release_keys([row for row in rows if row.state in TERMINAL])
 
+    async def note_parents(self, rows: Iterable[Row]) -> None:
+        """Notes living jobs that are about to end, or to be deleted: others may await them."""
+        parents = [
+            (row.seq, self.followed.get(row.seq, 0), row.state.value, row.tenant)
+            for row in rows
+            if row.edges is not None and row.edges > self.followed.get(row.seq, 0)
+        ]
+        if parents:
+            *values, _ = columns(parents)
+            await self.run(journal_statements.RELEASING_PUT, *values)
+            for *_, state, tenant in parents:
+                (self.completed if state == State.COMPLETED.value else self.awaited).add(tenant)
+
     async def forget(self, rows: Iterable[Row]) -> None:
         """Has upkeep delete what belongs to these jobs, which are deleted."""
-        seqs = [row.seq for row in rows if row.journal is not None or row.edges is not None]
+        seqs = [row.seq for row in rows if row.journal is not None]
         if seqs:
             await self.run(journal_statements.LEFTOVERS_PUT, seqs)
 
@@ -275,9 +289,6 @@ class Step:
 
     async def flush(self) -> None:
         """Writes the deltas and events that were gathered."""
-        if self.parents:
-            await self.run(journal_statements.RELEASING_PUT, *columns(self.parents))
-            self.awaited |= {parent.tenant for parent in self.parents}
         if self._moves or self._events:
             await self.announce()
         if self._moves:

@@ -11,7 +11,7 @@ import asyncio
 import os
 import random
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -61,7 +61,7 @@ from holdfast.stores.postgres.events import read_events, words_of
 from holdfast.stores.postgres.explain import explain_job
 from holdfast.stores.postgres.extend import extend_leases
 from holdfast.stores.postgres.find import find_jobs
-from holdfast.stores.postgres.joins import Turns, release, release_left
+from holdfast.stores.postgres.joins import Turns, release, release_completed, release_left
 from holdfast.stores.postgres.migrate import prepare
 from holdfast.stores.postgres.notify import Notifications
 from holdfast.stores.postgres.options import Options, parse
@@ -366,14 +366,17 @@ class PostgresStore:
             tenants, ids = [ref.tenant for ref in step.ended], [ref.id for ref in step.ended]
             await step.run(sql.NOTIFY_ENDED, tenants, ids, step.channel, step.sender)
 
-    async def _follow(self, tenants: Sequence[str] = ()) -> None:
+    async def _follow(self, tenants: Collection[str] = (), completed: Collection[str] = ()) -> None:
         """Follows edges of ended jobs of these tenants, or what other calls have left. What
         it cannot do is for the next claims: whatever ended the jobs is done.
         """
+        place, ended = self._place, sorted(completed)
         try:
+            if ended:
+                await self._call(lambda step: release_completed(step, ended, place))
             if tenants:
-                await self._transact(lambda step: release(step, tenants, self._place))
-            else:
+                await self._transact(lambda step: release(step, sorted(tenants), place))
+            elif not ended:
                 await self._transact(lambda step: release_left(step, self._turns))
         except HoldfastError:
             self._notifier.notify_all()
@@ -408,8 +411,8 @@ class PostgresStore:
             step.by = by
             step.channel, step.sender = self._notifications.channel, self._notifications.sender
             answer = await act(step)
-        if step.awaited:
-            await self._follow(sorted(step.awaited))
+        if step.awaited or step.completed:
+            await self._follow(step.awaited, step.completed)
         if step.wakes_all:
             self._notifier.notify_all()
         elif step.lines or step.ended:

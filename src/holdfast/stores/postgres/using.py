@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast.core.errors import InvalidInput
 from holdfast.core.job import NewJob, edge_bytes
-from holdfast.stores.postgres.rows import TAGS_BETWEEN
+from holdfast.stores.postgres.rows import EDGE_BETWEEN, EDGES_BETWEEN, TAGS_BETWEEN
 from holdfast.stores.postgres.statements import EXPECT
 from holdfast.stores.sql_rows import rules_text
 
@@ -57,22 +57,13 @@ def document(jobs: Sequence[NewJob]) -> str:
     return msgspec.json.encode([_plain(job) for job in jobs]).decode()
 
 
-def in_flow(job: NewJob) -> bool:
-    """Whether it awaits others, or others await it."""
-    return bool(job.edges or job.parents)
-
-
-def flow(job: NewJob) -> dict[str, Any]:
-    """What such a job has beyond the others, as `enqueue_flow.sql` reads it."""
-    edges = [(edge.target, edge.join, edge.on_failure.value) for edge in job.edges]
-    size = edge_bytes(job) if edges else 0
-    return {
-        "parents": job.parents,
-        "ends": int(job.ends_with_parents),
-        "edges": edges,
-        "number": len(edges),
-        "bytes": size,
-    }
+def edges_text(job: NewJob) -> str | None:
+    """The edges of a job as the function reads them."""
+    if not job.edges:
+        return None
+    return EDGES_BETWEEN.join(
+        EDGE_BETWEEN.join((edge.target, edge.join, edge.on_failure.value)) for edge in job.edges
+    )
 
 
 def _plain(job: NewJob) -> dict[str, Any]:
@@ -97,7 +88,10 @@ def _plain(job: NewJob) -> dict[str, Any]:
         "origin": job.origin,
         "max_attempts": rules.max_attempts,
         "keep_us": rules.keep_us,
-        "flow": flow(job) if in_flow(job) else None,
+        "parents": job.parents,
+        "ends_with_parents": job.ends_with_parents,
+        "edges": edges_text(job),
+        "edge_bytes": edge_bytes(job),
     }
 
 

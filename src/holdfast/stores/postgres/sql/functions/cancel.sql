@@ -67,18 +67,18 @@ BEGIN
         INSERT INTO holdfast.history (
             seq, priority, run_at, created_at, updated_at, expires_at, finished_at, keep_until,
             keep_us, version, attempt, max_attempts, fence, lapses, misses, size, state, tenant,
-            id, queue, type, codec, key, group_name, tags, origin, rules, error, progress,
-            payload, journal, edges
+            id, queue, type, codec, key, group_name, tags, origin, rules, error, progress, payload,
+            journal, edges, parents
         )
-        SELECT g.seq, g.priority, g.run_at, g.created_at, now, g.expires_at, now,
-            now + g.keep_us, g.keep_us, g.version, g.attempt, g.max_attempts, g.fence, g.lapses,
-            g.misses, g.size, 'canceled', g.tenant, g.id, g.queue, g.type, g.codec, g.key,
-            g.group_name, g.tags, g.origin, g.rules, g.error, g.progress, g.payload, g.journal,
-            g.edges
+        SELECT g.seq, g.priority, g.run_at, g.created_at, now, g.expires_at, now, now + g.keep_us,
+            g.keep_us, g.version, g.attempt, g.max_attempts, g.fence, g.lapses, g.misses, g.size,
+            'canceled', g.tenant, g.id, g.queue, g.type, g.codec, g.key, g.group_name, g.tags,
+            g.origin, g.rules, g.error, g.progress, g.payload, g.journal, g.edges, g.parents
         FROM gone g WHERE g.keep_us > 0 OR g.edges IS NOT NULL
     ), awaited AS (
-        INSERT INTO holdfast.releasing
-        SELECT g.seq, g.edges, 0, g.tenant, g.id, 'canceled' FROM gone g WHERE g.edges IS NOT NULL
+        INSERT INTO holdfast.releasing (seq, part, tenant, id, state, edges)
+        SELECT g.seq, p.part, g.tenant, g.id, 'canceled', p.edges
+        FROM gone g CROSS JOIN LATERAL holdfast.edge_parts(g.edges) p WHERE g.edges IS NOT NULL
     ), forgotten AS (
         INSERT INTO holdfast.leftovers SELECT g.seq FROM gone g
         WHERE g.journal IS NOT NULL AND g.keep_us <= 0 AND g.edges IS NULL

@@ -321,7 +321,7 @@ BEGIN
         RETURNING j.tenant, j.id, j.queue, j.type, j.codec, j.version, j.payload, j.rules,
             j.priority, j.key, j.group_name, j.tags, j.origin, j.seq, j.attempt, j.fence, j.lapses,
             j.misses, j.created_at, j.updated_at, j.run_at, j.expires_at, j.lease_until, j.reason,
-            j.error, j.journal, j.attempt < j.max_attempts AS again
+            j.error, j.journal, j.parents, j.attempt < j.max_attempts AS again
     ), held AS (
         INSERT INTO holdfast.leases (until, spent, seqs)
         SELECT now + lease_us, NOT t.again, array_agg(t.seq) FROM taken t GROUP BY t.again
@@ -352,7 +352,7 @@ BEGIN
     SELECT visit + l.n, t.tenant, t.id, t.queue, t.type, t.codec, t.version, t.payload, t.rules,
         t.priority, t.key, t.group_name, t.tags, t.origin, t.seq, t.attempt, t.fence, t.lapses,
         t.misses, t.created_at, t.updated_at, t.run_at, t.expires_at, t.lease_until, t.reason,
-            t.error, t.journal
+            t.error, t.journal, t.parents
     FROM taken t JOIN lines l ON l.tenant = t.tenant AND l.queue = t.queue;
 END
 $$;

@@ -40,7 +40,7 @@ BEGIN
     SELECT 1, j.tenant, j.id, j.queue, j.type, j.codec, j.version, j.payload, j.rules, j.priority,
         j.key, j.group_name, j.tags, j.origin, j.seq, j.attempt, j.fence, j.lapses, j.misses,
         j.created_at, j.updated_at, j.run_at, j.expires_at, j.lease_until, j.reason, j.error,
-        j.journal
+        j.journal, j.parents
     FROM holdfast.jobs j
     WHERE j.seq = ANY (of_seqs) AND j.state = 'processing' AND j.lease_until > now
         AND j.token = of_nonce || '.' || j.seq

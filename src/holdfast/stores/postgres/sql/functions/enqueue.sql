@@ -4,13 +4,16 @@
 -- for any job. Returns a row for each job that was not created, with the reason. `ids_unseen`: the
 -- caller has generated all ids for this call, so the history is not searched for them.
 -- `keys_unseen`: the caller believes that nobody has taken these keys, so they are inserted without
--- a look-up before; it may be wrong. `flow`: what jobs with edges or parents have beyond that.
+-- a look-up before; it may be wrong. Of flows: the number of parents, whether a job ends with them,
+-- its edges, in one text, and what they take.
 CREATE OR REPLACE FUNCTION holdfast.enqueue(
     tenants text[], ids text[], queues text[], types text[], codecs text[], versions integer[],
     payloads bytea[], rules text[], priorities bigint[], delays bigint[], run_at_givens bigint[],
     ttls bigint[], keys text[], key_lengths bigint[], groups text[], tags text[], origins text[],
     attempts integer[], keeps bigint[], given_now bigint, events boolean, channel text, hint text,
-    ids_unseen boolean DEFAULT false, keys_unseen boolean DEFAULT false, flow jsonb DEFAULT NULL
+    ids_unseen boolean DEFAULT false, keys_unseen boolean DEFAULT false,
+    parents integer[] DEFAULT NULL, ends boolean[] DEFAULT NULL, edges text[] DEFAULT NULL,
+    edge_bytes integer[] DEFAULT NULL
 ) RETURNS SETOF holdfast.answer LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off
 SET enable_sort = off SET enable_bitmapscan = off AS $$
@@ -37,7 +40,7 @@ BEGIN
     IF keys IS NOT NULL OR settings.capped OR settings.are_full THEN
         answers := holdfast.check_jobs(
             tenants, ids, queues, types, payloads, keys, key_lengths, groups, settings.capped,
-            settings.are_full, ids_unseen, keys_unseen, now, flow
+            settings.are_full, ids_unseen, keys_unseen, now, edge_bytes
         );
         refused := ARRAY(SELECT a.ord FROM unnest(answers) a);
         RETURN QUERY SELECT * FROM unnest(answers);
@@ -45,14 +48,11 @@ BEGIN
     made := holdfast.insert_jobs(
         tenants, ids, queues, types, codecs, versions, payloads, rules, priorities, delays,
         run_at_givens, ttls, keys, groups, tags, origins, attempts, keeps,
-        coalesce(refused, '{}'), settings.grouped, now, events, flow
+        coalesce(refused, '{}'), settings.grouped, now, events, parents, ends, edges, edge_bytes
     );
     -- After the insert: a job of this id that ended just now is in the history by now.
     IF NOT ids_unseen AND holdfast.ended_ids_in_range(tenants, ids) THEN
         ended := holdfast.undo_enqueue(made);
-    END IF;
-    IF flow IS NOT NULL THEN
-        PERFORM holdfast.insert_flow(flow, tenants, ids, made, now);
     END IF;
     IF coalesce(cardinality(made), 0) < cardinality(ids) OR ended <> '{}' THEN
         RETURN QUERY
@@ -70,22 +70,18 @@ CREATE OR REPLACE FUNCTION holdfast.insert_jobs(
     tenants text[], ids text[], queues text[], types text[], codecs text[], versions integer[],
     payloads bytea[], rules text[], priorities bigint[], delays bigint[], run_at_givens bigint[],
     ttls bigint[], keys text[], groups text[], tags text[], origins text[], attempts integer[],
-    keeps bigint[], refused integer[], grouped text[], now bigint, events boolean, flow jsonb
+    keeps bigint[], refused integer[], grouped text[], now bigint, events boolean,
+    parents integer[], ends boolean[], edges text[], edge_bytes integer[]
 ) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
     made bigint[];
-    -- By the place of a job; NULL where none has parents or edges.
-    parents integer[] := holdfast.flow_numbers(flow, 'parents', cardinality(ids));
-    ends integer[] := holdfast.flow_numbers(flow, 'ends', cardinality(ids));
-    edges integer[] := holdfast.flow_numbers(flow, 'number', cardinality(ids));
-    sizes integer[] := holdfast.flow_numbers(flow, 'bytes', cardinality(ids));
 BEGIN
     PERFORM holdfast.announce();
     WITH new AS (
         INSERT INTO holdfast.jobs (
             seq, tenant, id, queue, type, codec, version, payload, rules, priority, run_at,
             state, created_at, updated_at, expires_at, key, group_name, tags, origin,
-            max_attempts, keep_us, size, gate, awaits, journal, edges
+            max_attempts, keep_us, size, gate, awaits, parents, edges
         )
         SELECT u.seq, u.tenant, u.id, u.queue, u.type, coalesce(u.codec, 'json'),
             coalesce(u.version, 1), u.payload, u.rules, coalesce(u.priority, 0), u.run_at,
@@ -95,8 +91,9 @@ BEGIN
             u.attempts, u.keep_us, coalesce(octet_length(u.payload), 0) + coalesce(u.size, 0),
             CASE WHEN u.parents > 0 THEN 4 WHEN u.run_at > now THEN 2
                 WHEN u.group_name IS NOT NULL AND u.tenant = ANY (grouped) THEN 1 ELSE 0 END,
-            CASE WHEN u.ends > 0 THEN 'parents:' WHEN u.parents > 0 THEN 'join:' END, CASE
-                WHEN u.parents > 0 THEN '[1,0,' || length(u.parents::text) || ',0]' END, u.edges
+            CASE WHEN u.parents > 0 THEN CASE WHEN u.ends THEN 'parents:' ELSE 'join:' END END,
+            CASE WHEN u.parents > 0 THEN ARRAY[u.parents, u.parents, 0] END,
+            string_to_array(u.edges, E'\x1e')
         FROM (
             -- Sequences are drawn in the order of the call.
             SELECT nextval('holdfast.seqs') AS seq, x.*,
@@ -104,7 +101,7 @@ BEGIN
             FROM unnest(
                 tenants, ids, queues, types, codecs, versions, payloads, rules, priorities,
                 delays, run_at_givens, ttls, keys, groups, tags, origins, attempts, keeps,
-                parents, ends, edges, sizes
+                parents, ends, edges, edge_bytes
             ) WITH ORDINALITY AS x(
                 tenant, id, queue, type, codec, version, payload, rules, priority, delay,
                 run_at_given, ttl, key, group_name, tags, origin, attempts, keep_us, parents,

@@ -6,7 +6,7 @@
 CREATE OR REPLACE FUNCTION holdfast.check_jobs(
     tenants text[], ids text[], queues text[], types text[], payloads bytea[], keys text[],
     key_lengths bigint[], groups text[], capped boolean, are_full boolean, ids_unseen boolean,
-    keys_unseen boolean, now bigint, flow jsonb
+    keys_unseen boolean, now bigint, edge_bytes integer[]
 ) RETURNS holdfast.answer[] LANGUAGE plpgsql AS $$
 DECLARE
     firsts integer[] := ARRAY(
@@ -43,10 +43,7 @@ BEGIN
         firsts := holdfast.without(firsts, answers);
     END IF;
     IF capped THEN
-        more := holdfast.apply_caps(
-            tenants, ids, payloads, firsts,
-            holdfast.flow_numbers(flow, 'bytes', cardinality(ids))
-        );
+        more := holdfast.apply_caps(tenants, ids, payloads, firsts, edge_bytes);
         IF keys IS NOT NULL AND more <> '{}' THEN
             answers := holdfast.return_keys(tenants, ids, queues, types, keys, answers, more);
         END IF;
@@ -177,9 +174,9 @@ END
 $$;
 
 -- The answers for those of these jobs that do not fit under the caps of their tenants, which fill
--- up in the order of the call. `sizes`: bytes of edges. The caller has called lock_caps.
+-- up in the order of the call. The caller has called lock_caps.
 CREATE OR REPLACE FUNCTION holdfast.apply_caps(
-    tenants text[], ids text[], payloads bytea[], places integer[], sizes integer[]
+    tenants text[], ids text[], payloads bytea[], places integer[], edge_bytes integer[]
 ) RETURNS holdfast.answer[] LANGUAGE plpgsql AS $$
 DECLARE
     cap record;
@@ -194,7 +191,7 @@ BEGIN
         WHERE s.max_queued IS NOT NULL OR s.max_bytes IS NOT NULL
     LOOP
         FOR place IN SELECT p FROM unnest(places) p WHERE tenants[p] = cap.tenant ORDER BY p LOOP
-            size := coalesce(octet_length(payloads[place]), 0) + coalesce(sizes[place], 0);
+            size := coalesce(octet_length(payloads[place]), 0) + coalesce(edge_bytes[place], 0);
             IF cap.jobs + 1 > cap.max_queued THEN
                 answers := answers || ROW(
                     place, 'full', ids[place], 'jobs', NULL, cap.jobs, cap.max_queued

@@ -6,7 +6,8 @@ CREATE OR REPLACE FUNCTION holdfast.enqueue_whole(
     payloads bytea[], rules text[], priorities bigint[], delays bigint[], run_at_givens bigint[],
     ttls bigint[], keys text[], key_lengths bigint[], groups text[], tags text[], origins text[],
     attempts integer[], keeps bigint[], given_now bigint, events boolean, channel text, hint text,
-    ids_unseen boolean, keys_unseen boolean, flow jsonb
+    ids_unseen boolean, keys_unseen boolean, parents integer[], ends boolean[], edges text[],
+    edge_bytes integer[]
 ) RETURNS SETOF holdfast.answer LANGUAGE plpgsql AS $$
 DECLARE
     answers holdfast.answer[];
@@ -15,7 +16,8 @@ BEGIN
         SELECT a FROM holdfast.enqueue(
             tenants, ids, queues, types, codecs, versions, payloads, rules, priorities, delays,
             run_at_givens, ttls, keys, key_lengths, groups, tags, origins, attempts, keeps,
-            given_now, events, channel, hint, ids_unseen, keys_unseen, flow
+            given_now, events, channel, hint, ids_unseen, keys_unseen, parents, ends, edges,
+            edge_bytes
         ) a
     );
     IF answers <> '{}' THEN

@@ -116,11 +116,22 @@ BEGIN
     END IF;
     SELECT jsonb_agg(jsonb_build_array(f.tenant, f.queue)) INTO lines
     FROM holdfast.lines_with_settings(tenants) f;
-    IF channel IS NOT NULL AND lines IS NOT NULL THEN
-        PERFORM pg_notify(channel, CASE
-            WHEN octet_length(lines::text) < 7900
-            THEN jsonb_build_array(sender, lines)::text ELSE '*' END);
+    RETURN QUERY SELECT l.t, l.q FROM holdfast.notify_lines(lines, channel, sender) l;
+END
+$$;
+
+-- Notifies other processes that these lines have come up, given as pairs; returns them.
+CREATE OR REPLACE FUNCTION holdfast.notify_lines(
+    lines jsonb, channel text, sender text, OUT t text, OUT q text
+) RETURNS SETOF record LANGUAGE plpgsql AS $$
+BEGIN
+    IF lines IS NULL THEN
+        RETURN;
     END IF;
+    PERFORM pg_notify(channel, CASE
+        WHEN octet_length(lines::text) < 7900
+        THEN jsonb_build_array(sender, lines)::text ELSE '*' END)
+    WHERE channel IS NOT NULL;
     RETURN QUERY SELECT l ->> 0, l ->> 1 FROM jsonb_array_elements(lines) l;
 END
 $$;

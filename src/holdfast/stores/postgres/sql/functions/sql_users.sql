@@ -21,19 +21,23 @@ CREATE OR REPLACE FUNCTION holdfast.enqueue_json(
             array_agg(j.origin ORDER BY n) AS origins,
             array_agg(j.max_attempts ORDER BY n) AS attempts,
                 array_agg(j.keep_us ORDER BY n) AS keeps,
-            jsonb_agg(j.flow || jsonb_build_object('n', n)) FILTER (WHERE j.flow IS NOT NULL)
-                AS flow
+            array_agg(j.parents ORDER BY n) AS parents,
+            array_agg(j.ends_with_parents ORDER BY n) AS ends,
+            array_agg(j.edges ORDER BY n) AS edges,
+            array_agg(j.edge_bytes ORDER BY n) AS edge_bytes
         FROM jsonb_array_elements(jobs) WITH ORDINALITY AS each(job, n)
         CROSS JOIN LATERAL jsonb_to_record(each.job) AS j(
             tenant text, id text, queue text, type text, codec text, version integer, payload text,
             rules text, priority bigint, delay_us bigint, run_at bigint, ttl_us bigint, key text,
             key_us bigint, group_name text, tags text, origin text, max_attempts integer,
-            keep_us bigint, flow jsonb
+            keep_us bigint, parents integer, ends_with_parents boolean, edges text,
+            edge_bytes integer
         )
     ) u CROSS JOIN LATERAL holdfast.enqueue(
         u.tenants, u.ids, u.queues, u.types, u.codecs, u.versions, u.payloads, u.rules,
         u.priorities, u.delays, u.run_ats, u.ttls, u.keys, u.key_lengths, u.groups, u.tags,
-        u.origins, u.attempts, u.keeps, given_now, events, channel, hint, flow => u.flow
+        u.origins, u.attempts, u.keeps, given_now, events, channel, hint, parents => u.parents,
+        ends => u.ends, edges => u.edges, edge_bytes => u.edge_bytes
     ) a
 $$;
 
