@@ -1,7 +1,8 @@
 """`python -m bench.durable`: what steps and flows cost, beside loose jobs in the same run.
 
-For each store: how many extensions a step costs; diamonds of four nodes a second, against as many
-loose jobs; the join of many children; and the calls of a worker while many jobs are parked.
+For each store: how many extensions a step costs; diamonds of four nodes a second, and flows of a
+hundred nodes, against as many loose jobs; the join of many children; and the calls of a worker
+while many jobs are parked.
 """
 
 from __future__ import annotations
@@ -25,8 +26,10 @@ from holdfast.worker import Worker
 IN_FLIGHT = 100
 """Callers that start flows or enqueue jobs at the same time."""
 STEPS = 5
-NODES = 4
-"""Of a diamond."""
+DIAMOND = 4
+"""Nodes of a diamond."""
+FAN = 100
+"""Nodes of a large flow: one, then 98 after it, then one after these."""
 IDLE_S = 5.0
 """How long an idle worker is watched."""
 BOUND_S = 600.0
@@ -42,17 +45,17 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     extends_per_step: float
     loose_per_s: float
     """Loose jobs: enqueued one by one, and run."""
-    flows_per_s: float
+    diamonds_per_s: float
+    fans_per_s: float
     join_ms: float
     """From the end of the last child's handler until its parent's next run."""
     fan_out_s: float
     idle_calls: int
     """Of a worker in IDLE_S seconds, while jobs are parked."""
 
-    @property
-    def overhead(self) -> float:
+    def overhead(self, flows_per_s: float, nodes: int) -> float:
         """The time of a flow against that of as many loose jobs, minus one."""
-        return self.loose_per_s / (self.flows_per_s * NODES) - 1
+        return self.loose_per_s / (flows_per_s * nodes) - 1
 
 
 class Durable:
@@ -123,9 +126,13 @@ class Durable:
         """Loose jobs a second, while they are enqueued."""
         return await self._rate(jobs, jobs, self._one)
 
-    async def flows(self, flows: int) -> float:
-        """Flows a second, while they are started."""
-        return await self._rate(flows, flows * NODES, self._diamond)
+    async def diamonds(self, flows: int) -> float:
+        """Diamonds a second, while they are started."""
+        return await self._rate(flows, flows * DIAMOND, self._diamond)
+
+    async def fans(self, flows: int) -> float:
+        """Large flows a second, while they are started."""
+        return await self._rate(flows, flows * FAN, self._fan)
 
     async def _rate(
         self, number: int, jobs: int, start: Callable[[int], Coroutine[Any, Any, Any]]
@@ -151,6 +158,13 @@ class Durable:
         top = flow.add(self.node(number))
         sides = [flow.add(self.node(number), after=top) for _ in range(2)]
         flow.add(self.node(number), after=sides)
+        await self.tenant.start(flow)
+
+    async def _fan(self, number: int) -> None:
+        flow = Flow("fan")
+        first = flow.add(self.node(number))
+        middle = [flow.add(self.node(number), after=first) for _ in range(FAN - 2)]
+        flow.add(self.node(number), after=middle)
         await self.tenant.start(flow)
 
     async def join(self, children: int) -> tuple[float, float]:
@@ -190,14 +204,16 @@ async def measure(url: str, sizes: Sizes) -> Found:
     async with durable.app:
         extends = await durable.steps(sizes.flows // 10)
         await durable.loose(sizes.flows)  # Warm-up.
-        loose = await durable.loose(sizes.flows * NODES)
-        flows = await durable.flows(sizes.flows)
+        loose = await durable.loose(sizes.flows * DIAMOND)
+        diamonds = await durable.diamonds(sizes.flows)
+        fans = await durable.fans(max(1, sizes.flows * DIAMOND // FAN))
         join_ms, fan_out_s = await durable.join(sizes.children)
         idle = await durable.idle(sizes.parked)
     return Found(
         extends_per_step=extends,
         loose_per_s=loose,
-        flows_per_s=flows,
+        diamonds_per_s=diamonds,
+        fans_per_s=fans,
         join_ms=join_ms,
         fan_out_s=fan_out_s,
         idle_calls=idle,
@@ -222,8 +238,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
             continue
         print(
             f"{name}: {found.extends_per_step:.2f} extensions a step; "
-            f"{found.flows_per_s:,.0f} diamonds/s beside {found.loose_per_s:,.0f} loose jobs/s, "
-            f"{found.overhead:+.0%}; {given.children:,} children in {found.fan_out_s:.1f} s, "
+            f"{found.diamonds_per_s:,.0f} diamonds/s beside {found.loose_per_s:,.0f} loose jobs/s, "
+            f"{found.overhead(found.diamonds_per_s, DIAMOND):+.0%}; {found.fans_per_s:,.1f} flows "
+            f"of {FAN} nodes/s, {found.overhead(found.fans_per_s, FAN):+.0%}; "
+            f"{given.children:,} children in {found.fan_out_s:.1f} s, "
             f"their parent {found.join_ms:.0f} ms after the last; "
             f"{found.idle_calls} calls in {IDLE_S:.0f} s beside {given.parked:,} parked jobs"
         )

@@ -22,6 +22,8 @@ from tests.service.probing import (
     pushed,
     put,
     read_packed,
+    read_running,
+    read_running_packed,
     remembered,
     remembered_packed,
     seen_by_events,
@@ -197,12 +199,18 @@ ACTS: dict[str, tuple[Probe, ...]] = {
     "enqueue a job": (
         native("POST", "/v1/jobs", {"type": "send", "queue": "QUEUE"}),
         native("POST", "/v1/jobs/batch", {"jobs": [{"type": "send", "queue": "QUEUE"}]}),
-        verb("enqueue", lambda t: [new(t, "new")]),
+        verb("enqueue", lambda t: wire.NewJobs([new(t, "new")])),
+        verb("enqueue", lambda t: wire.NewJobs([new(t, "new"), new(t, "next")], whole=True)),
     ),
-    "enqueue a pickled job": (verb("enqueue", lambda t: [new(t, "new", "pickle")]),),
+    "enqueue a pickled job": (verb("enqueue", lambda t: wire.NewJobs([new(t, "new", "pickle")])),),
     "start a flow, or a job with results of others": (
-        verb("enqueue", lambda t: [head_of_flow(t)]),
-        verb("enqueue", lambda t: [pledge(t)]),
+        native(
+            "POST",
+            "/v1/flows",
+            {"name": "x", "nodes": [{"name": "a", "type": "send", "queue": "QUEUE"}]},
+        ),
+        verb("enqueue", lambda t: wire.NewJobs([head_of_flow(t)])),
+        verb("enqueue", lambda t: wire.NewJobs([pledge(t)])),
     ),
     "enqueue a job whose end another job awaits": (
         native(
@@ -210,7 +218,7 @@ ACTS: dict[str, tuple[Probe, ...]] = {
             "/v1/jobs",
             {"type": "send", "queue": "QUEUE", "edges": [{"target": "OWN"}]},
         ),
-        verb("enqueue", lambda t: [joined(t, t.id)]),
+        verb("enqueue", lambda t: wire.NewJobs([joined(t, t.id)])),
     ),
     "let a job of another queue await a new one": (
         native("POST", "/v1/jobs", {"type": "send", "queue": "mail", "edges": [{"target": "OWN"}]}),
@@ -219,7 +227,11 @@ ACTS: dict[str, tuple[Probe, ...]] = {
             "/v1/jobs/batch",
             {"jobs": [{"type": "send", "queue": "mail", "edges": [{"target": "OWN"}]}]},
         ),
-        verb("enqueue", lambda t: [joined(Target(t.tenant, "mail"), t.id)]),
+        verb("enqueue", lambda t: wire.NewJobs([joined(Target(t.tenant, "mail"), t.id)])),
+        verb(
+            "enqueue",
+            lambda t: wire.NewJobs([joined(Target(t.tenant, "mail"), t.id)], whole=True),
+        ),
     ),
     "send a signal to a job": (
         native("POST", "/v1/jobs/{id}/signal", {"name": "ok", "value": 1}),
@@ -249,6 +261,7 @@ ACTS: dict[str, tuple[Probe, ...]] = {
         native("GET", "/v1/jobs/{id}/journal"),
         read_packed,
     ),
+    "read the steps and signals of a running job": (read_running, read_running_packed),
     "count a queue": (native("GET", QUEUE_PATH + "/counts"),),
     "count a tenant and its groups": (
         native("GET", "/v1/scopes/tenant/counts"),

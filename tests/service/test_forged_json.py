@@ -46,7 +46,7 @@ async def _packed(client: Client, verb: str, value: Any) -> Answer:
 @pytest.mark.parametrize("body", NO_JSON.values(), ids=NO_JSON)
 async def test_a_payload_that_is_no_json_is_not_let_in_as_json(body: bytes, client: Client) -> None:
     """Over the store's verbs its codec is the caller's word."""
-    answer = await _packed(client, "enqueue", [job("a", body=body)])
+    answer = await _packed(client, "enqueue", wire.NewJobs([job("a", body=body)]))
 
     assert answer.status == 422, answer
     told = msgspec.msgpack.decode(answer.body)
@@ -74,7 +74,7 @@ async def test_a_result_that_is_no_json_is_not_let_in_for_a_job_in_json(
     body: bytes, client: Client
 ) -> None:
     """The lease stays, and can be settled rightly."""
-    await _packed(client, "enqueue", [job("a")])
+    await _packed(client, "enqueue", wire.NewJobs([job("a")]))
     [lease] = (await client.post("/v1/claim")).json["leases"]
     done = Transition(tenant=ACME, id="a", token=lease["token"], to=State.COMPLETED, result=body)
 
@@ -90,7 +90,7 @@ async def test_a_result_that_is_no_json_is_not_let_in_for_a_job_in_json(
 async def test_a_result_in_another_codec_is_let_in(client: Client) -> None:
     """It is that codec's to read."""
     body = msgspec.msgpack.encode({"a": 1})
-    await _packed(client, "enqueue", [job("a", body, "msgpack")])
+    await _packed(client, "enqueue", wire.NewJobs([job("a", body, "msgpack")]))
     [lease] = (await client.post("/v1/claim")).json["leases"]
     done = Transition(tenant=ACME, id="a", token=lease["token"], to=State.COMPLETED, result=body)
 
@@ -136,7 +136,7 @@ async def test_json_is_bounded_in_depth_on_the_native_way_in(client: Client) -> 
 @pytest.mark.parametrize("result", ["1e999", "1" + "0" * 400, "123456789012345678901234567890"])
 async def test_a_number_that_a_codec_cannot_hold_is_refused(result: str, client: Client) -> None:
     """A job in msgpack gets its result in msgpack."""
-    await _packed(client, "enqueue", [job("a", b"\x80", "msgpack")])
+    await _packed(client, "enqueue", wire.NewJobs([job("a", b"\x80", "msgpack")]))
     [lease] = (await client.post("/v1/claim")).json["leases"]
     held = {"id": "a", "token": lease["token"], "outcome": "complete"}
 

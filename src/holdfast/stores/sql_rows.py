@@ -162,7 +162,7 @@ class Row:
     def place(self) -> str:
         """Where it is counted: its state, or BLOCKED."""
         blocked = self.state is State.ENQUEUED and (self.gate or self.late)
-        return BLOCKED if blocked else self.state.value
+        return BLOCKED if blocked else self.state._value_
 
     def keep_until(self) -> Micros:
         """Until when the record of a finished job stays."""

@@ -18,7 +18,7 @@ from holdfast.stores.remote import wire
 from holdfast.stores.remote.client import Sent
 from holdfast.stores.remote.errors import Answer
 from holdfast.stores.remote.options import Options
-from holdfast.testing.contract.builders import ACME, changing, finding, job
+from holdfast.testing.contract.builders import ACME, GLOBEX, changing, finding, job
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def field_of(answer: Answer) -> str:
 
 
 def new(**changes: Any) -> Any:
-    return [msgspec.structs.replace(job("a"), **changes)]
+    return wire.NewJobs([msgspec.structs.replace(job("a"), **changes)])
 
 
 def sealed(**changes: Any) -> Any:
@@ -94,9 +94,13 @@ BAD: list[tuple[str, Any, str]] = [
     ("enqueue", new(run_at=-1), "run_at"),
     ("enqueue", sealed(body={"a": 1}), "payload"),
     ("enqueue", sealed(body=None), "payload"),
-    ("enqueue", {"jobs": []}, "body"),
-    ("enqueue", [{"tenant": ACME}], "[0].id"),
-    ("enqueue", [7], "[0]"),
+    ("enqueue", [], "body"),
+    ("enqueue", {"jobs": [], "whole": "yes"}, "whole"),
+    ("enqueue", {"jobs": [{"tenant": ACME}]}, "jobs[0].id"),
+    ("enqueue", {"jobs": [7]}, "jobs[0]"),
+    ("enqueue", new(ends_with_parents=True), "ends_with_parents"),
+    ("enqueue", {"jobs": [{"tenant": ACME, "ends_with_parents": 2}]}, "jobs[0].ends_with_parents"),
+    ("enqueue", wire.NewJobs([job("a"), job("b", tenant=GLOBEX)], whole=True), "jobs"),
     ("claim", wish(worker=""), "worker"),
     ("claim", wish(nonce=""), "nonce"),
     ("claim", wish(nonce="a.b"), "nonce"),

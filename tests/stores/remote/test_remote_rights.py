@@ -80,6 +80,11 @@ async def test_a_token_that_does_not_hold_does_not_open(place: Place, opened: Op
 
 VERBS: dict[str, tuple[Right, Callable[[RemoteStore], Awaitable[Any]]]] = {
     "enqueue": (Right.PRODUCE, lambda s: s.enqueue([job("a")])),
+    "enqueue all or none": (Right.PRODUCE, lambda s: s.enqueue([job("a")], whole=True)),
+    "enqueue what ends with its parents": (
+        Right.PRODUCE,
+        lambda s: s.enqueue([job("a", parents=1, ends_with_parents=True)]),
+    ),
     "cancel": (Right.PRODUCE, lambda s: s.cancel([Ref(ACME, "a")])),
     "signal": (Right.PRODUCE, lambda s: s.signal([Signal(ACME, "a", "ok", b"1")])),
     "claim": (Right.WORK, lambda s: s.claim(wish("n"))),
@@ -170,6 +175,7 @@ async def test_a_token_of_one_tenant_means_its_own(place: Place, opened: Opened)
 
 FOREIGN: dict[str, Callable[[RemoteStore], Awaitable[Any]]] = {
     "enqueue": lambda s: s.enqueue([job("x"), job("x", tenant=GLOBEX)]),
+    "enqueue all or none": lambda s: s.enqueue([job("x"), job("x", tenant=GLOBEX)], whole=True),
     "claim": lambda s: s.claim(wish("n", tenants=(ACME, GLOBEX))),
     "extend": lambda s: s.extend([Extension(tenant=GLOBEX, id="b", token="t", lease_us=1)]),
     "ack": lambda s: s.ack([Transition(tenant=GLOBEX, id="b", token="t", to=State.COMPLETED)]),

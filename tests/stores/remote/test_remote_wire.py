@@ -63,7 +63,8 @@ def test_a_payload_is_the_same_bytes() -> None:
     """Also those that are no text."""
     new = job("a", body=bytes(range(256)), tags=("x", "y"), run_at=7)
 
-    assert wire.ENQUEUE.asked.decode(wire.encode([new])) == [new]
+    asked = wire.NewJobs([new], whole=True)
+    assert wire.ENQUEUE.asked.decode(wire.encode(asked)) == asked
 
 
 def test_a_change_keeps_its_mapping() -> None:

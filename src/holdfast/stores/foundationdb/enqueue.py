@@ -75,7 +75,7 @@ async def enqueue_jobs(
 
 
 async def enqueue_whole(step: Step, jobs: Sequence[NewJob]) -> list[Enqueued]:
-    """Creates all of these jobs, or none. Raises InvalidInput for more than one transaction takes."""
+    """Creates all of these jobs, or none. InvalidInput for more than one transaction takes."""
     size = sum(map(job_bytes, jobs))
     if size > WHOLE_BYTES_MAX:
         why = f"come to about {size} bytes; one transaction takes {WHOLE_BYTES_MAX}"

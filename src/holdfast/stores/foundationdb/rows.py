@@ -126,7 +126,7 @@ class Row(Redacted, msgspec.Struct, array_like=True, gc=False):
     @property
     def weight(self) -> int:
         """The bytes that count while it lives."""
-        return self.size + self.edge_size
+        return self.size + self.edge_size + (0 if self.journal is None else self.journal[2])
 
     @property
     def stamp(self) -> bytes:

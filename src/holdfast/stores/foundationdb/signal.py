@@ -15,7 +15,7 @@ from holdfast.core.journal import (
     Signaled,
     await_signal,
 )
-from holdfast.stores.foundationdb import limits_groups
+from holdfast.stores.foundationdb import limits_caps, limits_groups
 from holdfast.stores.foundationdb.enqueue import ROW_BYTES
 from holdfast.stores.foundationdb.joins import make_ready
 from holdfast.stores.foundationdb.journal import awaited_key, has, write
@@ -52,6 +52,8 @@ async def _send(step: Step, signal: Signal) -> Signaled:
     awaited = await_signal(signal.name)
     if await has(step, row, awaited):
         return Signaled(signal.id, False)
+    if (no_room := await limits_caps.no_room_for(step, signal)) is not None:
+        return Signaled(signal.id, False, no_room)
     entry = Entry(EntryKind.SIGNAL, signal.name, signal.value)
     if (full := await write(step, row, [entry])) is not None:
         return Signaled(signal.id, False, JournalFull(id=signal.id, why=full))

@@ -129,15 +129,19 @@ def _enqueued(job: NewJob, answer: Any) -> Enqueued:
         what = values[0].decode()
         most = {"queues": bounds.QUEUES_MAX, "groups": bounds.GROUPS_MAX}[what]
         return Enqueued(job.id, False, TenantFull(tenant=job.tenant, what=what, max=most))
-    what, has, most = values
-    full = QueueFull(
-        tenant=job.tenant,
+    return Enqueued(job.id, False, tenant_full(job.tenant, values))
+
+
+def tenant_full(tenant: str, answer: Sequence[Any]) -> QueueFull:
+    """What a tenant has too much of, how much, and the most."""
+    what, has, most = answer
+    return QueueFull(
+        tenant=tenant,
         what=what.decode(),
         queued=int(has),
         max=int(most),
         retry_after_s=QUEUE_FULL_RETRY_S,
     )
-    return Enqueued(job.id, False, full)
 
 
 def _undone(job: NewJob) -> Enqueued:

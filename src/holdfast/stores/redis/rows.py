@@ -202,16 +202,17 @@ def lease(answer: Sequence[Any]) -> Lease | Unreadable:
     """The same with the token and the deadline of its lease."""
     job, nonce, why = _read(answer, 0)
     journal: tuple[Entry, ...] = ()
+    left_out = 0
     if why is None and (stored := journal_of(answer)) is not None:
         try:
-            journal = remembered(stored)
+            journal, left_out = remembered(stored)
         except BROKEN as broken:
             why = f"its journal: {str(broken) or repr(broken)}"
     secret = f"{nonce}.{job.seq}"
     if why is not None:
         return Unreadable(job.tenant, job.id, secret, why)
     assert job.lease_until is not None
-    return Lease(job, secret, job.lease_until, journal)
+    return Lease(job, secret, job.lease_until, journal, left_out)
 
 
 def journal_of(answer: Sequence[Any]) -> Stored | None:

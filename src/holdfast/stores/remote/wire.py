@@ -47,7 +47,7 @@ from holdfast.store import (
     Watch,
 )
 
-FORMAT = 3
+FORMAT = 4
 """Grows when a service and a client of different versions would misunderstand each other."""
 FORMAT_HEADER = "Holdfast-Format"
 """Every call says which format it speaks."""
@@ -144,6 +144,12 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
     wait_s: float
     caller: KnownCaller | None = None
     """None: there was no token, or it does not hold."""
+
+
+class NewJobs(msgspec.Struct, frozen=True):
+    jobs: list[NewJob]
+    whole: bool = False
+    """Create all of them, or none."""
 
 
 class Limit(msgspec.Struct, frozen=True):
@@ -249,11 +255,13 @@ class Verb(Generic[T]):
         self.told: msgspec.msgpack.Decoder[T] = msgspec.msgpack.Decoder(tells, dec_hook=_in)
 
 
-ENQUEUE: Verb[list[Enqueued]] = Verb("enqueue", list[NewJob], list[Enqueued])
+ENQUEUE: Verb[list[Enqueued]] = Verb("enqueue", NewJobs, list[Enqueued])
 CLAIM: Verb[list[Lease]] = Verb("claim", Claim, list[Lease])
 """Stores know a nonce again: the second claim gives what still holds of the first one's leases."""
 EXTEND: Verb[list[Extended]] = Verb("extend", list[Extension], list[Extended])
 ACK: Verb[list[Acked]] = Verb("ack", list[Transition], list[Acked])
+REMEMBERED: Verb[FoundPage] = Verb("remembered", Ref, FoundPage)
+"""A running job with its journal, for a worker that has no right to read."""
 LAPSE: Verb[list[Acked]] = Verb("lapse", list[Transition], list[Acked])
 """The ack of upkeep: without a token, or because a deadline passed."""
 SIGNAL: Verb[list[Signaled]] = Verb("signal", Signals, list[Signaled])

@@ -33,7 +33,7 @@ from holdfast.stores.sqlite.fairness import (
     next_tenants,
 )
 from holdfast.stores.sqlite.joins import release
-from holdfast.stores.sqlite.journal import entries_of, read_remembered, with_journals
+from holdfast.stores.sqlite.journal import brought, read_remembered, with_journals
 from holdfast.stores.sqlite.limits import apply_tenant_limits
 from holdfast.stores.sqlite.limits_groups import gate_jobs, grant
 from holdfast.stores.sqlite.limits_platform import any_to_let_in, set_jobs_aside
@@ -96,9 +96,15 @@ def _leases_of_repeat(transaction: Transaction, claim: Claim, seqs: str) -> list
     """The leases of a repeated claim that are still valid."""
     now = transaction.now
     found = transaction.execute(sql.HELD_STILL, (seqs, f"{claim.nonce}.", now)).fetchall()
-    leases = [Lease(record(row, now), token, until) for token, until, *row in found]
-    leases = [lease for lease in leases if asked_for(claim, lease.job)]
-    return with_journals(transaction.connection, leases)
+    journals = dict[int, Any]()
+    leases = []
+    for token, until, journal, *row in found:
+        job = record(row, now)
+        if asked_for(claim, job):
+            leases.append(Lease(job, token, until))
+            if journal is not None:
+                journals[job.seq] = journal
+    return with_journals(transaction.connection, leases, journals)
 
 
 def _remember_claim(transaction: Transaction, claim: Claim, leases: list[Lease]) -> None:
@@ -128,8 +134,8 @@ class _Taken:
     def room(self) -> int:
         return self.claim.limit - len(self.leases)
 
-    def add(self, job: JobRecord, until: Micros, journal: tuple[Entry, ...]) -> None:
-        self.leases.append(Lease(job, f"{self.claim.nonce}.{job.seq}", until, journal))
+    def add(self, job: JobRecord, until: Micros, journal: tuple[Entry, ...], left_out: int) -> None:
+        self.leases.append(Lease(job, f"{self.claim.nonce}.{job.seq}", until, journal, left_out))
         self._seqs.append(job.seq)
 
     @property
@@ -344,28 +350,30 @@ def _lease(taken: _Taken, line: Line, statement: str, values: tuple[Any, ...]) -
     now = transaction.now
     until = now + taken.claim.lease_us
     tenant, queue = line
-    kinds: dict[tuple[str | None, str], int] = {}
+    alike: dict[tuple[str | None, str, int, int], list[str]] = {}
     rows = transaction.execute(statement, values).fetchall()
-    with_journal = [row[SEQ] for row in rows if row[JOURNAL] is not None]
+    number = 0
+    with_journal = {row[SEQ]: row[JOURNAL] for row in rows if row[JOURNAL] is not None}
     stored = read_remembered(transaction.connection, with_journal) if with_journal else {}
     for row in rows:
         try:
             job = claimed(row, line, worker, now, until)
-            journal = entries_of(stored[job.seq]) if job.seq in stored else ()
+            journal, left_out = brought(stored[job.seq]) if job.seq in stored else ((), 0)
         except Exception as error:  # A bad record must not keep the others from running.
             fail_unreadable(transaction, row[SEQ], error)
             continue
-        taken.add(job, until, journal)
-        kind = (job.group, job.envelope.type)
-        kinds[kind] = kinds.get(kind, 0) + 1
-        name = (tenant, job.id, queue, job.envelope.type)
-        transaction.record_event(
-            EventKind.LEASED, name, job.attempt, job.fence, until=until, text=worker
-        )
-    for (group, type), number in kinds.items():
+        taken.add(job, until, journal, left_out)
+        kind = (job.group, job.envelope.type, job.attempt, job.fence)
+        alike.setdefault(kind, []).append(job.id)
+        number += 1
+    for (group, type, attempt, fence), ids in alike.items():
         where = (tenant, queue, group)
-        transaction.count_move(where, "enqueued", "processing", number, type=type)
-    return sum(kinds.values())
+        transaction.count_move(where, "enqueued", "processing", len(ids), type=type)
+        of = (tenant, queue, type)
+        transaction.record_events(
+            EventKind.LEASED, of, ids, attempt, fence, until=until, text=worker
+        )
+    return number
 
 
 def fail_unreadable(transaction: Transaction, seq: int, error: Exception) -> None:

@@ -15,24 +15,40 @@ from holdfast.stores.sqlite import statements as sql
 from holdfast.stores.sqlite.bulk import insert_rows
 from holdfast.stores.sqlite.limits_caps import Caps
 from holdfast.stores.sqlite.rows import in_flow, is_large, new_row
-from holdfast.stores.sqlite.transaction import Transaction, Where
+from holdfast.stores.sqlite.transaction import Transaction
+from holdfast.stores.whole import stands
 
 Key = tuple[str, str, str, str | None]
 """(tenant, queue, type, idempotency key)"""
 
 
-def enqueue_jobs(transaction: Transaction, jobs: Sequence[NewJob]) -> list[Enqueued]:
+class Incomplete(Exception):
+    """A call for all or none has created only some of its jobs. The writer undoes what a call has
+    done that raises.
+    """
+
+    def __init__(self, answers: list[Enqueued]) -> None:
+        self.answers = answers
+
+
+def enqueue_jobs(
+    transaction: Transaction, jobs: Sequence[NewJob], *, whole: bool = False
+) -> list[Enqueued]:
     """Stores the jobs whose ids and keys are new, except those that a cap of their tenant refuses.
+    Raises Incomplete if these are not all of a `whole` call.
 
     Each job sees the jobs before it in the same call.
     """
     batch = _Batch(transaction, len(jobs))
-    answers = [batch.accept(job) for job in jobs]
+    accepted = [batch.accept(job) for job in jobs]
     created = iter(batch.insert())
-    return [
+    answers = [
         answer if answer is not None else _answer(transaction, job, next(created))
-        for job, answer in zip(jobs, answers, strict=True)
+        for job, answer in zip(jobs, accepted, strict=True)
     ]
+    if whole and not stands(jobs, answers):
+        raise Incomplete(answers)
+    return answers
 
 
 def _answer(transaction: Transaction, job: NewJob, created: bool) -> Enqueued:
@@ -181,15 +197,18 @@ class _Batch:
         """Counts and records the new jobs, and names the lines whose sleepers shall wake."""
         transaction = self._transaction
         now = transaction.now
-        moves: dict[tuple[Where, str], tuple[int, int]] = {}
+        alike: dict[tuple[Any, ...], tuple[list[str], list[int]]] = {}
         for job, row in new:
-            state, run_at, size, gate = row[7], row[9], row[21], row[22]
-            move = (job.tenant, job.queue, job.group), BLOCKED if gate else state
-            jobs, total = moves.get(move, (0, 0))
-            moves[move] = jobs + 1, total + size
-            name = (job.tenant, job.id, job.queue, job.envelope.type)
+            run_at = row[9]
+            place = BLOCKED if row[22] else row[7]
             until = run_at if run_at > now else None
-            transaction.record_event(EventKind.ENQUEUED, name, 0, 0, until=until)
-        for (where, place), (jobs, total) in moves.items():
-            transaction.count_move(where, None, place, jobs, total)
-            transaction.ready_lines.add(where[:2])
+            kind = (job.tenant, job.queue, job.group, job.envelope.type, place, until)
+            ids, sizes = alike.setdefault(kind, ([], []))
+            ids.append(job.id)
+            sizes.append(row[21])
+        for (tenant, queue, group, type, place, until), (ids, sizes) in alike.items():
+            size = sum(sizes)
+            transaction.count_move((tenant, queue, group), None, place, len(ids), size)
+            transaction.ready_lines.add((tenant, queue))
+            of = (tenant, queue, type)
+            transaction.record_events(EventKind.ENQUEUED, of, ids, 0, 0, until=until)

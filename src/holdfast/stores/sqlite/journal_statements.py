@@ -10,6 +10,13 @@ ENTRIES = f"SELECT seq, kind, name, value, at FROM entries {_OF}"
 REMEMBERED = f"{ENTRIES} AND kind IN ('step', 'position', 'signal')"
 JOINS = f"SELECT seq, name, total, due, failed, at FROM joins {_OF}"
 EDGES = f"SELECT seq, target, name, on_failure FROM edges {_OF} ORDER BY seq, number"
+# The bytes that each journal adds to a page.
+_SEQS = "SELECT value FROM json_each(?1)"
+BYTES = (
+    f"SELECT seq, sum(bytes) FROM (SELECT seq, length(value) AS bytes FROM entries"
+    f" WHERE seq IN ({_SEQS}) UNION ALL SELECT seq, length(target) + length(name) FROM edges"
+    f" WHERE seq IN ({_SEQS})) GROUP BY seq"
+)
 # What is stored under the keys of a call: a list of [kind, name].
 KNOWN = (
     "SELECT entries.kind, entries.name, length(entries.value) FROM json_each(?) AS asked"
@@ -25,7 +32,7 @@ ENTRY_PUT = (
     " ON CONFLICT (seq, kind, name) DO UPDATE SET value = excluded.value, at = excluded.at"
 )
 JOIN_INSERT = "INSERT INTO joins (seq, name, total, due, at) VALUES (?, ?, ?, ?, ?)"
-JOURNAL_SAVE = "UPDATE jobs SET journal = ? WHERE seq = ?"
+JOURNAL_SAVE = "UPDATE jobs SET journal = ?, size = ? WHERE seq = ?"
 HAS_SIGNAL = "SELECT 1 FROM entries WHERE seq = ? AND kind = 'signal' AND name = ?"
 IS_COMPLETE = "SELECT 1 FROM joins WHERE seq = ? AND name = ? AND due = 0"
 # The size of a journal whose own record of it cannot be read.
@@ -51,11 +58,14 @@ EDGES_FROM = (
 )
 # The joins of one name of the jobs with these ids.
 TARGETS = (
-    "SELECT jobs.id, jobs.seq, jobs.state, jobs.awaits, joins.due + 0, joins.failed + 0"
+    "SELECT jobs.seq, jobs.tenant, jobs.id, jobs.queue, jobs.type, jobs.group_name, jobs.state,"
+    " jobs.awaits, jobs.run_at, jobs.attempt, jobs.fence, jobs.late, joins.due + 0,"
+    " joins.failed + 0"
     " FROM json_each(?1) AS asked"
     " CROSS JOIN jobs INDEXED BY jobs_name ON jobs.tenant = ?2 AND jobs.id = asked.value"
     " CROSS JOIN joins ON joins.seq = jobs.seq AND joins.name = ?3"
 )
+MAKE_READY = f"UPDATE jobs SET state = ?, run_at = ?, updated_at = ?, gate = ?, awaits = NULL {_OF}"
 JOIN_SAVE = "UPDATE joins SET due = ?, failed = ? WHERE seq = ? AND name = ?"
 # Jobs whose edges are to be followed yet.
 RELEASING_TENANT = "SELECT tenant FROM releasing WHERE tenant > ? ORDER BY tenant LIMIT 1"

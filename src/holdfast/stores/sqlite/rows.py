@@ -10,7 +10,7 @@ import msgspec
 from holdfast.core.bounds import EDGES_MAX
 from holdfast.core.clock import Micros
 from holdfast.core.job import Envelope, JobRecord, NewJob, Rules, State, edge_bytes
-from holdfast.core.journal import AWAITS_PARENTS, Size
+from holdfast.core.journal import Size, awaits_of
 from holdfast.stores import sql_rows
 from holdfast.stores.sql_rows import REASONS, STATES, Columns, rules_of, rules_text, size_of
 from holdfast.stores.sqlite.layout import INLINE_MAX
@@ -130,7 +130,8 @@ def in_flow(job: NewJob) -> tuple[Any, ...]:
     edges = len(job.edges) or None
     if not job.parents:
         return None, None, edges
-    return AWAITS_PARENTS, _journal_of_parents(job.parents), edges
+    awaits = awaits_of(job.parents, job.ends_with_parents)
+    return awaits, _journal_of_parents(job.parents), edges
 
 
 @lru_cache
@@ -204,7 +205,6 @@ class Row(sql_rows.Row):
             now,
             self.gate,
             self.awaits,
-            self.journal,
         )
 
     def finished(self, now: Micros, keep_until: Micros) -> tuple[Any, ...]:
@@ -221,7 +221,6 @@ class Row(sql_rows.Row):
             now,
             now,
             keep_until,
-            self.journal,
         )
 
 

@@ -139,7 +139,7 @@ CLAIMS_DROP = (
     " (SELECT nonce FROM claims WHERE until <= ? ORDER BY until LIMIT ?)"
 )
 HELD_STILL = (
-    f"SELECT token, lease_until, {RECORD} FROM jobs WHERE {_LISTED}"
+    f"SELECT token, lease_until, journal, {RECORD} FROM jobs WHERE {_LISTED}"
     " AND state = 'processing' AND token = ? || seq AND lease_until > ? ORDER BY seq"
 )
 # Fails a job whose record cannot be read.
@@ -165,13 +165,13 @@ ROWS_BY_SEQ = f"SELECT {ROW} FROM jobs WHERE {_LISTED}"
 SAVE = (
     "UPDATE jobs SET state = ?, priority = ?, run_at = ?, attempt = ?, lapses = ?, misses = ?,"
     " token = ?, lease_until = ?, reason = ?, error = ?, progress = ?, updated_at = ?, gate = ?,"
-    " awaits = ?, journal = ?"
+    " awaits = ?"
     f" WHERE {_LISTED}"
 )
 FINISH = (
     "UPDATE jobs SET state = ?, attempt = ?, lapses = ?, misses = ?, token = ?, reason = ?,"
     " error = ?, result = ?, updated_at = ?, finished_at = ?, keep_until = ?, gate = 0,"
-    " awaits = NULL, journal = ?"
+    " awaits = NULL"
     f" WHERE {_LISTED}"
 )
 REMOVE = f"DELETE FROM jobs WHERE {_LISTED}"

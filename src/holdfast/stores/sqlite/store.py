@@ -55,7 +55,7 @@ from holdfast.stores.sqlite.claim_repair import seconds_until_work
 from holdfast.stores.sqlite.connection import migrate_file
 from holdfast.stores.sqlite.count import Asked, count_jobs
 from holdfast.stores.sqlite.count import recount as recount_jobs
-from holdfast.stores.sqlite.enqueue import enqueue_jobs
+from holdfast.stores.sqlite.enqueue import Incomplete, enqueue_jobs
 from holdfast.stores.sqlite.events import read_events
 from holdfast.stores.sqlite.explain import explain_job
 from holdfast.stores.sqlite.extend import extend_leases
@@ -72,6 +72,7 @@ from holdfast.stores.sqlite.settings import put_settings, settings_page
 from holdfast.stores.sqlite.signal import send_signals
 from holdfast.stores.sqlite.transaction import Transaction
 from holdfast.stores.sqlite.writer import Writer
+from holdfast.stores.whole import undone
 
 T = TypeVar("T")
 X = TypeVar("X")
@@ -155,11 +156,14 @@ class SqliteStore:
 
     # -- enqueue to ack --------------------------------------------------------------------------
 
-    async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        return await self._mine(self._writer).write(
-            lambda transaction: enqueue_jobs(transaction, jobs),
-            jobs=len(jobs) + sum(len(job.edges) for job in jobs),
-        )
+    async def enqueue(self, jobs: Sequence[NewJob], *, whole: bool = False) -> list[Enqueued]:
+        try:
+            return await self._mine(self._writer).write(
+                lambda transaction: enqueue_jobs(transaction, jobs, whole=whole),
+                jobs=len(jobs) + sum(len(job.edges) for job in jobs),
+            )
+        except Incomplete as incomplete:
+            return undone(incomplete.answers)
 
     async def claim(self, claim: Claim) -> list[Lease]:
         count, listening = self._notifier.count, self._processes.listening

@@ -194,16 +194,31 @@ class Transaction:
         text: str | None = None,
     ) -> None:
         """Records an event; events are written in the order of these calls."""
+        tenant, id, queue, type = job
+        self.record_events(
+            kind, (tenant, queue, type), [id], attempt, fence, until=until, text=text
+        )
+
+    def record_events(
+        self,
+        kind: EventKind,
+        of: tuple[str, str, str],
+        ids: list[str],
+        attempt: int,
+        fence: int,
+        *,
+        until: Micros | None = None,
+        text: str | None = None,
+    ) -> None:
+        """Records an event of several jobs of this tenant, queue and type."""
         if not self._on:
             return
-        tenant, id, queue, type = job
-        head = (
-            self.now, kind._value_, tenant, queue, type, attempt, fence, until, text, self.signed,
-        )  # fmt: skip
-        if head != self._head:
-            self._runs.append((head, []))
+        head = (self.now, kind._value_, *of, attempt, fence, until, text, self.signed)
+        if head == self._head:
+            self._runs[-1][1].extend(ids)
+        else:
+            self._runs.append((head, ids))
             self._head = head
-        self._runs[-1][1].append(id)
 
     # -- counts ----------------------------------------------------------------------------------
 
@@ -217,10 +232,10 @@ class Transaction:
         *,
         type: str | None = None,
     ) -> None:
-        """Counts jobs that went from one place to another; `size` is by how much the payload bytes
-        of the tenant grow. Jobs that start or end have a type.
+        """Counts jobs that went from one place to another; `size` is by how much the bytes of the
+        tenant grow. Jobs that start or end have a type.
         """
-        if before != after:
+        if before != after or size:
             self._moves.append((at, before, after, number, size, type))
             self._moved.add(at[0])
 
@@ -236,10 +251,12 @@ class Transaction:
         running: dict[tuple[str, str], int] = {}
         platform = self.scope_cache.platform
         for at, before, after, number, size, type in self._moves[self._written :]:
-            way = (at, before, after)
-            sums[way] = sums.get(way, 0) + number
             if size:
                 _row(rows, ("tenant", at[0], ""))[_BYTES] += size
+            if before == after:
+                continue
+            way = (at, before, after)
+            sums[way] = sums.get(way, 0) + number
             if type is not None and platform:
                 more = number * ((after == "processing") - (before == "processing"))
                 running[at[1], type] = running.get((at[1], type), 0) + more
