@@ -117,14 +117,14 @@ local function count_new(record, state, bytes)
 end
 
 -- What the flags of a row say of its parents and its edges, which are stored.
-local function with_joins(seq, parents, parts, ends_with_parents)
+local function with_joins(job, parents, parts, ends_with_parents)
   local flags = 0
   if parents and parents > 0 then
-    add(new_parents, seq, struct.pack('>I4I4I4', parents, parents, 0))
+    add(new_parents, job.name, struct.pack('>I4I4I4', parents, parents, 0) .. job.seq)
     flags = PARENTS + (ends_with_parents and ENDS_WITH_PARENTS or 0)
   end
   if parts then
-    edges.fields(seq, parts, new_edges)
+    edges.fields(job.seq, parts, new_edges)
     flags = flags + EDGES
   end
   return flags
@@ -145,7 +145,7 @@ local function insert(job, options, fixed, body, previous)
   line.position = line.position or base.position
   local flags, more = index_new(job, state, priority, run_at, expires), 0
   if options ~= priority then
-    more = with_joins(seq, options[5], options[6], options[7]) / 256
+    more = with_joins(job, options[5], options[6], options[7]) / 256
   end
   local last = EVENTS and events.add('enqueued', job.tenant, job.id, job.queue, job.type, 0, 0,
     run_at > NOW and run_at, nil, previous) or 0

@@ -23,7 +23,7 @@ end
 -- A part of the edges of a job; false if there is none.
 local function part(seq, number)
   local field = edges.field(seq, number)
-  edges.load({field})
+  if texts[field] == nil then edges.load({field}) end
   return texts[field]
 end
 
@@ -32,13 +32,15 @@ function edges.number_of_parts(seq)
   return text and #text >= 2 and math.min(PARTS_MAX, (struct.unpack('>H', text))) or 1
 end
 
--- The edges of a part, each {what a failure does, target, join}. What cannot be read ends it.
+-- The edges of a part in one list: what a failure does, target, join; and so on. What cannot be
+-- read ends it.
 function edges.read(seq, number)
-  local text, found, at = part(seq, number) or '', {}, 3
+  local text, found, at, to = part(seq, number) or '', {nil, nil, nil}, 3, 0
   while at <= #text do
     local fine, how, target, name, next_at = pcall(struct.unpack, '>c1Hc0Hc0', text, at)
     if not fine then break end
-    found[#found + 1], at = {how, target, name}, next_at
+    found[to + 1], found[to + 2], found[to + 3] = how, target, name
+    at, to = next_at, to + 3
   end
   return found
 end
@@ -69,25 +71,18 @@ function edges.drop(seq)
   end
 end
 
--- The targets of edges that exist, read together. An edge is {a job, {what, target, join}}.
-function edges.targets(list)
-  local names, seqs = {}, {}
-  for at, one in ipairs(list) do names[at] = rows.name(one[1].tenant, one[2][2]) end
-  rows.find(names)
-  for _, name in ipairs(names) do seqs[#seqs + 1] = rows.seq_of(name) end
-  return rows.list(seqs)
-end
-
 -- Whether a job that has not ended may still read the result of this one; and how many edges were
 -- looked at.
 function edges.is_wanted(row)
   if rows.has(row, FOLLOWING) then return true, 0 end
   local looked = 0
   for number = 1, edges.number_of_parts(row.seq) do
-    local list = edges.read(row.seq, number - 1)
-    for at, edge in ipairs(list) do list[at] = {row, edge} end
-    looked = looked + #list
-    for _, target in ipairs(edges.targets(list)) do
+    local list, names, seqs = edges.read(row.seq, number - 1), {}, {}
+    for at = 2, #list, 3 do names[#names + 1] = rows.name(row.tenant, list[at]) end
+    looked = looked + #names
+    rows.find(names)
+    for _, name in ipairs(names) do seqs[#seqs + 1] = rows.seq_of(name) end
+    for _, target in ipairs(rows.list(seqs)) do
       if target.state < ENDED then return true, looked end
     end
   end

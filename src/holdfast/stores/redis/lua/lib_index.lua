@@ -146,6 +146,7 @@ end
 -- of a job with edges is kept until `prune`, which looks whether others still need its result.
 function index.finish(row)
   row.updated = NOW
+  if row.left == WAITING then journal.close(row) end
   if row.group then groups.leave(row) end
   local has_edges = has(row, EDGES)
   if has_edges then joins.ended(row, row.state) end

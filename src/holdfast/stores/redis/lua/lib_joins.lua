@@ -47,17 +47,22 @@ local function prefetch(turns, share)
   edges.load(fields)
 end
 
--- Adds up to `most` edges of the jobs of a tenant.
+-- Adds up to `most` edges of the jobs of a tenant to a list: the job that has ended, what a failure
+-- does, the name of the target, the join; and so on.
 local function take_of(turn, most, into)
   while most > 0 and turn.first <= #turn do
     local parent = turn[turn.first]
     local number = math.floor(parent.followed / EDGES_PART)
-    local part = edges.read(parent.seq, number)
-    local from = parent.followed - number * EDGES_PART
-    local taken = math.max(0, math.min(most, #part - from))
-    for at = from + 1, from + taken do into[#into + 1] = {parent, part[at]} end
+    local part, to = edges.read(parent.seq, number), #into
+    local from, size = parent.followed - number * EDGES_PART, #part / 3
+    local taken = math.max(0, math.min(most, size - from))
+    for at = 3 * from + 1, 3 * (from + taken), 3 do
+      into[to + 1], into[to + 2] = parent, part[at]
+      into[to + 3], into[to + 4] = rows.name(turn.tenant, part[at + 1]), part[at + 2]
+      to = to + 4
+    end
     parent.followed, most = parent.followed + taken, most - taken
-    if from + taken >= #part then
+    if from + taken >= size then
       -- A part that cannot be read to its end counts as followed.
       parent.followed = (number + 1) * EDGES_PART
       if number + 1 >= edges.number_of_parts(parent.seq) then
@@ -74,7 +79,7 @@ local function take(most)
   turns_of = {}
   prefetch(round, share)
   for _, turn in ipairs(round) do
-    local room = math.min(share, most - #found)
+    local room = math.min(share, most - #found / 4)
     take_of(turn, room, found)
     if turn.first <= #turn then
       local to = room > 0 and served or turns_of
@@ -125,22 +130,62 @@ local function end_with(row, parent, how)
   events.note(kind, row, nil, note, true)
 end
 
-local function tell(parent, edge)
-  local row = rows.named(rows.name(parent.tenant, edge[2]))
-  if not row or row.state >= ENDED then return end
-  local join = journal.join(row, edge[3])
-  if not join or join.left == 0 then return end
+-- Counts the end of a parent in the join of a job. If more than the number changes, it adds to a
+-- list what to do: the sequence, the join, and the parent and what its failure does, if that ends
+-- the job. A job is waiting as long as its join is open, so its row need not be read before.
+local function tell(parent, how, name, todo)
+  local join = journal.parents(name)
+  local seq = join and join.left > 0 and join.seq
+  if not seq then return end
   local failed = parent.state ~= COMPLETED
   journal.count(join, failed)
-  if failed and row.state == WAITING and edge[1] ~= 'r' then
-    end_with(row, parent, edge[1])
-  elseif join.left > 0 then
-    return
-  elseif edge[3] == '' and join.failed == 0 and row.state == WAITING and has(row, ENDS_WITH_PARENTS) then
+  if failed and how ~= 'r' then
+    todo[#todo + 1] = {seq, join, parent, how}
+    join.seq = false
+  elseif join.left == 0 then
+    todo[#todo + 1] = {seq, join}
+  end
+end
+
+local function act(row, join, parent, how)
+  if not row or row.state ~= WAITING then return end
+  if parent then
+    end_with(row, parent, how)
+  elseif join.failed == 0 and has(row, ENDS_WITH_PARENTS) then
     end_with_parents(row)
   else
-    joins.ready(row, 'join:' .. edge[3])
+    joins.ready(row, 'join:')
   end
+end
+
+-- Counts an end in a join that a job has made in its run.
+local function tell_named(parent, target, name)
+  local row = rows.named(target)
+  local join = row and row.state < ENDED and journal.join(row, name)
+  if not join or join.left == 0 then return end
+  journal.count(join, parent.state ~= COMPLETED)
+  if join.left == 0 then joins.ready(row, 'join:' .. name) end
+end
+
+-- Follows these edges, as `take` lists them.
+local function follow(found)
+  local waiting, named, todo, seqs = {}, {}, {}, {}
+  for at = 3, #found, 4 do
+    local list = found[at + 1] == '' and waiting or named
+    list[#list + 1] = found[at]
+  end
+  journal.load_parents(waiting)
+  rows.find(named)
+  for at = 1, #found, 4 do
+    if found[at + 3] == '' then
+      tell(found[at], found[at + 1], found[at + 2], todo)
+    else
+      tell_named(found[at], found[at + 2], found[at + 3])
+    end
+  end
+  for at, one in ipairs(todo) do seqs[at] = one[1] end
+  rows.load(seqs)
+  for _, one in ipairs(todo) do act(rows.get(one[1]), one[2], one[3], one[4]) end
 end
 
 -- -- what a call leaves ---------------------------------------------------------------------------
@@ -211,9 +256,8 @@ function joins.release()
   local left, passes = RELEASE_MAX, 0
   while #turns_of > 0 and left > 0 and passes < PASSES_MAX do
     local found = take(left)
-    left, passes = left - #found, passes + 1
-    journal.load_parents(edges.targets(found))
-    for _, one in ipairs(found) do tell(one[1], one[2]) end
+    left, passes = left - #found / 4, passes + 1
+    follow(found)
   end
   leave()
 end

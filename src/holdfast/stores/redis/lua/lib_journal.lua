@@ -5,53 +5,66 @@
 --                  awaits yet, and how many of the others have not completed (4 bytes each). '#' ->
 --                  its size (lib_sizes)
 --   notes:<seq>    hash, likewise: e error, l line of the log; '#' -> number of lines so far
---   parents        hash: seq -> the join of a job with parents, which has no entry
+--   parents        hash: name -> the join of a job with parents, which has no entry: the numbers, and
+--                  the sequence of the job while it may be counted in
 --
 -- A usual job has none of these keys, and no command is made for it.
 
 local has, mark = rows.has, rows.mark
 local PARENTS_OF = key('parents')
 local AT, JOIN = '>d', '>I4I4I4'
-local AT_SIZE, JOIN_SIZE = 8, 12
+local AT_SIZE, JOIN_SIZE, SEQ_SIZE = 8, 12, 16
 
-local joins_of = {} -- By sequence and name: joins that were read, false where there is none.
+local parents_of = {} -- By name: joins of parents that were read, false where there is none.
+local joins_of = {} -- By sequence and name: other joins, likewise.
 
 local function notes_key(row) return key('notes:' .. row.seq) end
 
 -- -- joins ----------------------------------------------------------------------------------------
 
 -- A join as a table, from its three numbers; false if these cannot be read.
-local function join_of(row, field, text, at)
+local function join_of(text, at)
   if not text or #text - at + 1 ~= JOIN_SIZE then return false end
   local total, left, failed = struct.unpack(JOIN, text, at)
-  return {row = row, field = field, start = string.sub(text, 1, at - 1), total = total, left = left,
-    failed = failed, dirty = false}
+  return {total = total, left = left, failed = failed, dirty = false}
 end
 
--- Reads the joins of those of the rows that have parents.
-function journal.load_parents(list)
-  local seqs, asked = {}, {}
-  for _, row in ipairs(list) do
-    if has(row, PARENTS) and joins_of[row.seq] == nil then
-      seqs[#seqs + 1], asked[#asked + 1] = row.seq, row
-    end
+-- Reads the joins of the parents of the jobs of these names. What ends a job before its join is
+-- complete closes the join: it has no sequence then.
+function journal.load_parents(names)
+  local missing = {}
+  for _, name in ipairs(names) do
+    if parents_of[name] == nil then missing[#missing + 1], parents_of[name] = name, false end
   end
-  for at, text in ipairs(base.fetch('HMGET', PARENTS_OF, seqs)) do
-    joins_of[seqs[at]] = join_of(asked[at], false, text, 1)
+  for at, text in ipairs(base.fetch('HMGET', PARENTS_OF, missing)) do
+    local join = text and join_of(string.sub(text, 1, JOIN_SIZE), 1)
+    if join then join.seq = #text == JOIN_SIZE + SEQ_SIZE and string.sub(text, JOIN_SIZE + 1) end
+    parents_of[missing[at]] = join
   end
+end
+
+-- The join of the parents of the job of this name; nil if it has none.
+function journal.parents(name)
+  if parents_of[name] == nil then journal.load_parents({name}) end
+  return parents_of[name] or nil
+end
+
+-- Ends the join of a job that ends before its parents.
+function journal.close(row)
+  local join = journal.parents(rows.name_of(row))
+  if join and join.left > 0 then join.seq, join.dirty = false, true end
 end
 
 -- A join of a job; nil if it has none of that name. The name of that of its parents is empty.
 function journal.join(row, name)
+  if name == '' then return has(row, PARENTS) and journal.parents(rows.name_of(row)) or nil end
   local id = row.seq .. name
-  if joins_of[id] == nil then
-    if name == '' then
-      journal.load_parents({row})
-    elseif has(row, JOURNAL) then
-      local field = 'j' .. name
-      hflush(sizes.key(row))
-      joins_of[id] = join_of(row, field, call('HGET', sizes.key(row), field), AT_SIZE + 1)
-    end
+  if joins_of[id] == nil and has(row, JOURNAL) then
+    hflush(sizes.key(row))
+    local text = call('HGET', sizes.key(row), 'j' .. name)
+    local join = join_of(text, AT_SIZE + 1)
+    if join then join.row, join.name, join.start = row, name, string.sub(text, 1, AT_SIZE) end
+    joins_of[id] = join
   end
   return joins_of[id] or nil
 end
@@ -63,14 +76,19 @@ function journal.count(join, failed)
 end
 
 function journal.save()
+  local counted, to = {}, 0
+  for name, join in pairs(parents_of) do
+    if join and join.dirty then
+      counted[to + 1] = name
+      counted[to + 2] = struct.pack(JOIN, join.total, join.left, join.failed) .. (join.seq or '')
+      join.dirty, to = false, to + 2
+    end
+  end
+  base.send('HSET', PARENTS_OF, counted)
   for _, join in pairs(joins_of) do
     if join and join.dirty and not join.row.gone then
-      local text = struct.pack(JOIN, join.total, join.left, join.failed)
-      if join.field then
-        hput(sizes.key(join.row), join.field, join.start .. text)
-      else
-        hput(PARENTS_OF, join.row.seq, text)
-      end
+      hput(sizes.key(join.row), 'j' .. join.name,
+        join.start .. struct.pack(JOIN, join.total, join.left, join.failed))
       join.dirty = false
     end
   end
@@ -185,7 +203,10 @@ function journal.drop(row)
   if has(row, NOTES) then names[#names + 1] = notes_key(row) end
   for _, name in ipairs(names) do hflush(name) end
   if #names > 0 then call('UNLINK', unpack(names)) end
-  if has(row, PARENTS) then hput(PARENTS_OF, row.seq, false) end
+  if has(row, PARENTS) then
+    hput(PARENTS_OF, rows.name_of(row), false)
+    parents_of[rows.name_of(row)] = false
+  end
   -- Those of a job that was deleted too early are still to be followed.
   if has(row, EDGES) and row.state >= ENDED and not has(row, FOLLOWING) then edges.drop(row.seq) end
 end

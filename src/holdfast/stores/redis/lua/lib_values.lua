@@ -5,6 +5,8 @@
 local OPTIONAL = {[ERROR] = 'errors', [RESULT] = 'results', [PROGRESS] = 'progress',
   [REPLAYED] = 'replays', [AWAITS] = 'awaits'}
 
+local has = rows.has
+
 -- Stores an optional value of a row; nil deletes it.
 function values.keep(row, flag, value)
   if value then
@@ -58,23 +60,35 @@ function values.copied(row, id, size)
     #group, group, 0, '') .. cmsgpack.pack({tags or false, row.id})
 end
 
+-- The optional values of a row and its journal, false if it has none. A lease needs neither edges nor
+-- what is said for people.
+local function optional(row, journals)
+  local flags = row.flags
+  local kept = flags % JOURNAL >= ERROR
+  local asked = journals == 2 and flags >= JOURNAL or journals and (has(row, JOURNAL) or has(row, PARENTS))
+  if not kept and not asked then return false end
+  return {
+    kept and values.kept(row, ERROR), kept and values.kept(row, RESULT),
+    kept and values.kept(row, PROGRESS), kept and values.kept(row, REPLAYED),
+    kept and values.kept(row, AWAITS), asked and journal.answer(row, journals == 2),
+  }
+end
+
 -- The rows as scripts return them: sequence, row, body, optional values or false; flat. To be
 -- called after base.finish, when all rows are packed. `journals`: also what leases bring back of
 -- their journals (1), or all of these (2).
 function values.answers(list, journals)
-  local seqs, flat, with_journal = {}, {}, {}
+  local seqs, flat, with_parents = {}, {}, {}
   for at, row in ipairs(list) do
     seqs[at] = row.seq
-    if journals and row.flags >= JOURNAL then with_journal[#with_journal + 1] = row end
+    if journals and has(row, PARENTS) then with_parents[#with_parents + 1] = rows.name_of(row) end
   end
-  if #with_journal > 0 then journal.load_parents(with_journal) end
+  if #with_parents > 0 then journal.load_parents(with_parents) end
   local bodies = base.fetch('HMGET', key('bodies'), seqs)
   for at, row in ipairs(list) do
     local to = 4 * at
     flat[to - 3], flat[to - 2], flat[to - 1] = row.seq, row.text or rows.packed(row), bodies[at]
-    flat[to] = row.flags >= ERROR and {values.kept(row, ERROR), values.kept(row, RESULT),
-      values.kept(row, PROGRESS), values.kept(row, REPLAYED), values.kept(row, AWAITS),
-      journals and row.flags >= JOURNAL and journal.answer(row, journals == 2)}
+    flat[to] = row.flags >= ERROR and optional(row, journals)
   end
   return flat
 end
