@@ -9,9 +9,7 @@ import pytest
 from holdfast.core.clock import SECOND
 from holdfast.core.job import State
 from holdfast.core.rate import rate
-from holdfast.core.scope import (
-    Scope,
-)
+from holdfast.core.scope import PLATFORM, Scope
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.builders import (
     ACME,
@@ -75,6 +73,22 @@ async def test_a_type_that_a_claim_fills_hides_no_other(bench: Bench, scope: Sco
     await bench.put("other", group="g", type="read")
 
     assert set(ids(await bench.claim(10))) == {"first", "other"}
+
+
+async def test_a_job_whose_group_fills_does_not_let_another_type_pass(bench: Bench) -> None:
+    """P9: the job behind it comes next, whatever its type."""
+    await bench.configure(PLATFORM, max_running=2)
+    await bench.configure(type_of("send"), max_running=2)
+    await bench.configure(group_of("g"), max_running=1)
+    await bench.put("song", queue=AUDIO, group="g", type="read")
+    await bench.put("full", group="g", type="read", priority=2)
+    await bench.put("next")
+    await bench.put("last", type="read", priority=-1)
+
+    taken = set(ids(await bench.claim(10)))
+
+    assert "last" not in taken
+    assert "next" in taken
 
 
 async def test_a_type_keeps_its_place_in_the_queue(bench: Bench) -> None:

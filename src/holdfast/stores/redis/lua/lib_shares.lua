@@ -52,7 +52,9 @@ end
 function shares.stop(turn, row)
   local scope, is_behind = 'y\0\0' .. row.type, aside.is_behind(row)
   if not is_behind and share(turn, scope) > 0 then return nil end
-  if aside_left == 0 or (not is_behind and platform.room(scope) > 0) then return 'stop' end
+  -- Over several shards there are permits only for what was meant: the type may have room.
+  local may_fit = platform.room(scope) > 0 or (turn.queues and not turn.shares[scope])
+  if aside_left == 0 or (not is_behind and may_fit) then return 'stop' end
   aside_left = aside_left - 1
   aside.set_job(row)
   return 'waits'
