@@ -16,7 +16,7 @@ from holdfast.core.journal import Edge, OnFailure
 from holdfast.store import Act, Ref
 from holdfast.stores.postgres import maintenance
 from holdfast.stores.postgres.ack import complete_jobs
-from holdfast.stores.postgres.joins import SHARE
+from holdfast.stores.postgres.joins import SERVER_MAX, SHARE
 from holdfast.stores.postgres.journal_statements import LOCK
 from holdfast.stores.postgres.migrate import named
 from holdfast.stores.postgres.store import PostgresStore
@@ -56,7 +56,7 @@ async def left(connection: Any) -> dict[str, int]:
 async def test_each_call_follows_so_many_edges(store: PostgresStore, connect: Connect) -> None:
     """P15, P17: each of the two steps of an ack and of the next claims; then nothing is left."""
     connection = await connect()
-    targets = [f"c{number}" for number in range(3 * RELEASE_MAX + 500)]
+    targets = [f"c{number}" for number in range(2 * SERVER_MAX + RELEASE_MAX + 500)]
     for start in range(0, len(targets), 500):
         await store.enqueue([node(id, after=1) for id in targets[start : start + 500]])
     await store.enqueue([node("a", *targets)])
@@ -68,8 +68,8 @@ async def test_each_call_follows_so_many_edges(store: PostgresStore, connect: Co
         await take(store, 0)
 
     assert found == [
-        (2 * RELEASE_MAX, {ACME: RELEASE_MAX + 500}),
-        (3 * RELEASE_MAX, {ACME: 500}),
+        (2 * SERVER_MAX, {ACME: RELEASE_MAX + 500}),
+        (2 * SERVER_MAX + RELEASE_MAX, {ACME: 500}),
         (len(targets), {}),
     ]
     await exact(store)

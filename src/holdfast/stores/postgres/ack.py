@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from holdfast.core.bounds import RELEASE_MAX
 from holdfast.core.errors import JobNotFound, JournalFull
 from holdfast.core.job import TERMINAL, State
 from holdfast.core.lifecycle import Transition, apply, refusal, why
 from holdfast.store import Acked, Ref
 from holdfast.stores.postgres import statements as sql
+from holdfast.stores.postgres.joins import SERVER_MAX
 from holdfast.stores.postgres.journal import Journals
 from holdfast.stores.postgres.rows import Row, asked, column, seq_of
 from holdfast.stores.postgres.step import Step
@@ -52,7 +52,7 @@ async def complete_jobs(step: Step, changes: Sequence[Transition]) -> set[int]:
         step.events_on,
         step.channel,
         step.sender,
-        RELEASE_MAX,
+        SERVER_MAX,
     )
     assert found is not None
     places, tenants, queues, named, unnamed, ended_tenants, ended_ids, _ = found

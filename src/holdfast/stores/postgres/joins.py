@@ -33,6 +33,10 @@ from holdfast.stores.postgres.rows import AWAITING, Row
 from holdfast.stores.postgres.statements import RELEASE_COMPLETED
 from holdfast.stores.postgres.step import Step, columns
 
+SERVER_MAX = 4 * RELEASE_MAX
+"""Edges of completed jobs that the server follows in one step, in less time than RELEASE_MAX others
+take.
+"""
 SHARE = 50
 """Edges that the jobs of one tenant follow in its turn."""
 WAIT_MS = 1000
@@ -77,7 +81,7 @@ async def release_completed(step: Step, tenants: Sequence[str], place: str) -> N
     """As `release`, of completed jobs, as far as the server can by itself. Notes the tenants that
     have others.
     """
-    values = (tenants[:RELEASE_MAX], str(WAIT_MS), RELEASE_MAX, step.given, step.events_on)
+    values = (tenants[:RELEASE_MAX], str(WAIT_MS), SERVER_MAX, step.given, step.events_on)
     with _in_turn(place):
         found = await step.row(RELEASE_COMPLETED, *values, step.channel, step.sender)
     assert found is not None
