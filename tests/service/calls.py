@@ -72,9 +72,8 @@ class Pick:
         return str(self.of(self.tenants))
 
     def scope(self) -> Scope:
-        kind = self.of([ScopeKind.TENANT, ScopeKind.QUEUE, ScopeKind.GROUP])
-        part = {ScopeKind.QUEUE: self.queue(), ScopeKind.GROUP: self.group()}.get(kind, "")
-        return Scope(self.tenant(), kind, part)
+        parts = {ScopeKind.TENANT: "", ScopeKind.QUEUE: self.queue(), ScopeKind.GROUP: self.group()}
+        return Scope(self.tenant(), *self.of(list(parts.items())))
 
 
 Make = Callable[[Pick], Any]
@@ -100,8 +99,8 @@ def _ack(p: Pick) -> dict[str, Any]:
     more = by_outcome.get(outcome, {})
     if outcome == "fail":
         more = {"error": p.mark, **p.maybe(retry=False)}
-    more |= p.maybe(entries=[_entry(p)], log=[p.mark])
-    return {"id": p.id(), "token": p.lease(), "outcome": outcome, **more}
+    noted = p.maybe(entries=[_entry(p)], log=[p.mark])
+    return {"id": p.id(), "token": p.lease(), "outcome": outcome, **more, **noted}
 
 
 def _entry(p: Pick) -> dict[str, Any]:

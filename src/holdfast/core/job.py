@@ -117,9 +117,7 @@ class NewJob(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     parents: int = 0
     """How many edges lead to this job. It is `waiting` until all these parents have ended."""
     ends_with_parents: bool = False
-    """If all parents have completed, the job completes in the same step, without a run. It runs if
-    one of them has not, or if it was sent a signal.
-    """
+    """It completes with its parents, without a run. It runs if one has not, or after a signal."""
     fresh: bool = False
     """The id was generated for this call, so no ended job can have it. A store must ignore this
     when it repeats a call whose answer was lost.
@@ -187,9 +185,7 @@ class Lease(Redacted, msgspec.Struct, frozen=True, gc=False):
     journal: tuple[Entry, ...] = ()
     """The steps, positions, joins and signals of the job, in no order."""
     left_out: int = 0
-    """How many of them the journal would have. It is empty then, because it is large: `find` reads
-    it, and has at least so many while the lease holds.
-    """
+    """How many it would have, but it is large: `find` reads at least so many while this holds."""
 
     @property
     def fence(self) -> int:

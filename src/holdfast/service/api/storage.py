@@ -25,6 +25,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 
 import msgspec
 from starlette.responses import Response
@@ -76,14 +77,10 @@ WRONG_TYPE_US = 5_000_000
 
 async def hello(call: Call) -> Response:
     """The capabilities of the store, and the identity of the caller."""
-    service = call.service
-    known = None
-    try:
-        caller = await service.caller(call.request)
-        rights = tuple(sorted(caller.rights))
-        known = wire.KnownCaller(name=caller.name, tenant=caller.tenant, rights=rights)
-    except Unauthenticated:
-        pass  # Omitted for a caller without a token, who may ask too.
+    service, known = call.service, None
+    with suppress(Unauthenticated):  # Without a token, a caller may ask too, but is not known.
+        who = await service.caller(call.request)
+        known = wire.KnownCaller(name=who.name, tenant=who.tenant, rights=(*sorted(who.rights),))
     told = wire.Hello(
         format=wire.FORMAT,
         capabilities=_capabilities(call),
@@ -119,13 +116,12 @@ async def enqueue(call: Call, asked: wire.NewJobs) -> list[Enqueued]:
     if len(jobs) == 1 and (large := _too_large(call, jobs[0])) is None:
         return [await call.service.enqueues.submit(jobs[0])]  # Shares a batch with other callers.
     refused = {n: large for n, job in enumerate(jobs) if (large := _too_large(call, job))}
-    if asked.whole and not refused:
-        return await call.service.store.enqueue(jobs, whole=True)
-    if asked.whole:
+    if asked.whole and refused:
         whys = [refused.get(n) or BatchRefused(id=job.id) for n, job in enumerate(jobs)]
         return [Enqueued(job.id, False, why) for job, why in zip(jobs, whys, strict=True)]
     fitting = [job for n, job in enumerate(jobs) if n not in refused]
-    kept = iter(await call.service.store.enqueue(fitting) if fitting else ())
+    store = call.service.store
+    kept = iter(await store.enqueue(fitting, whole=asked.whole) if fitting else ())
     return [
         Enqueued(job.id, False, refused[n]) if n in refused else next(kept)
         for n, job in enumerate(jobs)
@@ -164,8 +160,8 @@ async def claim(call: Call, wish: Claim) -> list[Lease]:
             del claims[wish.nonce]
     mine = [lease for lease in leases if call.caller.may_type(lease.job.type)]
     if len(mine) < len(leases):
-        others = [lease for lease in leases if not call.caller.may_type(lease.job.type)]
-        await _give_back(call, others, WRONG_TYPE_US)
+        others = (lease for lease in leases if not call.caller.may_type(lease.job.type))
+        await _give_back(call, [*others], WRONG_TYPE_US)
     return [encoded_lease(lease) for lease in mine]
 
 
@@ -283,13 +279,11 @@ async def prune(call: Call, asked: wire.Pruning) -> Pruned:
 async def find(call: Call, asked: Find) -> wire.FoundPage:
     """A page of jobs."""
     select = permissions.selection(call, asked.select)
-    asked = msgspec.structs.replace(asked, select=select)
-    return _told(await call.service.store.find(asked))
+    return _told(await call.service.store.find(msgspec.structs.replace(asked, select=select)))
 
 
 def _told(page: Page) -> wire.FoundPage:
-    jobs = [encoded(job) for job in page.jobs]
-    return wire.FoundPage.of(msgspec.structs.replace(page, jobs=jobs))
+    return wire.FoundPage.of(msgspec.structs.replace(page, jobs=[*map(encoded, page.jobs)]))
 
 
 @verb(wire.COUNT)
