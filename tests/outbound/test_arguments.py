@@ -134,7 +134,7 @@ async def test_a_wrong_argument_is_named_and_nothing_is_sent(
 
     async def handler(ctx: Context) -> None:
         try:
-            await crm.post(ctx, "/contacts", **options)  # type: ignore[typeddict-item]
+            await crm.post(ctx, "/contacts", **options)
         except InvalidInput as error:
             raised.append(error)
 
@@ -154,7 +154,7 @@ async def _headers(
 
     async def handler(ctx: Context) -> None:
         for options in calls:
-            await crm.request(ctx, method, "/contacts", **options)  # type: ignore[typeddict-item]
+            await crm.request(ctx, method, "/contacts", **options)
 
     await desk.run(handler)
     return [request.headers for request, _ in recorder.sent]
