@@ -298,3 +298,20 @@ async def test_a_call_in_a_long_run_is_cut_at_its_timeout(
 
     assert job.state is State.RETRYING
     assert time.monotonic() - begun_s < BOUND_S
+
+
+async def test_a_call_can_be_a_step(desk: Desk, service: Service) -> None:
+    """P16: a later attempt finds the answer and does not call."""
+    crm = Outbound(service.url)
+
+    async def create(ctx: Context) -> str:
+        answer = await ctx.step("create", crm.post, ctx, "/contacts", json={"name": "Ann"})
+        if ctx.attempt == 1:
+            raise Retry("once more")
+        found: str = answer.check().json()["id"]
+        return found
+
+    job = await desk.run(create, runs=2)
+
+    assert job.state is State.COMPLETED
+    assert len(service.seen) == 1
