@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 import holdfast
+import holdfast.outbound
 import holdfast.testing
 import holdfast.worker
 
-SURFACES = [holdfast, holdfast.testing, holdfast.worker]
+SURFACES = [holdfast, holdfast.outbound, holdfast.testing, holdfast.worker]
 
 
 @pytest.mark.parametrize("module", SURFACES, ids=lambda module: module.__name__)

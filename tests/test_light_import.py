@@ -10,6 +10,7 @@ import pytest
 from tests.environment import unmeasured
 
 HEAVY = {
+    "aiohttp",
     "anyio",
     "asyncpg",
     "click",
@@ -46,6 +47,7 @@ def loaded_by(statement: str) -> set[str]:
     [
         "import holdfast",
         "import holdfast; holdfast.App('memory://')",
+        "import holdfast.outbound",
         "import holdfast.worker",
         "import holdfast.testing",
     ],

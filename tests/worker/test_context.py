@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
@@ -41,3 +43,30 @@ async def test_context_variables_of_middleware_reach_the_handler(yard: Yard, sty
     yard.start(concurrency=1)
 
     assert [await yard.result(id) for id in ("traced", "next", "last")] == ["r1", "none", "none"]
+
+
+async def test_a_run_knows_how_long_it_may_certainly_go_on(yard: Yard) -> None:
+    """P3: until its lease ends, which is renewed, or its time-out, which is not."""
+
+    @yard.app.job(name="long")
+    async def long(ctx: Context) -> list[float]:
+        before_s = ctx.left_s
+        [active] = worker.active_jobs.all()
+        active.renewed(time.monotonic(), 600)
+        return [before_s, ctx.left_s]
+
+    @yard.app.job(name="short", timeout=5)
+    async def short(ctx: Context) -> float:
+        return ctx.left_s
+
+    @yard.app.job(name="unleased")
+    async def unleased(ctx: Context) -> float:
+        return ctx.left_s
+
+    worker = yard.start(concurrency=1, lease_s=30)
+
+    before_s, after_s = await yard.result(await yard.put(long()))
+    assert 0 < before_s <= 30
+    assert 500 < after_s <= 600
+    assert 0 < await yard.result(await yard.put(short())) <= 5
+    assert await yard.app.run_now(unleased()) == math.inf

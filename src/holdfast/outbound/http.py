@@ -57,6 +57,10 @@ class HttpTransport:
             raise NotSent(str(error.os_error or type(error).__name__)) from error
         except TimeoutError as error:
             raise NoAnswer(f"not within {timeout_s:.1f} s") from error
+        except RuntimeError as error:
+            if not session.closed:
+                raise
+            raise NotSent("its event loop is ending") from error
         except (aiohttp.ClientError, OSError) as error:
             # Only the kind: texts of these errors may quote the URL or a header.
             raise NoAnswer(type(error).__name__) from error

@@ -14,7 +14,7 @@ from holdfast.core.bounds import ID_MAX, OUTBOUND_BODY_MAX, OUTBOUND_BUDGET_S_MA
 from holdfast.core.check import check_name, check_seconds
 from holdfast.core.codec import to_plain
 from holdfast.core.errors import InvalidInput, PayloadTooLarge, did_you_mean
-from holdfast.outbound.address import Params, host_of, path_of, url_of
+from holdfast.outbound.address import Params, path_of, url_of
 from holdfast.outbound.keys import UsedKeys, key_of
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -77,8 +77,8 @@ class Requests:
     ) -> None:
         self._base = base
         self._headers = {"user-agent": "holdfast", **checked_headers(headers)}
-        self._timeout_s = check_seconds("timeout", timeout, 0.001, OUTBOUND_BUDGET_S_MAX)
-        self._budget_s = check_seconds("budget", budget, 0.001, OUTBOUND_BUDGET_S_MAX)
+        self._timeout_s = _length("timeout", timeout)
+        self._budget_s = _length("budget", budget)
         self._used = UsedKeys()
 
     def make(self, ctx: Context, method: str, path: str, options: CallOptions) -> Request:
@@ -95,20 +95,15 @@ class Requests:
         if keyed is not None:
             self._used.check(ctx, keyed, method, url, body)
             headers[KEY_HEADER] = keyed
-        longest = OUTBOUND_BUDGET_S_MAX
-        timeout_s = check_seconds(
-            "timeout", options.get("timeout", self._timeout_s), 0.001, longest
-        )
-        budget_s = check_seconds("budget", options.get("budget", self._budget_s), 0.001, longest)
         return Request(
             method=method,
             url=url,
-            place=host_of(self._base) + path,
+            place=(self._base + path).partition("://")[2],
             headers=headers,
             body=body,
             repeats=keyed is not None or method in REPEATABLE,
-            timeout_s=timeout_s,
-            budget_s=budget_s,
+            timeout_s=_length("timeout", options.get("timeout", self._timeout_s)),
+            budget_s=_length("budget", options.get("budget", self._budget_s)),
         )
 
     def _key(self, ctx: Context, method: str, options: CallOptions) -> str | None:
@@ -123,9 +118,8 @@ def check_options(options: CallOptions) -> None:
     known = CallOptions.__annotations__
     for name in options:
         if name not in known:
-            raise InvalidInput(
-                field=name, why=f"is no option of a call.{did_you_mean(name, known)}"
-            )
+            hint = did_you_mean(name, known)
+            raise InvalidInput(field=name, why=f"is no option of a call.{hint}")
 
 
 def body_of(options: CallOptions) -> tuple[bytes | None, dict[str, str]]:
@@ -163,6 +157,10 @@ def checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
             raise InvalidInput(field="headers", why=f"the value of {name} must be printable text")
         checked[name.lower()] = value
     return checked
+
+
+def _length(field: str, value: float) -> float:
+    return check_seconds(field, value, 0.001, OUTBOUND_BUDGET_S_MAX)
 
 
 def _tracing(ctx: Context, options: CallOptions) -> dict[str, str]:
