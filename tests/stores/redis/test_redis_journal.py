@@ -10,13 +10,16 @@ from tests.servers.redis_node import RedisNode
 
 from holdfast.core.bounds import STEP_BYTES_MAX, STEPS_MAX
 from holdfast.core.errors import JournalFull, SchemaTooOld
-from holdfast.core.job import Completed, Failed, Reason
+from holdfast.core.job import Completed, Failed, Reason, State
 from holdfast.core.journal import Entry, EntryKind, Join, join_of, new_join
 from holdfast.store import Act, Claim
 from holdfast.stores.redis.layout import FORMAT
+from holdfast.stores.redis.rows import name_of
 from holdfast.stores.redis.store import RedisStore
 from holdfast.testing.contract.bench import Bench, by_key
 from holdfast.testing.contract.builders import ACME, LEASE, changing, ids, job, rules
+from holdfast.testing.contract.joins import flow, join
+from holdfast.testing.contract.joins import node as linked
 
 Open = Callable[..., Awaitable[RedisStore]]
 
@@ -251,3 +254,27 @@ async def test_a_store_of_format_4_is_brought_up_as_it_is(bench: Bench, node: Re
     assert join_of(made) == Join(0, 0)
     assert found["b"] == ()
     assert [each.created for each in await bench.add(job("later"))] == [False]
+
+
+async def test_joins_of_format_5_go_on(bench: Bench, node: RedisNode) -> None:
+    """P17: they were stored by sequence; those of jobs that have ended stay as they are."""
+    children = [linked("b", after=2), linked("c", after=2), linked("d", after=1)]
+    await flow(bench, linked("a", "b", "c", "d"), linked("x", "b", "c"), *children)
+    await bench.end(await bench.one(), Completed())
+    await bench.cancel("c")
+    parents = key(bench, "parents")
+    for id in ("b", "c", "d"):
+        text = node.ask("HGET", parents, name_of(ACME, id))
+        node.ask("HDEL", parents, name_of(ACME, id))
+        node.ask("HSET", parents, await seq(bench, id), text[:12])
+    for name in ("heads", "meta"):
+        node.ask("HSET", key(bench, name), "format", 5)
+
+    assert await bench._make().migrate() == FORMAT
+    await bench.reopen()
+
+    assert await bench.state("b") is State.WAITING
+    for lease in await bench.claim(10):
+        await bench.end(lease, Completed())
+    assert [await join(bench, id) for id in ("b", "c", "d")] == [Join(2, 0), Join(2, 1), Join(1, 0)]
+    assert ids(await bench.claim(10)) == ["b"]

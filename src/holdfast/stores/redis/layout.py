@@ -26,7 +26,9 @@ A job is a row, a body and a name:
                    hash    seq -> text. Most jobs have none; flags of the row say which it has
     journal:<seq>  hash    what a job remembers: its steps, positions, signals and joins
     notes:<seq>    hash    its errors and its log (both: `lib_journal.lua`)
-    parents        hash    seq -> total, left, failed: the join of a job that has parents
+    parents        hash    tenant, id -> total, left, failed: the join of a job that has parents;
+                           and its seq, so that an end is counted without its row. That is left
+                           out once the job has ended before its join
     edges          hash    seq, part -> which jobs await its end (`lib_edges.lua`)
     of:<tenant>    zset    all its jobs, by seq: pages
     dead:<tenant>  zset    its failed jobs, by seq: the dead letters

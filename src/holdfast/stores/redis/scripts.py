@@ -115,6 +115,7 @@ LIBRARIES = (
     "journal",
     "sizes",
     "joins",
+    "targets",
     "edges",
 )
 

@@ -8,10 +8,8 @@
 
 local SHARE = 50 -- Edges that the jobs of one tenant follow in its turn.
 local PASSES_MAX = 300 -- Of one call: each is a few commands, and follows one link of a chain.
-local has = rows.has
 local RELEASING = key('releasing')
 local PARENT, PARENT_SIZE = '>BI4c16', 21
-local WORDS = {[FAILED] = 'failed', [CANCELED] = 'was canceled'}
 
 local turns_of, by_tenant = {}, {} -- Tenants with edges to follow, in turn.
 local changed = false -- Whether what is left for later calls may have changed.
@@ -90,104 +88,6 @@ local function take(most)
   return found
 end
 
--- -- targets --------------------------------------------------------------------------------------
-
--- Completes a job that ends with its parents, all of which have completed.
-local function end_with_parents(row)
-  index.remove(row)
-  row.state = COMPLETED
-  index.finish(row)
-  events.note('completed', row, nil, nil, true)
-end
-
--- Makes a job ready that awaits this, which has come.
-function joins.ready(row, come)
-  local awaits = row.state == WAITING and 'join:'
-    or row.state == SCHEDULED and values.kept(row, AWAITS)
-  if awaits ~= come then return end
-  index.remove(row)
-  if row.state == SCHEDULED then row.run_at = math.min(row.run_at, NOW) end
-  values.keep(row, AWAITS, nil)
-  rows.unmark(row, ENDS_WITH_PARENTS)
-  row.state, row.updated = row.run_at > NOW and SCHEDULED or ENQUEUED, NOW
-  index.add(row)
-  events.note('ready', row, row.run_at > NOW and row.run_at or nil, come)
-end
-
--- Ends a waiting job because of a parent that has not completed.
-local function end_with(row, parent, how)
-  local why = 'its parent ' .. parent.id .. ' ' .. (WORDS[parent.state] or 'was deleted')
-  local kind, note = 'canceled', why
-  index.remove(row)
-  values.keep(row, ERROR, why)
-  if how == 's' then
-    row.state = CANCELED
-  else
-    row.state, row.reason = FAILED, REASON_PARENT_FAILED
-    kind, note = 'failed', rules.why(row)
-  end
-  index.finish(row)
-  events.note(kind, row, nil, note, true)
-end
-
--- Counts the end of a parent in the join of a job. If more than the number changes, it adds to a
--- list what to do: the sequence, the join, and the parent and what its failure does, if that ends
--- the job. A job is waiting as long as its join is open, so its row need not be read before.
-local function tell(parent, how, name, todo)
-  local join = journal.parents(name)
-  local seq = join and join.left > 0 and join.seq
-  if not seq then return end
-  local failed = parent.state ~= COMPLETED
-  journal.count(join, failed)
-  if failed and how ~= 'r' then
-    todo[#todo + 1] = {seq, join, parent, how}
-    join.seq = false
-  elseif join.left == 0 then
-    todo[#todo + 1] = {seq, join}
-  end
-end
-
-local function act(row, join, parent, how)
-  if not row or row.state ~= WAITING then return end
-  if parent then
-    end_with(row, parent, how)
-  elseif join.failed == 0 and has(row, ENDS_WITH_PARENTS) then
-    end_with_parents(row)
-  else
-    joins.ready(row, 'join:')
-  end
-end
-
--- Counts an end in a join that a job has made in its run.
-local function tell_named(parent, target, name)
-  local row = rows.named(target)
-  local join = row and row.state < ENDED and journal.join(row, name)
-  if not join or join.left == 0 then return end
-  journal.count(join, parent.state ~= COMPLETED)
-  if join.left == 0 then joins.ready(row, 'join:' .. name) end
-end
-
--- Follows these edges, as `take` lists them.
-local function follow(found)
-  local waiting, named, todo, seqs = {}, {}, {}, {}
-  for at = 3, #found, 4 do
-    local list = found[at + 1] == '' and waiting or named
-    list[#list + 1] = found[at]
-  end
-  journal.load_parents(waiting)
-  rows.find(named)
-  for at = 1, #found, 4 do
-    if found[at + 3] == '' then
-      tell(found[at], found[at + 1], found[at + 2], todo)
-    else
-      tell_named(found[at], found[at + 2], found[at + 3])
-    end
-  end
-  for at, one in ipairs(todo) do seqs[at] = one[1] end
-  rows.load(seqs)
-  for _, one in ipairs(todo) do act(rows.get(one[1]), one[2], one[3], one[4]) end
-end
-
 -- -- what a call leaves ---------------------------------------------------------------------------
 
 -- Of a job whose edges are followed: they are deleted if the job is.
@@ -257,7 +157,7 @@ function joins.release()
   while #turns_of > 0 and left > 0 and passes < PASSES_MAX do
     local found = take(left)
     left, passes = left - #found / 4, passes + 1
-    follow(found)
+    targets.follow(found)
   end
   leave()
 end

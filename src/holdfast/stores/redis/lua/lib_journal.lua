@@ -37,8 +37,9 @@ function journal.load_parents(names)
     if parents_of[name] == nil then missing[#missing + 1], parents_of[name] = name, false end
   end
   for at, text in ipairs(base.fetch('HMGET', PARENTS_OF, missing)) do
-    local join = text and join_of(string.sub(text, 1, JOIN_SIZE), 1)
-    if join then join.seq = #text == JOIN_SIZE + SEQ_SIZE and string.sub(text, JOIN_SIZE + 1) end
+    local seq = text and #text == JOIN_SIZE + SEQ_SIZE and string.sub(text, JOIN_SIZE + 1)
+    local join = join_of(seq and string.sub(text, 1, JOIN_SIZE) or text, 1)
+    if join then join.seq = seq end
     parents_of[missing[at]] = join
   end
 end

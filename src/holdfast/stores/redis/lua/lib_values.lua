@@ -60,12 +60,13 @@ function values.copied(row, id, size)
     #group, group, 0, '') .. cmsgpack.pack({tags or false, row.id})
 end
 
--- The optional values of a row and its journal, false if it has none. A lease needs neither edges nor
--- what is said for people.
+-- The optional values of a row and its journal, false if it has none. A lease needs neither edges
+-- nor what is said for people.
 local function optional(row, journals)
   local flags = row.flags
   local kept = flags % JOURNAL >= ERROR
-  local asked = journals == 2 and flags >= JOURNAL or journals and (has(row, JOURNAL) or has(row, PARENTS))
+  local asked = journals == 2 and flags >= JOURNAL
+    or journals and (has(row, JOURNAL) or has(row, PARENTS))
   if not kept and not asked then return false end
   return {
     kept and values.kept(row, ERROR), kept and values.kept(row, RESULT),

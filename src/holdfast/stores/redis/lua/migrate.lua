@@ -1,9 +1,9 @@
 -- migrate: {} -> 1 if the shard has the current format now, 0 if it holds jobs that it cannot
 -- convert.
 --
--- Format 5 stores the joins of parents by sequence, not by name, and its programs would run jobs that
--- end with their parents. The joins are stored anew, in one step. Format 4 has no journals, edges and
--- parents, and reads as it is; but its programs would not follow edges.
+-- Format 5 stores the joins of parents by sequence, not by name, and its programs would run jobs
+-- that end with their parents. The joins are stored anew, in one step. Format 4 has no journals,
+-- edges and parents, and reads as it is; but its programs would not follow edges.
 --
 -- Format 3 differs by packs: many jobs in one value. A shard whose packs hold no jobs is converted:
 -- what is left of the packs is deleted, and the event log starts anew, because it may describe many
@@ -30,8 +30,8 @@ local is_empty = heads.seq == 0 and format == 0
 if format == 4 or format == 5 then
   base.insist()
   if format == 5 then name_joins() end
-  base.set_head('format', LAYOUT)
   base.finish()
+  call('HSET', KEYS[2], 'format', LAYOUT)
   return 1
 end
 if not is_empty and (format ~= 3 or call('EXISTS', key('loads')) == 1) then return 0 end

@@ -30,7 +30,7 @@ local function signal(row, name, value)
   if too_much then return too_much end
   rows.unmark(row, ENDS_WITH_PARENTS) -- It runs, so that it can do what the signal says.
   events.note('signaled', row, nil, name)
-  joins.ready(row, 'signal:' .. name)
+  targets.ready(row, 'signal:' .. name)
   return 1
 end
 
