@@ -1,10 +1,10 @@
 """Joins: what the end of a job does to the jobs that await it.
 
-The step that ends a job with edges notes it in the table `releasing`, which no other call waits
-for. Then the same call follows up to RELEASE_MAX edges of such jobs of its tenants, in a step of
-its own: one call at a time does, and it finds what all others have noted, so that a hundred
-thousand ends of one join are added up in few writes. Each claim follows as many of what is left,
-tenants in turn.
+The server follows most edges by itself, in the step that completes their job (`joins.sql`). Others
+are noted in the table `releasing`, which no other call waits for. Then the same call follows up to
+RELEASE_MAX edges of such jobs of its tenants, in a step of its own: one call at a time does, and it
+finds what all others have noted, so that a hundred thousand ends of one join are added up in few
+writes. Each claim follows as many of what is left, tenants in turn.
 """
 
 from __future__ import annotations

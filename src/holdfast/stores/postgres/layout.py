@@ -15,13 +15,18 @@
                               that it expired
       max_attempts keep_us    copied from the rules, for the indexes and for completions
       size                    bytes of payload, edges and journal, for the tenant's cap
-      awaits journal edges    what makes it ready; the size of its journal; how many jobs await its
-                              end. NULL for a usual job: then no other table has anything of it
+      awaits edges            what makes it ready; the jobs that await its end, each with the name
+                              of the join and what a failure does
+      parents                 the join of its parents: how many there are, have not ended yet, and
+                              have failed
+      journal                 the size of its journal. NULL: nothing but `parents` is in it, and no
+                              other table has anything of it
     entries   (seq, kind, name) -> value, at    the journal of a job, but for its joins
-    joins     (seq, name) -> total, due, failed    ends that a join awaits, yet, and that failed
-    edges     (seq, number) -> target, name, on_failure    the join of the job that awaits the end
-    releasing seq -> followed     ended jobs, and how many of their edges were followed
-    leftovers seq                 deleted jobs; upkeep deletes their entries, joins and edges
+    joins     (seq, name) -> total, due, failed    ends that a join awaits, yet, and that failed;
+                              of the joins that a job makes
+    releasing (tenant, seq, part) -> id, state, edges    ended jobs with edges to follow; those of
+                              one job are in parts, so that each step reads few
+    leftovers seq                 deleted jobs; upkeep deletes their entries and joins
     leases    until, spent, seqs    a row for each claim: the jobs that it leased, and until when;
                               spent: those on their last attempt. Not changed when a job ends: a row
                               whose time has come only names the jobs to check
@@ -144,15 +149,20 @@ bucket that is older than the last change of its rate is brought up to date when
 whose queue has no settings of its own is checked when deltas name it.
 
 Challenge: a hundred thousand jobs end at once that one other awaits, and their acks must not wait
-for each other; nor may an end be lost when a process dies.
+for each other; nor may an end be lost when a process dies. Most flows are small, and must cost
+little more than their jobs.
 
-Pattern: **an ack notes the parent, and one call at a time follows edges.** The step that ends a job
-with edges adds a row to `releasing`, as it adds its deltas. Then the same call takes one advisory
-lock and follows, in a transaction of its own, the edges of all such jobs of its tenants that it
-finds (joins.py): it locks the targets, adds up what it has read, and writes each join and each job
-once. Who waited for the lock mostly finds nothing left to do. Claims follow what is left, a bounded
-number of edges each, tenants in turn, and never wait for the lock. A signal and the park that
-awaits it meet at the lock of the job's row.
+Pattern: **an ack follows the edges of its jobs if nobody is in its way.** The step that completes
+jobs with edges locks the targets that nobody else holds, counts down their joins, and makes them
+ready or ends them, all in the server (`follow_completed`). It adds a row to `releasing` for what it
+leaves: edges to jobs that somebody holds, to joins that jobs have made, to jobs whose end others
+see. So do steps that fail, cancel or delete jobs. Then the same call takes one advisory lock and
+follows, in a transaction of its own, the edges of all such jobs of its tenants that it finds:
+again in the server (`release_completed`), which now waits for the targets, or by Python's rules
+(joins.py). Either adds up what it has read, and writes each join and each job once. Who waited for
+the lock mostly finds nothing left to do. Claims follow what is left, a bounded number of edges
+each, tenants in turn, and never wait for the lock. Whoever changes the join of the parents holds
+the job's row. A signal and the park that awaits it meet at the lock of that row too.
 
 Challenge: a new version of a row is a new entry in each index of its table, unless no index names a
 column that has changed; and the rows of jobs are wide.
@@ -177,7 +187,6 @@ What a claim passes over is what runs behind the floor of the line, or ran since
     jobs_key    (tenant, key)            where given
     history_name, history_seq, history_done (keep_until), history_dead (tenant, seq) of failed ones
     history_parents (keep_until)         with edges                   upkeep: pruned by themselves
-    releasing_tenant (tenant, seq)                                    claim: tenants in turn
     tenants_turn (turn)                  open, with lines             claim: whose turn it is
     lines_turn  (tenant, turn)           open, with jobs              claim: the lines of a tenant
     lines_tenant_turn (queue, tenant_turn)    the same, not parked    claim: the tenants of a queue
