@@ -119,6 +119,8 @@ class Audit:
         """Checks an event that only the holder of a valid lease may cause."""
         if event.kind is not EventKind.COMPLETED and event.kind not in GIVES_UP:
             return
+        if event.kind is EventKind.COMPLETED and event.attempt == 0 and seen.fence == 0:
+            return  # It ended with its parents, without a run.
         if seen.until is None or event.fence != seen.fence:
             self._breach("P3", event, f"{event.kind.value} by a worker without the lease")
         elif event.at >= seen.until:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from holdfast.coalesce import Coalescer
-from holdfast.core.bounds import BATCH_MAX, CALL_BYTES_MAX
+from holdfast.core.bounds import BATCH_MAX, WHOLE_BYTES_MAX
 from holdfast.core.errors import HoldfastError, away
 from holdfast.core.job import NewJob, again, edge_bytes
 from holdfast.store import Enqueued, Store
@@ -77,7 +77,7 @@ def _parts(requests: list[Jobs]) -> Iterator[list[int]]:
     for at, jobs in enumerate(requests):
         tenant, size = jobs[0].tenant, sum(map(job_bytes, jobs))
         part, number, used = parts.get(tenant, ([], 0, 0))
-        if part and (number + len(jobs) > BATCH_MAX or used + size > CALL_BYTES_MAX):
+        if part and (number + len(jobs) > BATCH_MAX or used + size > WHOLE_BYTES_MAX):
             yield part
             part, number, used = [], 0, 0
         part.append(at)

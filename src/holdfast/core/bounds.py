@@ -201,6 +201,10 @@ BATCH_MAX = 1000
 """Items of one call of enqueue, extend, ack, cancel, settings or hold."""
 CALL_BYTES_MAX = 8 * 1024 * 1024
 """Payload bytes that the library puts into one call of enqueue."""
+WHOLE_BYTES_MAX = 4 * 1024 * 1024
+"""The same, of jobs that are stored all or none. It is less than a service takes in one body, so
+that no call has to be split.
+"""
 CLAIM_MAX = 1000
 ASIDE_MAX = 1000
 """Jobs, or lines, that one claim sets aside because a limit of the platform leaves no room."""

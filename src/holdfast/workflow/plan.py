@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.bounds import BATCH_MAX, CALL_BYTES_MAX
+from holdfast.core.bounds import BATCH_MAX, WHOLE_BYTES_MAX
 from holdfast.core.codec import REFS
 from holdfast.core.errors import HoldfastError, InvalidInput
 from holdfast.core.flow import (
@@ -92,7 +92,7 @@ def laid_out(draft: Draft) -> Plan:
     nodes = [node for node in reversed(draft.nodes) if node.parents]
     first = [node for node in draft.nodes if not node.parents]
     begins = None
-    large = len(draft.nodes) > CALL_MAX or sum(map(job_bytes, draft.nodes)) > CALL_BYTES_MAX
+    large = len(draft.nodes) > CALL_MAX or sum(map(job_bytes, draft.nodes)) > WHOLE_BYTES_MAX
     if large:
         edges = [Edge(node.id, "", OnFailure.FAIL) for node in first]
         kept = Edge(draft.id, KEPT, OnFailure.RUN)

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from holdfast.core.bounds import BATCH_MAX, CALL_BYTES_MAX, NODES_READ, START_S
+from holdfast.core.bounds import BATCH_MAX, WHOLE_BYTES_MAX, NODES_READ, START_S
 from holdfast.core.clock import micros
 from holdfast.core.errors import BatchRefused, FlowRefused, HoldfastError, IdConflict, StoreError
 from holdfast.core.flow import BEGIN, GUARD, own_id
@@ -227,7 +227,7 @@ def _parts(jobs: Iterable[NewJob]) -> Iterator[list[NewJob]]:
     size = 0
     for job in jobs:
         more = job_bytes(job)
-        if len(part) == BATCH_MAX or (part and size + more > CALL_BYTES_MAX):
+        if len(part) == BATCH_MAX or (part and size + more > WHOLE_BYTES_MAX):
             yield part
             part, size = [], 0
         part.append(job)

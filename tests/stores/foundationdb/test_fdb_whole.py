@@ -13,7 +13,7 @@ from holdfast.core.job import Completed, EventKind, Failed, State
 from holdfast.core.journal import Edge, OnFailure
 from holdfast.core.lifecycle import decide
 from holdfast.store import Claim
-from holdfast.stores.foundationdb.layout import WHOLE_BYTES_MAX
+from holdfast.stores.foundationdb.layout import TRANSACTION_BYTES_MAX
 from holdfast.stores.foundationdb.store import FoundationStore
 from holdfast.testing import ManualClock
 from holdfast.testing.contract.bench import Bench
@@ -91,7 +91,7 @@ async def test_a_job_ends_with_parents_of_several_stores_once(seed: int) -> None
 
 async def test_a_whole_call_is_one_transaction(bench: Bench) -> None:
     """P15: with as many bytes as that takes; a larger one is refused, and nothing is stored."""
-    large = [job(f"j{n}", body=b"x" * 250_000) for n in range(WHOLE_BYTES_MAX // 251_000)]
+    large = [job(f"j{n}", body=b"x" * 250_000) for n in range(TRANSACTION_BYTES_MAX // 251_000)]
 
     with pytest.raises(InvalidInput, match="jobs: come to about"):
         await bench.store.enqueue([*large, *large[:1]], whole=True)

@@ -18,7 +18,7 @@ from holdfast.core.journal import Edge
 from holdfast.core.lifecycle import completion
 from holdfast.core.scope import Scope
 from holdfast.store import Act, Claim, Ref
-from holdfast.stores.redis.enqueue import CALL_BYTES_MAX
+from holdfast.stores.redis.enqueue import SCRIPT_BYTES_MAX
 from holdfast.stores.redis.journal import EDGES_PART
 from holdfast.stores.redis.rows import name_of
 from holdfast.stores.redis.store import RedisStore
@@ -357,7 +357,7 @@ async def test_what_is_left_cannot_be_read_and_stops_no_other(
 
 async def test_a_flow_is_enqueued_in_one_step(bench: Bench, node: RedisNode) -> None:
     """P17: however large it is: else a parent could end before its child is there."""
-    body = b"x" * (CALL_BYTES_MAX // 2)
+    body = b"x" * (SCRIPT_BYTES_MAX // 2)
     envelope = msgspec.structs.replace(job("x").envelope, body=body)
     chain = [linked("a", "b"), linked("b", "c", after=1), linked("c", after=1)]
     loose = [job(id) for id in ("x", "y", "z")]

@@ -14,7 +14,7 @@ from holdfast.stores.foundationdb import limits_caps, limits_groups
 from holdfast.stores.foundationdb.idempotency import ask_holders, ask_keys, key_holder, take_key
 from holdfast.stores.foundationdb.joins_edges import put_edges
 from holdfast.stores.foundationdb.journal import write
-from holdfast.stores.foundationdb.layout import STEP_BYTES_MAX, WHOLE_BYTES_MAX
+from holdfast.stores.foundationdb.layout import STEP_BYTES_MAX, TRANSACTION_BYTES_MAX
 from holdfast.stores.foundationdb.rows import Row, new_row
 from holdfast.stores.foundationdb.step import Step
 from holdfast.stores.sql_rows import size_of
@@ -77,8 +77,8 @@ async def enqueue_jobs(
 async def enqueue_whole(step: Step, jobs: Sequence[NewJob]) -> list[Enqueued]:
     """Creates all of these jobs, or none. InvalidInput for more than one transaction takes."""
     size = sum(map(job_bytes, jobs))
-    if size > WHOLE_BYTES_MAX:
-        why = f"come to about {size} bytes; one transaction takes {WHOLE_BYTES_MAX}"
+    if size > TRANSACTION_BYTES_MAX:
+        why = f"come to about {size} bytes; one transaction takes {TRANSACTION_BYTES_MAX}"
         raise InvalidInput(field="jobs", why=why)
     answers = await enqueue_jobs(step, jobs)
     if stands(jobs, answers):

@@ -22,7 +22,7 @@ from holdfast.stores.redis import item_check
 from holdfast.stores.redis.rows import new_row
 from holdfast.stores.redis.shards import Shards, together
 
-CALL_BYTES_MAX = 4 * 1024 * 1024
+SCRIPT_BYTES_MAX = 4 * 1024 * 1024
 """Payloads of one call: the server does nothing else while a script copies them."""
 
 CREATED, KNOWN, CONFLICT, FULL, TOO_MANY, UNDONE = 1, 0, 2, 3, 4, 5
@@ -107,7 +107,7 @@ def _parts(jobs: Sequence[NewJob], positions: list[int]) -> Iterator[list[int]]:
     for position in positions:
         body = len(jobs[position].envelope.body or b"")
         size += body
-        if part and size > CALL_BYTES_MAX:
+        if part and size > SCRIPT_BYTES_MAX:
             yield part
             part, size = [], body
         part.append(position)

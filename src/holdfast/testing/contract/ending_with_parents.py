@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.audit import Audit
 from holdfast.core.errors import InvalidInput
 from holdfast.core.job import (
     Completed,
@@ -120,6 +121,19 @@ async def test_a_job_that_ended_with_its_parents_is_kept_as_its_rules_say(bench:
     bench.clock.advance(3601)
     await bench.store.prune(1000, 0)
     assert await bench.peek("end") is None
+
+
+async def test_the_audit_takes_the_end_of_such_a_job_for_no_breach(bench: Bench) -> None:
+    """P3: nobody completed it without a lease; it never had one."""
+    bench.needs("event_log")
+    await flow(bench, node("a", "end", how=RUN), counter())
+    await run(bench, "a")
+
+    audit = Audit()
+    audit.feed((await bench.store.events(ACME, 0, 1000)).events)
+
+    assert audit.breaches == []
+    assert audit.unended == set()
 
 
 async def test_a_job_that_ends_with_its_parents_needs_some(bench: Bench) -> None:
