@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from holdfast.core.bounds import BATCH_MAX, WHOLE_BYTES_MAX, NODES_READ, START_S
+from holdfast.core.bounds import BATCH_MAX, NODES_READ, START_S, WHOLE_BYTES_MAX
 from holdfast.core.clock import micros
 from holdfast.core.errors import BatchRefused, FlowRefused, HoldfastError, IdConflict, StoreError
 from holdfast.core.flow import BEGIN, GUARD, own_id
