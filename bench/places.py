@@ -122,6 +122,18 @@ class PostgresPlace(Server):
             connection.execute("VACUUM ANALYZE")
             connection.execute("CHECKPOINT")
 
+    def rows_read(self, table: str) -> int:
+        """Rows of a table of all schemas that the server has read so far, as far as it has told."""
+        with self._server.connect() as connection:
+            found = connection.execute(
+                "SELECT coalesce(sum(seq_tup_read + coalesce(idx_tup_fetch, 0)), 0)::bigint"
+                " FROM pg_stat_user_tables WHERE relname = %s",
+                (table,),
+            ).fetchone()
+        assert found is not None
+        assert isinstance(found[0], int)
+        return found[0]
+
     def clear(self) -> None:
         with self._server.connect() as connection:
             found = connection.execute(

@@ -28,6 +28,8 @@ RAISED = "pro"
 EACH = 2
 AT_ONCE = 1000
 """Of a batch of any verb."""
+PUTS = 100
+"""Of one call: a put of settings is many statements in an SQL store."""
 IN_FLIGHT = 50
 WANTED = 100
 LEASE_US = 3600 * SECOND
@@ -91,16 +93,19 @@ async def _join(app: App, part: range) -> None:
     """Puts tenants into their tiers, and gives each its jobs."""
     noop = app.registry.named("noop")
     assert noop is not None
+    names = [_tenant(number) for number in part]
+    for first in range(0, len(names), PUTS):
+        some = names[first : first + PUTS]
+        values = [encode(ScopeSettings(tier=_tier(name))) for name in some]
+        puts = [Put(Scope(name).name, value, 0) for name, value in zip(some, values, strict=True)]
+        await app.store.settings(puts)
     places = asyncio.Semaphore(IN_FLIGHT)
 
     async def one(name: str) -> None:
         async with places:
-            value = encode(ScopeSettings(tier=_tier(name)))
-            await app.store.settings([Put(Scope(name).name, value, 0)])
-            tenant = app.tenant(name)
-            await tenant.enqueue_many(noop.kind(number=number) for number in range(EACH))
+            await app.tenant(name).enqueue_many(noop.kind(number=number) for number in range(EACH))
 
-    await asyncio.gather(*(one(_tenant(number)) for number in part))
+    await asyncio.gather(*(one(name) for name in names))
 
 
 async def _claim(store: Store, number: int) -> list[Lease]:

@@ -54,6 +54,7 @@ BY_KIND: dict[str, frozenset[str]] = {
     "test_batches.py": FULL - {"remote"},
     "test_hostile.py": FULL,
     "test_tokens.py": FULL,
+    "test_takeovers.py": frozenset({"memory"}),
 }
 """Other tests over every store, by file: the kinds that run them every time."""
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+from bench import parked
 from bench.claims import blocked_cost, depth_cost, tenants_cost
 from bench.fairness import Mix, fairness
+from bench.places import place
 from bench.rules import RULES, rules_cost
 from bench.stores import fresh
 
@@ -44,3 +47,14 @@ def test_each_part_has_a_store_of_its_own() -> None:
     assert fresh("memory://", "x") == "memory://"
     assert fresh("sqlite:///a/b.db?events=off", "x").startswith("sqlite:///a/b-x-")
     assert fresh("sqlite:///a/b.db?events=off", "x").endswith(".db?events=off")
+
+
+async def test_claims_find_nothing_of_parked_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """P16: `measure` refuses a claim that finds anything else."""
+    monkeypatch.setattr(parked, "WATCH_S", 0.1)
+    monkeypatch.setattr(parked, "START_S", 0.1)
+    with place("sqlite-normal") as where:
+        before, after = await parked.measure(where.fresh("parked"), where, 1_500)
+
+    assert (before.parked, after.parked) == (0, 1_500)
+    assert min(before.vain_us, before.one_us, after.vain_us, after.one_us) > 0

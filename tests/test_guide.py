@@ -1,4 +1,6 @@
-"""The guide "Many customers" is true: its commands and programs say what the page shows."""
+"""Guides are true: the commands of "Many customers" and the programs of it and of "Recipes from
+Celery" say what the pages show.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +21,7 @@ from tests.service.live import serving
 from holdfast.cli.main import cli
 
 PAGE = Path(__file__).parent.parent / "docs" / "guides" / "tenants.md"
+CELERY = PAGE.with_name("from_celery.md")
 STEPS = list(guide.steps(PAGE))
 RUN_S = 120
 END = "--- end of step ---"
@@ -83,9 +86,10 @@ def _tidy(said: str) -> str:
     return "\n".join(line.rstrip() for line in said.splitlines())
 
 
-def test_every_program_of_the_guide_prints_what_is_shown(desk: Path) -> None:
+@pytest.mark.parametrize("page", [PAGE, CELERY], ids=lambda page: page.stem)
+def test_every_program_of_the_guide_prints_what_is_shown(desk: Path, page: Path) -> None:
     """As one program, from the top of the page to its end."""
-    (desk / "page.py").write_text("\n\n".join(guide.program(PAGE)), "utf-8")
+    (desk / "page.py").write_text("\n\n".join(guide.program(page)), "utf-8")
 
     done = subprocess.run(
         [sys.executable, "page.py"],
@@ -93,7 +97,7 @@ def test_every_program_of_the_guide_prints_what_is_shown(desk: Path) -> None:
     )  # fmt: skip
 
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == guide.printed(PAGE)
+    assert done.stdout.splitlines() == guide.printed(page)
 
 
 def test_no_command_of_the_guide_is_left_out() -> None:

@@ -20,16 +20,12 @@ from holdfast.core.bounds import (
     TENANT_MAX,
     TYPE_MAX,
 )
-from holdfast.core.check import check_name, check_whole
+from holdfast.core.check import RESERVED, check_name, check_whole, is_reserved
 from holdfast.core.clock import Clock, SystemClock, micros
 from holdfast.core.codec import OBJECT, REFS, Codec, Codecs, Upgrade
 from holdfast.core.errors import ConfigError, StoreUnavailable
-from holdfast.core.flow import RESERVED as OWN_NAMES
-from holdfast.core.flow import is_reserved
 from holdfast.core.job import JobRecord, Rules, State
 from holdfast.core.retry import policy
-from holdfast.core.schedule import QUEUE as TICKS
-from holdfast.core.schedule import RESERVED
 from holdfast.default_calls import DefaultCalls
 from holdfast.default_tenant import no_default
 from holdfast.dispatch import Dispatcher, dispatched, name_of
@@ -166,8 +162,8 @@ class App(CodeSchedules, DefaultCalls):
         return function
 
     def _register(self, name: str, kind: Any, source: Any, options: TypeOptions) -> None:
-        if is_reserved(name) or is_reserved(options.get("queue", "")):
-            raise ConfigError(field=name, why=OWN_NAMES)
+        if is_reserved(name):
+            raise ConfigError(field=name, why=RESERVED)
         if not issubclass(kind, Job) or not callable(getattr(kind, "run", None)):
             raise ConfigError(
                 field=name, why="a job class must derive from holdfast.Job and define run()"
@@ -324,9 +320,9 @@ class App(CodeSchedules, DefaultCalls):
 
 
 def _queue(name: str) -> str:
-    if name == TICKS:
+    if is_reserved(check_name("queue", name, QUEUE_MAX)):
         raise ConfigError(field="queue", why=RESERVED)
-    return check_name("queue", name, QUEUE_MAX)
+    return name
 
 
 def _misused() -> ConfigError:

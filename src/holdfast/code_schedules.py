@@ -23,7 +23,7 @@ from holdfast.core.schedule import OVER_ALL, Definition, Overlap, check_schedule
 from holdfast.default_tenant import no_default
 from holdfast.definitions import Rules, Timed, check_given, defined
 from holdfast.dispatch import Dispatcher
-from holdfast.enqueue import template_for
+from holdfast.enqueue import scheduled_for
 from holdfast.firing import Firing, Tenants
 from holdfast.schedules import ScheduleHandle
 from holdfast.tenant import Tenant
@@ -180,8 +180,8 @@ class CodeSchedules:
         self._defined(one, job)
 
     def _defined(self, one: CodeSchedule, job: Job[Any]) -> Definition:
-        template = template_for(self.registry, self.codecs, one.tenant, job)
-        return defined(None, template, one.given, NOW)
+        made = scheduled_for(self.registry, self.codecs, one.tenant, job)
+        return defined(None, made, one.given, NOW)
 
     @property
     def _code_schedules(self) -> dict[tuple[str, str], CodeSchedule]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import islice
@@ -14,7 +15,7 @@ from holdfast.core.check import check_seconds
 from holdfast.core.clock import Micros, micros, moment
 from holdfast.core.cron import Timing, timing, zone_of
 from holdfast.core.errors import InvalidInput, StaleSetting, TenantFull, did_you_mean
-from holdfast.core.job import TERMINAL, By, State
+from holdfast.core.job import TERMINAL, By, JobRecord, State
 from holdfast.core.schedule import (
     ITSELF,
     QUEUE,
@@ -23,7 +24,6 @@ from holdfast.core.schedule import (
     Missed,
     Overlap,
     Paused,
-    Template,
     decode,
     encode,
     name_of,
@@ -31,6 +31,7 @@ from holdfast.core.schedule import (
     schedule_of,
     under,
 )
+from holdfast.core.spec import JobSpec
 from holdfast.core.tick import TAG, Tick
 from holdfast.store import Find, Put, Ref, Selection, Setting, Store
 
@@ -86,7 +87,7 @@ def check_given(given: Timed) -> None:
 
 
 def defined(
-    before: Definition | None, job: Template | None, given: Timed, now: Micros
+    before: Definition | None, job: JobSpec | None, given: Timed, now: Micros
 ) -> Definition:
     """The definition with these changes. Raises InvalidInput, which names the wrong argument."""
     if before is None:
@@ -205,6 +206,22 @@ async def has_room(store: Store, tenant: str) -> None:
         if len(page) < PAGE_MAX:
             return
         after = page[-1].name
+
+
+async def jobs_named(
+    store: Store, refs: Iterable[Ref], states: tuple[State, ...] = ()
+) -> list[JobRecord]:
+    """The jobs with these names, in these states if any are given. Each tenant is asked for its
+    own: a search over all tenants finds the same ids of others too, and may read every job.
+    """
+    ids: dict[str, list[str]] = {}
+    for ref in refs:
+        ids.setdefault(ref.tenant, []).append(ref.id)
+    found: list[JobRecord] = []
+    for tenant, own in ids.items():
+        select = Selection(tenant=tenant, ids=tuple(own), states=states)
+        found += (await store.find(Find(select=select, limit=len(own)))).jobs
+    return found
 
 
 async def waiting_ticks(store: Store, tenant: str, schedule: str) -> list[tuple[Ref, Tick]]:

@@ -13,15 +13,16 @@ import uuid_utils
 from holdfast.coalesce import Coalescer
 from holdfast.config import Config
 from holdfast.core.bounds import ATTEMPTS_MAX, BATCH_MAX, CALL_BYTES_MAX, QUEUE_MAX
-from holdfast.core.check import check_name, check_seconds, check_whole
+from holdfast.core.check import check_free, check_name, check_seconds, check_whole
 from holdfast.core.clock import instant, micros
 from holdfast.core.codec import OBJECT, REFS, Codecs
 from holdfast.core.errors import InvalidInput, PayloadTooLarge, did_you_mean
-from holdfast.core.flow import Results, check_free, own_envelope
+from holdfast.core.flow import Results, own_envelope
 from holdfast.core.job import Envelope, NewJob, Rules, again, check_new
 from holdfast.core.placeholder import Placeholder
 from holdfast.core.retry import RetryPolicy, policy
-from holdfast.core.schedule import Template
+from holdfast.core.schedule import check_made
+from holdfast.core.spec import JobSpec, spec_of
 from holdfast.core.tick import reserved_tag
 from holdfast.dispatch import Dispatcher
 from holdfast.store import Enqueued
@@ -190,20 +191,21 @@ class Enqueuer:
                 return planned
             sealed = self._sealed(self._registry.of(the_job(job)), the_job(job))
             return msgspec.structs.replace(planned, envelope=sealed)
-        job_type = self._registry.of_kind(job.kind)
+        job_type = self.type_of(job.kind)
         if job_type.key is not None and "key" not in options:
             why = f"of {job_type.name!r} comes from arguments that are not known yet; give key="
             raise InvalidInput(field="key", why=why)
-        places = {name: refs(place) for name, place in job.places.items()}
-        sealed = self._codecs.seal(
-            job_type.name, job_type.version, REFS, {"args": job.known, "refs": places}
-        )
+        codec, payload = job_type.codec, job.known
+        if job.places:
+            places = {name: refs(place) for name, place in job.places.items()}
+            codec, payload = REFS, {"args": job.known, "refs": places}
+        sealed = self._codecs.seal(job_type.name, job_type.version, codec, payload)
         self._check_size(sealed)
         return plan_with(tenant, job_type, sealed, options)
 
-    def type_of(self, kind: type[Job]) -> JobType:
+    def type_of(self, kind: type[Job] | JobType) -> JobType:
         """The registered type of a job class. Raises JobTypeNotRegistered."""
-        return self._registry.of_kind(kind)
+        return kind if isinstance(kind, JobType) else self._registry.of_kind(kind)
 
     @property
     def rules(self) -> Rules:
@@ -211,9 +213,9 @@ class Enqueuer:
         config = self._config
         return Rules(keep_us=micros(config.keep_s), keep_failed_us=micros(config.keep_failed_s))
 
-    def template(self, tenant: str, job: AnyJob[Any]) -> Template:
+    def scheduled(self, tenant: str, job: AnyJob[Any]) -> JobSpec:
         """The job as a schedule keeps it."""
-        return template_for(self._registry, self._codecs, tenant, job)
+        return scheduled_for(self._registry, self._codecs, tenant, job)
 
     def result_of(self, type: str) -> Any:
         """The type of the result of these jobs, as far as this app knows it."""
@@ -242,7 +244,7 @@ class Enqueuer:
         return sealed
 
 
-def template_for(registry: Registry, codecs: Codecs, tenant: str, job: AnyJob[Any]) -> Template:
+def scheduled_for(registry: Registry, codecs: Codecs, tenant: str, job: AnyJob[Any]) -> JobSpec:
     """The job as a schedule keeps it: encoded on every store, and without what each tick sets."""
     options = _options(**job.options) if isinstance(job, Planned) else Options()
     for name in ("id", "key", "key_for", "delay", "run_at"):
@@ -251,24 +253,7 @@ def template_for(registry: Registry, codecs: Codecs, tenant: str, job: AnyJob[An
     made = the_job(job)
     job_type = registry.of(made)
     sealed = codecs.seal(job_type.name, job_type.version, job_type.codec, made)
-    return template_of(plan_with(tenant, job_type, sealed, options))
-
-
-def template_of(job: NewJob) -> Template:
-    """What a schedule keeps of a job. Raises InvalidInput, which names what it cannot keep."""
-    envelope = job.envelope
-    return Template(
-        type=envelope.type,
-        codec=envelope.codec,
-        version=envelope.version,
-        body=envelope.body,
-        queue=job.queue,
-        priority=job.priority,
-        rules=job.rules,
-        group=job.group,
-        tags=job.tags,
-        ttl_us=job.ttl_us,
-    ).checked()
+    return check_made(spec_of(plan_with(tenant, job_type, sealed, options)))
 
 
 def _checked(result: Enqueued) -> Enqueued:

@@ -37,7 +37,7 @@ from holdfast.core.tick import (
     tick_id,
     tick_job,
 )
-from holdfast.definitions import ALIVE, ScheduleState, pause_itself, state_of
+from holdfast.definitions import ALIVE, ScheduleState, jobs_named, pause_itself, state_of
 from holdfast.store import Enqueued, Find, Ref, Selection, Store
 from holdfast.typed import JobFunction, JobType, Style
 
@@ -224,11 +224,10 @@ class Firing:
         if run.definition.overlap is Overlap.ALLOW:
             return frozenset()
         earlier = [pair for pair in run.tick.earlier if pair[1] not in made]
-        ids = [job_id(tenant, run.name, *pair) for tenant in tenants for pair in earlier]
-        if not ids:
-            return frozenset()
-        select = Selection(tenant=None, ids=tuple(ids), states=ALIVE)
-        alive = (await self._store.find(Find(select=select, limit=len(ids)))).jobs
+        refs = [
+            Ref(tenant, job_id(tenant, run.name, *pair)) for tenant in tenants for pair in earlier
+        ]
+        alive = await jobs_named(self._store, refs, ALIVE)
         if run.definition.overlap is Overlap.CANCEL:
             refs = [Ref(job.tenant, job.id) for job in alive]
             await self._store.cancel(refs, by=By(ITSELF, f"the next tick of {run.name}"))

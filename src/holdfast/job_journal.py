@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import msgspec
 
 from holdfast.attempts import UNREADABLE, AttemptError, attempt_errors
 from holdfast.core.clock import Micros
-from holdfast.core.errors import InvalidInput, JobNotFound, did_you_mean
-from holdfast.core.journal import Edge, Entry, EntryKind, Join, Journal, join_of
+from holdfast.core.errors import DecodeError, InvalidInput, JobNotFound, did_you_mean
+from holdfast.core.job import JobRecord, Lease, State
+from holdfast.core.journal import REMEMBERED, Edge, Entry, EntryKind, Join, Journal, join_of
 from holdfast.store import Find, Ref, Selection, Store
 
 
@@ -53,6 +54,40 @@ async def read_journal(store: Store, ref: Ref) -> JobJournal:
     if not page.jobs:
         raise JobNotFound(id=ref.id)
     return shown(page.journals.get(ref, Journal()))
+
+
+async def with_journals(
+    store: Store, tenant: str, ids: Sequence[str]
+) -> AsyncIterator[tuple[JobRecord, Journal]]:
+    """Those of up to JOURNALS_MAX jobs that there are, with their journals, in as many pages as
+    these take.
+    """
+    select, after = Selection(tenant=tenant, ids=tuple(ids)), None
+    while True:
+        find = Find(select=select, after=after, limit=len(select.ids), journals=True)
+        page = await store.find(find)
+        for job in page.jobs:
+            yield job, page.journals.get(Ref(tenant, job.id), Journal())
+        if (after := page.cursor) is None:
+            return
+
+
+async def with_left_out(store: Store, lease: Lease) -> Lease:
+    """The lease with the journal that its claim has left out. While the lease holds, entries are
+    only added. Raises JobNotFound if the job does not run any more, and DecodeError if entries are
+    missing: their steps would be done again.
+    """
+    job = lease.job
+    select = Selection(tenant=job.tenant, ids=(job.id,), states=(State.PROCESSING,))
+    page = await store.find(Find(select=select, limit=1, journals=True))
+    if not page.jobs:
+        raise JobNotFound(id=job.id)
+    stored = page.journals.get(Ref(job.tenant, job.id), Journal()).entries
+    found = tuple(entry for entry in stored if entry.kind in REMEMBERED)
+    if len(found) < lease.left_out:
+        why = f"{len(found)} of the {lease.left_out} entries of its journal can be read"
+        raise DecodeError(codec="journal", type=job.type, why=why)
+    return msgspec.structs.replace(lease, journal=found, left_out=0)
 
 
 def shown(stored: Journal) -> JobJournal:

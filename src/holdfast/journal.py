@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -35,7 +36,7 @@ from holdfast.core.codec import JsonCodec
 from holdfast.core.errors import InvalidInput, JournalFull, StoreError
 from holdfast.core.job import Lease, Parked
 from holdfast.core.journal import Entry, EntryKind, Join, Key, await_signal, join_of
-from holdfast.journal_map import Children
+from holdfast.journal_map import Children, Making
 from holdfast.steps import StepOptions, TimedOut
 from holdfast.store import Extended, Extension
 from holdfast.typed import result_of
@@ -226,12 +227,21 @@ class StoredJournal:
         self._begin(name, Any)
         children = self._session.children
         join = self._known.get((EntryKind.JOIN, name))
-        total = await children.prepare(name, job_type, items, join, self.write)
+        position = self._known.get((EntryKind.POSITION, name))
+        making = Making(join, position, self.write, partial(self._keep_position, name))
+        total = await children.prepare(name, job_type, items, making)
         if total == 0:
             return Join(0, 0)
         if join is None or not children.complete(join):
             raise Park(children.parked(name))
         return join_of(join)
+
+    def _keep_position(self, name: str, value: bytes | None) -> None:
+        """Has the next heartbeat store a position; None: it is no longer of use."""
+        with self._lock:
+            self._positions.pop(name, None)
+            if value is not None:
+                self._positions[name] = value
 
     def parents(self) -> Join | None:
         """How the parents of the job have ended; None if it was enqueued without any."""
@@ -260,8 +270,7 @@ class StoredJournal:
             page, position = found
             value = self._encoded(name, position)
             yield page
-            with self._lock:
-                self._positions[name] = value
+            self._keep_position(name, value)
 
     # -- the log ---------------------------------------------------------------------------------
 

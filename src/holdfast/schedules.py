@@ -20,6 +20,7 @@ from holdfast.core.clock import Micros, moment
 from holdfast.core.cron import Timing
 from holdfast.core.errors import InvalidInput, ScheduleNotFound, StaleSetting, did_you_mean
 from holdfast.core.job import By
+from holdfast.core.plural import many
 from holdfast.core.schedule import (
     OVER_ALL,
     TYPE,
@@ -27,16 +28,17 @@ from holdfast.core.schedule import (
     Edit,
     Overlap,
     Paused,
-    Template,
     check_schedule,
     encode,
     name_of,
 )
 from holdfast.core.scope import Scope, ScopeKind
+from holdfast.core.spec import JobSpec
 from holdfast.core.tick import (
     GROUP,
     TAG,
     instant_of,
+    instant_text,
     key_length,
     next_tick,
     target,
@@ -125,17 +127,17 @@ class ScheduleHandle:
         """Makes or changes the schedule; what is not named stays. A new one needs a job and either
         `cron` or `every`. Raises StaleSetting if `expect` is not the current version (0: new).
         """
-        template = None if job is None else self._template(job)
-        return await self.put(template, given, expect=expect, by=by)
+        made = None if job is None else self._scheduled(job)
+        return await self.put(made, given, expect=expect, by=by)
 
-    def _template(self, job: AnyJob[object]) -> Template:
+    def _scheduled(self, job: AnyJob[object]) -> JobSpec:
         if self._enqueuer is None:
             raise InvalidInput(field="job", why="this handle knows no job types")
-        return self._enqueuer.template(self.tenant, job)
+        return self._enqueuer.scheduled(self.tenant, job)
 
     async def put(
         self,
-        job: Template | None,
+        job: JobSpec | None,
         given: Timed,
         *,
         expect: int | None = None,
@@ -204,7 +206,11 @@ class ScheduleHandle:
         *,
         expect: int | None = None,
         by: By | None = None,
+        noted: bool = False,
     ) -> ScheduleState:
+        """Writes the changed definition. With `noted` also one that has not changed, for the list
+        of its changes.
+        """
         now = await StoreClock(self._store).look()
         author, reason = (UNNAMED, "") if by is None else (by.author, by.reason)
         for left in range(TRIES_MAX - 1, -1, -1):
@@ -216,7 +222,7 @@ class ScheduleHandle:
                 await self.get()
             before = None if found is None else found.definition
             after = change(before, now)
-            if found is not None and after == before:
+            if found is not None and after == before and not noted:
                 await self._ensure(after, now)
                 return found
             if after is not None:
@@ -295,6 +301,10 @@ class ScheduleHandle:
         now = await StoreClock(self._store).look()
         return instants(found, now, number)
 
+    async def _note(self, what: str, by: By | None) -> None:
+        """Adds to the list of changes who made jobs, before they are made."""
+        await self._change(what, lambda before, now: self._known(before), by=by, noted=True)
+
     async def run_now(self, *, by: By | None = None) -> Enqueued[object]:
         """Makes a job at once, besides the ticks and also during a pause."""
         definition = readable(await self.get())
@@ -303,6 +313,7 @@ class ScheduleHandle:
             made = tick_job(self.tenant, self.name, definition, now, asked=True)
         else:
             made = target(self.tenant, self.name, definition, now, id=str(uuid_utils.uuid7()))
+        await self._note("ran now", by)
         [answer] = await self._store.enqueue([made])
         if answer.error is not None:
             raise answer.error
@@ -330,6 +341,9 @@ class ScheduleHandle:
         shown = tuple(local(definition.timing, at) for at in ticks)
         if not apply:
             return Backfill(shown, False, len(missing), len(had))
+        if missing:
+            told = f"{many(len(missing), 'tick')} of {instant_text(start)} to {instant_text(end)}"
+            await self._note(f"backfilled {told}", by)
         key_us = key_length(definition)
         if self.tenant == OVER_ALL:
             jobs = [tick_job(self.tenant, self.name, definition, at, asked=True) for at in missing]

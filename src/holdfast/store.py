@@ -57,7 +57,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """Journals, signals and joins are supported: steps of a job, and jobs that await others."""
 
 
-class Enqueued(msgspec.Struct, Generic[Result_co], frozen=True, gc=False):
+class Enqueued(msgspec.Struct, Generic[Result_co], frozen=True):
     """The answer to one enqueue."""
 
     id: str
@@ -94,13 +94,13 @@ class Extension(Redacted, msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Written to the job's journal in the same step."""
 
 
-class Extended(msgspec.Struct, frozen=True, gc=False):
+class Extended(msgspec.Struct, frozen=True):
     id: str
     until: Micros = 0
     error: HoldfastError | None = None
 
 
-class Acked(msgspec.Struct, frozen=True, gc=False):
+class Acked(msgspec.Struct, frozen=True):
     """The answer to one transition: the new state of the job, or why it was refused."""
 
     id: str
@@ -199,7 +199,7 @@ class Find(msgspec.Struct, frozen=True, kw_only=True):
     limit: int = 100
     newest_first: bool = True
     journals: bool = False
-    """Whether to read the journals and edges of these jobs, of JOURNALS_MAX at most."""
+    """Whether to read journals and edges too: of JOURNALS_MAX jobs and JOURNALS_BYTES_MAX."""
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -323,7 +323,7 @@ class Store(Protocol):
     async def signal(self, signals: Sequence[Signal], *, by: By | None = None) -> list[Signaled]:
         """Stores a value in the journal of each job, unless it has one of that name, and makes a
         parked job ready that awaits it. Refusals: JobNotFound, JobCanceled, JobAlreadyTerminal,
-        JournalFull.
+        JournalFull, QueueFull (`journal.no_room`).
 
         It is a verb because a signal and the ack that parks a job to await it must meet in one step
         of the store. As two steps each could miss the other, and the job would not wake.

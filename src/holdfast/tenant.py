@@ -231,8 +231,8 @@ class Tenant(FlowCalls):
         self, job_id: str, name: str, value: Any = None, *, by: By | None = None
     ) -> bool:
         """Sends a named value to a job, which may wait for it now, later or never. The first value
-        of a name counts: False says that there was one. Raises JobNotFound, or JobAlreadyTerminal
-        or JobCanceled for a job that has ended.
+        of a name counts: False says that there was one. Raises JobNotFound, JobAlreadyTerminal
+        or JobCanceled for a job that has ended, JournalFull, or QueueFull for a full tenant.
         """
         signal = Signal(self.name, job_id, name, _json("value", value))
         [answer] = await self._store.signal([signal], by=_signed(by))

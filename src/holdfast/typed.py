@@ -138,10 +138,12 @@ class Job(msgspec.Struct, Generic[Result_co], metaclass=JobMeta, frozen=True, kw
 
 
 class Pending:
-    """A job some of whose arguments are results of other jobs. It can only be a node of a flow."""
+    """A job that can only be a node of a flow: some of its arguments are results of other jobs, or
+    its kind is a type whose code may be elsewhere.
+    """
 
     def __init__(self, kind: Any, known: dict[str, Any], places: dict[str, Placeholder]) -> None:
-        self.kind: type[Job[Any]] = kind
+        self.kind: type[Job[Any]] | JobType = kind
         self.known = known
         """The other arguments."""
         self.places = places
@@ -312,6 +314,14 @@ class Registry:
 
     def named(self, name: str) -> JobType | None:
         return self._by_name.get(name) or self._built_in.get(name)
+
+    def called(self, name: str) -> JobType:
+        """The type of a name. Raises JobTypeNotRegistered."""
+        found = self.named(name)
+        if found is None:
+            hint = did_you_mean(name, self.names())
+            raise JobTypeNotRegistered(field="type", type=name, hint=hint)
+        return found
 
     def of(self, job: Job) -> JobType:
         """The type of a job. Raises JobTypeNotRegistered if its class is not registered here."""

@@ -5,40 +5,16 @@ from __future__ import annotations
 import asyncio
 import random
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.chaos.orders import Ledger, make_app, start
-from tests.servers.kinds import Missing, install_of
-from tests.servers.postgres import Postgres
-from tests.servers.redis_node import RedisNode
 
 from holdfast import App, State
 from holdfast.core.errors import Refused
 
 BOUND_S = 120.0
 STORES = ("sqlite", "postgres", "redis")
-
-
-@pytest.fixture
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """An empty store that several processes can open."""
-    kind = request.param
-    if kind == "sqlite":
-        yield f"sqlite:///{tmp_path}/jobs.db"
-        return
-    try:
-        server: Any = (
-            RedisNode(install_of("redis"))
-            if kind == "redis"
-            else Postgres(install_of("postgres15"))
-        )
-    except Missing as missing:
-        missing.end_test()
-    with server:
-        yield server.lend("orders")
 
 
 @pytest.fixture

@@ -1,16 +1,20 @@
-"""`holdfast flows`: list, show, cancel and retry."""
+"""`holdfast flows`: start, list, show, cancel and retry."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 import types
+from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from tests.cli.test_cli_scopes import Desk
 
 from holdfast import App, Context, Fail, Flow
+from holdfast.cli.main import cli
 from holdfast.testing import drain
 
 
@@ -118,3 +122,97 @@ def test_a_flow_is_retried(runs: Runs) -> None:
     early = runs.run("flows", "retry", runs.start("n", "one"), "--tenant", "acme")
     assert early.exit_code == 1
     assert "NOT_CHANGEABLE" in early.stderr
+
+
+# -- start -----------------------------------------------------------------------------------------
+
+MAP = {"over": "a", "item": "nam"}
+TOLD: dict[str, Any] = {
+    "name": "nightly",
+    "nodes": [
+        {"name": "b", "type": "step", "args": {"name": {"$result": "a"}}},
+        {"name": "a", "type": "listing", "args": {"size": 2}},
+        {"name": "c", "type": "step", "map": {"over": "d", "item": "name"}},
+        {"name": "d", "type": "listing", "args": {"size": 2}, "after": ["b"]},
+    ],
+}
+
+
+def written(folder: Path, told: Any = TOLD, **changes: Any) -> str:
+    path = folder / "flow.json"
+    path.write_text(told if isinstance(told, str) else json.dumps({**told, **changes}))
+    return str(path)
+
+
+def listing(runs: Runs) -> None:
+    @runs.app.job(name="listing")
+    async def listing(ctx: Context, size: int) -> Any:
+        return ["x"] * size if ctx.job_id.endswith("-2") else "x"
+
+
+def test_a_flow_of_a_file_is_started_once_with_its_key(runs: Runs, tmp_path: Path) -> None:
+    """The same form as over HTTP; the types of the app check the arguments."""
+    listing(runs)
+    file = written(tmp_path)
+
+    first = runs.json("flows", "start", file, "--tenant", "acme", "--key", "today")
+    again = runs.run("flows", "start", file, "--tenant", "acme", "--key", "today")
+    runs.drain()
+
+    assert (first["created"], first["unknown_types"]) == (True, [])
+    assert again.stdout == f"{first['id']}\n"
+    assert "was started before" in again.stderr
+    shown = runs.json("flows", "show", first["id"], "--tenant", "acme")
+    assert (shown["state"], shown["total"]) == ("completed", 4)
+
+
+@pytest.mark.parametrize(
+    ("told", "why"),
+    [
+        ("{", "file: is not JSON"),
+        ("[]", "body: Expected `object`"),
+        ({**TOLD, "nodes": []}, "nodes: Expected `array` of length >= 1"),
+        (
+            {"name": "x", "nodes": [{"name": "a", "type": "stepp"}]},
+            "node a: type: job type 'stepp' is not registered with this app. Did you mean 'step'?",
+        ),
+        (
+            {"name": "x", "nodes": [{"name": "a", "type": "step", "args": {"name": 1}}]},
+            "node a: arguments of 'step': Expected `str`, got `int`",
+        ),
+        (
+            {"name": "x", "nodes": [{"name": "a", "type": "step"}]},
+            "node a: arguments of 'step': Missing required argument 'name'",
+        ),
+        (
+            {"name": "x", "nodes": [*TOLD["nodes"][1:2], {**TOLD["nodes"][2], "map": MAP}]},
+            "node c: map.item: 'step' has no argument 'nam'. Did you mean 'name'?",
+        ),
+    ],
+    ids=str,
+)
+def test_a_file_that_is_wrong_starts_nothing(
+    runs: Runs, tmp_path: Path, told: Any, why: str
+) -> None:
+    """The error names the node."""
+    listing(runs)
+
+    done = runs.run("flows", "start", written(tmp_path, told), "--tenant", "acme")
+
+    assert done.exit_code == 1
+    assert why in done.stderr
+    assert runs.run("flows", "list", "--tenant", "acme").stdout == "no flows\n"
+
+
+def test_types_without_code_are_started_from_stdin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a note, because nobody has published them."""
+    monkeypatch.delenv("HOLDFAST_APP", raising=False)
+    arguments = ["flows", "start", "-", "--tenant", "acme", "--store", f"sqlite:///{tmp_path}/j.db"]
+
+    done = CliRunner().invoke(cli, arguments, input=json.dumps(TOLD))
+
+    assert done.exit_code == 0, done.output
+    assert done.stdout.startswith("flow-")
+    assert "no app has published 'listing', 'step'" in done.stderr

@@ -18,13 +18,13 @@ from holdfast.core.schedule import (
     Edit,
     Missed,
     Overlap,
-    Template,
     check_schedule,
     decode,
     encode,
     name_of,
     schedule_of,
 )
+from holdfast.core.spec import JobSpec
 from holdfast.core.tick import (
     due,
     due_at,
@@ -39,7 +39,7 @@ from holdfast.core.tick import (
 
 START = 1_767_225_600_000_000
 HOUR = 3600 * SECOND
-JOB = Template(type="t", codec="json", version=1, body=b"{}", queue="q")
+JOB = JobSpec(type="t", codec="json", version=1, body=b"{}", queue="q")
 HOURLY = Definition(revision=START, timing=Timing(every_us=HOUR), job=JOB)
 
 

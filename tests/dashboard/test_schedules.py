@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from tests.dashboard.visitor import Visit
@@ -49,11 +50,35 @@ async def test_an_operator_pauses_resumes_and_runs(visit: Visit, api: Client) ->
     assert "vendor down" in paused
     assert "The schedule is paused" in paused
     assert (await operator.send(f"{ACT}/resume")).status == 303
-    assert "vendor down" not in await operator.page("/ui/schedules")
+    assert "chip paused" not in await operator.page("/ui/schedules")
     made = await operator.send(f"{ACT}/run")
     assert "Schedule" not in made.headers["location"]
     assert "report" in await operator.page(made.headers["location"])
     assert (await operator.send("/ui/schedules/acme/none/run")).status == 404
+
+
+async def test_the_page_shows_who_did_what_and_when(visit: Visit, api: Client) -> None:
+    """P14: pauses with their reason, runs by hand and backfills, besides edits."""
+    await furnish(api)
+    operator = visit("operator")
+    await operator.send(f"{ACT}/pause", reason="vendor down <b>")
+    await operator.send(f"{ACT}/resume")
+    await operator.send(f"{ACT}/run")
+    past = {"first": "2025-12-29T00:00:00Z", "last": "2025-12-31T00:00:00Z", "apply": True}
+    path = "/v1/schedules/nightly%2F1/backfill"
+    assert (await api.post(path, past)).json["applied"]
+
+    text = await visit("reader").page("/ui/schedules")
+
+    changes = re.findall(r"<li><time [^>]+>[^<]+ UTC</time> (.*?)</li>", text)
+    assert [one.split(" by ")[0] for one in changes[:4]] == [
+        "backfilled 2 ticks of 2025-12-29T00:00:00Z to 2025-12-31T00:00:00Z",
+        "ran now",
+        "resumed",
+        "paused",
+    ]
+    assert changes[3].endswith(": vendor down &lt;b&gt;")
+    assert changes[3].startswith("paused by olga")
 
 
 async def test_nobody_sees_or_stops_another_tenants_schedules(visit: Visit, api: Client) -> None:

@@ -101,10 +101,22 @@ class Innocent:
 
 async def main(url: str, token: str, secret: str) -> None:
     names: asyncio.Queue[str] = asyncio.Queue()
-    loop = asyncio.get_running_loop()
-    # An end of the input, by the death of who started us, is the last phase too.
-    loop.add_reader(sys.stdin.fileno(), lambda: names.put_nowait(sys.stdin.readline().strip()))
+    listening = asyncio.create_task(_listen(names))
     await Innocent(url, token, secret).run(names)
+    listening.cancel()
+
+
+async def _listen(names: asyncio.Queue[str]) -> None:
+    """Names come as lines, also several at once if this process was slow to start. The end of the
+    input, by the death of who started us, is the last phase too.
+    """
+    reader = asyncio.StreamReader()
+    protocol = asyncio.StreamReaderProtocol(reader)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)
+    line = b"\n"
+    while line:
+        line = await reader.readline()
+        names.put_nowait(line.decode().strip())
 
 
 if __name__ == "__main__":

@@ -13,11 +13,12 @@ from holdfast.core.cron import Timing
 from holdfast.core.job import By, Envelope, NewJob, Rules, State
 from holdfast.core.journal import Edge, Entry, EntryKind, Signal
 from holdfast.core.lifecycle import Transition
-from holdfast.core.schedule import Definition, Template
+from holdfast.core.schedule import Definition
 from holdfast.core.schedule import encode as encode_schedule
 from holdfast.core.schedule import name_of as schedule_name
 from holdfast.core.schedule import under as schedules_under
 from holdfast.core.scope import TENANT_KINDS, Scope, ScopeKind, ScopeSettings
+from holdfast.core.spec import JobSpec
 from holdfast.service.endpoint import Route
 from holdfast.service.firecrawl.endpoint import Line
 from holdfast.store import Act, Change, Claim, Extension, Find, Put, Ref, Selection, Take, Watch
@@ -130,6 +131,14 @@ def _schedule(p: Pick) -> dict[str, Any]:
     return {"every": 36_000, "type": "mail", "queue": p.queue(), "payload": p.mark, **more}
 
 
+def _flow(p: Pick) -> dict[str, Any]:
+    one = {"type": "mail", "queue": p.queue()}
+    first = {"name": "a", **one, "args": {"is": p.mark}, **p.maybe(undo=one, group=p.group())}
+    after = {"name": "b", **one, "args": {"is": {"$result": "a"}}, **p.maybe(key=p.id())}
+    each = {"name": "c", **one, "map": {"over": "a", "item": "is"}}
+    return {"name": p.mark, "nodes": [after, first, *p.of([[], [each]])], **p.maybe(key=p.mark)}
+
+
 def _backfill(p: Pick) -> dict[str, Any]:
     first, last = "2025-12-30T00:00:00Z", "2025-12-31T00:00:00Z"
     return {"first": first, "last": last, **p.maybe(apply=True)}
@@ -143,6 +152,7 @@ JSON_BODIES: dict[str, Make] = {
     "replay": lambda p: {},
     "reprioritise": lambda p: {"priority": 1},
     "reschedule": lambda p: {"delay": 1},
+    "start_flow": _flow,
     "retry_flow": lambda p: p.maybe(mode=p.of(["all", "failed_only"])),
     "enqueue": _job,
     "enqueue_many": lambda p: {"jobs": [_job(p), _job(p)]},
@@ -198,7 +208,6 @@ def _new(p: Pick) -> NewJob:
         envelope=Envelope("mail", "json", 1, msgspec.json.encode(p.mark)),
         rules=Rules(),
         **p.maybe(group=p.group(), key=p.id(), tags=(p.mark,), edges=(Edge(p.id()),)),
-        **p.of([{}, {}, {"parents": 1, "ends_with_parents": True}]),
     )
 
 
@@ -243,9 +252,8 @@ def _take(p: Pick) -> Take:
 
 
 def _put_schedule(p: Pick) -> Put:
-    job = Template(
-        type="mail", codec="json", version=1, body=msgspec.json.encode(p.mark), queue=p.queue()
-    )
+    body = msgspec.json.encode(p.mark)
+    job = JobSpec(type="mail", codec="json", version=1, body=body, queue=p.queue())
     value = Definition(revision=1, timing=Timing(every_us=LEASE_US), job=job)
     name = schedule_name(p.tenant(), p.of([p.queue(), p.group()]))
     return Put(name, p.of([encode_schedule(value), None]), p.of([0, 0, 1, 2]))
@@ -270,7 +278,7 @@ def _sleep(p: Pick, **more: Any) -> wire.Sleep:
 
 
 PACKED_BODIES: dict[str, Make] = {
-    "store_enqueue": lambda p: wire.NewJobs([_new(p), _new(p)], **p.maybe(whole=True)),
+    "store_enqueue": lambda p: [_new(p), _new(p)],
     "store_claim": _wished,
     "store_extend": lambda p: [
         Extension(
@@ -302,6 +310,7 @@ PACKED_BODIES: dict[str, Make] = {
     "store_count": lambda p: wire.Counting(tenant=p.of([p.tenant(), None]), by=p.of(TENANT_KINDS)),
     "store_recount": lambda p: wire.Counting(tenant=p.tenant()),
     "store_explain": lambda p: Ref(p.tenant(), p.id()),
+    "store_remembered": lambda p: Ref(p.tenant(), p.id()),
     "store_events": lambda p: wire.Reading(tenant=p.of([p.tenant(), None]), after=0, limit=1000),
     "store_settings": lambda p: wire.Under(
         p.of([p.scope().name, "", "scope/", "schedule/", schedules_under(p.tenant())])

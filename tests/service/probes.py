@@ -22,6 +22,8 @@ from tests.service.probing import (
     pushed,
     put,
     read_packed,
+    read_running,
+    read_running_packed,
     remembered,
     remembered_packed,
     seen_by_events,
@@ -202,6 +204,11 @@ ACTS: dict[str, tuple[Probe, ...]] = {
     ),
     "enqueue a pickled job": (verb("enqueue", lambda t: wire.NewJobs([new(t, "new", "pickle")])),),
     "start a flow, or a job with results of others": (
+        native(
+            "POST",
+            "/v1/flows",
+            {"name": "x", "nodes": [{"name": "a", "type": "send", "queue": "QUEUE"}]},
+        ),
         verb("enqueue", lambda t: wire.NewJobs([head_of_flow(t)])),
         verb("enqueue", lambda t: wire.NewJobs([pledge(t)])),
     ),
@@ -254,6 +261,7 @@ ACTS: dict[str, tuple[Probe, ...]] = {
         native("GET", "/v1/jobs/{id}/journal"),
         read_packed,
     ),
+    "read the steps and signals of a running job": (read_running, read_running_packed),
     "count a queue": (native("GET", QUEUE_PATH + "/counts"),),
     "count a tenant and its groups": (
         native("GET", "/v1/scopes/tenant/counts"),

@@ -18,16 +18,17 @@ from holdfast.core.cron import Timing
 from holdfast.core.job import Envelope, NewJob, Reason, Rules, State
 from holdfast.core.journal import Edge, Entry, EntryKind, Signal
 from holdfast.core.lifecycle import Transition
-from holdfast.core.schedule import Definition, Template, name_of
+from holdfast.core.schedule import Definition, name_of
 from holdfast.core.schedule import encode as encode_schedule
 from holdfast.core.scope import Scope, ScopeKind, encode
+from holdfast.core.spec import JobSpec
 from holdfast.scopes import ScopeHandle
 from holdfast.service.app import application
 from holdfast.service.firecrawl.routes import mount as firecrawl
 from holdfast.service.pages import dashboard
 from holdfast.service.rights import Caller, Right, Unauthenticated, rights
 from holdfast.service.service import Service
-from holdfast.store import Claim, Extension, Find, Put, Selection
+from holdfast.store import Claim, Extension, Find, Put, Ref, Selection
 from holdfast.stores import open_store
 from holdfast.stores.remote import wire
 
@@ -128,7 +129,7 @@ async def place(caller: Caller | None) -> AsyncIterator[Place]:
         await service.store.ack([dead])
     await service.store.settings([Put("type/send", b'{"queue": "mail"}', 0)])
     for target in (MINE, BESIDE, THEIRS):
-        job = Template(type="send", codec="json", version=1, body=b"{}", queue=target.queue)
+        job = JobSpec(type="send", codec="json", version=1, body=b"{}", queue=target.queue)
         schedule = Definition(revision=1, timing=Timing(every_us=HOUR), job=job)
         name = name_of(target.tenant, target.id)
         await service.store.settings([Put(name, encode_schedule(schedule), 0)])
@@ -301,6 +302,29 @@ async def read_packed(at: Place, target: Target) -> bool:
     find = Find(select=Selection(tenant=target.tenant), limit=5, journals=True)
     answer = await at.packed(target, "find", find)
     return done(answer) and b"SECRET" in answer.body
+
+
+async def read_running(at: Place, target: Target) -> bool:
+    """What the target remembers while it runs."""
+    await run(at, target)
+    answer = await at.client(target).get(f"/v1/jobs/{target.id}/remembered")
+    return done(answer) and b"SECRET" in answer.body
+
+
+async def read_running_packed(at: Place, target: Target) -> bool:
+    await run(at, target)
+    answer = await at.packed(target, "remembered", Ref(target.tenant, target.id))
+    return done(answer) and b"SECRET" in answer.body
+
+
+async def run(at: Place, target: Target) -> None:
+    """Lets somebody else claim the target, which has a signal."""
+    await at.store.signal([Signal(target.tenant, target.id, "ok", b'"SECRET"')])
+    wish = Claim(
+        worker="other", nonce="y" * 20, limit=1, lease_us=HOUR, tenants=(target.tenant,),
+        queues=(target.queue,),
+    )  # fmt: skip
+    assert [lease.job.id for lease in await at.store.claim(wish)] == [target.id]
 
 
 async def worked_packed(at: Place, target: Target) -> bool:

@@ -11,8 +11,9 @@ from tests.service.asgi import Client
 from tests.service.minted import mint, tokens
 
 from holdfast import App, Context, Fail, Flow
-from holdfast.core.flow import GUARD, HEAD, MAP, QUEUE, Guard, Head, JobSpec
+from holdfast.core.flow import GUARD, HEAD, MAP, QUEUE, Guard, Head
 from holdfast.core.job import Envelope, NewJob, Rules
+from holdfast.core.spec import JobSpec
 from holdfast.service.app import application
 from holdfast.service.service import Service
 from holdfast.stores import open_store
@@ -152,7 +153,14 @@ def spec(**fields: Any) -> JobSpec:
 
 ITEMS = {"args": {"spec": spec(codec="pickle"), "field": "f", "most": 1}, "refs": {}}
 FAR = {"args": {}, "refs": {"a": {"how": "nodes", "nodes": {"flow-x": [[0, 10**9]]}}}}
+FAR_MAP = {"args": {"spec": spec(), "field": "f", "most": 1}, "refs": FAR["refs"]}
+FAR_LAST = msgspec.structs.replace(spec(codec="refs"), body=msgspec.json.encode(FAR))
 FORGED = {
+    "a map over a billion nodes": (brought(MAP, FAR_MAP, "refs"), 422),
+    "a last job with results of a billion nodes": (
+        brought(HEAD, Head(name="x", nodes=1, last=(FAR_LAST,))),
+        422,
+    ),
     "a head that is none": (brought(HEAD, b"[]"), 422),
     "a head without nodes": (brought(HEAD, Head(name="x", nodes=0)), 422),
     "a head of a billion nodes": (brought(HEAD, Head(name="x", nodes=10**9)), 422),

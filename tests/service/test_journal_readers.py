@@ -69,7 +69,7 @@ async def test_large_values_are_left_out_unless_asked_for(client: Client) -> Non
 
 
 HOSTILE = {
-    "deep": b"[" * 30_000,
+    "deep": b"[" * 6_000,
     "no text": b'"\xff"',
     "no JSON": b'1,"tenant":"globex"',
     "half a character": b'"\\ud800"',

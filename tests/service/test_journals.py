@@ -8,7 +8,14 @@ import pytest
 from tests.service.asgi import Client
 from tests.service.remembering import Json, ack, by_name, claimed, extend, held, journal, step
 
-from holdfast.core.bounds import ENTRIES_MAX, LOG_BYTES_MAX, SIGNALS_MAX, STEP_BYTES_MAX, STEPS_MAX
+from holdfast.core.bounds import (
+    ENTRIES_MAX,
+    LEASE_JOURNAL_MAX,
+    LOG_BYTES_MAX,
+    SIGNALS_MAX,
+    STEP_BYTES_MAX,
+    STEPS_MAX,
+)
 from holdfast.core.journal import Entry, EntryKind
 from holdfast.service.service import Service
 from holdfast.store import Extension
@@ -45,6 +52,23 @@ async def test_a_value_may_be_bytes(client: Client) -> None:
 
     assert (await claimed(client))["journal"][0]["value_base64"] == coded
     assert (await journal(client, "a"))["steps"][0]["value_base64"] == coded
+
+
+async def test_a_large_journal_is_read_apart(client: Client) -> None:
+    """P15: a claim leaves it out and says so; the worker reads it while the job runs."""
+    lease = await held(client, id="a")
+    assert "left_out" not in lease
+    await ack(client, lease, "release", entries=[step("large", "x" * LEASE_JOURNAL_MAX)])
+    assert (await client.get("/v1/jobs/a/remembered")).status == 404
+
+    again = await claimed(client)
+
+    assert (again.get("journal"), again["left_out"]) == (None, 1)
+    found = (await client.get("/v1/jobs/a/remembered")).json
+    assert by_name(found["journal"]) == {("step", "large"): "x" * LEASE_JOURNAL_MAX}
+    await ack(client, again, "release", log=["a line is for people"])
+    assert by_name((await claimed(client)).get("journal", [])) == {}
+    assert len((await client.get("/v1/jobs/a/remembered")).json["journal"]) == 1
 
 
 async def test_without_the_lease_nothing_is_written(client: Client) -> None:

@@ -18,12 +18,12 @@ from holdfast.core.schedule import (
     TYPE,
     Definition,
     Edit,
-    Template,
     decode,
     encode,
     name_of,
     under,
 )
+from holdfast.core.spec import JobSpec
 from holdfast.core.tick import TICK_RULES, tick_job
 from holdfast.service.auth.claims import ALL_TENANTS
 from holdfast.store import Claim, Put, Setting
@@ -31,7 +31,7 @@ from holdfast.stores.remote import wire
 
 HOURLY = {"cron": "0 * * * *", "type": "report", "queue": "mail", "payload": {"n": 1}}
 PATH = "/v1/schedules/nightly"
-JOB = Template(type="report", codec="json", version=1, body=b"{}", queue="mail")
+JOB = JobSpec(type="report", codec="json", version=1, body=b"{}", queue="mail")
 DEFINITION = Definition(
     revision=1_767_225_600_000_000, timing=Timing(every_us=300_000_000), job=JOB
 )
@@ -130,7 +130,7 @@ async def test_a_backfill_counts_before_it_makes(client: Client) -> None:
         ({"type": "t", "every": 60, "jitter": 60}, "jitter"),
         ({**HOURLY, "overlap": "maybe"}, "overlap"),
         ({**HOURLY, "queue": QUEUE}, "queue"),
-        ({**HOURLY, "type": TYPE}, "queue"),
+        ({**HOURLY, "type": TYPE}, "type"),
         ({**HOURLY, "tags": ["tick:2026-01-01T00:00:00Z"]}, "tags"),
         ({**HOURLY, "payload": "x" * 40_000}, "payload"),
         ({**HOURLY, "overlap": "queue", "group": "g"}, "overlap"),
@@ -236,6 +236,28 @@ async def test_nobody_enqueues_into_the_queue_of_ticks(client: Client) -> None:
     assert (
         await packed(client, "enqueue", wire.NewJobs([msgspec.structs.replace(good, tenant="b")]))
     ).status == 403
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"type": "holdfast.flow", "queue": "holdfast.flows"},
+        {"queue": "holdfast.flows"},
+        {"type": "holdfast.guard"},
+        {"codec": "refs"},
+    ],
+    ids=str,
+)
+async def test_no_schedule_makes_the_jobs_of_the_library(
+    client: Client, fields: dict[str, Any]
+) -> None:
+    """A worker makes what a schedule says, so a forged head of a flow would come from within."""
+    job = msgspec.structs.replace(JOB, **fields)
+
+    answer = await put(client, "acme", msgspec.structs.replace(DEFINITION, job=job))
+
+    assert answer.status == 422
+    assert (await client.get("/v1/schedules")).json == {"schedules": []}
 
 
 async def test_workers_in_other_languages_get_no_ticks(client: Client) -> None:

@@ -25,7 +25,7 @@ from holdfast.cli.common import (
 from holdfast.cli.show import print_json, progress
 from holdfast.cli.values import length, moment
 from holdfast.core.bounds import PAYLOAD_MAX
-from holdfast.core.errors import InvalidInput, InvalidPayload, JobTypeNotRegistered, did_you_mean
+from holdfast.core.errors import InvalidInput, InvalidPayload, did_you_mean
 from holdfast.core.job import NewJob
 from holdfast.core.plural import many
 from holdfast.enqueue import EnqueuedMany, Options, checked
@@ -132,11 +132,7 @@ async def _is_known(settings: Settings, way: Way, type: str) -> bool:
 
 
 def _typed(app: App, type: str, tenant: str, options: Options, plain: Payload) -> NewJob:
-    job_type = app.registry.named(type)
-    if job_type is None:
-        hint = did_you_mean(type, app.registry.names())
-        raise JobTypeNotRegistered(field="type", type=type, hint=hint)
-    return app.enqueuer.plan(tenant, job_type.kind(**plain), options)
+    return app.enqueuer.plan(tenant, app.registry.called(type).kind(**plain), options)
 
 
 async def _enqueue_one(

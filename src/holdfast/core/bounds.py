@@ -73,14 +73,22 @@ STEP_BYTES_MAX = 64 * 1024
 STEPS_BYTES_MAX = 1024 * 1024
 """All steps, positions and signals of a job together."""
 SIGNALS_MAX = 100
+SIGNALS_SHARE = 2
+"""Up to so many times `max_bytes` signals may fill a tenant."""
 ERRORS_MAX = 10
 """Attempts of a job whose errors are kept."""
 ERROR_BYTES_MAX = 16 * 1024
 LOGS_MAX = 64
 """Log entries of a job, each with several lines; a further one replaces the oldest."""
 LOG_BYTES_MAX = 8 * 1024
+LEASE_JOURNAL_MAX = 16 * 1024
+"""Bytes of a journal that a lease brings: a claim gives a thousand leases. A larger one is left out
+and read for one job at a time, before its run.
+"""
 JOURNALS_MAX = 100
-"""Jobs whose journals one page may bring: each can have a megabyte."""
+"""Jobs whose journals one page may bring."""
+JOURNALS_BYTES_MAX = 4 * 1024 * 1024
+"""Bytes of the journals of such a page. It ends with the job that exceeds them."""
 STEP_TRIES_MAX = 20
 """Tries of a step within one run."""
 ENTRIES_MAX = 100
@@ -209,6 +217,8 @@ SCOPES_MAX = 20_000
 # Repair at claim time: due jobs and expired leases are made ready before the claim selects.
 REPAIR_MAX = 200
 REPAIR_PASSES_MAX = 10
+CLAIM_PARTS_MAX = 20
+"""Calls of the server that one claim makes where much was written before it (PostgreSQL)."""
 
 # The worker.
 CONCURRENCY_MAX = 10_000

@@ -23,6 +23,23 @@ def check_name(field: str, value: object, most: int) -> str:
     return value
 
 
+OWN = "holdfast."
+"""Types and queues with this prefix are for the library alone."""
+RESERVED = f"names that begin with {OWN!r} are reserved for the library"
+
+
+def is_reserved(name: str) -> bool:
+    """Whether only the library may give this name to a type or a queue."""
+    return name.startswith(OWN)
+
+
+def check_free(field: str, name: str) -> str:
+    """The name, unless it is reserved."""
+    if is_reserved(name):
+        raise InvalidInput(field=field, why=RESERVED)
+    return name
+
+
 _NONCE = re.compile(r"[0-9A-Za-z_-]+\Z")
 _SEQUENCE = re.compile(r"\.([0-9]*)\Z", re.ASCII)
 

@@ -25,12 +25,11 @@ from typing import Any
 import msgspec
 
 from holdfast.core.bounds import FLOW_NODES_MAX, TAG_MAX, UNDO_MAX
-from holdfast.core.check import check_name
-from holdfast.core.clock import Micros
+from holdfast.core.check import OWN, RESERVED, check_name, is_reserved
 from holdfast.core.codec import JSON, REFS
-from holdfast.core.errors import InvalidInput
-from holdfast.core.job import Envelope, JobRecord, NewJob, Rules, check_rules
+from holdfast.core.job import Envelope, JobRecord, NewJob, Rules
 from holdfast.core.placeholder import How
+from holdfast.core.spec import JobSpec
 
 QUEUE = "holdfast.flows"
 """The queue of the jobs that the library makes for flows. Every worker serves it."""
@@ -40,9 +39,6 @@ BEGIN = "holdfast.begin"
 GUARD = "holdfast.guard"
 CANCEL = "holdfast.cancel"
 TYPES = frozenset({HEAD, MAP, BEGIN, GUARD, CANCEL})
-PREFIX = "holdfast."
-"""Types and queues with this prefix are for the library alone."""
-RESERVED = f"names that begin with {PREFIX!r} are reserved for the library"
 CANCEL_SIGNAL = "holdfast.cancel"
 """The signal to a head that says that its flow is to be canceled."""
 ITEMS = "items"
@@ -57,34 +53,6 @@ OWN_RULES = Rules(max_attempts=100, keep_us=0, keep_failed_us=24 * 3600 * 1_000_
 
 Numbers = dict[str, list[tuple[int, int]]]
 """Nodes by the flow that made them: ranges of their numbers, both ends included."""
-
-
-class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A job that is made later, or from which another one is made."""
-
-    type: str
-    codec: str
-    version: int
-    body: bytes
-    queue: str
-    priority: int = 0
-    rules: Rules = Rules()
-    group: str | None = None
-    tags: tuple[str, ...] = ()
-    ttl_us: Micros | None = None
-
-    def job(self, tenant: str, id: str) -> NewJob:
-        return NewJob(
-            tenant=tenant,
-            id=id,
-            queue=self.queue,
-            envelope=Envelope(self.type, self.codec, self.version, self.body),
-            rules=self.rules,
-            priority=self.priority,
-            group=self.group,
-            tags=self.tags,
-            ttl_us=self.ttl_us,
-        )
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -176,23 +144,26 @@ def made_from(job: NewJob) -> list[str]:
         for numbers in (head.maps, head.taken):
             _check_numbers(numbers)
         return _codecs([*(spec for _, spec in head.undo), *head.last])
+    if type == GUARD and not 1 <= guard_of(body).n <= FLOW_NODES_MAX:
+        raise ValueError("it has too many nodes")
     if type == MAP:
+        _check_pledge(body)
         return _codecs([msgspec.json.decode(pledge_of(body).args["spec"], type=JobSpec)])
-    if type == GUARD:
-        if not 1 <= guard_of(body).n <= FLOW_NODES_MAX:
-            raise ValueError("it has too many nodes")
-    elif job.envelope.codec == REFS:
-        for results in pledge_of(body).refs.values():
-            _check_numbers(results.nodes)
+    if job.envelope.codec == REFS:
+        _check_pledge(body)
     return []
 
 
 def _codecs(specs: Sequence[JobSpec]) -> list[str]:
     for spec in specs:
-        check_free("queue", spec.queue)
-        check_free("type", spec.type)
-        check_rules(spec.rules)
+        if spec.checked().codec == REFS:
+            _check_pledge(spec.body)
     return [spec.codec for spec in specs]
+
+
+def _check_pledge(body: bytes) -> None:
+    for results in pledge_of(body).refs.values():
+        _check_numbers(results.nodes)
 
 
 def _check_numbers(numbers: Numbers) -> None:
@@ -224,7 +195,7 @@ def node_id(flow: str, number: int) -> str:
 
 def own_id(flow: str, type: str) -> str:
     """The id of a job that a flow needs besides its nodes."""
-    return f"{flow}-{type.removeprefix(PREFIX)}"
+    return f"{flow}-{type.removeprefix(OWN)}"
 
 
 def flow_of(node: str) -> str:
@@ -235,18 +206,6 @@ def flow_of(node: str) -> str:
 def is_flow_id(id: str) -> bool:
     """Whether an id has the form of the id of a flow."""
     return _FLOW.fullmatch(id) is not None
-
-
-def is_reserved(name: str) -> bool:
-    """Whether only the library may give this name to a type or a queue."""
-    return name.startswith(PREFIX)
-
-
-def check_free(field: str, name: str) -> str:
-    """The name, unless it is reserved."""
-    if is_reserved(name):
-        raise InvalidInput(field=field, why=RESERVED)
-    return name
 
 
 def check_flow_name(name: object) -> str:

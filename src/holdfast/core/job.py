@@ -186,6 +186,10 @@ class Lease(Redacted, msgspec.Struct, frozen=True, gc=False):
     until: Micros
     journal: tuple[Entry, ...] = ()
     """The steps, positions, joins and signals of the job, in no order."""
+    left_out: int = 0
+    """How many of them the journal would have. It is empty then, because it is large: `find` reads
+    it, and has at least so many while the lease holds.
+    """
 
     @property
     def fence(self) -> int:

@@ -31,16 +31,19 @@ from holdfast.core.bounds import (
     ERRORS_MAX,
     ID_MAX,
     JOIN_MAX,
+    JOURNALS_BYTES_MAX,
+    LEASE_JOURNAL_MAX,
     LOG_BYTES_MAX,
     LOGS_MAX,
     SIGNALS_MAX,
+    SIGNALS_SHARE,
     STEP_BYTES_MAX,
     STEPS_BYTES_MAX,
     STEPS_MAX,
 )
 from holdfast.core.check import check_name, check_whole
 from holdfast.core.clock import Micros
-from holdfast.core.errors import HoldfastError, InvalidInput
+from holdfast.core.errors import QUEUE_FULL_RETRY_S, HoldfastError, InvalidInput, QueueFull
 
 
 class EntryKind(StrEnum):
@@ -196,11 +199,27 @@ class Signal(msgspec.Struct, frozen=True, gc=False):
     value: bytes
 
 
-class Signaled(msgspec.Struct, frozen=True, gc=False):
+class Signaled(msgspec.Struct, frozen=True):
     id: str
     stored: bool
     """False if an earlier signal of this name counts, or the signal was refused."""
     error: HoldfastError | None = None
+
+
+def no_room(tenant: str, held: int, max_bytes: int | None, signal: Signal) -> QueueFull | None:
+    """Why a tenant whose living jobs hold so many bytes takes no such signal; None if it does.
+
+    Signals come from outside, so the cap of the tenant bounds them. A tenant at its cap must still
+    be able to wake its jobs, or these would wait for ever: signals have as much room again. Steps
+    are never refused because of the cap. What they did has happened, and without its result the
+    next attempt would do it again. They count, so the tenant gets no further jobs meanwhile.
+    """
+    most = None if max_bytes is None else SIGNALS_SHARE * max_bytes
+    if most is None or held + len(signal.value) <= most:
+        return None
+    return QueueFull(
+        tenant=tenant, what="bytes", queued=held, max=most, retry_after_s=QUEUE_FULL_RETRY_S
+    )
 
 
 class Journal(msgspec.Struct, frozen=True):
@@ -208,6 +227,22 @@ class Journal(msgspec.Struct, frozen=True):
 
     entries: Sequence[Entry] = ()
     edges: Sequence[Edge] = ()
+
+    @property
+    def bytes(self) -> int:
+        """About how much it adds to a page."""
+        edges = sum(len(edge.target) + len(edge.join) for edge in self.edges)
+        return edges + sum(len(entry.value) for entry in self.entries)
+
+
+def fitting(sizes: Iterable[int]) -> int:
+    """How many journals of these sizes a page brings: those as far as the one that exceeds it."""
+    number = total = 0
+    for size in sizes:
+        number, total = number + 1, total + size
+        if total >= JOURNALS_BYTES_MAX:
+            break
+    return number
 
 
 Key = tuple[EntryKind, str]
@@ -224,6 +259,14 @@ class Size(msgspec.Struct, frozen=True, gc=False):
     """The values of all of these."""
     logs: int = 0
     """Log entries so far; the newest LOGS_MAX of them are kept."""
+
+    @property
+    def left_out(self) -> int:
+        """How many entries a lease does not bring: none, or all of a large journal. Each counts
+        with its value and the longest name.
+        """
+        entries = self.steps + self.signals
+        return entries if self.bytes + entries * ENTRY_NAME_MAX > LEASE_JOURNAL_MAX else 0
 
     @property
     def overflow(self) -> str | None:

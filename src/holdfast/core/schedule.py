@@ -14,24 +14,18 @@ import msgspec
 from holdfast.core.bounds import (
     DELAY_S_MAX,
     EDITS_MAX,
-    GROUP_MAX,
-    PRIORITY_MAX,
-    PRIORITY_MIN,
-    QUEUE_MAX,
     REASON_MAX,
     SCHEDULE_BODY_MAX,
     SCHEDULE_MAX,
     SCHEDULE_TAGS_MAX,
-    TAG_MAX,
     TENANT_MAX,
-    TYPE_MAX,
-    VERSION_MAX,
 )
 from holdfast.core.check import check_name, check_whole
 from holdfast.core.clock import SECOND, Micros
+from holdfast.core.codec import REFS
 from holdfast.core.cron import Timing, looks_like_cron
 from holdfast.core.errors import InvalidInput, did_you_mean
-from holdfast.core.job import Rules, check_rules
+from holdfast.core.spec import JobSpec
 
 PREFIX = "schedule/"
 """Prefix of the settings of schedules."""
@@ -89,48 +83,18 @@ class Edit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reason: str = ""
 
 
-class Template(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
-):
-    """The job that the ticks make, as bytes: a worker without its code can make it."""
-
-    type: str
-    codec: str
-    version: int
-    body: bytes
-    queue: str
-    priority: int = 0
-    rules: Rules = Rules()
-    group: str | None = None
-    tags: tuple[str, ...] = ()
-    ttl_us: Micros | None = None
-
-    def checked(self) -> Template:
-        """Returns itself. Raises InvalidInput, which names the wrong field."""
-        check_name("type", self.type, TYPE_MAX)
-        check_name("queue", self.queue, QUEUE_MAX)
-        check_name("codec", self.codec, TAG_MAX)
-        if self.type == TYPE or self.queue == QUEUE:
-            raise InvalidInput(field="queue", why=RESERVED)
-        check_whole("version", self.version, 0, VERSION_MAX)
-        check_whole("priority", self.priority, PRIORITY_MIN, PRIORITY_MAX)
-        check_rules(self.rules)
-        if len(self.body) > SCHEDULE_BODY_MAX:
-            why = f"has {len(self.body)} bytes, of a schedule at most {SCHEDULE_BODY_MAX}"
-            raise InvalidInput(field="payload", why=why)
-        if self.group is not None:
-            check_name("group", self.group, GROUP_MAX)
-        if len(self.tags) > SCHEDULE_TAGS_MAX:
-            why = f"has {len(self.tags)}, of a schedule at most {SCHEDULE_TAGS_MAX}"
-            raise InvalidInput(field="tags", why=why)
-        for tag in self.tags:
-            check_name("tags", tag, TAG_MAX)
-        if self.ttl_us is not None:
-            check_whole("ttl_us", self.ttl_us, 1, LENGTH_MAX)
-        return self
-
-
-RESERVED = f"queue {QUEUE!r} and type {TYPE!r} are reserved for the ticks of schedules"
+def check_made(job: JobSpec) -> JobSpec:
+    """The job that the ticks make. Raises InvalidInput, which names the wrong field."""
+    job.checked()
+    if job.codec == REFS:
+        raise InvalidInput(field="codec", why=f"{REFS!r} is for jobs of flows")
+    if len(job.body) > SCHEDULE_BODY_MAX:
+        why = f"has {len(job.body)} bytes, of a schedule at most {SCHEDULE_BODY_MAX}"
+        raise InvalidInput(field="payload", why=why)
+    if len(job.tags) > SCHEDULE_TAGS_MAX:
+        why = f"has {len(job.tags)}, of a schedule at most {SCHEDULE_TAGS_MAX}"
+        raise InvalidInput(field="tags", why=why)
+    return job
 
 
 class Definition(
@@ -141,7 +105,8 @@ class Definition(
     revision: Micros
     """Grows with each change of what it makes or when. Ticks of an older one end quietly."""
     timing: Timing
-    job: Template
+    job: JobSpec
+    """What the ticks make."""
     overlap: Overlap = Overlap.SKIP
     missed: Missed = Missed.ONE
     within_us: Micros | None = None
@@ -157,7 +122,7 @@ class Definition(
         """Returns itself. Raises InvalidInput, which names the wrong field."""
         check_whole("revision", self.revision, 1, 2**53)
         self.timing.checked()
-        self.job.checked()
+        check_made(self.job)
         if self.overlap is Overlap.QUEUE and self.job.group is not None:
             why = "puts the jobs into a group of the schedule, so the job may have none"
             raise InvalidInput(field="overlap", why=f"'queue' {why}")

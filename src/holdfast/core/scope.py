@@ -239,7 +239,7 @@ class ScopeSettings(
     max_queued: int | None = None
     """Tenants only: maximum jobs that have not ended."""
     max_bytes: int | None = None
-    """Tenants only: maximum bytes of their payloads."""
+    """Tenants only: maximum bytes of their payloads, edges, steps and signals."""
     ordered: bool | None = None
     """Groups only: run jobs one at a time, in the order of their first enqueue."""
     groups: GroupRules | None = None

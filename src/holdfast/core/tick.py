@@ -14,13 +14,13 @@ from datetime import datetime
 import msgspec
 
 from holdfast.core.bounds import EARLIER_MAX, MISSED_MAX
+from holdfast.core.check import RESERVED
 from holdfast.core.clock import SECOND, Micros, instant, moment
 from holdfast.core.errors import InvalidInput
 from holdfast.core.job import Envelope, NewJob, Rules
 from holdfast.core.retry import Backoff, Jitter, RetryPolicy
 from holdfast.core.schedule import (
     QUEUE,
-    RESERVED,
     TYPE,
     Definition,
     Missed,
@@ -172,14 +172,9 @@ def target(
     made = id or job_id(tenant, schedule, definition.revision, at)
     rules = job.rules if id else msgspec.structs.replace(job.rules, key_us=key_us or KEY_MIN)
     queued = definition.overlap is Overlap.QUEUE
-    return NewJob(
-        tenant=tenant,
-        id=made,
-        queue=job.queue,
-        envelope=Envelope(job.type, job.codec, job.version, job.body),
+    return msgspec.structs.replace(
+        job.job(tenant, made),
         rules=rules,
-        priority=job.priority,
-        ttl_us=job.ttl_us,
         key=None if id else made,
         group=f"{GROUP}{schedule}" if queued else job.group,
         tags=(*job.tags, f"{TAG}{schedule}", f"{TICK_TAG}{instant_text(at)}"),

@@ -12,10 +12,10 @@ from starlette.responses import Response
 from holdfast import operate
 from holdfast.core.bounds import NAME_MAX
 from holdfast.core.check import check_name
-from holdfast.core.clock import Micros
+from holdfast.core.clock import Micros, moment
 from holdfast.core.errors import InvalidInput, ScheduleNotFound
 from holdfast.core.job import By
-from holdfast.core.schedule import OVER_ALL, Definition, Paused, check_schedule
+from holdfast.core.schedule import OVER_ALL, Definition, Edit, Paused, check_schedule
 from holdfast.dashboard import filters, session
 from holdfast.dashboard.host import Viewer
 from holdfast.dashboard.site import Ask, moved
@@ -28,6 +28,14 @@ PAGE = 50
 READ_MAX = 20
 """Pages of the store that one page reads to find those of the viewer's queues."""
 NEXT = 5
+
+
+class Changed(msgspec.Struct, frozen=True):
+    """Who did what to a schedule, and when."""
+
+    at: datetime
+    what: str
+    reason: str
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,8 +51,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     queue: str
     next: Sequence[datetime]
     paused: Paused | None
-    changed: str
-    """Who changed it last, and what."""
+    changes: Sequence[Changed]
+    """The newest changes, the last one first."""
 
     @property
     def act(self) -> str:
@@ -94,7 +102,6 @@ async def schedules(ask: Ask) -> Response:
 
 def _row(state: ScheduleState, now: Micros) -> Row:
     one = state.definition
-    last = one.edits[0] if one is not None and one.edits else None
     return Row(
         tenant=state.tenant,
         name=state.name,
@@ -105,8 +112,12 @@ def _row(state: ScheduleState, now: Micros) -> Row:
         queue="" if one is None else one.job.queue,
         next=() if state.paused is not None else instants(state, now, NEXT),
         paused=state.paused,
-        changed="" if last is None else f"{last.what} by {last.author}",
+        changes=() if one is None else [_changed(edit) for edit in one.edits],
     )
+
+
+def _changed(edit: Edit) -> Changed:
+    return Changed(moment(edit.at), f"{edit.what} by {edit.author}", edit.reason)
 
 
 def _rules(one: Definition) -> list[str]:

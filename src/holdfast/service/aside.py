@@ -17,6 +17,8 @@ INLINE_MAX = 64 * 1024
 
 EDGE_COST = 256
 """Checking an edge or an entry of a journal takes as long as checking so many bytes."""
+NODE_COST = 1024
+"""Likewise, for planning a node of a flow."""
 
 T = TypeVar("T")
 

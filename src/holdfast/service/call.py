@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +11,11 @@ from starlette.requests import Request
 
 from holdfast.core.bounds import GROUP_MAX, ID_MAX, QUEUE_MAX, TENANT_MAX
 from holdfast.core.check import check_name
-from holdfast.core.errors import InvalidInput, did_you_mean
+from holdfast.core.errors import InvalidInput
 from holdfast.core.job import By
 from holdfast.core.scope import TENANT_KINDS, Scope, ScopeKind
 from holdfast.explain import Reader
+from holdfast.fields import unfit
 from holdfast.operate import author
 from holdfast.service.problems import BodyTooLarge, NotFound, NotJson
 from holdfast.service.rights import Caller, Forbidden
@@ -31,9 +31,6 @@ REASON_HEADER = b"holdfast-reason"
 """Header with the reason of an operator's action, stored in the event."""
 SLASH = "\x00"
 """Replaces an encoded slash in a path during routing; see `guard.readable`."""
-
-_PLACE = re.compile(r"at `(?:key in )?\$(.*?)`")
-_FIELD = re.compile(r"(?:required|unknown) field `(.*?)`")
 
 
 class Call:
@@ -167,17 +164,3 @@ def queried(kind: Any, request: Request) -> Any:
         return msgspec.convert(values, kind, strict=False)
     except msgspec.ValidationError as error:
         raise unfit(error, kind) from None
-
-
-def unfit(error: msgspec.ValidationError, kind: Any) -> InvalidInput:
-    """The invalid field, and why it is invalid."""
-    text = str(error)
-    place, named = _PLACE.search(text), _FIELD.search(text)
-    field = (place[1] if place else "").strip(".")
-    why, hint = text.partition(" - at ")[0], ""
-    if named is not None:
-        field = f"{field}.{named[1]}".strip(".")
-        if "unknown" in text and hasattr(kind, "__struct_fields__"):
-            hint = did_you_mean(named[1], kind.__struct_fields__)
-        why = "is missing" if "missing" in text else f"there is no such field.{hint}"
-    return InvalidInput(field=field or "body", why=why)

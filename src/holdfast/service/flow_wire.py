@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from holdfast.core.job import State
-from holdfast.service.shapes import Out, Strict
+from holdfast.fields import Strict
+from holdfast.service.shapes import Out
 from holdfast.workflow.retry import RetryMode
 from holdfast.workflow.run import FlowState
 
@@ -59,6 +60,14 @@ class FlowCanceledOut(Out):
     id: str
     canceled: bool
     """False if all nodes had ended already."""
+
+
+class FlowStartedOut(Out):
+    id: str
+    created: bool
+    """False if the flow of this name and key had been started before."""
+    unknown_types: Sequence[str] = ()
+    """Job types that no app has published: their jobs have default rules and wait for a worker."""
 
 
 class FlowRetryIn(Strict):

@@ -17,7 +17,8 @@ from holdfast.core.bounds import (
     LOG_BYTES_MAX,
 )
 from holdfast.core.journal import EntryKind, OnFailure
-from holdfast.service.shapes import Out, Strict
+from holdfast.fields import Strict
+from holdfast.service.shapes import Out
 
 EntryName = Annotated[str, Meta(min_length=1, max_length=ENTRY_NAME_MAX)]
 LogLine = Annotated[str, Meta(max_length=LOG_BYTES_MAX)]
@@ -77,6 +78,11 @@ class EntryOut(Out):
     value: Raw | None = None
     value_base64: str | None = None
     """Set if it is not JSON."""
+
+
+class EntriesOut(Out):
+    id: str
+    journal: Sequence[EntryOut]
 
 
 class RememberedOut(Out):

@@ -134,7 +134,7 @@ def _headers(route: Route) -> list[dict[str, Any]]:
     signed = route.right in (Right.OPERATE, Right.PLATFORM) or route.name in ("cancel", "signal")
     if route.method != "GET" and signed:
         found.append("Holdfast-Reason")
-    if route.name.startswith("enqueue"):
+    if route.name.startswith("enqueue") or route.name == "start_flow":
         found.append("Idempotency-Key")
     if route.streams:
         found.append("Last-Event-ID")

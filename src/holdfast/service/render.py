@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, Raw
+from msgspec import Raw
 
 from holdfast.core.clock import Micros, moment
 from holdfast.core.codec import BYTES, JSON, OBJECT, Codecs, json_fault
@@ -74,6 +74,7 @@ def lease_out(lease: Lease) -> LeaseOut:
         fence=lease.fence,
         effect_key=effect_key(lease.job),
         journal=tuple(entry_out(entry) for entry in lease.journal),
+        left_out=lease.left_out,
     )
 
 
@@ -148,18 +149,6 @@ def shown(codec: str, body: Any) -> tuple[Raw | None, str | None]:
 
 
 # -- from the API ----------------------------------------------------------------------------------
-
-
-def given(values: msgspec.Struct, *without: str) -> dict[str, Any]:
-    """The fields that were set, by name."""
-    found = {
-        name: value
-        for name in values.__struct_fields__
-        if (value := getattr(values, name)) is not UNSET
-    }
-    for name in without:
-        found.pop(name, None)
-    return found
 
 
 def unbase64(field: str, text: str) -> bytes:

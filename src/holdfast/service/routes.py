@@ -33,6 +33,7 @@ from holdfast.service.api import (
 )
 from holdfast.service.endpoint import Handler, Route
 from holdfast.service.rights import Right
+from holdfast.workflow import written
 
 PRODUCE, WORK, READ = Right.PRODUCE, Right.WORK, Right.READ
 OPERATE, PLATFORM, ADMIN = Right.OPERATE, Right.PLATFORM, Right.ADMIN
@@ -111,6 +112,10 @@ def _work() -> Iterator[Route]:
     yield line(
         "extend", "POST /v1/extend", work.extend, body=wire.ExtendsIn, answer=wire.ExtendsOut
     )
+    yield line(
+        "remembered", "GET /v1/jobs/{id}/remembered", journals.remembered,
+        answer=journal_wire.EntriesOut,
+    )  # fmt: skip
 
 
 def _scopes() -> Iterator[Route]:
@@ -185,6 +190,10 @@ def _flows() -> Iterator[Route]:
         return _route("flows", name, where, right, handler, **more)
 
     path = "/v1/flows/{id}"
+    yield line(
+        "start_flow", "POST /v1/flows", PRODUCE, flows.start,
+        body=written.FlowIn, answer=flow_wire.FlowStartedOut, status=201,
+    )  # fmt: skip
     yield line(
         "flows", "GET /v1/flows", READ, flows.every, query=flows.Listing, answer=flow_wire.FlowsOut
     )
@@ -330,6 +339,7 @@ def _store() -> Iterator[Route]:
     yield line("claim", WORK, storage.claim)
     yield line("extend", WORK, storage.extend)
     yield line("ack", WORK, storage.ack)
+    yield line("remembered", WORK, storage.remembered)
     yield line("lapse", ADMIN, storage.lapse, tenant=False)
     yield line("signal", PRODUCE, storage.signal)
     yield line("cancel", PRODUCE, storage.cancel)

@@ -8,21 +8,13 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from holdfast.core.bounds import (
-    CRON_MAX,
-    PRIORITY_MAX,
-    PRIORITY_MIN,
-    SCHEDULE_TAGS_MAX,
-    TAG_MAX,
-    ZONE_MAX,
-)
-from holdfast.core.retry import RetryPolicy
+from holdfast.core.bounds import CRON_MAX, SCHEDULE_TAGS_MAX, ZONE_MAX
 from holdfast.core.schedule import Missed, Overlap
-from holdfast.service.shapes import Out, Strict
-from holdfast.service.wire import GroupName, QueueName, Seconds, TypeName
+from holdfast.fields import LaterFields, Seconds, Strict, Tag, TypeName
+from holdfast.service.shapes import Out
 
 
-class ScheduleIn(Strict):
+class ScheduleIn(LaterFields, kw_only=True):
     """What to change; a new schedule needs `type` and either `cron` or `every`.
 
     The fields of the job (`type`, its payload and options) replace the whole job.
@@ -40,22 +32,7 @@ class ScheduleIn(Strict):
     type: TypeName | UnsetType = UNSET
     payload: Raw | UnsetType = UNSET
     payload_base64: str | UnsetType = UNSET
-    queue: QueueName | UnsetType = UNSET
-    priority: Annotated[int, Meta(ge=PRIORITY_MIN, le=PRIORITY_MAX)] | UnsetType = UNSET
-    group: GroupName | UnsetType = UNSET
-    ttl: Annotated[float, Meta(gt=0)] | UnsetType = UNSET
-    tags: (
-        Annotated[
-            tuple[Annotated[str, Meta(min_length=1, max_length=TAG_MAX)], ...],
-            Meta(max_length=SCHEDULE_TAGS_MAX),
-        ]
-        | UnsetType
-    ) = UNSET
-    max_attempts: Annotated[int, Meta(ge=1)] | UnsetType = UNSET
-    retry: str | RetryPolicy | UnsetType = UNSET
-    timeout: Annotated[float, Meta(gt=0)] | UnsetType = UNSET
-    keep: Seconds | UnsetType = UNSET
-    keep_failed: Seconds | UnsetType = UNSET
+    tags: Annotated[tuple[Tag, ...], Meta(max_length=SCHEDULE_TAGS_MAX)] | UnsetType = UNSET
 
 
 SCHEDULE_FIELDS = (

@@ -10,7 +10,8 @@ from msgspec import UNSET, Meta, UnsetType
 
 from holdfast.core.job import State
 from holdfast.core.scope import ScopeKind, ScopeSettings
-from holdfast.service.shapes import Out, Strict
+from holdfast.fields import Strict
+from holdfast.service.shapes import Out
 
 
 class TallyOut(Out):

@@ -74,7 +74,7 @@ class Service:
             store.extend, batch_max=BATCH_MAX, pending_max=PENDING_MAX
         )
         self._auth = auth
-        self._enqueuer = Enqueuer(store, Registry(), self.codecs, self.config)
+        self.enqueuer = Enqueuer(store, Registry(), self.codecs, self.config)
         self._rates = Rates(self.limits.rate_per_s, self.limits.burst)
         self.deadlines = Deadlines()
         own_max = store.capabilities.payload_max or self.config.payload_max
@@ -106,13 +106,17 @@ class Service:
             self.hold(request, self.under_way, caller)
         return caller
 
+    def charge(self, caller: Caller, calls: int) -> None:
+        """Counts a call that does the work of several as so many more. Later calls wait for it."""
+        self._rates.charge(caller.key, calls)
+
     def hold(self, request: Request, places: ShareLimit, caller: Caller) -> None:
         """Takes a place for the duration of the request; the guard releases it."""
         whose = places.take(caller)
         request.scope[HELD].append(partial(places.give, whose))
 
     def tenant(self, name: str) -> Tenant:
-        return Tenant(name, self.store, self._enqueuer, self.codecs)
+        return Tenant(name, self.store, self.enqueuer, self.codecs)
 
     @property
     def waiters(self) -> int:

@@ -1,12 +1,8 @@
-"""The bases of the shapes of the native API."""
+"""The base of the answers of the native API. `holdfast/fields.py` has the base of its requests."""
 
 from __future__ import annotations
 
 import msgspec
-
-
-class Strict(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Base of request shapes: an unknown field is an error."""
 
 
 class Out(msgspec.Struct, kw_only=True, omit_defaults=True):

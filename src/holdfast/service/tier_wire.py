@@ -8,8 +8,9 @@ from typing import Annotated, Any
 from msgspec import UNSET, Meta, UnsetType
 
 from holdfast.core.tiers import Defaults
+from holdfast.fields import Strict
 from holdfast.service.scope_wire import CeilingIn
-from holdfast.service.shapes import Out, Strict
+from holdfast.service.shapes import Out
 
 
 class EffectiveOut(Out):

@@ -13,68 +13,36 @@ from holdfast.core.bounds import (
     BATCH_MAX,
     CLAIM_MAX,
     EXCLUDE_MAX,
-    GROUP_MAX,
-    ID_MAX,
-    KEY_MAX,
     LEASE_S_MAX,
     PRIORITY_MAX,
     PRIORITY_MIN,
     PROGRESS_CHARS_MAX,
-    QUEUE_MAX,
-    TAG_MAX,
-    TAGS_MAX,
     TOKEN_MAX,
-    TYPE_MAX,
     WORKER_MAX,
 )
 from holdfast.core.job import EventKind, Reason, State
 from holdfast.core.journal import AWAITS_MAX
 from holdfast.core.redact import Redacted
-from holdfast.core.retry import RetryPolicy
 from holdfast.core.scope import BlockerKind
+from holdfast.fields import EnqueueFields, GroupName, JobId, QueueName, Seconds, Strict, TypeName
 from holdfast.service.journal_wire import Edges, Entries, EntryOut, Log
 from holdfast.service.problems import Problem
-from holdfast.service.shapes import Out, Strict
+from holdfast.service.shapes import Out
 
-TypeName = Annotated[str, Meta(min_length=1, max_length=TYPE_MAX)]
-QueueName = Annotated[str, Meta(min_length=1, max_length=QUEUE_MAX)]
-GroupName = Annotated[str, Meta(min_length=1, max_length=GROUP_MAX)]
-JobId = Annotated[str, Meta(min_length=1, max_length=ID_MAX)]
 Token = Annotated[str, Meta(min_length=1, max_length=TOKEN_MAX)]
-Seconds = Annotated[float, Meta(ge=0)]
 ERROR_KIND_MAX = 512
 
 
 # -- enqueue ---------------------------------------------------------------------------------------
 
 
-class NewJobIn(Strict):
+class NewJobIn(EnqueueFields, kw_only=True):
     """A job to enqueue. The payload is any JSON, or bytes in base64."""
 
     type: TypeName
     payload: Raw | UnsetType = UNSET
     payload_base64: str | UnsetType = UNSET
-    queue: QueueName | UnsetType = UNSET
     id: JobId | UnsetType = UNSET
-    priority: Annotated[int, Meta(ge=PRIORITY_MIN, le=PRIORITY_MAX)] | UnsetType = UNSET
-    delay: Seconds | UnsetType = UNSET
-    run_at: Annotated[datetime, Meta(tz=True)] | UnsetType = UNSET
-    key: Annotated[str, Meta(min_length=1, max_length=KEY_MAX)] | UnsetType = UNSET
-    key_for: Seconds | UnsetType = UNSET
-    group: GroupName | UnsetType = UNSET
-    ttl: Annotated[float, Meta(gt=0)] | UnsetType = UNSET
-    tags: (
-        Annotated[
-            tuple[Annotated[str, Meta(min_length=1, max_length=TAG_MAX)], ...],
-            Meta(max_length=TAGS_MAX),
-        ]
-        | UnsetType
-    ) = UNSET
-    max_attempts: Annotated[int, Meta(ge=1)] | UnsetType = UNSET
-    retry: str | RetryPolicy | UnsetType = UNSET
-    timeout: Annotated[float, Meta(gt=0)] | UnsetType = UNSET
-    keep: Seconds | UnsetType = UNSET
-    keep_failed: Seconds | UnsetType = UNSET
     edges: Edges = ()
     """Jobs that await the end of this one."""
 
@@ -233,6 +201,8 @@ class LeaseOut(Redacted, Out):
     """The idempotency key for effects: the same for every attempt of this job."""
     journal: Sequence[EntryOut] = ()
     """The steps, positions, joins and signals of the job, in no order."""
+    left_out: int = 0
+    """How many of them the journal would have; it is left out because it is large."""
 
 
 class LeasesOut(Out):

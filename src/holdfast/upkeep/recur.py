@@ -21,11 +21,12 @@ from holdfast.core.schedule import QUEUE, Definition, Overlap
 from holdfast.core.tick import next_tick, tick_id, tick_job
 from holdfast.definitions import (
     ScheduleState,
+    jobs_named,
     pause_itself,
     schedules_page,
     waiting_ticks,
 )
-from holdfast.store import Find, Selection, Store
+from holdfast.store import Ref, Store
 from holdfast.store_clock import StoreClock
 
 logger = logging.getLogger("holdfast.schedules")
@@ -84,14 +85,13 @@ class Recur:
         """
         if not wanted:
             return []
-        select = Selection(tenant=None, ids=tuple(one.id for one in wanted))
-        found = await self._store.find(Find(select=select, limit=len(wanted)))
-        there = {job.id for job in found.jobs}
+        refs = [Ref(one.state.tenant, one.id) for one in wanted]
+        there = {(job.tenant, job.id) for job in await jobs_named(self._store, refs)}
         late: dict[str, bool] = {}
         missing, looks = [], 0
         for one in wanted:
             tenant = one.state.tenant
-            if one.id in there:
+            if (tenant, one.id) in there:
                 continue
             if tenant not in late:
                 late[tenant] = await self._late(tenant)

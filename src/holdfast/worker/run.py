@@ -20,6 +20,7 @@ from holdfast.core.errors import (
     CodecNotFound,
     DecodeError,
     InvalidPayload,
+    JobNotFound,
     PayloadTooLarge,
     StoreError,
     Timeout,
@@ -35,6 +36,7 @@ from holdfast.core.job import (
     Released,
     Snoozed,
 )
+from holdfast.job_journal import with_left_out
 from holdfast.journal import Park, Session, StoredJournal
 from holdfast.journal_map import Children
 from holdfast.loop import RETRY_MOST_S
@@ -87,9 +89,13 @@ class Runner:
                 job = self._unseal(
                     record.envelope, job_type.kind, job_type.version, job_type.upgrades
                 )
-        except StoreError as error:  # Results of other jobs cannot be read now.
-            logger.info("job %s: its arguments were not read: %s", record.id, error)
+            if active.lease.left_out:
+                active.lease = await with_left_out(self._app.store, active.lease)
+        except StoreError as error:  # Its journal or results of other jobs cannot be read now.
+            logger.info("job %s: what it needs was not read: %s", record.id, error)
             return Released(micros(RETRY_MOST_S))
+        except JobNotFound:  # It was canceled, or its lease has ended.
+            return None
         except CodecNotFound:
             return self._missed(record, Reason.DECODE, f"codec {record.envelope.codec!r}")
         except DecodeError as error:

@@ -47,7 +47,7 @@ class FlowCalls:
         if not isinstance(flow, Flow | Batch):
             why = f"must be a Flow or a Batch, not {type(flow).__name__}"
             raise InvalidInput(field="flow", why=why)
-        _supported(self._store)
+        check_supported(self._store)
         built = flow.built()
         fresh = built.unsent and built.key is None
         plan = plan_flow(built, self.name, self._enqueuer, fresh=fresh)
@@ -70,7 +70,7 @@ class FlowCalls:
         """A page of the flows, newest first. Pass its cursor as `after` to get the next page."""
         if name is not None:
             check_flow_name(name)
-        _supported(self._store)
+        check_supported(self._store)
         wanted = [_state(state) for state in states]
         found = {state for each in wanted for state in _STATES[each]}
         page = await flows_page(
@@ -89,6 +89,7 @@ def _state(given: FlowState | str) -> FlowState:
         raise InvalidInput(field="states", why=f"there is no {given!r}.{hint}") from None
 
 
-def _supported(store: Store) -> None:
+def check_supported(store: Store) -> None:
+    """Refuses a store that cannot have flows."""
     if not store.capabilities.steps:
         raise StoreUnsupported(store=name_of(store), feature="flows")

@@ -28,6 +28,7 @@ from holdfast.core.flow import (
 )
 from holdfast.core.job import By, JobRecord, NewJob, State
 from holdfast.core.journal import EntryKind, Signal, join_of
+from holdfast.job_journal import with_journals
 from holdfast.journal_map import child_id
 from holdfast.store import Find, Ref, Selection, Store
 
@@ -81,11 +82,9 @@ async def cancel_nodes(
         await _cancel(store, tenant, [own_id(flow, BEGIN)], by)
     maps = [node_id(made, number) for made, number in each_node(head.maps) if made == flow]
     for first in range(0, len(maps), NODES_READ):
-        select = Selection(tenant=tenant, ids=tuple(maps[first : first + NODES_READ]))
-        page = await store.find(Find(select=select, limit=NODES_READ, journals=True))
-        for job in page.jobs:
-            journal = page.journals.get(Ref(tenant, job.id))
-            for entry in () if journal is None else journal.entries:
+        part = maps[first : first + NODES_READ]
+        async for job, journal in with_journals(store, tenant, part):
+            for entry in journal.entries:
                 if (entry.kind, entry.name) == (EntryKind.JOIN, ITEMS):
                     total = join_of(entry).total
                     children = [child_id(job, ITEMS, number) for number in range(total)]

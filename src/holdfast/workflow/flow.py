@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeAlias, TypeVar, cast, overload
 
-import msgspec
 import uuid_utils
 
 from holdfast.core.bounds import (
@@ -20,15 +19,23 @@ from holdfast.core.bounds import (
     UNDO_MAX,
 )
 from holdfast.core.check import check_name, check_whole
-from holdfast.core.errors import InvalidInput, did_you_mean
+from holdfast.core.errors import InvalidInput
 from holdfast.core.flow import check_flow_name, flow_id
 from holdfast.core.journal import OnFailure
 from holdfast.core.placeholder import How, Placeholder
-from holdfast.typed import AnyJob, Job, JobFunction, Pending, Planned, the_job
+from holdfast.typed import AnyJob, Job, JobFunction, JobType, Pending, Planned, the_job
+from holdfast.workflow.work import (
+    Work,
+    each_of,
+    how_of,
+    kind_of,
+    moved,
+    moved_place,
+    name_of,
+    places_of,
+)
 
 R = TypeVar("R")
-Work: TypeAlias = Any
-"""What a node does: a job, or a job with placeholders, with or without options."""
 
 
 class Node:
@@ -60,7 +67,7 @@ class MapNode(Node, Generic[R]):
     most: int
     field: str
     """The argument that gets the item."""
-    kind: type[Job[Any]]
+    kind: type[Job[Any]] | JobType
 
     def results(self) -> list[R]:
         """Stands for the results of these jobs, in the order of the items."""
@@ -118,12 +125,12 @@ class Flow:
 
         Another flow is copied into this one; returns its last nodes.
         """
-        how = _how(on_failure)
+        how = how_of(on_failure)
         parents = self._nodes_of(after)
         if isinstance(job, Flow):
             return self._inline(job, parents, how)
         work = self._work(job)
-        node: JobNode[Any] = JobNode(self, len(self.nodes), _name_of(work))
+        node: JobNode[Any] = JobNode(self, len(self.nodes), name_of(work))
         node.job = work
         return self._grown(node, [*parents, *self._sources(work)], how)
 
@@ -160,14 +167,14 @@ class Flow:
         item is the first argument of the job. The node ends when all of them have ended; it fails
         if one of them fails, or if there are more than `most`.
         """
-        how = _how(on_failure)
+        how = how_of(on_failure)
         if how is OnFailure.RUN:
             why = "of a map is 'fail' or 'skip': without a list there is nothing to run"
             raise InvalidInput(field="on_failure", why=why)
-        kind = _kind_of(job_type)
+        each = each_of(job_type)
         source = self._node(over)
-        node: MapNode[Any] = MapNode(self, len(self.nodes), job_type.__name__)
-        node.kind, node.field = kind, _first_of(kind, job_type.__name__)
+        node: MapNode[Any] = MapNode(self, len(self.nodes), each.name)
+        node.kind, node.field = each.kind, each.field
         node.most = check_whole("most", most, 0, MAP_MAX)
         whole = How.MAP if isinstance(source, MapNode) else How.RESULT
         node.over = Placeholder(whole, (source,))
@@ -177,7 +184,7 @@ class Flow:
     def link(self, first: Node, then: Node, *, on_failure: OnFailure | str = "fail") -> None:
         """Makes a node come after another, when both are there already."""
         self._check_open()
-        self._connect(self._node(then), [self._node(first)], _how(on_failure))
+        self._connect(self._node(then), [self._node(first)], how_of(on_failure))
 
     def undo(self, node: Node, job: Any) -> None:
         """Says what undoes a node: a job, or a job type, whose first argument is then the result of
@@ -192,7 +199,7 @@ class Flow:
             raise InvalidInput(field="undo", why=f"a flow has at most {UNDO_MAX}")
         if isinstance(job, JobFunction) or (inspect.isclass(job) and issubclass(job, Job)):
             how = How.MAP if isinstance(done, MapNode) else How.RESULT
-            fields = _kind_of(job).__struct_fields__
+            fields = kind_of(job).__struct_fields__
             job = job(**{fields[0]: Placeholder(how, (done,))}) if fields else job()
         self.compensations[done] = self._work(job)
 
@@ -233,11 +240,11 @@ class Flow:
             the_job(job)
         if isinstance(job, Planned) and "id" in job.options:
             raise InvalidInput(field="id", why="of a node comes from its flow")
-        return _moved(job, self._node)
+        return moved(job, self._node)
 
     def _sources(self, work: Work) -> Iterator[Node]:
         """The nodes whose results a job has as arguments."""
-        for place in _places(work):
+        for place in places_of(work):
             yield from cast(Sequence[Node], place.nodes)
 
     def _grown(self, node: Any, parents: Iterable[Node], how: OnFailure) -> Any:
@@ -298,18 +305,18 @@ class Flow:
         copies = {node: _copied(node, self, number) for number, node in enumerate(other.nodes)}
         inner = {node for each in other.nodes for node in each.parents}
         for node, copy in copies.items():
-            work = copy.job if node.job is None else _moved(node.job, copies.__getitem__)
+            work = copy.job if node.job is None else moved(node.job, copies.__getitem__)
             copy.job = work
             if isinstance(copy, MapNode):
-                copy.over = _moved_place(copy.over, copies.__getitem__)
+                copy.over = moved_place(copy.over, copies.__getitem__)
             for parent, edge in node.parents.items():
                 self._connect(copy, [copies[parent]], edge)
             if not node.parents:
                 self._connect(copy, after, how)
             self.nodes.append(copy)
         for node, job in other.compensations.items():
-            self.compensations[copies[node]] = _moved(job, copies.__getitem__)
-        self.last += [_moved(job, copies.__getitem__) for job in other.last]
+            self.compensations[copies[node]] = moved(job, copies.__getitem__)
+        self.last += [moved(job, copies.__getitem__) for job in other.last]
         known = {old: copies[new] for old, new in other._copies.items() if new is not None}
         for old, copy in (*copies.items(), *known.items()):
             self._copies[old] = None if old in self._copies else copy
@@ -335,60 +342,3 @@ def _copied(node: Node, flow: Flow, number: int) -> Node:
     if isinstance(node, MapNode) and isinstance(copy, MapNode):
         copy.over, copy.most, copy.field, copy.kind = node.over, node.most, node.field, node.kind
     return copy
-
-
-def _places(work: Work) -> Iterable[Placeholder]:
-    inner = work.job if isinstance(work, Planned) else work
-    return inner.places.values() if isinstance(inner, Pending) else ()
-
-
-def _moved_place(place: Placeholder, to: Any) -> Placeholder:
-    return Placeholder(place.how, [to(node) for node in place.nodes])
-
-
-def _moved(work: Work, to: Any) -> Work:
-    """The work with placeholders for other nodes."""
-    if isinstance(work, Planned):
-        return Planned(_moved(work.job, to), work.options)
-    if not isinstance(work, Pending):
-        return work
-    places = {name: _moved_place(place, to) for name, place in work.places.items()}
-    return Pending(work.kind, work.known, places)
-
-
-def _name_of(work: Work) -> str:
-    inner = work.job if isinstance(work, Planned) else work
-    kind = inner.kind if isinstance(inner, Pending) else type(inner)
-    return str(kind.__name__)
-
-
-def _how(given: OnFailure | str) -> OnFailure:
-    try:
-        return OnFailure(given)
-    except ValueError:
-        hint = did_you_mean(str(given), OnFailure)
-        why = f"must be fail, run or skip, got {given!r}.{hint}"
-        raise InvalidInput(field="on_failure", why=why) from None
-
-
-def _kind_of(job_type: Any) -> type[Job[Any]]:
-    if isinstance(job_type, JobFunction):
-        return job_type.kind
-    if inspect.isclass(job_type) and issubclass(job_type, Job):
-        return job_type
-    why = f"must be a job type, not {type(job_type).__name__}"
-    if isinstance(job_type, Job):
-        why = "is a job; give its type, without calling it"
-    raise InvalidInput(field="job_type", why=why)
-
-
-def _first_of(kind: type[Job[Any]], name: str) -> str:
-    """The argument that gets the item of a map."""
-    fields = msgspec.structs.fields(kind)
-    if not fields:
-        raise InvalidInput(field="job_type", why=f"{name!r} takes no argument for the item")
-    for field in fields[1:]:
-        if field.required:
-            why = f"{name!r} needs {field.name!r} besides the item: give it a default"
-            raise InvalidInput(field="job_type", why=why)
-    return fields[0].encode_name

@@ -28,7 +28,6 @@ from holdfast.core.flow import (
     QUEUE,
     Guard,
     Head,
-    JobSpec,
     flow_of,
     guard_of,
     head_of,
@@ -37,6 +36,7 @@ from holdfast.core.flow import (
 )
 from holdfast.core.job import TERMINAL, JobRecord, NewJob, Reason, State
 from holdfast.core.journal import Edge, OnFailure
+from holdfast.core.spec import JobSpec
 from holdfast.journal_map import NAMED_MAX, child_id
 from holdfast.store import Find, Ref, Selection, Store
 from holdfast.typed import JobFunction, JobType, Registry, Style

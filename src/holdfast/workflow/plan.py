@@ -20,7 +20,6 @@ from holdfast.core.flow import (
     QUEUE,
     Guard,
     Head,
-    JobSpec,
     Results,
     node_id,
     numbers_of,
@@ -30,10 +29,12 @@ from holdfast.core.flow import (
 from holdfast.core.job import Envelope, NewJob, Rules
 from holdfast.core.journal import Edge, OnFailure
 from holdfast.core.placeholder import Placeholder
+from holdfast.core.spec import JobSpec, spec_of
 from holdfast.enqueue import Enqueuer
 from holdfast.whole import job_bytes
-from holdfast.workflow.flow import Flow, MapNode, Node, Work
+from holdfast.workflow.flow import Flow, MapNode, Node
 from holdfast.workflow.order import ordered
+from holdfast.workflow.work import Work, of_node
 
 CALL_MAX = BATCH_MAX - 1
 """Nodes that one call can make, besides the head."""
@@ -198,9 +199,10 @@ class _Drafting:
     def _named(self, name: str, one: Any, make: Callable[[Any], Any]) -> Any:
         """What `make` returns; an error names the node."""
         try:
-            return make(one)
-        except InvalidInput as error:
-            raise InvalidInput(field=f"node {name}", why=str(error)) from error
+            with of_node(name):
+                return make(one)
+        except InvalidInput:
+            raise
         except HoldfastError as error:
             error.add_note(f"node {name} of flow {self._flow.name!r}")
             raise
@@ -240,19 +242,7 @@ class _Drafting:
         for name, value in (("key", job.key), ("run_at", job.run_at), ("delay", job.delay_us)):
             if value:
                 raise InvalidInput(field=name, why="is not for the jobs at the end of a flow")
-        sealed = job.envelope
-        return JobSpec(
-            type=sealed.type,
-            codec=sealed.codec,
-            version=sealed.version,
-            body=sealed.body,
-            queue=job.queue,
-            priority=job.priority,
-            rules=job.rules,
-            group=job.group,
-            tags=job.tags,
-            ttl_us=job.ttl_us,
-        )
+        return spec_of(job)
 
     def _refs(self, place: Placeholder) -> Results:
         nodes = [(self._id, self._number[node]) for node in place.nodes if isinstance(node, Node)]

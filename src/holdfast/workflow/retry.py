@@ -18,7 +18,6 @@ from holdfast.core.errors import InvalidInput, JobNotFound, NotChangeable
 from holdfast.core.flow import (
     GUARD,
     Head,
-    JobSpec,
     Numbers,
     each_node,
     flow_of,
@@ -31,8 +30,10 @@ from holdfast.core.flow import (
 )
 from holdfast.core.job import TERMINAL, JobRecord, NewJob, State
 from holdfast.core.journal import Edge, EntryKind, Journal, OnFailure
+from holdfast.core.spec import JobSpec
 from holdfast.enqueue import Enqueuer
-from holdfast.store import Find, Ref, Selection, Store
+from holdfast.job_journal import with_journals
+from holdfast.store import Find, Selection, Store
 from holdfast.workflow.plan import Draft, laid_out
 from holdfast.workflow.start import start
 
@@ -87,16 +88,14 @@ async def _read(store: Store, tenant: str, ids: Sequence[str]) -> list[Old]:
     """The nodes, by number. Raises JobNotFound for one whose record is gone."""
     found: list[Old] = []
     for first in range(0, len(ids), NODES_READ):
-        part = tuple(ids[first : first + NODES_READ])
-        select = Selection(tenant=tenant, ids=part)
-        page = await store.find(Find(select=select, limit=len(part), journals=True))
-        jobs = {job.id: job for job in page.jobs}
+        part = ids[first : first + NODES_READ]
+        jobs = {job.id: (job, each) async for job, each in with_journals(store, tenant, part)}
         for id in part:
             if id not in jobs:
                 raise JobNotFound(id=id)
-            edges = page.journals.get(Ref(tenant, id), Journal()).edges
-            named = ((_NODE.fullmatch(edge.target), edge.on_failure) for edge in edges)
-            found.append(Old(jobs[id], {int(match[1]): how for match, how in named if match}))
+            job, journal = jobs[id]
+            named = ((_NODE.fullmatch(edge.target), edge.on_failure) for edge in journal.edges)
+            found.append(Old(job, {int(match[1]): how for match, how in named if match}))
     return found
 
 

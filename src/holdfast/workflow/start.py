@@ -83,7 +83,8 @@ def _refusal(plan: Plan, job: NewJob, error: HoldfastError | None) -> FlowRefuse
 # -- by several calls ------------------------------------------------------------------------------
 
 
-async def _start_in_parts(store: Store, plan: Plan, begins: Begins) -> bool:
+async def _start_in_parts(store: Store, plan: Plan, begins: Begins, *, swept: bool = False) -> bool:
+    """`swept`: nodes of an earlier run were removed first."""
     guard = msgspec.structs.replace(begins.guard, delay_us=micros(START_S))
     created = False
     for part in _parts([guard, plan.head, *plan.nodes]):
@@ -96,13 +97,27 @@ async def _start_in_parts(store: Store, plan: Plan, begins: Begins) -> bool:
         known = [one.id for one in answers if not one.created and one.id in plan.names]
         if created and known and await _is_older(store, plan, known):
             await sweep(store, plan.tenant, plan.id, [each.id for each in plan.nodes])
-            return await _start_in_parts(store, plan, begins)
+            return await _start_in_parts(store, plan, begins, swept=True)
     [answer] = await store.enqueue([begins.begin])
+    if swept and _is_known(begins.begin, answer):
+        answer = await _begun_again(store, begins.begin)
     if answer.error is not None:
         await _give_up(store, plan, begins, created=created)
         raise _refusal(plan, begins.begin, answer.error)
     await _call_off(store, plan.tenant, begins.guard.id)
     return created
+
+
+async def _begun_again(store: Store, begin: NewJob) -> Enqueued:
+    """Makes a begin that another start has made, and that may have ended before the nodes were
+    there which this one had to make anew. A node that it has released is not released twice.
+    """
+    page = await _read(store, begin.tenant, [begin.id])
+    if any(job.state not in TERMINAL for job in page.jobs):
+        return Enqueued(begin.id, False)  # It ends later, and finds all nodes.
+    await _delete(store, begin.tenant, [begin.id])
+    [answer] = await store.enqueue([begin])
+    return answer
 
 
 async def _is_older(store: Store, plan: Plan, ids: Sequence[str]) -> bool:

@@ -176,7 +176,7 @@ async def test_an_older_installation_is_opened_by_who_is_told_to() -> None:
     await first.close()
 
 
-async def test_jobs_of_the_second_format_go_on_in_the_third() -> None:
+async def test_jobs_of_the_second_format_go_on_in_the_newest() -> None:
     """Their rows say nothing of journals and edges: they have none, and can have a journal."""
     place = Place()
     store = await place.open()

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.core.errors import InvalidInput
+from holdfast.core.errors import BatchRefused, InvalidInput
 from holdfast.core.job import NewJob
 from holdfast.stores.postgres.store import PostgresStore
 from holdfast.testing.contract.builders import ACME, GLOBEX, finding, ids, job
@@ -61,3 +61,21 @@ async def test_a_job_that_cannot_be_kept_is_refused_by_itself(store: PostgresSto
 
     assert (answer.id, answer.created) == ("bad", False)
     assert isinstance(answer.error, InvalidInput)
+
+
+@pytest.mark.parametrize("name", BAD)
+@pytest.mark.parametrize("place", [0, 6])
+async def test_a_job_that_cannot_be_kept_refuses_its_whole_call(
+    store: PostgresStore, name: str, place: int
+) -> None:
+    """P15: the answer to that job says why; nothing is kept."""
+    batch = [job(f"j{n}", key=f"k{n}") for n in range(6)]
+    batch.insert(place, BAD[name]())
+
+    for _ in range(2):
+        answers = await store.enqueue(batch, whole=True)
+
+        errors = [type(answer.error) for answer in answers]
+        assert errors == [InvalidInput if n == place else BatchRefused for n in range(7)]
+        assert (await store.find(finding(tenant=None))).jobs == []
+        assert (await store.events(ACME, 0, 100)).events == []

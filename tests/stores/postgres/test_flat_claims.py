@@ -12,7 +12,7 @@ from holdfast.core.scope import Pause, Scope, ScopeSettings, encode
 from holdfast.store import Claim, Put
 from holdfast.stores.postgres.store import PostgresStore
 from holdfast.testing import ManualClock
-from holdfast.testing.contract.builders import LEASE, job, over_all, type_of
+from holdfast.testing.contract.builders import LEASE, job, over_all, tenant_of, type_of
 
 if TYPE_CHECKING:
     from tests.stores.postgres.conftest import Connect
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 MANY = 20_000
 FEW = 100
 ASIDE = 2000
+BEHIND = (21_000, 31_000)
+"""Lines that no claim has read yet: more than one call of the server reads."""
 
 # What enqueues would leave behind: `$1` tenants with `$2` queues each, a job in every one.
 FILL = (
@@ -31,6 +33,14 @@ FILL = (
 COUNT = (
     "INSERT INTO deltas (tenant, queue, enqueued, bytes, head_rank, head_seq)"
     " SELECT tenant, queue, 1, 2, 0, seq FROM jobs ORDER BY seq"
+)
+
+
+CLEAR = "DELETE FROM jobs; DELETE FROM counts; DELETE FROM deltas; DELETE FROM unchecked"
+DONE = "SELECT count(*) FROM claims WHERE nonce = $1"
+LIMITED = (
+    "INSERT INTO tenants_with_settings (tenant, grouped) SELECT tenant, false FROM jobs"
+    " ON CONFLICT DO NOTHING"
 )
 
 
@@ -114,6 +124,69 @@ async def test_a_claim_reads_no_more_where_more_is_set_aside(
     few, many = read
     assert few > 0
     assert many <= few + 50
+
+
+async def test_a_claim_reads_no_more_where_more_was_written_since_the_last(
+    store: PostgresStore, connect: Connect
+) -> None:
+    """P15, P19: each call reads a portion and keeps it, until the claim can give jobs."""
+    most = []
+    for number in BEHIND:
+        connection = await connect()
+        await connection.execute(CLEAR)
+        await connection.execute(FILL, number, 1)
+        await connection.execute(LIMITED)
+        await connection.execute(COUNT)
+        claim, read = a_claim(10), []
+        while not await connection.fetchval(DONE, claim.nonce):
+            read.append(await rows_read(connect, claim, "counts deltas jobs unchecked"))
+        assert len(read) == number // 10_000
+        most.append(max(read))
+
+    few, many = most
+    assert 0 < many <= few * 1.05
+
+
+async def test_a_claim_gives_jobs_however_much_was_written_since_the_last(
+    store: PostgresStore, connect: Connect
+) -> None:
+    """P10: it is called again until all is read."""
+    connection = await connect()
+    await connection.execute(FILL, BEHIND[0], 1)
+    await connection.execute(COUNT)
+
+    assert len(await store.claim(a_claim(10))) == 10
+
+
+async def test_settings_that_nobody_claims_after_do_not_pile_up(
+    store: PostgresStore, connect: Connect
+) -> None:
+    """P15: a put of settings folds as a claim would, since it reads what others have written."""
+    value = encode(ScopeSettings(weight=2))
+    for number in range(FEW):
+        await store.settings([Put(tenant_of(f"t{number}").name, value, 0)])
+        await store.enqueue([job(f"j{number}", tenant=f"t{number}")])
+
+    connection = await connect()
+    assert await connection.fetchval("SELECT count(*) FROM deltas") < FEW
+    assert len(await store.claim(a_claim(2 * FEW))) == FEW
+
+
+async def test_a_claim_takes_many_tenants_with_one_job_each_in_few_rounds(
+    store: PostgresStore, connect: Connect
+) -> None:
+    """P15: each round looks at twice as many tenants as the one before."""
+    connection = await connect()
+    await connection.execute(FILL, 1000, 1)
+    await connection.execute(COUNT)
+    await connection.execute("SELECT fold_deltas(1000000)")
+
+    claim = a_claim(1000)
+    read = await rows_read(connect, claim, "counts tenants_with_settings")
+
+    leased = "SELECT cardinality(seqs) FROM claims WHERE nonce = $1"
+    assert await connection.fetchval(leased, claim.nonce) == 1000
+    assert read <= 15_000
 
 
 def a_claim(limit: int) -> Claim:

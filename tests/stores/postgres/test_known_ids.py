@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
+from tests.stores.postgres.row_jobs import step
 
 from holdfast.core.job import Completed, NewJob
 from holdfast.core.lifecycle import decide
 from holdfast.store import Claim
+from holdfast.stores.postgres.enqueue import enqueue_jobs
 from holdfast.stores.postgres.store import PostgresStore
 from holdfast.testing.contract.builders import ACME, LEASE, finding, job
+
+if TYPE_CHECKING:
+    from tests.stores.postgres.conftest import Connect
 
 
 def fresh(*ids: str, **options: Any) -> list[NewJob]:
@@ -75,3 +80,20 @@ async def test_known_ids_in_another_batch_are_known(store: PostgresStore, ended:
     assert not alone.created
     assert [answer.created for answer in answers] == [False] * 6 + [True] * 8
     assert len((await store.find(finding(tenant=ACME))).jobs) == 20
+
+
+async def test_a_whole_call_whose_answer_was_lost_is_done(
+    store: PostgresStore, connect: Connect
+) -> None:
+    """P12: its repeat creates nothing, though the ids are said to be new, and tells of no error."""
+    jobs = [*fresh("a", "b"), *fresh("c", key="k")]
+    await store.enqueue(jobs, whole=True)
+    again = step(store, await connect())
+    again.again = True
+
+    answers = await enqueue_jobs(again, jobs, whole=True)
+
+    assert [(each.id, each.created, each.error) for each in answers] == [
+        (job.id, False, None) for job in jobs
+    ]
+    assert await run_all(store) == ["a", "b", "c"]

@@ -61,6 +61,8 @@ async def test_a_killed_connection_is_made_anew(store: PostgresStore, connect: C
         )
         [answer] = await store.enqueue([job("a")])
         assert answer.error is None
+        [answer] = await store.enqueue([job("a")], whole=True)
+        assert answer.error is None
     leases = await store.claim(Claim(worker="w", nonce=uuid4().hex, limit=5, lease_us=LEASE))
     assert [lease.job.id for lease in leases] == ["a"]
 

@@ -1,4 +1,4 @@
-"""Journals over HTTP: pages are short, batches go in parts, both sides speak the same format."""
+"""Journals over HTTP: workers read large ones apart, batches go in parts, one format for both."""
 
 from __future__ import annotations
 
@@ -9,17 +9,22 @@ from tests.stores.remote.conftest import Opened, Tokens
 
 from holdfast.core.bounds import STEP_BYTES_MAX
 from holdfast.core.errors import JobNotFound, StoreError, StoreUnsupported
+from holdfast.core.job import Released
 from holdfast.core.journal import Edge, EntryKind, Signal
-from holdfast.service.api.storage import JOURNALS
+from holdfast.core.lifecycle import decide
+from holdfast.job_journal import with_left_out
 from holdfast.service.rights import Caller, Right
-from holdfast.store import Ref
+from holdfast.store import Claim, Ref
 from holdfast.stores.remote import wire
-from holdfast.testing.contract.builders import ACME, AUDIO, GLOBEX, MAIL, finding, job
+from holdfast.testing.contract.builders import ACME, AUDIO, GLOBEX, HOUR, MAIL, finding, job
 
 ALL = frozenset(Right)
 CALLERS = (
     Caller(name="root", tenant=None, rights=ALL),
     Caller(name="mailer", tenant=ACME, rights=ALL, queues=(MAIL,)),
+    Caller(
+        name="worker", tenant=ACME, rights=frozenset({Right.WORK}), queues=(MAIL,), types=("send",)
+    ),
     Caller(name="sender", tenant=ACME, rights=ALL, types=("send",)),
 )
 
@@ -29,23 +34,28 @@ def place(own_host: Host) -> Place:
     return own_host.place("journals", auth=Tokens(*CALLERS))
 
 
-async def test_a_page_with_journals_is_short(place: Place, opened: Opened) -> None:
-    """P19: the service holds a page in its memory, and each journal may have a megabyte."""
-    store = await opened(place, "root")
-    names = [f"j{number:02}" for number in range(JOURNALS + 3)]
-    await store.enqueue([job(name) for name in names])
-    await store.signal([Signal(ACME, name, "ok", b"1") for name in names])
+async def test_a_worker_reads_what_its_lease_leaves_out(place: Place, opened: Opened) -> None:
+    """P16, P19: with the right to work alone; of a job that runs, of its queues and types."""
+    root, worker = await opened(place, "root"), await opened(place, "worker")
+    await root.enqueue([job("a"), job("b"), job("c", queue=AUDIO), job("d", type="pay")])
+    value = b"x" * STEP_BYTES_MAX
+    await root.signal([Signal(ACME, id, "ok", value) for id in "abcd"])
+    leases = {one.job.id: one for one in await root.claim(a_claim(4))}
+    await root.ack([decide(Released(0), leases["b"].job, leases["b"].token, 0.0)])
+    assert [leases[id].left_out for id in "abcd"] == [1] * 4
 
-    seen, after = dict[Ref, object](), None
-    for _ in range(len(names)):
-        find = msgspec.structs.replace(finding(limit=100), journals=True, after=after)
-        page = await store.find(find)
-        assert len(page.journals) <= JOURNALS
-        seen |= page.journals
-        if (after := page.cursor) is None:
-            break
+    whole = await with_left_out(worker, leases["a"])
 
-    assert {ref.id for ref in seen} == set(names)
+    assert [(one.name, one.value) for one in whole.journal] == [("ok", value)]
+    for id in "bcd":
+        with pytest.raises(JobNotFound):
+            await with_left_out(worker, leases[id])
+    with pytest.raises(StoreError, match="no right to read"):
+        await worker.find(msgspec.structs.replace(finding(ids=("a",)), journals=True))
+
+
+def a_claim(limit: int) -> Claim:
+    return Claim(worker="w", nonce="n" * 20, limit=limit, lease_us=HOUR, tenants=(ACME,))
 
 
 async def test_many_large_signals_go_in_parts(place: Place, opened: Opened) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
@@ -15,6 +16,7 @@ from holdfast.core.bounds import SEARCHES_MAX
 from holdfast.core.errors import InvalidInput, StoreUnavailable
 from holdfast.core.job import State
 from holdfast.store import Act, Watch
+from holdfast.stores.sqlite import readers
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.testing.contract.builders import ACME, GLOBEX, changing, finding, ids, job
 
@@ -74,6 +76,28 @@ async def test_a_search_that_takes_too_long_is_refused(
     assert "narrow it" in str(caught.value)
     assert ids((await filled.find(finding(GLOBEX))).jobs) == ["mine"]
     await asyncio.wait_for(filled.wait(Watch(tenants=(GLOBEX,)), 30.0), 30.0)
+
+
+async def test_a_read_that_is_given_up_at_its_end_leaves_no_open_transaction(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P19: one that is canceled, or too slow, does not break the reads after it."""
+    monkeypatch.setattr(readers, "STEPS", 1)
+    begun, ending = threading.Event(), threading.Event()
+    assert store._readers is not None
+
+    def read(connection: sqlite3.Connection, _: int) -> None:
+        begun.set()
+        assert ending.wait(BOUND_S)
+
+    reading = asyncio.create_task(store._readers.page(read))
+    assert await asyncio.to_thread(begun.wait, BOUND_S)
+    reading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+    ending.set()
+
+    assert (await store.find(finding(ACME))).jobs == []
 
 
 async def test_a_slow_change_does_not_hold_up_writes_of_others(filled: SqliteStore) -> None:

@@ -9,10 +9,10 @@ from starlette.responses import Response
 
 from holdfast.core.bounds import ID_MAX, PAGE_MAX
 from holdfast.core.check import check_name
+from holdfast.fields import Strict
 from holdfast.service.api.jobs import cursor
 from holdfast.service.call import Call
 from holdfast.service.render import event_out
-from holdfast.service.shapes import Strict
 from holdfast.service.stream import stream
 from holdfast.service.wire import EventsOut
 

@@ -1,15 +1,18 @@
-"""Flows: list, show, cancel and retry them. The library starts them."""
+"""Flows: start, list, show, cancel and retry them."""
 
 from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta
 
-from holdfast.core.bounds import FLOWS_PAGE_MAX, NODES_READ
-from holdfast.service.api.jobs import cursor
+from holdfast.core.bounds import BATCH_MAX, FLOWS_PAGE_MAX, NODES_READ
+from holdfast.core.errors import FlowRefused, QueueFull
+from holdfast.fields import Strict
+from holdfast.service.api.jobs import IDEMPOTENCY_HEADER, cursor
 from holdfast.service.api.permissions import over_queues
+from holdfast.service.aside import NODE_COST, aside
 from holdfast.service.call import Call
 from holdfast.service.endpoint import Status
 from holdfast.service.flow_wire import (
@@ -20,10 +23,15 @@ from holdfast.service.flow_wire import (
     FlowRetriedOut,
     FlowRetryIn,
     FlowsOut,
+    FlowStartedOut,
 )
 from holdfast.service.render import when
-from holdfast.service.shapes import Strict
+from holdfast.types import foreign_type
+from holdfast.workflow.calls import check_supported
+from holdfast.workflow.plan import Plan, plan_flow
 from holdfast.workflow.run import FlowRun, FlowState, FlowStatus
+from holdfast.workflow.start import start as begin
+from holdfast.workflow.written import FlowIn, flow_from
 
 
 class Listing(Strict):
@@ -40,6 +48,42 @@ class NodesQuery(Strict):
     LISTS: ClassVar[frozenset[str]] = frozenset()
     after: Annotated[int, Meta(ge=0)] | None = None
     limit: Annotated[int, Meta(ge=1, le=NODES_READ)] = 100
+
+
+async def start(call: Call) -> Status:
+    """Starts a flow: 201, or 200 if one of this name and key was started before. All of its jobs
+    are stored, or none.
+    """
+    over_queues(call)
+    check_supported(call.service.store)
+    body: FlowIn = call.body
+    service, key = call.service, call.header(IDEMPOTENCY_HEADER)
+    jobs = body.jobs()
+    known = await service.types.known({job.type for job in jobs})
+    service.charge(call.caller, len(jobs) // BATCH_MAX)  # It is as much work as so many batches.
+
+    fresh = key is None and body.key is UNSET
+
+    def plan() -> Plan:
+        flow = flow_from(
+            body,
+            lambda name: known.get(name) or foreign_type(name),
+            key=key,
+            payload_max=service.payload_max,
+        )
+        return plan_flow(flow.built(), call.tenant, service.enqueuer, fresh=fresh)
+
+    size = sum(len(bytes(value)) for job in jobs for value in job.args.values())
+    planned = await aside(size + len(jobs) * NODE_COST, plan)
+    try:
+        created = await begin(service.store, service.enqueuer.whole, planned, fresh=fresh)
+    except FlowRefused as error:
+        if isinstance(error.__cause__, QueueFull):  # Told as to an enqueue: try again later.
+            raise error.__cause__ from error
+        raise
+    unknown = tuple(sorted({job.type for job in jobs} - known.keys()))
+    told = FlowStartedOut(id=planned.id, created=created, unknown_types=unknown)
+    return Status(201 if created else 200, told)
 
 
 async def every(call: Call) -> FlowsOut:

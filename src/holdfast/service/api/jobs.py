@@ -16,18 +16,15 @@ from msgspec import UNSET, Meta
 
 from holdfast import operate
 from holdfast.core.bounds import GROUP_MAX, KEY_MAX, PAGE_MAX, QUEUE_MAX, TAG_MAX, TYPE_MAX
-from holdfast.core.check import check_name
+from holdfast.core.check import check_free, check_name
 from holdfast.core.clock import instant
 from holdfast.core.codec import BYTES, JSON, json_fault
 from holdfast.core.errors import InvalidInput, JobNotFound, PayloadTooLarge
-from holdfast.core.flow import check_free
 from holdfast.core.job import TERMINAL, Envelope, JobRecord, NewJob, Reason, State
 from holdfast.core.journal import Edge
-from holdfast.core.schedule import QUEUE as TICKS
-from holdfast.core.schedule import RESERVED
-from holdfast.core.schedule import TYPE as TICK
 from holdfast.enqueue import plan_with
 from holdfast.explain import explain as explain_job
+from holdfast.fields import Strict, given
 from holdfast.service.api.hiding import joinable
 from holdfast.service.aside import EDGE_COST, aside, size_of
 from holdfast.service.call import Call
@@ -35,14 +32,12 @@ from holdfast.service.endpoint import Status
 from holdfast.service.problems import problem
 from holdfast.service.render import (
     event_out,
-    given,
     job_out,
     result_out,
     scope_text,
     unbase64,
     when,
 )
-from holdfast.service.shapes import Strict
 from holdfast.service.wire import (
     BlockerOut,
     CanceledOut,
@@ -120,8 +115,6 @@ def planned(
             options.setdefault("key", key)
         queue = options.get("queue", job_type.queue)
         call.caller.check_queue(queue)
-        if queue == TICKS or job.type == TICK:
-            raise InvalidInput(field="queue", why=RESERVED)
         check_free("queue", queue)
         check_free("type", job.type)
         # The common case: everything else comes from the type.

@@ -9,8 +9,9 @@ from holdfast.attempts import AttemptError
 from holdfast.core.clock import moment
 from holdfast.core.codec import JSON
 from holdfast.core.errors import JobNotFound
-from holdfast.core.job import JobRecord
-from holdfast.core.journal import Entry, EntryKind, Journal, Signal
+from holdfast.core.job import JobRecord, State
+from holdfast.core.journal import REMEMBERED, Entry, EntryKind, Journal, Signal
+from holdfast.fields import Strict
 from holdfast.job_journal import shown as read
 from holdfast.service.api.entries import value_of
 from holdfast.service.api.hiding import addressable
@@ -19,14 +20,14 @@ from holdfast.service.call import Call
 from holdfast.service.journal_wire import (
     AttemptErrorOut,
     EdgeOut,
+    EntriesOut,
     JoinOut,
     JournalOut,
     RememberedOut,
     SignaledOut,
 )
-from holdfast.service.render import shown
-from holdfast.service.shapes import Strict
-from holdfast.store import Find, Selection
+from holdfast.service.render import entry_out, shown
+from holdfast.store import Find, Page, Ref, Selection
 
 SHOWN_MAX = 8 * 1024
 """A larger value is shown only on request: all values of a job may have a megabyte."""
@@ -43,13 +44,39 @@ async def journal(call: Call) -> JournalOut:
     its log. Large values are left out, unless asked for.
     """
     ref = call.job()
-    select = Selection(tenant=ref.tenant, ids=(ref.id,))
+    page = await _stored(call, Selection(tenant=ref.tenant, ids=(ref.id,)))
+    stored = page.journals.get(ref, Journal())
+    return await aside(stored.bytes, lambda: _told(page.jobs[0], stored, call.query.full))
+
+
+async def _stored(call: Call, select: Selection) -> Page:
+    """The page of one job. Raises JobNotFound, also for one of another queue."""
     page = await call.service.store.find(Find(select=select, limit=1, journals=True))
     if not page.jobs or not call.caller.may_queue(page.jobs[0].queue):
+        raise JobNotFound(id=select.ids[0])
+    return page
+
+
+async def running(call: Call, ref: Ref) -> Page:
+    """The page of a job that runs, with its journal, for a caller who could have claimed it. A
+    worker reads it whose lease has left the journal out, and may have no right to read.
+    """
+    select = Selection(tenant=ref.tenant, ids=(ref.id,), states=(State.PROCESSING,))
+    page = await _stored(call, select)
+    if not call.caller.may_type(page.jobs[0].type):
         raise JobNotFound(id=ref.id)
-    stored = page.journals.get(ref, Journal())
-    size = sum(len(entry.value) for entry in stored.entries)
-    return await aside(size, lambda: _told(page.jobs[0], stored, call.query.full))
+    return page
+
+
+async def remembered(call: Call) -> EntriesOut:
+    """The steps, positions, joins and signals of a running job, for a worker whose claim has left
+    them out (`left_out`).
+    """
+    ref = call.job()
+    stored = (await running(call, ref)).journals.get(ref, Journal())
+    entries = [entry for entry in stored.entries if entry.kind in REMEMBERED]
+    out = await aside(stored.bytes, lambda: [entry_out(entry) for entry in entries])
+    return EntriesOut(id=ref.id, journal=out)
 
 
 def _told(job: JobRecord, stored: Journal, full: bool) -> JournalOut:

@@ -19,14 +19,15 @@ from holdfast.arguments import (
     check_transition,
 )
 from holdfast.core.bounds import PAGE_MAX, REASON_MAX
+from holdfast.core.check import is_reserved
 from holdfast.core.codec import JSON, OBJECT, REFS, json_fault
 from holdfast.core.errors import InvalidInput, PayloadTooLarge
-from holdfast.core.flow import HEAD, is_reserved, made_from
+from holdfast.core.flow import HEAD, made_from
 from holdfast.core.flow import QUEUE as FLOWS
 from holdfast.core.job import By, NewJob, again
 from holdfast.core.journal import Signal
 from holdfast.core.lifecycle import Transition, clip
-from holdfast.core.schedule import OVER_ALL, Definition, schedule_of
+from holdfast.core.schedule import OVER_ALL, Definition, check_made, schedule_of
 from holdfast.core.schedule import PREFIX as SCHEDULES
 from holdfast.core.schedule import QUEUE as TICKS
 from holdfast.core.schedule import TYPE as TICK
@@ -177,7 +178,7 @@ def _schedule(call: Call, one: Put, tenant: str) -> None:
     need(call, Right.PRODUCE)
     definition = decode_schedule(one.name, one.value)
     # A schedule whose zone is gone pauses itself, which must be possible. It makes no jobs then.
-    job = (definition.job if definition.broken else definition.checked().job).checked()
+    job = check_made(definition.job if definition.broken else definition.checked().job)
     call.caller.check_queue(job.queue)
     call.caller.check_type(job.type)
     _codec(call, job.codec)

@@ -11,10 +11,10 @@ from holdfast import operate
 from holdfast.core.bounds import QUEUE_MAX, TYPE_MAX
 from holdfast.core.check import check_name
 from holdfast.core.errors import InvalidInput
+from holdfast.fields import given
 from holdfast.scopes import ScopeHandle, ScopeState
 from holdfast.service.api import scopes
 from holdfast.service.call import Call
-from holdfast.service.render import given
 from holdfast.service.scope_wire import PauseIn, PlatformIn, PlatformOut, ScopesOut, TallyOut
 
 

@@ -14,15 +14,16 @@ from holdfast.core.bounds import PAGE_MAX, SCHEDULE_MAX
 from holdfast.core.check import check_name
 from holdfast.core.clock import moment
 from holdfast.core.errors import InvalidInput, ScheduleNotFound
-from holdfast.core.schedule import OVER_ALL, Template, check_schedule, name_of
+from holdfast.core.schedule import OVER_ALL, check_made, check_schedule, name_of
+from holdfast.core.spec import JobSpec, spec_of
 from holdfast.definitions import ScheduleState, instants, schedules_page
-from holdfast.enqueue import template_of
+from holdfast.fields import Strict, given
 from holdfast.schedules import ScheduleHandle
 from holdfast.service.api.jobs import planned
 from holdfast.service.api.permissions import may_schedule
 from holdfast.service.call import Call
 from holdfast.service.endpoint import Status
-from holdfast.service.render import given, shown
+from holdfast.service.render import shown
 from holdfast.service.schedule_wire import (
     SCHEDULE_FIELDS,
     BackfillIn,
@@ -34,7 +35,6 @@ from holdfast.service.schedule_wire import (
     SchedulesOut,
 )
 from holdfast.service.scope_wire import PauseIn
-from holdfast.service.shapes import Strict
 from holdfast.service.wire import DeletedOut, EnqueuedOut, NewJobIn
 
 NEXT = 5
@@ -97,12 +97,12 @@ async def put(call: Call) -> Status:
         if await _exists(handle):
             raise  # It is for queues or types that this token is not for.
         new, job = True, None
-    template = None if body.type is UNSET else await _template(call, body)
-    if template is None and job is None:
+    job_in = None if body.type is UNSET else await _made(call, body)
+    if job_in is None and job is None:
         raise InvalidInput(field="type", why="is missing: a new schedule needs the job it makes")
     expect = None if body.expect is UNSET else body.expect
     changes = {field: value for field, value in given(body).items() if field in SCHEDULE_FIELDS}
-    state = await handle.put(template, changes, expect=expect, by=call.by)  # type: ignore[arg-type]
+    state = await handle.put(job_in, changes, expect=expect, by=call.by)  # type: ignore[arg-type]
     return Status(201 if new else 200, await _whole(call, state))
 
 
@@ -175,12 +175,12 @@ async def _exists(handle: ScheduleHandle) -> bool:
     return True
 
 
-async def _template(call: Call, body: ScheduleIn) -> Template:
+async def _made(call: Call, body: ScheduleIn) -> JobSpec:
     """The job of the body, with the checks of an enqueue."""
     assert body.type is not UNSET
     job = NewJobIn(**given(body, "expect", *SCHEDULE_FIELDS))
     known = await call.service.types.known([body.type])
-    return template_of(planned(call, job, known, None))
+    return check_made(spec_of(planned(call, job, known, None)))
 
 
 async def _whole(call: Call, state: ScheduleState) -> ScheduleOut:

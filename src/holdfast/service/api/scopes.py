@@ -11,13 +11,14 @@ from holdfast.core.bounds import GROUP_MAX, ID_MAX, NAME_MAX, PAGE_MAX
 from holdfast.core.check import check_name
 from holdfast.core.errors import InvalidInput
 from holdfast.core.scope import ScopeKind
+from holdfast.fields import Strict, given
 from holdfast.listings import each_configured
 from holdfast.scopes import ALIVE, GroupHandle, ScopeHandle, ScopeState, Slot
 from holdfast.service.api.jobs import cursor
 from holdfast.service.api.permissions import counted
 from holdfast.service.call import Call
 from holdfast.service.problems import NotFound
-from holdfast.service.render import given, when
+from holdfast.service.render import when
 from holdfast.service.rights import Forbidden
 from holdfast.service.scope_wire import (
     CeilingIn,
@@ -32,7 +33,7 @@ from holdfast.service.scope_wire import (
     TalliesOut,
     TallyOut,
 )
-from holdfast.service.shapes import Out, Strict
+from holdfast.service.shapes import Out
 from holdfast.service.tier_wire import EffectiveOut, EffectivesOut
 from holdfast.service.wire import DoneOut
 from holdfast.store import Find, Ref, Selection, Tally

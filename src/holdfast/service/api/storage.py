@@ -39,6 +39,7 @@ from holdfast.core.scope import Explanation, ScopeKind
 from holdfast.explain import told
 from holdfast.service.api import permissions
 from holdfast.service.api.hiding import addressable, hidden, joinable, seen
+from holdfast.service.api.journals import running
 from holdfast.service.api.verbs import encoded, encoded_lease, verb
 from holdfast.service.aside import EDGE_COST, aside
 from holdfast.service.call import Call
@@ -55,6 +56,7 @@ from holdfast.store import (
     Extension,
     Find,
     Lapsed,
+    Page,
     Pruned,
     Ref,
     Tally,
@@ -65,8 +67,6 @@ from holdfast.stores.repeats import asked_for
 
 NAP_S = 5.0
 """How long a wait sleeps before it checks whether the service is stopping."""
-JOURNALS = 10
-"""Jobs of a page with journals: each may have a megabyte, and the service holds the whole page."""
 WRONG_TYPE_US = 5_000_000
 """How long a job is delayed that was claimed by a token for other types."""
 
@@ -119,13 +119,11 @@ async def enqueue(call: Call, asked: wire.NewJobs) -> list[Enqueued]:
     if len(jobs) == 1 and (large := _too_large(call, jobs[0])) is None:
         return [await call.service.enqueues.submit(jobs[0])]  # Shares a batch with other callers.
     refused = {n: large for n, job in enumerate(jobs) if (large := _too_large(call, job))}
+    if asked.whole and not refused:
+        return await call.service.store.enqueue(jobs, whole=True)
     if asked.whole:
-        if not refused:
-            return await call.service.store.enqueue(jobs, whole=True)
-        return [
-            Enqueued(job.id, False, refused.get(n) or BatchRefused(id=job.id))
-            for n, job in enumerate(jobs)
-        ]
+        whys = [refused.get(n) or BatchRefused(id=job.id) for n, job in enumerate(jobs)]
+        return [Enqueued(job.id, False, why) for job, why in zip(jobs, whys, strict=True)]
     fitting = [job for n, job in enumerate(jobs) if n not in refused]
     kept = iter(await call.service.store.enqueue(fitting) if fitting else ())
     return [
@@ -204,6 +202,12 @@ async def ack(call: Call, changes: list[Transition]) -> list[Acked]:
     return await hidden(call, [Ref(one.tenant, one.id) for one in changes], answers)
 
 
+@verb(wire.REMEMBERED)
+async def remembered(call: Call, asked: Ref) -> wire.FoundPage:
+    """A running job with its journal, for the worker whose lease has left it out."""
+    return _told(await running(call, permissions.ref(call, asked)))
+
+
 @verb(wire.LAPSE)
 async def lapse(call: Call, changes: list[Transition]) -> list[Acked]:
     """Settles expired leases: the ack of the upkeep."""
@@ -277,14 +281,15 @@ async def prune(call: Call, asked: wire.Pruning) -> Pruned:
 
 @verb(wire.FIND)
 async def find(call: Call, asked: Find) -> wire.FoundPage:
-    """A page of jobs. One with journals may be shorter than asked for."""
+    """A page of jobs."""
     select = permissions.selection(call, asked.select)
-    limit = min(asked.limit, JOURNALS) if asked.journals else asked.limit
-    asked = msgspec.structs.replace(asked, select=select, limit=limit)
-    page = await call.service.store.find(asked)
-    return wire.FoundPage.of(
-        msgspec.structs.replace(page, jobs=[encoded(job) for job in page.jobs])
-    )
+    asked = msgspec.structs.replace(asked, select=select)
+    return _told(await call.service.store.find(asked))
+
+
+def _told(page: Page) -> wire.FoundPage:
+    jobs = [encoded(job) for job in page.jobs]
+    return wire.FoundPage.of(msgspec.structs.replace(page, jobs=jobs))
 
 
 @verb(wire.COUNT)

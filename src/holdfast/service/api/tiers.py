@@ -11,8 +11,8 @@ from msgspec import UNSET
 from holdfast import operate
 from holdfast.core.errors import InvalidInput
 from holdfast.core.scope import PLATFORM
+from holdfast.fields import given
 from holdfast.service.call import Call
-from holdfast.service.render import given
 from holdfast.service.tier_wire import TierIn, TierOut, TiersOut
 from holdfast.service.wire import DoneOut
 from holdfast.tiers import TierHandle, TierState

@@ -13,7 +13,8 @@ from starlette.responses import Response
 from holdfast.core.codec import OBJECT, JsonCodec
 from holdfast.core.errors import HoldfastError
 from holdfast.core.job import JobRecord, Lease
-from holdfast.service.call import Call, unfit
+from holdfast.fields import unfit
+from holdfast.service.call import Call
 from holdfast.service.endpoint import Handler
 from holdfast.service.problems import RETRY_S, NotJson, WrongMedia, status_of
 from holdfast.stores.remote import wire

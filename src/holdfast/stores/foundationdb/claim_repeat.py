@@ -53,8 +53,8 @@ async def repeated(step: Step, claim: Claim) -> list[Lease] | None:
         if row.token == f"{claim.nonce}.{row.seq}" and not row.lapsed(step.at):
             record = row.record(step.now, await step.body(row))
             if asked_for(claim, record) and await journal.fault(step, row) is None:
-                known = await journal.remembered(step, row)
-                leases.append(Lease(record, row.token, row.lease_until, known))
+                brought = await journal.remembered(step, row)
+                leases.append(Lease(record, row.token, row.lease_until, *brought))
     return leases
 
 

@@ -371,9 +371,10 @@ class Attempt:
         self._turn.start(row)
         step.save(row)
         step.note(EventKind.LEASED, row, row.lease_until, claim.worker)
-        body, known = await step.body(row), await journal.remembered(step, row)
+        body, (known, left_out) = await step.body(row), await journal.remembered(step, row)
         self.bytes += len(body) + sum(len(entry.value) for entry in known)
-        self.leases.append(Lease(row.record(now, body), row.token, row.lease_until, known))
+        job = row.record(now, body)
+        self.leases.append(Lease(job, row.token, row.lease_until, known, left_out))
 
     @property
     def visited(self) -> list[Line]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from holdfast.core.clock import Micros
-from holdfast.core.errors import IdConflict
+from holdfast.core.errors import IdConflict, InvalidInput
 from holdfast.core.job import EventKind, NewJob, edge_bytes
 from holdfast.core.journal import Edge, new_join
 from holdfast.store import Enqueued
@@ -14,10 +14,11 @@ from holdfast.stores.foundationdb import limits_caps, limits_groups
 from holdfast.stores.foundationdb.idempotency import ask_holders, ask_keys, key_holder, take_key
 from holdfast.stores.foundationdb.joins_edges import put_edges
 from holdfast.stores.foundationdb.journal import write
-from holdfast.stores.foundationdb.layout import STEP_BYTES_MAX
+from holdfast.stores.foundationdb.layout import STEP_BYTES_MAX, WHOLE_BYTES_MAX
 from holdfast.stores.foundationdb.rows import Row, new_row
 from holdfast.stores.foundationdb.step import Step
 from holdfast.stores.sql_rows import size_of
+from holdfast.stores.whole import stands, undone
 
 T = TypeVar("T")
 
@@ -71,6 +72,19 @@ async def enqueue_jobs(
     answers = [await _enqueue(step, job, trust_new) for job in jobs]
     await limits_groups.reopen_freed(step)
     return answers
+
+
+async def enqueue_whole(step: Step, jobs: Sequence[NewJob]) -> list[Enqueued]:
+    """Creates all of these jobs, or none. InvalidInput for more than one transaction takes."""
+    size = sum(map(job_bytes, jobs))
+    if size > WHOLE_BYTES_MAX:
+        why = f"come to about {size} bytes; one transaction takes {WHOLE_BYTES_MAX}"
+        raise InvalidInput(field="jobs", why=why)
+    answers = await enqueue_jobs(step, jobs)
+    if stands(jobs, answers):
+        return answers
+    step.void = True
+    return undone(answers)
 
 
 async def _enqueue(step: Step, job: NewJob, trust_new: bool) -> Enqueued:

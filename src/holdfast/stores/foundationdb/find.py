@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from time import monotonic
 
+from holdfast.core.bounds import JOURNALS_BYTES_MAX
 from holdfast.core.clock import Micros
 from holdfast.core.job import JobRecord, State
 from holdfast.core.journal import Journal
@@ -54,12 +55,15 @@ class PartialPage:
         self.after = find.after
         self.jobs: list[JobRecord] = []
         self.journals: dict[Ref, Journal] = {}
+        self.bytes = 0
+        """Of these journals."""
 
     async def read_on(self, step: Step) -> Page | None:
         """The whole page; None when another transaction has to go on."""
         find, found, journals = self.find, list(self.jobs), dict(self.journals)
         matches = Matches(find.select, self.after, newest_first=find.newest_first)
         looked = size = 0
+        held = self.bytes
         async with aclosing(matches.rows(step)) as rows:
             async for row in rows:
                 looked += 1
@@ -72,9 +76,12 @@ class PartialPage:
                     read = await _journal_of(step, row) if find.journals else None
                     if read is not None:
                         journals[Ref(*row.name)] = read
-                        size += row.edge_size + sum(len(each.value) for each in read.entries)
+                        size, held = size + read.bytes, held + read.bytes
+                    if held >= JOURNALS_BYTES_MAX:
+                        return Page(found, row.seq, journals)
                 if looked >= ROWS_MAX or size >= STEP_BYTES_MAX:
                     self.jobs, self.journals, self.after = found, journals, row.seq
+                    self.bytes = held
                     return None
         return Page(found, None, journals)
 

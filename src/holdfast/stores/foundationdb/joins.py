@@ -13,7 +13,14 @@ from time import monotonic
 
 from holdfast.core.bounds import RELEASE_MAX
 from holdfast.core.job import TERMINAL, EventKind, Reason, State
-from holdfast.core.journal import Edge, EntryKind, OnFailure, await_join
+from holdfast.core.journal import (
+    AWAITS_PARENTS,
+    ENDS_WITH_PARENTS,
+    Edge,
+    EntryKind,
+    OnFailure,
+    await_join,
+)
 from holdfast.core.lifecycle import due_state
 from holdfast.stores.foundationdb import limits_groups
 from holdfast.stores.foundationdb.joins_edges import ask_edges, read_edges, releasing_key
@@ -247,6 +254,8 @@ class _Targets:
             return
         if ends:
             await _end(self._step, row, parent, edge.on_failure)
+        elif row.awaits == ENDS_WITH_PARENTS and not edge.join:
+            await _end_with_parents(self._step, row, join)
         else:
             make_ready(self._step, row, await_join(edge.join))
 
@@ -278,6 +287,7 @@ def _count(step: Step, join: StoredJoin, failed: bool) -> bool:
     else:
         return False
     if failed:
+        join.failed += 1
         step.add(join.key + FAILED, 1)
     return True
 
@@ -285,6 +295,21 @@ def _count(step: Step, join: StoredJoin, failed: bool) -> bool:
 def _write(step: Step, join: StoredJoin) -> None:
     step.tr.add_read_conflict_key(join.key)
     step.put(join.key, join.value)
+
+
+async def _end_with_parents(step: Step, row: Row, parents: StoredJoin) -> None:
+    """Completes a job whose parents have; makes it ready if one of them has not.
+
+    Failures are counted without conflicts, but each was committed with an end of the join, and the
+    step that completes the join has read all of these.
+    """
+    if parents.failed:
+        row.awaits = AWAITS_PARENTS
+        make_ready(step, row, AWAITS_PARENTS)
+        return
+    row.state, row.awaits, row.updated_at = State.COMPLETED, None, step.now
+    await finish(step, row)
+    step.note(EventKind.COMPLETED, row)
 
 
 def make_ready(step: Step, row: Row, come: str) -> bool:

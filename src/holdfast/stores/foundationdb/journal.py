@@ -57,7 +57,6 @@ KIND_OF = {place[0]: kind for kind, place in NUMBERS.items()}
 FAILED = b"\0"
 """Behind the key of a join, before its parts."""
 _AT = 8
-_BYTES = 2
 _END = b"\5"
 
 _join = msgspec.msgpack.Decoder(tuple[int, int, int, int])
@@ -98,7 +97,7 @@ async def write(
     """Stores what counts of the entries, or none of them and says what would be too much. The
     caller saves the row, which has the new size.
     """
-    size = Size() if row.journal is None else Size(*row.journal)
+    size = _size_of(row)
     known = {} if row.journal is None else await _known(step, row, entries)
     fresh, size = written(size, known, entries)
     if size.overflow is not None:
@@ -107,6 +106,10 @@ async def write(
     for entry in fresh:
         _put(step, row, entry, step.now if at is None else at)
     return None
+
+
+def _size_of(row: Row) -> Size:
+    return Size() if row.journal is None else Size(*row.journal)
 
 
 async def _known(step: Step, row: Row, entries: Sequence[Entry]) -> dict[Key, int]:
@@ -170,23 +173,25 @@ def ask_contents(step: Step, rows: Iterable[Row], most: int) -> None:
     rows, up to so many bytes together.
     """
     for row in rows:
-        most -= row.size + (0 if row.journal is None else row.journal[_BYTES])
+        size = _size_of(row)
+        most -= row.size + (0 if size.left_out else size.bytes)
         if most < 0:
             return
         if row.size > INLINE_MAX:
             step.ask_under(step.keys.body(row.tenant, row.id), 0)
-        if row.journal is not None:
+        if row.journal is not None and not size.left_out:
             step.ask_range(*_remembered(step, row), 0)
 
 
-async def remembered(step: Step, row: Row) -> tuple[Entry, ...]:
-    """What a lease of the job brings back. Raises ValueError if an entry cannot be read: its step
-    would be done again.
+async def remembered(step: Step, row: Row) -> tuple[tuple[Entry, ...], int]:
+    """What a lease of the job brings back, and how many entries it leaves out. Raises ValueError if
+    an entry cannot be read: its step would be done again.
     """
-    if row.journal is None:
-        return ()
+    left_out = _size_of(row).left_out
+    if row.journal is None or left_out:
+        return (), left_out
     pairs = await step.range(*_remembered(step, row), snapshot=True)
-    return tuple(_entries(step.keys.journal(*row.name), pairs, strict=True))
+    return tuple(_entries(step.keys.journal(*row.name), pairs, strict=True)), 0
 
 
 async def fault(step: Step, row: Row) -> str | None:
@@ -287,4 +292,5 @@ async def read_join(step: Step, name: tuple[str, str], join: str) -> StoredJoin 
         return None
     for each, value in pairs[1:]:
         found.add(each[len(key) :], value)
+    found.failed += step.added(key + FAILED)
     return found

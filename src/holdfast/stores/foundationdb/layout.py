@@ -160,7 +160,7 @@ from functools import lru_cache
 
 from holdfast.core.scope import Scope, ScopeKind
 
-FORMAT = 3
+FORMAT = 4
 """The format of keys and values; a store refuses an installation of another one."""
 
 INLINE_MAX = 1024
@@ -169,6 +169,8 @@ PART_MAX = 90_000
 """Bytes of one part of a larger payload: the engine takes 100,000."""
 STEP_BYTES_MAX = 2_000_000
 """Bytes that one transaction writes at most, about: the engine takes 10,000,000."""
+WHOLE_BYTES_MAX = 9_400_000
+"""The same for a call that creates all of its jobs or none, which must be one transaction."""
 EDGES_PART = 50
 """Edges that are stored under one key."""
 EVENT_BYTES_MAX = 60_000

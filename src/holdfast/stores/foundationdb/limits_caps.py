@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from holdfast.core import bounds
 from holdfast.core.errors import QUEUE_FULL_RETRY_S, HoldfastError, QueueFull, TenantFull
 from holdfast.core.job import TERMINAL, NewJob
+from holdfast.core.journal import Signal, no_room
 from holdfast.core.scope import Scope, ScopeKind, scope_of, slot_scope_of
 from holdfast.store import Put, Take
 from holdfast.stores.foundationdb.layout import Space, after
@@ -69,6 +70,17 @@ async def _capped(step: Step, row: Row) -> QueueFull | None:
     # Of two enqueues that take the last place one must fail; who ends a job only makes room.
     step.contend(step.keys.scope(Space.LIMIT_LOCKS, Scope(tenant)) + b"\x01")
     return None
+
+
+async def no_room_for(step: Step, signal: Signal) -> QueueFull | None:
+    """Why the tenant may not have this signal; None when it may. What others send at the same time
+    is not seen.
+    """
+    max_bytes = step.settings.tenant(signal.tenant).max_bytes
+    if max_bytes is None:
+        return None
+    held = await step.counted(counter_key(step, signal.tenant, BYTES))
+    return no_room(signal.tenant, held, max_bytes, signal)
 
 
 # -- queues and groups -----------------------------------------------------------------------------

@@ -4,6 +4,8 @@
              tenant. Older programs keep neither: stop them first.
     2 -> 3   Rows, journals and edges of jobs that await others. Nothing to add; older programs
              would not follow edges.
+    3 -> 4   Jobs that end with their parents. Nothing to add; older programs would let them wait
+             for ever.
 
 How far a migration has come is written beside the format. Of two processes that migrate at once,
 one repeats its step. The format itself is written last. Every step of an open store reads it, so
@@ -22,7 +24,7 @@ from holdfast.stores.foundationdb.step import Step
 
 KEYS_MAX = 1000
 """Keys of one step."""
-STAGES: dict[int, tuple[Space, ...]] = {1: (Space.LINES, Space.HOLDS, Space.COUNTS), 2: ()}
+STAGES: dict[int, tuple[Space, ...]] = {1: (Space.LINES, Space.HOLDS, Space.COUNTS), 2: (), 3: ()}
 """What is read of an installation of each format, to bring it to the newest one."""
 
 

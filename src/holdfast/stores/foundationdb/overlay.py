@@ -34,6 +34,8 @@ class Overlay:
         self.tr = transaction
         self.bytes = 0
         """Written so far, about."""
+        self.void = False
+        """Whether all that it would write is taken back."""
         self._writes: dict[bytes, bytes | None] = {}
         self._sorted: list[bytes] = []
         self._stamped: set[bytes] = set()
@@ -203,7 +205,11 @@ class Overlay:
         """
         await self._fetch([key], snapshot)
         found = binding.value_of(self._asked[key].wait())
-        return (count_of(found) if found else 0) + self._adds.get(key, 0)
+        return (count_of(found) if found else 0) + self.added(key)
+
+    def added(self, key: bytes) -> int:
+        """What this step adds to a counter."""
+        return self._adds.get(key, 0)
 
     # -- handing over ----------------------------------------------------------------------------
 

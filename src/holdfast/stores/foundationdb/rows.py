@@ -19,7 +19,7 @@ from holdfast.core.job import (
     State,
     edge_bytes,
 )
-from holdfast.core.journal import AWAITS_PARENTS
+from holdfast.core.journal import awaits_of
 from holdfast.core.lifecycle import due_state, seen
 from holdfast.core.redact import Redacted
 from holdfast.store import Hold
@@ -126,7 +126,7 @@ class Row(Redacted, msgspec.Struct, array_like=True, gc=False):
     @property
     def weight(self) -> int:
         """The bytes that count while it lives."""
-        return self.size + self.edge_size
+        return self.size + self.edge_size + (0 if self.journal is None else self.journal[2])
 
     @property
     def stamp(self) -> bytes:
@@ -267,8 +267,7 @@ def new_row(job: NewJob, now: Micros) -> Row:
         size,
         rules.max_attempts,
     )
-    if job.parents:
-        row.awaits = AWAITS_PARENTS
+    row.awaits = awaits_of(job.parents, job.ends_with_parents)
     if job.edges:
         row.edges, row.edge_size = len(job.edges), edge_bytes(job)
         if row.edge_size <= INLINE_MAX:

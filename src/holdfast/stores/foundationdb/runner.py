@@ -237,7 +237,8 @@ class _Call:
         await step.conclude()
         if not step.wrote and not self._unknown:
             return self._done(step, result, wrote=False)
-        step.flush()
+        if not step.void:
+            step.flush()
         number = tries.to_bytes(4, "big")
         step.mark(self._mark, number)
         marks = runner.old_marks()

@@ -6,8 +6,16 @@ from collections.abc import Sequence
 
 from holdfast.core.errors import JobAlreadyTerminal, JobCanceled, JobNotFound, JournalFull
 from holdfast.core.job import TERMINAL, EventKind, State
-from holdfast.core.journal import Entry, EntryKind, Signal, Signaled, await_signal
-from holdfast.stores.foundationdb import limits_groups
+from holdfast.core.journal import (
+    AWAITS_PARENTS,
+    ENDS_WITH_PARENTS,
+    Entry,
+    EntryKind,
+    Signal,
+    Signaled,
+    await_signal,
+)
+from holdfast.stores.foundationdb import limits_caps, limits_groups
 from holdfast.stores.foundationdb.enqueue import ROW_BYTES
 from holdfast.stores.foundationdb.joins import make_ready
 from holdfast.stores.foundationdb.journal import awaited_key, has, write
@@ -44,10 +52,14 @@ async def _send(step: Step, signal: Signal) -> Signaled:
     awaited = await_signal(signal.name)
     if await has(step, row, awaited):
         return Signaled(signal.id, False)
+    if (no_room := await limits_caps.no_room_for(step, signal)) is not None:
+        return Signaled(signal.id, False, no_room)
     entry = Entry(EntryKind.SIGNAL, signal.name, signal.value)
     if (full := await write(step, row, [entry])) is not None:
         return Signaled(signal.id, False, JournalFull(id=signal.id, why=full))
     step.note(EventKind.SIGNALED, row, note=signal.name)
+    if row.awaits == ENDS_WITH_PARENTS:
+        row.awaits = AWAITS_PARENTS
     if not make_ready(step, row, awaited):
         step.save(row)
     return Signaled(signal.id, True)

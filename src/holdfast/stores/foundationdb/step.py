@@ -342,7 +342,7 @@ class Step(Overlay):
 
     @property
     def wrote(self) -> bool:
-        return bool(self._events) or self.changed
+        return not self.void and (bool(self._events) or self.changed)
 
     def flush(self) -> None:
         """Hands all writes over to the transaction."""

@@ -58,7 +58,13 @@ from holdfast.stores.foundationdb.claim_sharing import Claimers, leave
 from holdfast.stores.foundationdb.clock import Time
 from holdfast.stores.foundationdb.count import Asked, count_jobs
 from holdfast.stores.foundationdb.directory import Directories
-from holdfast.stores.foundationdb.enqueue import ask_enqueue, enqueue_jobs, job_bytes, split
+from holdfast.stores.foundationdb.enqueue import (
+    ask_enqueue,
+    enqueue_jobs,
+    enqueue_whole,
+    job_bytes,
+    split,
+)
 from holdfast.stores.foundationdb.events import BATCHES_MAX, number_events, read_events
 from holdfast.stores.foundationdb.explain import explain_job
 from holdfast.stores.foundationdb.extend import ask_leases, extend_leases
@@ -186,7 +192,9 @@ class FoundationStore:
 
     # -- life of a job ---------------------------------------------------------------------------
 
-    async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+    async def enqueue(self, jobs: Sequence[NewJob], *, whole: bool = False) -> list[Enqueued]:
+        if whole:
+            return await self._write(on(jobs, enqueue_whole), on(jobs, ask_enqueue))
         return await self._split(jobs, job_bytes, enqueue_jobs, ask_enqueue)
 
     async def enqueue_using(self, connection: Any, jobs: Sequence[NewJob]) -> list[Enqueued]:

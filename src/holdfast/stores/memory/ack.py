@@ -17,7 +17,7 @@ def ack(tables: Tables, change: Transition) -> Acked:
     refused = None if row is None else refusal(row, change.token, now, change.lapsed)
     if row is None or refused is not None:
         return Acked(change.id, error=(refused or JobNotFound)(id=change.id))
-    if change.entries and (full := write(row, change.entries, now)) is not None:
+    if change.entries and (full := write(tables, row, change.entries, now)) is not None:
         return Acked(change.id, error=JournalFull(id=change.id, why=full))
     come = change.awaits is not None and row.journal is not None and row.journal.has(change.awaits)
     settled = apply(row, change, now, come)

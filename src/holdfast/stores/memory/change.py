@@ -80,7 +80,7 @@ def _replay(tables: Tables, row: Row, from_step: str | None) -> str | None:
     if enqueue(tables, new).error is not None:
         return None  # Its tenant is full.
     for entry in known:
-        write(tables.rows[new.tenant, new.id], [entry], entry.at)
+        write(tables, tables.rows[new.tenant, new.id], [entry], entry.at)
     row.replayed_as = new.id
     tables.note(EventKind.REPLAYED, row, note=new.id)
     return new.id

@@ -51,7 +51,7 @@ def _repeated(tables: Tables, claim: Claim) -> list[Lease] | None:
         token = f"{claim.nonce}.{row.seq}"
         record = row.record(tables.now)
         if row.token == token and row.lease_until > tables.now and asked_for(claim, record):
-            leases.append(Lease(record, token, row.lease_until, remembered(row)))
+            leases.append(Lease(record, token, row.lease_until, *remembered(row)))
     return leases
 
 
@@ -254,4 +254,4 @@ def _lease(tables: Tables, row: Row, claim: Claim) -> Lease:
     if row.group is not None:
         tables.grant(row.group, row.new.queue)
     tables.note(EventKind.LEASED, row, until, claim.worker)
-    return Lease(row.record(now), token, until, remembered(row))
+    return Lease(row.record(now), token, until, *remembered(row))

@@ -16,7 +16,7 @@ def extend(tables: Tables, extension: Extension) -> Extended:
     refused = JobNotFound if row is None else refusal(row, extension.token, now)
     if row is None or refused is not None:
         return Extended(extension.id, error=(refused or JobNotFound)(id=extension.id))
-    if extension.entries and (full := write(row, extension.entries, now)) is not None:
+    if extension.entries and (full := write(tables, row, extension.entries, now)) is not None:
         return Extended(extension.id, error=JournalFull(id=extension.id, why=full))
     assert row.lease_until is not None
     row.lease_until = max(row.lease_until, now + extension.lease_us)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 
 from holdfast.core.clock import Micros
-from holdfast.core.job import JobRecord, State
-from holdfast.core.journal import Journal
+from holdfast.core.job import State
+from holdfast.core.journal import Journal, fitting
 from holdfast.core.lifecycle import seen
 from holdfast.store import Find, Page, Ref, Selection
 from holdfast.stores.memory.layout import Tables
@@ -16,20 +17,28 @@ from holdfast.stores.memory.rows import Row
 def find_jobs(tables: Tables, find: Find) -> Page:
     if find.limit == 0:
         return Page([], find.after)
-    rows: Iterable[Row] = tables.pages(find.after, find.newest_first)
+    listed: Iterable[Row] = tables.pages(find.after, find.newest_first)
     if find.select.ids and find.select.tenant is not None:
-        rows = _by_id(tables, find, find.select.tenant)
-    jobs: list[JobRecord] = []
-    journals: dict[Ref, Journal] = {}
-    for row in rows:
-        if selects(find.select, row, tables.now):
-            if len(jobs) == find.limit:
-                return Page(jobs, jobs[-1].seq, journals)
-            jobs.append(row.record(tables.now))
-            if find.journals and (row.journal is not None or row.new.edges):
-                entries = () if row.journal is None else row.journal.all()
-                journals[Ref(row.new.tenant, row.new.id)] = Journal(entries, row.new.edges)
-    return Page(jobs, None, journals)
+        listed = _by_id(tables, find, find.select.tenant)
+    selected = (row for row in listed if selects(find.select, row, tables.now))
+    found = list(islice(selected, find.limit + 1))
+    rows = found[: find.limit]
+    journals = [_journal(row) for row in rows] if find.journals else []
+    if find.journals:
+        rows = rows[: fitting(journal.bytes for journal in journals)]
+    return Page(
+        [row.record(tables.now) for row in rows],
+        rows[-1].seq if len(found) > len(rows) else None,
+        {
+            Ref(row.new.tenant, row.new.id): journal
+            for row, journal in zip(rows, journals, strict=False)
+            if journal != Journal()
+        },
+    )
+
+
+def _journal(row: Row) -> Journal:
+    return Journal(() if row.journal is None else row.journal.all(), row.new.edges)
 
 
 def _by_id(tables: Tables, find: Find, tenant: str) -> list[Row]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
@@ -76,15 +77,31 @@ class Keeper(Protocol):
     """A job, which keeps a journal once it has written an entry."""
 
     journal: Journal | None
+    size: int
+    line: tuple[str, str]
 
 
-def remembered(row: Keeper) -> tuple[Entry, ...]:
-    """What a lease of the job brings back."""
-    return () if row.journal is None else row.journal.remembered()
+class Counting(Protocol):
+    """Counts the bytes that the living jobs of each tenant hold."""
+
+    bytes: Counter[str]
 
 
-def write(row: Keeper, entries: Sequence[Entry], now: Micros) -> str | None:
-    """Writes to the journal of a job; returns what would be too much, if so."""
+def remembered(row: Keeper) -> tuple[tuple[Entry, ...], int]:
+    """What a lease of the job brings back, and how many entries it leaves out."""
+    if row.journal is None:
+        return (), 0
+    left_out = row.journal.size.left_out
+    return () if left_out else row.journal.remembered(), left_out
+
+
+def write(tables: Counting, row: Keeper, entries: Sequence[Entry], at: Micros) -> str | None:
+    """Writes to the journal of a living job; returns what would be too much, if so."""
     if row.journal is None:
         row.journal = Journal()
-    return row.journal.write(entries, now)
+    before = row.journal.size.bytes
+    full = row.journal.write(entries, at)
+    grown = row.journal.size.bytes - before
+    row.size += grown
+    tables.bytes[row.line[0]] += grown
+    return full

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.core import bounds
 from holdfast.core.errors import QUEUE_FULL_RETRY_S, HoldfastError, QueueFull, TenantFull
-from holdfast.core.job import NewJob
+from holdfast.core.job import NewJob, edge_bytes
 from holdfast.core.scope import Scope
 from holdfast.stores.memory.layout import Tables
 from holdfast.stores.memory.limits import group_scope
@@ -35,9 +35,10 @@ def _too_many_names(tables: Tables, job: NewJob) -> TenantFull | None:
 def _capped(tables: Tables, job: NewJob) -> QueueFull | None:
     tenant = job.tenant
     settings = tables.limits.of(Scope(tenant))
+    size = size_of(job.envelope.body) + edge_bytes(job)
     for what, has, more, most in (
         ("jobs", alive(tables.counted(Scope(tenant))), 1, settings.max_queued),
-        ("bytes", tables.bytes[tenant], size_of(job.envelope.body), settings.max_bytes),
+        ("bytes", tables.bytes[tenant], size, settings.max_bytes),
     ):
         if most is not None and has + more > most:
             return QueueFull(

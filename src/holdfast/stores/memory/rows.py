@@ -37,7 +37,7 @@ class Row(Redacted, msgspec.Struct, gc=False):
     line: Line
     group: Scope | None
     size: int
-    """Bytes of its payload."""
+    """Bytes of its payload, its edges and its journal."""
     shared: bool
     """Its payload cannot be changed in place, so all runs may have the same object."""
     priority: int

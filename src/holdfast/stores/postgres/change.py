@@ -134,16 +134,19 @@ class _Replays:
         known = await self._known(row)
         if known is None:
             return False
-        # Its edges are not replayed.
-        own = row.size if row.edges is None else await step.value(sql.PAYLOAD_SIZE, row.seq)
+        # Its edges are not replayed, nor all of its journal.
+        plain = row.edges is None and row.journal is None
+        own = row.size if plain else await step.value(sql.PAYLOAD_SIZE, row.seq)
         jobs, size = self._left.get(row.tenant, (None, None))
         full = (jobs is not None and jobs < 1) or (size is not None and size < own)
         if full and not await step.value(sql.KNOWN, row.tenant, id):
             return False
         gated = step.gated(row.tenant, row.group)
-        journal = size_text(written(Size(), {}, known)[1]) if known else None
+        given = written(Size(), {}, known)[1]
+        journal = size_text(given) if known else None
+        own += given.bytes
         # The payload is copied inside the database and never travels.
-        seq = await step.value(sql.REPLAY, row.seq, id, now, int(gated), journal)
+        seq = await step.value(sql.REPLAY, row.seq, id, now, int(gated), journal, given.bytes)
         if seq is not None:
             self._journals.put(seq, known)
             at = (row.tenant, row.queue, row.group, None)

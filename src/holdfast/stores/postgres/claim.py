@@ -11,7 +11,7 @@ from holdfast.core.lifecycle import Transition
 from holdfast.core.scope import LINES_PER_CLAIM
 from holdfast.store import Claim
 from holdfast.stores.postgres import statements as sql
-from holdfast.stores.postgres.journal import entries_of, read_remembered
+from holdfast.stores.postgres.journal import brought, read_remembered
 from holdfast.stores.postgres.rows import read_leases
 from holdfast.stores.postgres.step import Step
 
@@ -24,6 +24,8 @@ _TENANT, _QUEUE, _PRIORITY, _SEQ, _RUN_AT, _JOURNAL, _IS_ROW = (
     26,
     27,
 )  # Their places in the type `lease`; the visit is the first.
+_BEHIND = -1
+"""In place of an instant: the claim ended early."""
 
 
 class Claimed(NamedTuple):
@@ -36,6 +38,8 @@ class Claimed(NamedTuple):
     """All sleepers must look again."""
     full_us: Micros | None
     """The whole store is full, and for so long if no job ends."""
+    behind: bool
+    """There was too much to read. A part of it is done; the same claim must be made again."""
     edges_left: bool
     """Edges of ended jobs are left to follow."""
 
@@ -73,9 +77,9 @@ async def claim_jobs(step: Step, claim: Claim, probe: bool) -> Claimed:
         line = row[_TENANT], row[_QUEUE]
         visits[line] = min(row[0], visits.get(line, row[0]))
     taken.sort(key=lambda row: (visits[row[_TENANT], row[_QUEUE]], -row[_PRIORITY], row[_SEQ]))
-    remembering = [row[_SEQ] for row in taken if row[_JOURNAL] is not None]
+    remembering = {row[_SEQ]: row[_JOURNAL] for row in taken if row[_JOURNAL] is not None}
     stored = await read_remembered(step, remembering) if remembering else {}
-    leases, unreadable = read_leases(taken, claim, lambda seq: entries_of(stored.get(seq, [])))
+    leases, unreadable = read_leases(taken, claim, lambda seq: brought(stored.get(seq, [])))
     told = [row[_RUN_AT] for row in rows if row[_SEQ] is None and row[_IS_ROW]]
-    full_us = next((each for each in told if each is not None), None)
-    return Claimed(leases, unreadable, None in told, full_us, rows[0][-1])
+    full_us = next((each for each in told if each is not None and each >= 0), None)
+    return Claimed(leases, unreadable, None in told, full_us, _BEHIND in told, rows[0][-1])

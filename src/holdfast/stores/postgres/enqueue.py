@@ -21,10 +21,12 @@ from holdfast.stores.notifier import Line
 from holdfast.stores.postgres import statements as sql
 from holdfast.stores.postgres import using
 from holdfast.stores.postgres.bloom import Seen
+from holdfast.stores.postgres.errors import cannot_be_stored, is_bad_value
 from holdfast.stores.postgres.options import Options
 from holdfast.stores.postgres.rows import TAGS_BETWEEN, column
 from holdfast.stores.postgres.step import Step
 from holdfast.stores.sql_rows import Columns, rules_text
+from holdfast.stores.whole import stands, undone
 
 CODEC, VERSION = "json", 1
 """What the server's function assumes of payloads when it is not told."""
@@ -46,12 +48,12 @@ def flow_text(jobs: Sequence[NewJob]) -> str | None:
 
 
 async def enqueue_jobs(
-    step: Step, jobs: Sequence[NewJob], seen: Seen | None = None
+    step: Step, jobs: Sequence[NewJob], seen: Seen | None = None, *, whole: bool = False
 ) -> list[Enqueued]:
     """With `seen`: keys that were certainly not seen here are inserted without a look-up before."""
     lines = {(job.tenant, job.queue) for job in jobs}
     found = await step.rows(
-        sql.ENQUEUE,
+        sql.ENQUEUE_WHOLE if whole else sql.ENQUEUE,
         *_columns(jobs),
         step.given,
         step.events_on,
@@ -61,11 +63,37 @@ async def enqueue_jobs(
         seen is not None and seen.none_of(jobs),
         flow_text(jobs),
     )
-    step.lines |= lines
     made = answers(jobs, found)
+    if whole and found and not stands(jobs, made):
+        return undone(made)
+    step.lines |= lines
     if seen is not None:
         seen.add(job for job, answer in zip(jobs, made, strict=True) if answer.error is None)
     return made
+
+
+async def refuse_whole(step: Step, jobs: Sequence[NewJob]) -> list[Enqueued]:
+    """The answers to a whole call with a value that the server cannot hold: to the job that has it,
+    and to the others. Stores nothing.
+    """
+    transaction = step.connection.transaction()
+    await transaction.start()
+    answers = await _by_halves(step, jobs)
+    await transaction.rollback()
+    return undone(answers)
+
+
+async def _by_halves(step: Step, jobs: Sequence[NewJob]) -> list[Enqueued]:
+    try:
+        async with step.connection.transaction():
+            return await enqueue_jobs(step, jobs)
+    except Exception as error:
+        if not is_bad_value(error):
+            raise
+        if len(jobs) == 1:
+            return [Enqueued(jobs[0].id, False, cannot_be_stored(error))]
+    half = len(jobs) // 2
+    return [*await _by_halves(step, jobs[:half]), *await _by_halves(step, jobs[half:])]
 
 
 def _columns(jobs: Sequence[NewJob]) -> tuple[Any, ...]:

@@ -59,13 +59,18 @@ def is_bad_value(error: BaseException) -> bool:
     return isinstance(error, _BAD_VALUES) or code in _BAD_CODES
 
 
+def cannot_be_stored(error: BaseException) -> HoldfastError:
+    """The error of a job with such a value."""
+    return _caused(InvalidInput(field="value", why=f"cannot be stored: {_line(error)}"), error)
+
+
 def ours(error: BaseException, place: str) -> BaseException:
     """The error as one of core/errors.py; those, and bugs, are returned as they are."""
     if isinstance(error, HoldfastError):
         return error
     code = getattr(error, "sqlstate", None) or ""
     if is_bad_value(error):
-        return _caused(InvalidInput(field="value", why=f"cannot be stored: {_line(error)}"), error)
+        return cannot_be_stored(error)
     if code == OTHER_FORMAT:
         return _caused(_other_schema(place, str(error)), error)
     if isinstance(error, asyncpg.PostgresError):

@@ -58,6 +58,7 @@ async def _write(step: Step, extensions: dict[int, Extension]) -> dict[int, Exte
             id = extensions[place].id
             full[place] = Extended(id, error=JournalFull(id=id, why=why))
     await journals.flush()
+    await step.flush()
     return full
 
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.core.job import State
-from holdfast.core.journal import Journal
+from holdfast.core.journal import Journal, fitting
 from holdfast.store import Find, Page, Ref, Selection
 from holdfast.stores.postgres import statements as sql
-from holdfast.stores.postgres.journal import read_journals
+from holdfast.stores.postgres.journal import read_bytes, read_journals
 from holdfast.stores.postgres.rows import record
 from holdfast.stores.postgres.step import Step
 
@@ -33,11 +33,14 @@ async def find_jobs(step: Step, find: Find) -> Page:
         f"SELECT * FROM ({parts}) found ORDER BY seq {way} LIMIT {most}", *values
     )
     jobs = [record(row, step.now) for row in rows[: find.limit]]
-    journals: dict[Ref, Journal] = {}
+    journals: dict[int, Journal] = {}
     if find.journals and jobs:
-        found = await read_journals(step, [job.seq for job in jobs])
-        journals = {Ref(job.tenant, job.id): found[job.seq] for job in jobs if job.seq in found}
-    return Page(jobs, jobs[-1].seq if len(rows) > find.limit else None, journals)
+        sizes = await read_bytes(step, [job.seq for job in jobs])
+        jobs = jobs[: fitting(sizes.get(job.seq, 0) for job in jobs)]
+        journals = await read_journals(step, [job.seq for job in jobs])
+    cursor = jobs[-1].seq if len(rows) > len(jobs) else None
+    named = {Ref(job.tenant, job.id): journals[job.seq] for job in jobs if job.seq in journals}
+    return Page(jobs, cursor, named)
 
 
 # -- selections ------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from holdfast.core.bounds import RELEASE_MAX
 from holdfast.core.errors import StoreUnavailable
 from holdfast.core.job import TERMINAL, EventKind, Reason, State
-from holdfast.core.journal import OnFailure, await_join
+from holdfast.core.journal import AWAITS_PARENTS, ENDS_WITH_PARENTS, OnFailure, await_join
 from holdfast.core.lifecycle import due_state
 from holdfast.stores.postgres import journal_statements as sql
 from holdfast.stores.postgres.errors import is_beaten
@@ -28,6 +28,8 @@ SHARE = 50
 WAIT_MS = 1000
 """How long a call that has ended jobs waits for another that follows edges, or holds a target."""
 
+_AWAITED = {ENDS_WITH_PARENTS: AWAITS_PARENTS}
+"""What a job awaits, in the words of joins, where it says more."""
 _WORDS = {State.FAILED.value: "failed", State.CANCELED.value: "was canceled"}
 
 
@@ -87,6 +89,12 @@ class _Target:
         self.ended_by: tuple[Parent, OnFailure] | None = None
         self.come: str | None = None
         """What it awaited, if that has come."""
+        self.completed = False
+        """It ends with its parents, which have completed."""
+
+    @property
+    def has_ended(self) -> bool:
+        return self.completed or self.ended_by is not None
 
 
 class _Release:
@@ -162,23 +170,30 @@ class _Release:
             # What was read first counts: the changes since then are not stored yet.
             target = self._targets.setdefault(seq, _Target(parent.tenant, id, state, edges))
             join = self._joins.setdefault((seq, name), [due, failed])
-            if target.ended_by is None and join[0] > 0:
+            if not target.has_ended and join[0] > 0:
                 self._count(parent, how_of(how), seq, name, awaits)
 
     def _count(self, parent: Parent, how: OnFailure, seq: int, name: str, awaits: str) -> None:
         """Tells the target of one edge that the job has ended."""
         target, join = self._targets[seq], self._joins[seq, name]
-        failed = parent.state != State.COMPLETED.value
+        failed, come = parent.state != State.COMPLETED.value, await_join(name)
         join[0] -= 1
         join[1] += failed
         self._changed.add((seq, name))
         if failed and target.waits and how is not OnFailure.RUN:
             target.ended_by = (parent, how)
-            if target.edges is not None:
-                state = State.CANCELED if how is OnFailure.SKIP else State.FAILED
-                self._queue(Parent(seq, target.edges, 0, target.tenant, target.id, state.value))
-        elif join[0] == 0 and awaits == await_join(name):
-            target.come = awaits
+            self._ends(seq, State.CANCELED if how is OnFailure.SKIP else State.FAILED)
+        elif join == [0, 0] and awaits == ENDS_WITH_PARENTS and not name:
+            target.completed = True
+            self._ends(seq, State.COMPLETED)
+        elif join[0] == 0 and come in (awaits, _AWAITED.get(awaits)):
+            target.come = come
+
+    def _ends(self, seq: int, state: State) -> None:
+        """The edges of a target that ends are followed as well."""
+        target = self._targets[seq]
+        if target.edges is not None:
+            self._queue(Parent(seq, target.edges, 0, target.tenant, target.id, state.value))
 
     # -- writing -----------------------------------------------------------------------------------
 
@@ -187,11 +202,8 @@ class _Release:
         if self._changed:
             joins = [(*key, *self._joins[key]) for key in sorted(self._changed)]
             await step.run(sql.JOINS_SAVE, *columns(joins))
-        changed = [
-            seq
-            for seq, target in self._targets.items()
-            if target.come is not None or target.ended_by is not None
-        ]
+        targets = self._targets.items()
+        changed = [seq for seq, each in targets if each.come is not None or each.has_ended]
         rows = await step.lock_seqs(changed) if changed else {}
         written = [rows[seq] for seq in changed if seq in rows and self._change(rows[seq])]
         await step.write(written)
@@ -209,6 +221,12 @@ class _Release:
         if target.ended_by is not None:
             _end(self._step, row, *target.ended_by)
             return True
+        if target.completed:
+            row.state, row.awaits = State.COMPLETED, None
+            self._step.record(EventKind.COMPLETED, row)
+            return True
+        if row.awaits == ENDS_WITH_PARENTS:
+            row.awaits = AWAITS_PARENTS  # One of them has not completed.
         return target.come is not None and make_ready(self._step, row, target.come)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -38,6 +38,16 @@ _decode_size = msgspec.json.Decoder(tuple[int, int, int, int]).decode
 def size_text(size: Size) -> str:
     """How much of its share a journal uses, as the row of its job has it."""
     return msgspec.json.encode((size.steps, size.signals, size.bytes, size.logs)).decode()
+
+
+async def _size_of(step: Step, seq: int, text: str | None) -> Size:
+    """The size of a journal, from the row of its job or counted if that cannot be read."""
+    try:
+        return Size(*_decode_size(text or ""))
+    except msgspec.MsgspecError:
+        found = await step.row(sql.SIZE, seq)
+        assert found is not None, "sums have a row"
+        return Size(*found)
 
 
 # -- writing ---------------------------------------------------------------------------------------
@@ -79,12 +89,7 @@ class Journals:
                 self._due[seq, name] = due
 
     async def _size_of(self, row: Row) -> Size:
-        try:
-            return Size(*_decode_size(row.journal or ""))
-        except msgspec.MsgspecError:
-            found = await self._step.row(sql.SIZE, row.seq)
-            assert found is not None, "sums have a row"
-            return Size(*found)
+        return await _size_of(self._step, row.seq, row.journal)
 
     def put(self, seq: int, entries: Iterable[Entry]) -> None:
         """Writes entries to the empty journal of a new job, with their own instants."""
@@ -93,7 +98,8 @@ class Journals:
     def write(self, row: Row, entries: Sequence[Entry]) -> str | None:
         """Writes what counts of the entries, or none of them and says what would be too much."""
         known = self._known.setdefault(row.seq, {})
-        fresh, size = written(self._sizes.get(row.seq, Size()), known, entries)
+        before = self._sizes.get(row.seq, Size())
+        fresh, size = written(before, known, entries)
         if size.overflow is not None:
             return size.overflow
         for entry in fresh:
@@ -103,6 +109,8 @@ class Journals:
             if entry.kind is EntryKind.JOIN:
                 self._due[row.seq, entry.name] = int(entry.value)
         self._sizes[row.seq] = size
+        row.size += size.bytes - before.bytes
+        self._step.grow(row, size.bytes - before.bytes)
         row.journal = size_text(size)
         self._saved[row.seq] = row
         return None
@@ -126,16 +134,23 @@ class Journals:
             if values:
                 await self._step.run(statement, *columns(values))
         if self._saved:
-            sizes = [(row.seq, row.journal) for row in self._saved.values()]
+            sizes = [(row.seq, row.journal, row.size) for row in self._saved.values()]
             await self._step.run(sql.JOURNALS_SAVE, *columns(sizes))
 
 
 # -- reading ---------------------------------------------------------------------------------------
 
 
-async def read_remembered(step: Step, seqs: Sequence[int]) -> dict[int, Stored]:
-    """What leases of these jobs bring back; `entries_of` reads it."""
-    return await _read(step, sql.REMEMBERED, seqs)
+async def read_remembered(step: Step, journals: Mapping[int, str]) -> dict[int, Stored | int]:
+    """What leases of these jobs bring back, or how many entries they leave out; `brought` reads it.
+    The jobs are given with the sizes that their rows have.
+    """
+    sizes = {seq: await _size_of(step, seq, text) for seq, text in journals.items()}
+    found: dict[int, Stored | int] = {
+        seq: size.left_out for seq, size in sizes.items() if size.left_out
+    }
+    small = [seq for seq in sizes if seq not in found]
+    return {**found, **(await _read(step, sql.REMEMBERED, small) if small else {})}
 
 
 async def _read(step: Step, statement: str, seqs: Sequence[int]) -> dict[int, Stored]:
@@ -145,9 +160,11 @@ async def _read(step: Step, statement: str, seqs: Sequence[int]) -> dict[int, St
     return found
 
 
-def entries_of(stored: Stored) -> tuple[Entry, ...]:
-    """The entries. Raises if one of them cannot be read: its step would be done again."""
-    return tuple(map(_entry, stored))
+def brought(stored: Stored | int) -> tuple[tuple[Entry, ...], int]:
+    """The entries that a lease brings, and how many it leaves out. Raises if one of them cannot be
+    read: its step would be done again.
+    """
+    return ((), stored) if isinstance(stored, int) else (tuple(map(_entry, stored)), 0)
 
 
 def _entry(row: Columns) -> Entry:
@@ -158,12 +175,17 @@ def _entry(row: Columns) -> Entry:
 
 
 def _readable(stored: Stored) -> tuple[Entry, ...]:
-    return entries_of([row for row in stored if row[1] in _KINDS])
+    return tuple(_entry(row) for row in stored if row[1] in _KINDS)
 
 
 async def read_entries(step: Step, seq: int) -> tuple[Entry, ...]:
     """All entries of a job that can be read."""
     return _readable((await _read(step, sql.ENTRIES, [seq])).get(seq, []))
+
+
+async def read_bytes(step: Step, seqs: Sequence[int]) -> dict[int, int]:
+    """The bytes that the journals and edges of jobs add to a page."""
+    return {row[0]: row[1] for row in await step.rows(sql.BYTES, seqs)}
 
 
 async def read_journals(step: Step, seqs: Sequence[int]) -> dict[int, Journal]:

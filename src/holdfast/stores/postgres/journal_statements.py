@@ -21,6 +21,13 @@ EDGES = (
     "SELECT seq, target, name, on_failure FROM holdfast.edges WHERE seq = ANY ($1)"
     " ORDER BY seq, number"
 )
+# The bytes that each journal adds to a page.
+BYTES = (
+    "SELECT b.seq, sum(b.bytes)::bigint FROM (SELECT e.seq, octet_length(e.value) AS bytes"
+    " FROM holdfast.entries e WHERE e.seq = ANY ($1) UNION ALL"
+    " SELECT x.seq, octet_length(x.target) + octet_length(x.name) FROM holdfast.edges x"
+    " WHERE x.seq = ANY ($1)) b GROUP BY b.seq"
+)
 # What is stored under these keys: its bytes, and how many ends a join awaits yet.
 KNOWN = (
     "SELECT u.seq, u.kind, u.name, found.length, found.due"
@@ -49,8 +56,9 @@ JOINS_PUT = (
     " AS u(seq, at, name, total)"
 )
 JOURNALS_SAVE = (
-    "UPDATE holdfast.jobs j SET journal = u.journal"
-    " FROM unnest($1::bigint[], $2::text[]) AS u(seq, journal) WHERE j.seq = u.seq"
+    "UPDATE holdfast.jobs j SET journal = u.journal, size = u.size"
+    " FROM unnest($1::bigint[], $2::text[], $3::integer[]) AS u(seq, journal, size)"
+    " WHERE j.seq = u.seq"
 )
 
 LEFTOVERS_PUT = "INSERT INTO holdfast.leftovers SELECT unnest($1::bigint[]) ON CONFLICT DO NOTHING"

@@ -14,7 +14,7 @@
       token lease_until worker    of the last lease; kept after it lapsed, so that a late ack hears
                               that it expired
       max_attempts keep_us    copied from the rules, for the indexes and for completions
-      size                    bytes of the payload and the edges, for the tenant's cap
+      size                    bytes of payload, edges and journal, for the tenant's cap
       awaits journal edges    what makes it ready; the size of its journal; how many jobs await its
                               end. NULL for a usual job: then no other table has anything of it
     entries   (seq, kind, name) -> value, at    the journal of a job, but for its joins
@@ -29,7 +29,7 @@
       history_0 ... history_8   jobs kept for one to seven days: the day of keep_until, modulo nine
       history_rest            jobs kept for less or for longer
     counts    (kind, tenant, part) -> jobs in each state; a row for each tenant, queue and group
-      bytes                   of a tenant: the payloads of its jobs that have not ended
+      bytes                   of a tenant: what its jobs hold that have not ended
       blocked                 of a queue: enqueued jobs that are in no line: gated, aside or late
       open turn               of a tenant, or of a queue, which with its tenant is a line: whether
                               its own settings let it run, and it is not aside; its place among the
@@ -93,6 +93,11 @@ line of the last fold), or the first one of a second, adds them to the counts (`
 Claims take one advisory lock, so claims and changes of settings come one after the other; the lock
 ends with the transaction, and no busy verb holds it over a round trip. A claim that would find
 nothing does not take it.
+
+Claims read all deltas, so there must not be many. After a time without claims there may be a
+million: a claim that meets more than 10,000 folds so many (`fold_backlog`) and ends, which commits
+them, and its caller makes it again (`CLAIM_PARTS_MAX`). A put of the settings of a scope has the
+lock of claims and reads deltas too, so it folds when claims would.
 
 An index keeps the entries of dead rows until vacuum may remove them. So each fold notes where the
 living entries begin: of the ready jobs of a line, of leases, of due jobs, of deltas. Claims start

@@ -45,8 +45,14 @@ def record(row: Columns, now: Micros) -> JobRecord:
     return msgspec.structs.replace(job, awaits=awaits)
 
 
+JournalOf = Callable[[int], tuple[tuple[Entry, ...], int]]
+"""What the lease of a job brings of its journal, by its sequence, and how many entries it leaves
+out.
+"""
+
+
 def read_leases(
-    rows: Sequence[Columns], claim: Claim, journal_of: Callable[[int], tuple[Entry, ...]]
+    rows: Sequence[Columns], claim: Claim, journal_of: JournalOf
 ) -> tuple[list[Lease], list[Transition]]:
     """What the rows of a claim give; and what becomes of jobs whose rows cannot be read."""
     read: list[Lease] = []
@@ -70,14 +76,14 @@ def _unreadable(row: Columns, claim: Claim, why: str) -> Transition:
     )
 
 
-def _lease(row: Columns, claim: Claim, journal_of: Callable[[int], tuple[Entry, ...]]) -> Lease:
+def _lease(row: Columns, claim: Claim, journal_of: JournalOf) -> Lease:
     """A row of the type `lease`."""
     (
         _, tenant, id, queue, type, codec, version, payload, rules, priority, key, group, tags,
         origin, seq, attempt, fence, lapses, misses, created_at, updated_at, run_at, expires_at,
         lease_until, reason, error, journal, *_,
     ) = row  # fmt: skip
-    entries = () if journal is None else journal_of(seq)
+    entries, left_out = ((), 0) if journal is None else journal_of(seq)
     job = sql_rows.record(
         (
             tenant, id, queue, type, codec, version, payload, rules, priority, key, group, tags,
@@ -87,7 +93,7 @@ def _lease(row: Columns, claim: Claim, journal_of: Callable[[int], tuple[Entry, 
         updated_at,
         tuple,
     )  # fmt: skip
-    return Lease(job, f"{claim.nonce}.{seq}", lease_until, entries)
+    return Lease(job, f"{claim.nonce}.{seq}", lease_until, entries, left_out)
 
 
 def seq_of(token: str | None) -> int:

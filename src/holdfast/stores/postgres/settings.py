@@ -38,6 +38,8 @@ async def put_settings(step: Step, puts: Sequence[Put]) -> list[Setting]:
     tiers = [tier_of(one.name) for one in puts]
     if any(each is not None for each in (*scopes, *tiers)):
         await step.run(sql.LOCK_CLAIMS)
+    if any(each is not None and not each.of_platform for each in scopes):
+        await step.run(sql.FOLD_IF_DUE)  # It reads and writes deltas, and there may be no claims.
     await step.run(sql.SETTINGS_LOCK)
     await step.begin()
     last: dict[str, int] = {}

@@ -53,6 +53,7 @@ STATE_COLUMNS = (
 NOW = f"SELECT holdfast.now_us({EXPECT.format('$1::bigint')})"
 LOCK_CLAIMS = f"SELECT holdfast.lock_claims() WHERE {EXPECT.format('true')}"
 FOLD = "SELECT holdfast.fold_deltas($1)"
+FOLD_IF_DUE = "SELECT holdfast.fold_if_due()"
 NOTIFY = "SELECT pg_notify($1, $2)"
 NOTIFY_ENDED = "SELECT holdfast.notify_ended_jobs($1, $2, $3, $4)"
 
@@ -66,7 +67,9 @@ def _busy(call: str, number: int, instant: int) -> str:
     return f"{call}({', '.join(values)})"
 
 
-ENQUEUE = _busy("SELECT ord, why, id, queue, type, has, most FROM holdfast.enqueue", 26, 20)
+_ANSWERS = "SELECT ord, why, id, queue, type, has, most FROM "
+ENQUEUE = _busy(f"{_ANSWERS}holdfast.enqueue", 26, 20)
+ENQUEUE_WHOLE = _busy(f"{_ANSWERS}holdfast.enqueue_whole", 26, 20)
 # One row at least. Its last values say whether it is one of the claim, and whether edges of ended
 # jobs are left.
 CLAIM = (
@@ -157,7 +160,7 @@ REPLAY = (
     " max_attempts, keep_us, size, gate, journal)"
     " SELECT nextval('holdfast.seqs'), tenant, $2, queue, type, codec, version, payload, rules,"
     " priority, $3, 'enqueued', $3, $3, $3 + expires_at - created_at, group_name, tags, id,"
-    " max_attempts, keep_us, coalesce(octet_length(payload), 0), $4, $5"
+    " max_attempts, keep_us, coalesce(octet_length(payload), 0) + $6::integer, $4, $5"
     " FROM holdfast.history h WHERE seq = $1 AND NOT EXISTS"
     " (SELECT FROM holdfast.history o WHERE o.tenant = h.tenant AND o.id = $2)"
     " ON CONFLICT DO NOTHING RETURNING seq"

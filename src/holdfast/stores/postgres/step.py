@@ -103,6 +103,7 @@ class Step:
         self._events: list[EventRow] = []
         self._ended_rows: list[Row] = []
         self._moves: dict[Where, list[int]] = {}
+        self._grown: dict[Where, int] = {}
         self._firsts: dict[Where, _First] = {}
         self._grouped: dict[str, bool] = {}
         self._announced = False
@@ -245,6 +246,11 @@ class Step:
             row[_ENQUEUED if place == BLOCKED else _AT[place]] += sign
             row[_BLOCKED] += sign if place == BLOCKED else 0
 
+    def grow(self, row: Row, size: int) -> None:
+        """Counts bytes that a living job holds besides those it had."""
+        at = (row.tenant, row.queue, row.group, None)
+        self._grown[at] = self._grown.get(at, 0) + size
+
     def enters_line(self, at: Where, priority: int, seq: int) -> None:
         """A job has entered its line: claims must start there, or before."""
         self._first(at).enters(-priority, seq)
@@ -278,6 +284,9 @@ class Step:
         if self.parents:
             await self.run(journal_statements.RELEASING_PUT, *columns(self.parents))
             self.awaited |= {parent.tenant for parent in self.parents}
+        moved = {at[0] for at in self._moves}
+        for at, size in self._grown.items():
+            self.count(at, None, None, size=size)
         if self._moves or self._events:
             await self.announce()
         if self._moves:
@@ -292,7 +301,7 @@ class Step:
         if grouped and self.events_on:
             ends = [(r.tenant, r.group, r.id, r.queue, r.type, r.attempt, r.fence) for r in grouped]
             await self.run(sql.DRAINED, *columns(ends), self.now)
-        tenants = sorted({row.tenant for row in self._ended_rows} | {at[0] for at in self._moves})
+        tenants = sorted({row.tenant for row in self._ended_rows}.union(moved))
         if tenants:
             await self._lines_of(tenants)
 

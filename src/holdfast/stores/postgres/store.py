@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from holdfast.core.backoff import Delays
-from holdfast.core.bounds import PAGE_MAX, WAIT_S_MAX
+from holdfast.core.bounds import CLAIM_PARTS_MAX, PAGE_MAX, WAIT_S_MAX
 from holdfast.core.clock import SECOND, Clock, Micros, SystemClock
 from holdfast.core.errors import NOT_OPEN, HoldfastError, InvalidInput, StoreUnavailable
 from holdfast.core.job import By, Lease, NewJob, State
@@ -53,9 +53,9 @@ from holdfast.stores.postgres.ack import apply_transitions, complete_jobs, compl
 from holdfast.stores.postgres.bloom import Seen
 from holdfast.stores.postgres.cancel import cancel_jobs
 from holdfast.stores.postgres.change import change_jobs
-from holdfast.stores.postgres.claim import claim_jobs
+from holdfast.stores.postgres.claim import Claimed, claim_jobs
 from holdfast.stores.postgres.connection import Pools
-from holdfast.stores.postgres.enqueue import enqueue_jobs, enqueue_using, hint
+from holdfast.stores.postgres.enqueue import enqueue_jobs, enqueue_using, hint, refuse_whole
 from holdfast.stores.postgres.errors import is_beaten, is_lost, ours
 from holdfast.stores.postgres.events import read_events, words_of
 from holdfast.stores.postgres.explain import explain_job
@@ -160,16 +160,18 @@ class PostgresStore:
 
     # -- work ------------------------------------------------------------------------------------
 
-    async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+    async def enqueue(self, jobs: Sequence[NewJob], *, whole: bool = False) -> list[Enqueued]:
         if not jobs:
             return []
         try:
-            return await self._call(lambda step: enqueue_jobs(step, jobs, self._seen))
+            return await self._call(lambda step: enqueue_jobs(step, jobs, self._seen, whole=whole))
         except InvalidInput as error:
             # A value that the server cannot hold fails the whole statement. The job that has it is
             # found by halves, so that the others are kept.
             if len(jobs) == 1:
                 return [Enqueued(jobs[0].id, False, error)]
+        if whole:
+            return await self._call(lambda step: refuse_whole(step, jobs))
         half = len(jobs) // 2
         return [*await self.enqueue(jobs[:half]), *await self.enqueue(jobs[half:])]
 
@@ -181,11 +183,11 @@ class PostgresStore:
     async def claim(self, claim: Claim) -> list[Lease]:
         probe = not self._busy
         count, hears = self._notifier.count, self._notifications.hears
-        found = await self._call(lambda step: claim_jobs(step, claim, probe))
+        found = await self._claim(claim, probe)
         if found.edges_left:
             await self._follow()
             if found.nothing:  # There may be something by now.
-                found = await self._call(lambda step: claim_jobs(step, claim, probe))
+                found = await self._claim(claim, probe)
         self._busy = not found.nothing
         full_s = None
         if found.full_us is not None and hears and self._clock is None:  # A test's clock may jump.
@@ -196,6 +198,16 @@ class PostgresStore:
         if found.wakes:
             self._notifier.notify_all()
         return found.leases
+
+    async def _claim(self, claim: Claim, probe: bool) -> Claimed:
+        """Claims in parts where so much was written since the last claim that one call could not
+        read it in time. Each part is kept, whatever happens to the next.
+        """
+        for _ in range(CLAIM_PARTS_MAX):
+            found = await self._call(lambda step: claim_jobs(step, claim, probe))
+            if not found.behind:
+                break
+        return found
 
     async def extend(self, extensions: Sequence[Extension]) -> list[Extended]:
         if any(each.entries for each in extensions):

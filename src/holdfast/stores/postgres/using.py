@@ -66,7 +66,13 @@ def flow(job: NewJob) -> dict[str, Any]:
     """What such a job has beyond the others, as `enqueue_flow.sql` reads it."""
     edges = [(edge.target, edge.join, edge.on_failure.value) for edge in job.edges]
     size = edge_bytes(job) if edges else 0
-    return {"parents": job.parents, "edges": edges, "number": len(edges), "bytes": size}
+    return {
+        "parents": job.parents,
+        "ends": int(job.ends_with_parents),
+        "edges": edges,
+        "number": len(edges),
+        "bytes": size,
+    }
 
 
 def _plain(job: NewJob) -> dict[str, Any]:

@@ -9,7 +9,13 @@ import msgspec
 
 from holdfast.core import bounds
 from holdfast.core.clock import Micros
-from holdfast.core.errors import QUEUE_FULL_RETRY_S, IdConflict, QueueFull, TenantFull
+from holdfast.core.errors import (
+    QUEUE_FULL_RETRY_S,
+    BatchRefused,
+    IdConflict,
+    QueueFull,
+    TenantFull,
+)
 from holdfast.core.job import NewJob
 from holdfast.store import Enqueued
 from holdfast.stores.redis import item_check
@@ -19,27 +25,38 @@ from holdfast.stores.redis.shards import Shards, together
 CALL_BYTES_MAX = 4 * 1024 * 1024
 """Payloads of one call: the server does nothing else while a script copies them."""
 
-CREATED, KNOWN, CONFLICT, FULL, TOO_MANY = 1, 0, 2, 3, 4
+CREATED, KNOWN, CONFLICT, FULL, TOO_MANY, UNDONE = 1, 0, 2, 3, 4, 5
 
 
 async def enqueue_jobs(
-    shards: Shards, jobs: Sequence[NewJob], now: Micros | None
+    shards: Shards, jobs: Sequence[NewJob], now: Micros | None, *, whole: bool
 ) -> list[Enqueued]:
+    """A whole call is one run of the script, which writes nothing before it has decided about all
+    jobs, and nothing if it cannot create one of them.
+    """
+
+    async def act(some: Sequence[NewJob]) -> list[Enqueued]:
+        if whole and len(some) < len(jobs):
+            return [_undone(job) for job in some]
+        return await _enqueue(shards, some, now, whole)
+
     return await item_check.each(
-        jobs,
-        item_check.of_job,
-        lambda some: _enqueue(shards, some, now),
-        lambda job, why: Enqueued(job.id, False, why),
+        jobs, item_check.of_job, act, lambda job, why: Enqueued(job.id, False, why)
     )
 
 
-async def _enqueue(shards: Shards, jobs: Sequence[NewJob], now: Micros | None) -> list[Enqueued]:
+async def _enqueue(
+    shards: Shards, jobs: Sequence[NewJob], now: Micros | None, whole: bool
+) -> list[Enqueued]:
     spread = shards.spread(jobs, (job.tenant for job in jobs))
     found: list[Any] = [None] * len(jobs)
     # All jobs are encoded before the first is sent: a job that cannot be stored fails the whole
     # call.
     calls = {
-        shard: [_call(jobs, part, alone=len(spread) == 1) for part in _parts(jobs, positions)]
+        shard: [
+            _call(jobs, part, alone=len(spread) == 1, whole=whole)
+            for part in ([positions] if whole else _parts(jobs, positions))
+        ]
         for shard, positions in spread.items()
     }
 
@@ -70,11 +87,11 @@ class _Call(msgspec.Struct):
     texts: Sequence[str | bytes]
 
 
-def _call(jobs: Sequence[NewJob], positions: list[int], *, alone: bool) -> _Call:
+def _call(jobs: Sequence[NewJob], positions: list[int], *, alone: bool, whole: bool) -> _Call:
     """`alone`: all jobs of the batch are in one shard, so the script needs no positions."""
     rows = (new_row(jobs[position]) for position in positions)
     names, fixed, bodies, options = zip(*rows, strict=True)
-    args = (options, None if alone else positions, bounds.QUEUES_MAX, bounds.GROUPS_MAX)
+    args = (options, None if alone else positions, bounds.QUEUES_MAX, bounds.GROUPS_MAX, whole)
     return _Call(positions, args, (*names, *fixed, *bodies))
 
 
@@ -100,6 +117,8 @@ def _parts(jobs: Sequence[NewJob], positions: list[int]) -> Iterator[list[int]]:
 def _enqueued(job: NewJob, answer: Any) -> Enqueued:
     if answer == CREATED:
         return Enqueued(job.id, True)
+    if answer == UNDONE:
+        return _undone(job)
     code, *values = answer
     if code == KNOWN:
         return Enqueued(values[0].decode(), False)
@@ -110,12 +129,20 @@ def _enqueued(job: NewJob, answer: Any) -> Enqueued:
         what = values[0].decode()
         most = {"queues": bounds.QUEUES_MAX, "groups": bounds.GROUPS_MAX}[what]
         return Enqueued(job.id, False, TenantFull(tenant=job.tenant, what=what, max=most))
-    what, has, most = values
-    full = QueueFull(
-        tenant=job.tenant,
+    return Enqueued(job.id, False, tenant_full(job.tenant, values))
+
+
+def tenant_full(tenant: str, answer: Sequence[Any]) -> QueueFull:
+    """What a tenant has too much of, how much, and the most."""
+    what, has, most = answer
+    return QueueFull(
+        tenant=tenant,
         what=what.decode(),
         queued=int(has),
         max=int(most),
         retry_after_s=QUEUE_FULL_RETRY_S,
     )
-    return Enqueued(job.id, False, full)
+
+
+def _undone(job: NewJob) -> Enqueued:
+    return Enqueued(job.id, False, BatchRefused(id=job.id))

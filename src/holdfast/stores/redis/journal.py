@@ -40,7 +40,7 @@ _JOIN = struct.Struct(">dIII")
 Stored = Sequence[Any]
 """What a script tells of the journal of a job: the join of its parents as (total, left, failed,
 instant), its entries as (field, value, field, value, ...), likewise errors and log, the parts of
-its edges. None where it has none, or where it was not asked.
+its edges, how many entries a lease leaves out. None where it has none, or where it was not asked.
 """
 
 
@@ -76,9 +76,12 @@ def full(numbers: Iterable[int]) -> str:
     return Size(*map(int, numbers)).overflow or "it is full"
 
 
-def remembered(stored: Stored) -> tuple[Entry, ...]:
-    """What a lease brings back. Raises if an entry cannot be read: its step would be done again."""
-    return (*_of_parents(stored), *(_entry(*pair) for pair in _pairs(stored)))
+def remembered(stored: Stored) -> tuple[tuple[Entry, ...], int]:
+    """What a lease brings back, and how many entries it leaves out. Raises if an entry cannot be
+    read: its step would be done again.
+    """
+    entries = (*_of_parents(stored), *(_entry(*pair) for pair in _pairs(stored)))
+    return entries, int(stored[4])
 
 
 def _of_parents(stored: Stored) -> tuple[Entry, ...]:

@@ -158,5 +158,5 @@ over all its jobs that have not ended in one step.
 
 from __future__ import annotations
 
-FORMAT = 5
+FORMAT = 6
 """The format of the keys and their values. A script does not touch a store of another format."""

@@ -24,7 +24,7 @@ from holdfast.core.job import (
     State,
     edge_bytes,
 )
-from holdfast.core.journal import AWAITS_PARENTS, Entry
+from holdfast.core.journal import Entry, awaits_of
 from holdfast.core.lifecycle import Transition, seen
 from holdfast.stores.redis.journal import Stored, edge_texts, remembered
 from holdfast.stores.redis.rows_text import LENGTH, TEXT_CACHE_MAX, sized, text_at
@@ -52,6 +52,18 @@ REASONS = (
     Reason.PARENT_FAILED,
 )
 REASON_CODES = {reason: code for code, reason in enumerate(REASONS, 1)}
+FLAGS = {
+    name: 1 << bit
+    for bit, name in enumerate(
+        (
+            *("WAITS", "GRANTED", "LATE", "AGED", "ERROR", "RESULT", "PROGRESS", "REPLAYED"),
+            *("AWAITS", "JOURNAL", "NOTES", "PARENTS", "EDGES", "FOLLOWING", "ENDS_WITH_PARENTS"),
+        )
+    )
+}
+"""The flags of a row, in two parts: which index entries an enqueued job has and which optional
+values; then what it has of a journal and of edges, and whether it ends with its parents.
+"""
 KINDS = {kind.value: kind for kind in EventKind}
 
 EVENT_SIZE = 10
@@ -110,7 +122,7 @@ def new_row(job: NewJob) -> tuple[str, bytes, bytes, Any]:
         options = (job.priority, job.delay_us, job.run_at, job.ttl_us)
     if job.parents or job.edges:
         times = (job.delay_us, job.run_at, job.ttl_us)
-        options = (job.priority, *times, job.parents, edge_texts(job.edges))
+        options = (job.priority, *times, job.parents, edge_texts(job.edges), job.ends_with_parents)
     return name_of(job.tenant, job.id), b"".join(fixed), kept, options
 
 
@@ -190,16 +202,17 @@ def lease(answer: Sequence[Any]) -> Lease | Unreadable:
     """The same with the token and the deadline of its lease."""
     job, nonce, why = _read(answer, 0)
     journal: tuple[Entry, ...] = ()
+    left_out = 0
     if why is None and (stored := journal_of(answer)) is not None:
         try:
-            journal = remembered(stored)
+            journal, left_out = remembered(stored)
         except BROKEN as broken:
             why = f"its journal: {str(broken) or repr(broken)}"
     secret = f"{nonce}.{job.seq}"
     if why is not None:
         return Unreadable(job.tenant, job.id, secret, why)
     assert job.lease_until is not None
-    return Lease(job, secret, job.lease_until, journal)
+    return Lease(job, secret, job.lease_until, journal, left_out)
 
 
 def journal_of(answer: Sequence[Any]) -> Stored | None:
@@ -222,7 +235,7 @@ def _read(answer: Sequence[Any], now: Micros) -> tuple[JobRecord, str, str | Non
     """The job, the nonce of its lease, and why not all of it could be read."""
     row: bytes = answer[1]
     (
-        state, _, reason, attempt, fence, lapses, _, misses, priority, created, updated, run_at,
+        state, _, reason, attempt, fence, lapses, more, misses, priority, created, updated, run_at,
         expires, lease, _, length,
     ) = _HEAD.unpack_from(row)  # fmt: skip
     at = _HEAD.size + length
@@ -273,7 +286,7 @@ def _read(answer: Sequence[Any], now: Micros) -> tuple[JobRecord, str, str | Non
         result,
         _text(progress),
         _text(replayed),
-        _awaited(kind, awaits),
+        _awaited(kind, more, awaits),
     )
     return job, nonce, why
 
@@ -315,10 +328,10 @@ def plain(text: str | None) -> str | None:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def _awaited(state: State, awaits: bytes | None) -> str | None:
+def _awaited(state: State, more: int, awaits: bytes | None) -> str | None:
     """What a job awaits that is seen in this state."""
     if state is State.WAITING:
-        return AWAITS_PARENTS
+        return awaits_of(1, bool(more & FLAGS["ENDS_WITH_PARENTS"] >> 8))
     return _text(awaits) if state is State.SCHEDULED else None
 
 

@@ -22,13 +22,16 @@ from holdfast.core.bounds import (
     CLAIM_REPEAT_S,
     COPIES_MAX,
     EDGES_MAX,
+    ENTRY_NAME_MAX,
     KEEP_AGAIN_S,
+    LEASE_JOURNAL_MAX,
     LOGS_MAX,
     PERMIT_LIFE_S,
     RELEASE_MAX,
     REPAIR_MAX,
     REPAIR_PASSES_MAX,
     SIGNALS_MAX,
+    SIGNALS_SHARE,
     STEPS_BYTES_MAX,
     STEPS_MAX,
 )
@@ -39,6 +42,7 @@ from holdfast.stores.redis import layout
 from holdfast.stores.redis.journal import EDGES_PART
 from holdfast.stores.redis.rows import (
     EVENT_SIZE,
+    FLAGS,
     HEAD_SIZE,
     LENGTH_SIZE,
     REASON_CODES,
@@ -109,6 +113,7 @@ LIBRARIES = (
     "ledger",
     "permits",
     "journal",
+    "sizes",
     "joins",
     "edges",
 )
@@ -122,16 +127,7 @@ _CONSTANTS: dict[str, str] = {
     "REASON_NAMES": "{" + ", ".join(f"'{reason.value}'" for reason in REASONS) + "}",
     "REASON_MAX_ATTEMPTS": str(REASON_CODES[Reason.MAX_ATTEMPTS]),
     "REASON_PARENT_FAILED": str(REASON_CODES[Reason.PARENT_FAILED]),
-    # Flags of a row: which index entries an enqueued job has, and which optional values.
-    **{
-        name: str(1 << bit)
-        for bit, name in enumerate(
-            (
-                *("WAITS", "GRANTED", "LATE", "AGED", "ERROR", "RESULT", "PROGRESS", "REPLAYED"),
-                *("AWAITS", "JOURNAL", "NOTES", "PARENTS", "EDGES", "FOLLOWING"),
-            )
-        )
-    },
+    **{name: str(flag) for name, flag in FLAGS.items()},
     # A row is a head, then the fixed part that Python packed; see layout.py.
     "ROW_HEAD": f"'>{ROW_HEAD}'",
     "ROW_FIXED": f"'>{ROW_FIXED}'",
@@ -156,6 +152,9 @@ _CONSTANTS: dict[str, str] = {
     "STEPS_MAX": str(STEPS_MAX),
     "STEPS_BYTES_MAX": str(STEPS_BYTES_MAX),
     "SIGNALS_MAX": str(SIGNALS_MAX),
+    "SIGNALS_SHARE": str(SIGNALS_SHARE),
+    "LEASE_JOURNAL_MAX": str(LEASE_JOURNAL_MAX),
+    "ENTRY_NAME_MAX": str(ENTRY_NAME_MAX),
     "LOGS_MAX": str(LOGS_MAX),
     "RELEASE_MAX": str(RELEASE_MAX),
     "EDGES_MAX": str(EDGES_MAX),

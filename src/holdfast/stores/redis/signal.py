@@ -10,6 +10,7 @@ from holdfast.core.errors import REFUSALS, JournalFull
 from holdfast.core.job import By
 from holdfast.core.journal import Signal, Signaled
 from holdfast.stores.redis import item_check
+from holdfast.stores.redis.enqueue import tenant_full
 from holdfast.stores.redis.journal import full
 from holdfast.stores.redis.rows import words
 from holdfast.stores.redis.rows_text import raw
@@ -45,6 +46,8 @@ async def _send(
 def _signaled(signal: Signal, answer: Any) -> Signaled:
     if isinstance(answer, int):
         return Signaled(signal.id, answer == STORED)
+    if isinstance(answer, list) and answer[0] == b"bytes":
+        return Signaled(signal.id, False, tenant_full(signal.tenant, answer))
     if isinstance(answer, list):
         return Signaled(signal.id, False, JournalFull(id=signal.id, why=full(answer)))
     return Signaled(signal.id, False, REFUSALS[answer.decode()](id=signal.id))

@@ -146,9 +146,9 @@ class RedisStore:
 
     # -- jobs ------------------------------------------------------------------------------------
 
-    async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+    async def enqueue(self, jobs: Sequence[NewJob], *, whole: bool = False) -> list[Enqueued]:
         shards = self._mine()
-        return await enqueue_jobs(shards, jobs, shards.now())
+        return await enqueue_jobs(shards, jobs, shards.now(), whole=whole)
 
     async def claim(self, claim: Claim) -> list[Lease]:
         shards = self._mine()

@@ -260,6 +260,8 @@ CLAIM: Verb[list[Lease]] = Verb("claim", Claim, list[Lease])
 """Stores know a nonce again: the second claim gives what still holds of the first one's leases."""
 EXTEND: Verb[list[Extended]] = Verb("extend", list[Extension], list[Extended])
 ACK: Verb[list[Acked]] = Verb("ack", list[Transition], list[Acked])
+REMEMBERED: Verb[FoundPage] = Verb("remembered", Ref, FoundPage)
+"""A running job with its journal, for a worker that has no right to read."""
 LAPSE: Verb[list[Acked]] = Verb("lapse", list[Transition], list[Acked])
 """The ack of upkeep: without a token, or because a deadline passed."""
 SIGNAL: Verb[list[Signaled]] = Verb("signal", Signals, list[Signaled])

@@ -109,14 +109,15 @@ def _replay(
     if known is None:
         return None
     size = row.size
-    if row.edges:  # The replay has none.
+    if row.edges or row.journal is not None:  # The replay does not have them.
         (size,) = transaction.execute(sql.PAYLOAD_SIZE, (row.seq,)).fetchone()
     capped = caps.capped(row.tenant)
     if capped and caps.no_room(row.tenant, size) is not None:
-        known = transaction.execute(sql.QUEUE_AND_TYPE, (row.tenant, id)).fetchone()
-        if known is None:
+        there = transaction.execute(sql.QUEUE_AND_TYPE, (row.tenant, id)).fetchone()
+        if there is None:
             return None
     gated = transaction.scope_cache.gated(row.tenant, row.group, row.queue)
+    size += sum(len(entry.value) for entry in known)
     transaction.seq += 1
     # The payload is copied inside the database.
     copied = transaction.execute(

@@ -33,7 +33,7 @@ from holdfast.stores.sqlite.fairness import (
     next_tenants,
 )
 from holdfast.stores.sqlite.joins import release
-from holdfast.stores.sqlite.journal import entries_of, remembered, with_journals
+from holdfast.stores.sqlite.journal import brought, remembered, with_journals
 from holdfast.stores.sqlite.limits import apply_tenant_limits
 from holdfast.stores.sqlite.limits_groups import gate_jobs, grant
 from holdfast.stores.sqlite.limits_platform import any_to_let_in, set_jobs_aside
@@ -96,9 +96,15 @@ def _leases_of_repeat(transaction: Transaction, claim: Claim, seqs: str) -> list
     """The leases of a repeated claim that are still valid."""
     now = transaction.now
     found = transaction.execute(sql.HELD_STILL, (seqs, f"{claim.nonce}.", now)).fetchall()
-    leases = [Lease(record(row, now), token, until) for token, until, *row in found]
-    leases = [lease for lease in leases if asked_for(claim, lease.job)]
-    return with_journals(transaction.connection, leases)
+    journals = dict[int, Any]()
+    leases = []
+    for token, until, journal, *row in found:
+        job = record(row, now)
+        if asked_for(claim, job):
+            leases.append(Lease(job, token, until))
+            if journal is not None:
+                journals[job.seq] = journal
+    return with_journals(transaction.connection, leases, journals)
 
 
 def _remember_claim(transaction: Transaction, claim: Claim, leases: list[Lease]) -> None:
@@ -128,8 +134,8 @@ class _Taken:
     def room(self) -> int:
         return self.claim.limit - len(self.leases)
 
-    def add(self, job: JobRecord, until: Micros, journal: tuple[Entry, ...]) -> None:
-        self.leases.append(Lease(job, f"{self.claim.nonce}.{job.seq}", until, journal))
+    def add(self, job: JobRecord, until: Micros, journal: tuple[Entry, ...], left_out: int) -> None:
+        self.leases.append(Lease(job, f"{self.claim.nonce}.{job.seq}", until, journal, left_out))
         self._seqs.append(job.seq)
 
     @property
@@ -352,11 +358,11 @@ def _lease(taken: _Taken, line: Line, statement: str, values: tuple[Any, ...]) -
     for row in rows:
         try:
             job = claimed(row, line, worker, now, until)
-            journal = entries_of(stored[job.seq]) if job.seq in stored else ()
+            journal, left_out = brought(stored[job.seq]) if job.seq in stored else ((), 0)
         except Exception as error:  # A bad record must not keep the others from running.
             fail_unreadable(transaction, row[SEQ], error)
             continue
-        taken.add(job, until, journal)
+        taken.add(job, until, journal, left_out)
         kind = (job.group, job.envelope.type, job.attempt, job.fence)
         alike.setdefault(kind, []).append(job.id)
         number += 1

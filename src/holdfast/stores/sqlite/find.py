@@ -8,9 +8,10 @@ from typing import Any
 
 from holdfast.core.clock import Micros
 from holdfast.core.job import State
+from holdfast.core.journal import Journal, fitting
 from holdfast.store import Find, Page, Ref, Selection
 from holdfast.stores.sqlite import statements as sql
-from holdfast.stores.sqlite.journal import read_journals
+from holdfast.stores.sqlite.journal import read_bytes, read_journals
 from holdfast.stores.sqlite.rows import record
 
 
@@ -29,10 +30,12 @@ def find_jobs(connection: sqlite3.Connection, find: Find, now: Micros) -> Page:
         (*values, find.limit + 1),
     ).fetchall()
     jobs = [record(row, now) for row in rows[: find.limit]]
-    cursor = jobs[-1].seq if len(rows) > find.limit else None
-    if not find.journals:
-        return Page(jobs, cursor)
-    journals = read_journals(connection, [job.seq for job in jobs])
+    journals: dict[int, Journal] = {}
+    if find.journals:
+        sizes = read_bytes(connection, [job.seq for job in jobs])
+        jobs = jobs[: fitting(sizes.get(job.seq, 0) for job in jobs)]
+        journals = read_journals(connection, [job.seq for job in jobs])
+    cursor = jobs[-1].seq if len(rows) > len(jobs) else None
     named = {Ref(job.tenant, job.id): journals[job.seq] for job in jobs if job.seq in journals}
     return Page(jobs, cursor, named)
 

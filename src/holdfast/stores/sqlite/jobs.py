@@ -33,7 +33,6 @@ class Jobs:
         self._changed: set[int] = set()
         self._saved: dict[int, tuple[Any, ...]] = {}
         self._finished: dict[int, tuple[Any, ...]] = {}
-        self._with_journals: dict[int, Row] = {}
         self._removed: list[int] = []
         self._removed_bodies: list[int] = []
         self._removed_others: list[tuple[int, int]] = []
@@ -73,10 +72,6 @@ class Jobs:
         self._saved[row.seq] = row.saved(transaction.now)
         where = (row.tenant, row.queue, row.group)
         transaction.count_move(where, row.was, row.place, type=row.type)
-
-    def save_journal(self, row: Row) -> None:
-        """Writes the size of the journal of a job that is not changed otherwise."""
-        self._with_journals[row.seq] = row
 
     def finish(self, row: Row) -> None:
         """Ends a job: frees its key, and keeps its record for its retention, or deletes it. That of
@@ -154,9 +149,6 @@ class Jobs:
         ):
             if seqs:
                 connection.execute(statement, (listed(seqs),))
-        if self._with_journals:
-            sizes = [(row.journal, seq) for seq, row in self._with_journals.items()]
-            connection.executemany(journal_sql.JOURNAL_SAVE, sizes)
         if self._removed_others:
             drop(self._transaction, self._removed_others)
 

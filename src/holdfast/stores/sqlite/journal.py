@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -75,21 +75,28 @@ def _read_size(text: Any) -> Size | None:
 def _size_of(connection: sqlite3.Connection, row: Row) -> Size:
     if row.journal is None:
         return Size()
-    size = _read_size(row.journal)
-    return Size(*connection.execute(sql.SIZE, (row.seq,)).fetchone()) if size is None else size
+    return _read_size(row.journal) or _counted(connection, row.seq)
+
+
+def _counted(connection: sqlite3.Connection, seq: int) -> Size:
+    """The size of a journal whose own record of it cannot be read."""
+    return Size(*connection.execute(sql.SIZE, (seq,)).fetchone())
 
 
 def write(transaction: Transaction, row: Row, entries: Sequence[Entry]) -> str | None:
-    """Stores what counts of the entries, or none of them and says what would be too much. The
-    caller saves the row, which has the new size.
-    """
+    """Stores what counts of the entries, or none of them and says what would be too much."""
     connection = transaction.connection
     known = {} if row.journal is None else _known(connection, row.seq, entries)
-    fresh, size = written(_size_of(connection, row), known, entries)
+    before = _size_of(connection, row)
+    fresh, size = written(before, known, entries)
     if size.overflow is not None:
         return size.overflow
+    grown = size.bytes - before.bytes
     row.journal = size_text(size)
+    row.size += grown
+    connection.execute(sql.JOURNAL_SAVE, (row.journal, row.size, row.seq))
     put(connection, row.seq, [(entry, transaction.now) for entry in fresh])
+    transaction.count_move((row.tenant, row.queue, row.group), None, None, 0, grown)
     return None
 
 
@@ -128,19 +135,19 @@ def has(connection: sqlite3.Connection, row: Row, awaits: str) -> bool:
 # -- reading ---------------------------------------------------------------------------------------
 
 
-def remembered(connection: sqlite3.Connection, rows: Sequence[Columns]) -> dict[int, Stored]:
-    """What leases of the jobs of these rows of `statements.CLAIMED` bring back; `entries_of` reads
-    it. Most jobs of flows remember only their parents, which their rows have.
+def remembered(connection: sqlite3.Connection, rows: Sequence[Columns]) -> dict[int, Stored | int]:
+    """What leases of the jobs of these rows of `statements.CLAIMED` bring back; `brought` reads it.
+    Most jobs of flows remember only their parents, which their rows have.
     """
-    found: dict[int, Stored] = {}
-    others: list[int] = []
+    found: dict[int, Stored | int] = {}
+    others: dict[int, Any] = {}
     for row in rows:
         parents = _read_parents(row[PARENTS])
         if parents is not None and row[JOURNAL] == journal_of_parents(parents[0]):
             found[row[SEQ]] = [(EntryKind.JOIN._value_, "", None, row[CREATED_AT], *parents)]
         else:
-            others.append(row[SEQ])
-    return found | _read(connection, sql.REMEMBERED, others) if others else found
+            others[row[SEQ]] = row[JOURNAL]
+    return found | _read_remembered(connection, others) if others else found
 
 
 def _read_parents(text: Any) -> tuple[int, int, int] | None:
@@ -148,6 +155,27 @@ def _read_parents(text: Any) -> tuple[int, int, int] | None:
         return None if text is None else _decode_parents(text)
     except (TypeError, msgspec.MsgspecError):
         return None
+
+
+def _read_remembered(
+    connection: sqlite3.Connection, journals: Mapping[int, Any]
+) -> dict[int, Stored | int]:
+    """What leases of these jobs bring back, or how many entries they leave out.
+    The jobs are given with the sizes that their rows have.
+    """
+    found: dict[int, Stored | int] = {}
+    for seq, text in journals.items():
+        if left_out := (_read_size(text) or _counted(connection, seq)).left_out:
+            found[seq] = left_out
+    small = [seq for seq in journals if seq not in found]
+    return {**found, **_read(connection, sql.REMEMBERED, small)}
+
+
+def brought(stored: Stored | int) -> tuple[tuple[Entry, ...], int]:
+    """The entries that a lease brings, and how many it leaves out. Raises if one of them cannot be
+    read: its step would be done again.
+    """
+    return ((), stored) if isinstance(stored, int) else (tuple(map(_entry, stored)), 0)
 
 
 def _read(connection: sqlite3.Connection, query: str, seqs: Sequence[int]) -> dict[int, Stored]:
@@ -162,11 +190,6 @@ def _read(connection: sqlite3.Connection, query: str, seqs: Sequence[int]) -> di
     return found
 
 
-def entries_of(stored: Stored) -> tuple[Entry, ...]:
-    """The entries. Raises if one of them cannot be read: its step would be done again."""
-    return tuple(map(_entry, stored))
-
-
 def _entry(stored: tuple[Any, ...]) -> Entry:
     kind, name, value, at, total, due, failed = stored
     is_join = kind == EntryKind.JOIN
@@ -178,16 +201,20 @@ def _entry(stored: tuple[Any, ...]) -> Entry:
     return Entry(EntryKind(kind), name, value, at)
 
 
-def with_journals(connection: sqlite3.Connection, leases: list[Lease]) -> list[Lease]:
-    """The leases with their journals, without those whose journal cannot be read."""
-    stored = _read(connection, sql.REMEMBERED, [lease.job.seq for lease in leases])
+def with_journals(
+    connection: sqlite3.Connection, leases: list[Lease], journals: Mapping[int, Any]
+) -> list[Lease]:
+    """The leases with their journals, without those whose journal cannot be read. `journals` has
+    the sizes of those that have one.
+    """
+    stored = _read_remembered(connection, journals)
     found = []
     for lease in leases:
         try:
-            journal = entries_of(stored.get(lease.job.seq, []))
+            journal, left_out = brought(stored.get(lease.job.seq, []))
         except ValueError:
             continue
-        found.append(msgspec.structs.replace(lease, journal=journal))
+        found.append(msgspec.structs.replace(lease, journal=journal, left_out=left_out))
     return found
 
 
@@ -205,6 +232,11 @@ def _readable(stored: Stored) -> tuple[Entry, ...]:
 def read_entries(connection: sqlite3.Connection, seq: int) -> tuple[Entry, ...]:
     """All entries of a job that can be read."""
     return _readable(_read(connection, sql.ENTRIES, [seq]).get(seq, []))
+
+
+def read_bytes(connection: sqlite3.Connection, seqs: Sequence[int]) -> dict[int, int]:
+    """The bytes that the journals and edges of jobs add to a page."""
+    return dict(connection.execute(sql.BYTES, (listed(seqs),)).fetchall())
 
 
 def read_journals(connection: sqlite3.Connection, seqs: Sequence[int]) -> dict[int, Journal]:

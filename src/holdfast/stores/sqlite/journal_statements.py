@@ -15,6 +15,13 @@ JOINS = (
     " WHERE seq IN (SELECT value FROM json_each(?1)) AND parents IS NOT NULL"
 )
 EDGES = f"SELECT seq, targets FROM edges {_OF} ORDER BY seq, number"
+# The bytes that each journal adds to a page.
+_SEQS = "SELECT value FROM json_each(?1)"
+BYTES = (
+    f"SELECT seq, sum(bytes) FROM (SELECT seq, length(value) AS bytes FROM entries"
+    f" WHERE seq IN ({_SEQS}) UNION ALL SELECT seq, length(targets) FROM edges"
+    f" WHERE seq IN ({_SEQS})) GROUP BY seq"
+)
 # What is stored under the keys of a call: a list of [kind, name].
 KNOWN = (
     "SELECT entries.kind, entries.name, length(entries.value) FROM json_each(?) AS asked"
@@ -30,7 +37,7 @@ ENTRY_PUT = (
     " ON CONFLICT (seq, kind, name) DO UPDATE SET value = excluded.value, at = excluded.at"
 )
 JOIN_INSERT = "INSERT INTO joins (seq, name, total, due, at) VALUES (?, ?, ?, ?, ?)"
-JOURNAL_SAVE = "UPDATE jobs SET journal = ? WHERE seq = ?"
+JOURNAL_SAVE = "UPDATE jobs SET journal = ?, size = ? WHERE seq = ?"
 HAS_SIGNAL = "SELECT 1 FROM entries WHERE seq = ? AND kind = 'signal' AND name = ?"
 IS_COMPLETE = (
     "SELECT 1 FROM joins WHERE seq = ?1 AND name = ?2 AND due = 0"

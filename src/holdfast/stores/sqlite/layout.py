@@ -14,7 +14,7 @@
       token lease_until worker    of the last lease; kept after the lease lapsed, so that a late ack
                               is told that it expired
       max_attempts keep_us    copied from the rules, for the indexes
-      size                    bytes of the payload and the edges, for the cap of the tenant
+      size                    bytes of payload, edges and journal, for the cap of the tenant
       awaits                  what a parked or waiting job awaits
       journal                 how much of its share its journal uses, as JSON (`journal.Size`); NULL
                               while it has none

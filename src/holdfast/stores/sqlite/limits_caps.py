@@ -10,6 +10,7 @@ from holdfast.core import bounds
 from holdfast.core.bounds import PRUNE_MAX
 from holdfast.core.errors import QUEUE_FULL_RETRY_S, HoldfastError, QueueFull, TenantFull
 from holdfast.core.job import NewJob, edge_bytes
+from holdfast.core.journal import Signal, no_room
 from holdfast.core.scope import ScopeKind, ScopeSettings
 from holdfast.stores.sql_rows import size_of
 from holdfast.stores.sqlite import scope_statements as scope_sql
@@ -78,6 +79,13 @@ class Caps:
                 )
         return None
 
+    def no_room_for(self, signal: Signal) -> QueueFull | None:
+        """Why the tenant may not have this signal; None when it may."""
+        max_bytes = self._settings_of(signal.tenant).max_bytes
+        if max_bytes is None:
+            return None
+        return no_room(signal.tenant, self._of(signal.tenant)[1], max_bytes, signal)
+
     def add(self, job: NewJob) -> None:
         """Counts a job that the call adds."""
         self.add_size(job.tenant, size_of(job.envelope.body) + edge_bytes(job))
@@ -86,10 +94,10 @@ class Caps:
                 if not self._exists(job.tenant, kind, part):
                     self._new_parts.setdefault((job.tenant, kind), set()).add(part)
 
-    def add_size(self, tenant: str, size: int) -> None:
+    def add_size(self, tenant: str, size: int, number: int = 1) -> None:
         if self.capped(tenant):
             jobs, total = self._of(tenant)
-            self._has[tenant] = jobs + 1, total + size
+            self._has[tenant] = jobs + number, total + size
 
     def _of(self, tenant: str) -> tuple[int, int]:
         if tenant not in self._has:

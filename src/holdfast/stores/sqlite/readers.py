@@ -122,17 +122,14 @@ class Readers:
             over = _over(time.monotonic() + most_s(), call)
             if over():
                 continue  # The caller was canceled.
-            connection.set_progress_handler(over, STEPS)
             try:
-                snapshot = partial(_snapshot, connection, call.act, self._options.path)
+                snapshot = partial(_snapshot, connection, call.act, over, self._options.path)
                 call.answer = patiently(self._options.busy_s, snapshot)
             except sqlite3.Error as error:
                 late = is_interrupted(error)
                 call.error = _TooLong() if late else translated(error, self._options.path)
             except BaseException as error:
                 call.error = translated(error, self._options.path)
-            finally:
-                connection.set_progress_handler(None, 0)
 
 
 def _over(deadline: float, call: Call[sqlite3.Connection]) -> Callable[[], bool]:
@@ -141,13 +138,19 @@ def _over(deadline: float, call: Call[sqlite3.Connection]) -> Callable[[], bool]
 
 
 def _snapshot(
-    connection: sqlite3.Connection, act: Callable[[sqlite3.Connection], T], path: str
+    connection: sqlite3.Connection,
+    act: Callable[[sqlite3.Connection], T],
+    over: Callable[[], bool],
+    path: str,
 ) -> T:
-    """What `act` reads, all of it in one read transaction."""
+    """What `act` reads before it is over, all of it in one read transaction."""
     connection.execute("BEGIN")
     try:
+        connection.set_progress_handler(over, STEPS)
         check_version(connection, path)
         return act(connection)
     finally:
+        # If it interrupted the COMMIT, all later reads would find the transaction open.
+        connection.set_progress_handler(None, 0)
         if connection.in_transaction:
             connection.execute("COMMIT")

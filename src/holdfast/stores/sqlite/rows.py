@@ -205,7 +205,6 @@ class Row(sql_rows.Row):
             now,
             self.gate,
             self.awaits,
-            self.journal,
         )
 
     def finished(self, now: Micros, keep_until: Micros) -> tuple[Any, ...]:
@@ -222,7 +221,6 @@ class Row(sql_rows.Row):
             now,
             now,
             keep_until,
-            self.journal,
         )
 
 

@@ -18,6 +18,7 @@ from holdfast.core.journal import (
 from holdfast.stores.sqlite.jobs import Jobs
 from holdfast.stores.sqlite.joins_follow import make_ready
 from holdfast.stores.sqlite.journal import has, write
+from holdfast.stores.sqlite.limits_caps import Caps
 from holdfast.stores.sqlite.rows import AWAITING
 from holdfast.stores.sqlite.transaction import Transaction
 
@@ -27,27 +28,29 @@ def send_signals(
 ) -> list[Signaled]:
     """`signed` says who sent them, for the events."""
     transaction.signed = signed
-    jobs = Jobs(transaction)
-    sent = [_send(transaction, jobs, signal) for signal in signals]
+    jobs, caps = Jobs(transaction), Caps(transaction, 0)
+    sent = [_send(transaction, jobs, caps, signal) for signal in signals]
     jobs.flush()
     return sent
 
 
-def _send(transaction: Transaction, jobs: Jobs, signal: Signal) -> Signaled:
+def _send(transaction: Transaction, jobs: Jobs, caps: Caps, signal: Signal) -> Signaled:
     row = jobs.get(signal.tenant, signal.id)
     if row is None:
         return Signaled(signal.id, False, JobNotFound(id=signal.id))
     if row.state in TERMINAL:
-        refused = JobCanceled if row.state is State.CANCELED else JobAlreadyTerminal
-        return Signaled(signal.id, False, refused(id=signal.id))
+        over = JobCanceled if row.state is State.CANCELED else JobAlreadyTerminal
+        return Signaled(signal.id, False, over(id=signal.id))
     awaited = await_signal(signal.name)
     if has(transaction.connection, row, awaited):
         return Signaled(signal.id, False)
+    if (refused := caps.no_room_for(signal)) is not None:
+        return Signaled(signal.id, False, refused)
     entry = Entry(EntryKind.SIGNAL, signal.name, signal.value)
     if (full := write(transaction, row, [entry])) is not None:
         return Signaled(signal.id, False, JournalFull(id=signal.id, why=full))
     jobs.record(EventKind.SIGNALED, row, text=signal.name)
-    jobs.save_journal(row)
+    caps.add_size(signal.tenant, len(signal.value), 0)
     if row.awaits == ENDS_WITH_PARENTS:
         row.awaits = AWAITS_PARENTS
         jobs.save(row)

@@ -26,8 +26,8 @@ WITH_TTL = "expires_at IS NOT NULL AND state IN ('waiting', 'scheduled', 'enqueu
 # One statement for many jobs: `bulk.listed` gives the value.
 _LISTED = "seq IN (SELECT value FROM json_each(?))"
 
-# The join of the parents of a job: [total, due, failed]; NULL for none. What is no number is no JSON
-# either.
+# The join of the parents of a job: [total, due, failed]; NULL for none. What is no number is no
+# JSON either.
 _PARENTS = (
     "'[' || quote(parents) || ',' || quote(parents_due) || ',' || quote(parents_failed) || ']'"
 )
@@ -147,7 +147,7 @@ CLAIMS_DROP = (
     " (SELECT nonce FROM claims WHERE until <= ? ORDER BY until LIMIT ?)"
 )
 HELD_STILL = (
-    f"SELECT token, lease_until, {RECORD} FROM jobs WHERE {_LISTED}"
+    f"SELECT token, lease_until, journal, {RECORD} FROM jobs WHERE {_LISTED}"
     " AND state = 'processing' AND token = ? || seq AND lease_until > ? ORDER BY seq"
 )
 # Fails a job whose record cannot be read.
@@ -173,13 +173,13 @@ ROWS_BY_SEQ = f"SELECT {ROW} FROM jobs WHERE {_LISTED}"
 SAVE = (
     "UPDATE jobs SET state = ?, priority = ?, run_at = ?, attempt = ?, lapses = ?, misses = ?,"
     " token = ?, lease_until = ?, reason = ?, error = ?, progress = ?, updated_at = ?, gate = ?,"
-    " awaits = ?, journal = ?"
+    " awaits = ?"
     f" WHERE {_LISTED}"
 )
 FINISH = (
     "UPDATE jobs SET state = ?, attempt = ?, lapses = ?, misses = ?, token = ?, reason = ?,"
     " error = ?, result = ?, updated_at = ?, finished_at = ?, keep_until = ?, gate = 0,"
-    " awaits = NULL, journal = ?"
+    " awaits = NULL"
     f" WHERE {_LISTED}"
 )
 REMOVE = f"DELETE FROM jobs WHERE {_LISTED}"

@@ -232,10 +232,10 @@ class Transaction:
         *,
         type: str | None = None,
     ) -> None:
-        """Counts jobs that went from one place to another; `size` is by how much the payload bytes
-        of the tenant grow. Jobs that start or end have a type.
+        """Counts jobs that went from one place to another; `size` is by how much the bytes of the
+        tenant grow. Jobs that start or end have a type.
         """
-        if before != after:
+        if before != after or size:
             self._moves.append((at, before, after, number, size, type))
             self._moved.add(at[0])
 
@@ -251,10 +251,12 @@ class Transaction:
         running: dict[tuple[str, str], int] = {}
         platform = self.scope_cache.platform
         for at, before, after, number, size, type in self._moves[self._written :]:
-            way = (at, before, after)
-            sums[way] = sums.get(way, 0) + number
             if size:
                 _row(rows, ("tenant", at[0], ""))[_BYTES] += size
+            if before == after:
+                continue
+            way = (at, before, after)
+            sums[way] = sums.get(way, 0) + number
             if type is not None and platform:
                 more = number * ((after == "processing") - (before == "processing"))
                 running[at[1], type] = running.get((at[1], type), 0) + more

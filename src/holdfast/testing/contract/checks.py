@@ -7,9 +7,10 @@ from collections.abc import Iterable
 
 from holdfast.core.clock import Micros
 from holdfast.core.job import Event, EventKind, JobRecord, Lease, State
+from holdfast.core.journal import AWAITS_PARENTS, REMEMBERED, EntryKind, Journal
 from holdfast.core.scope import ScopeKind
 from holdfast.store import Lapsed, Tally
-from holdfast.testing.contract.model import Item, Line
+from holdfast.testing.contract.model_item import Item, Line
 from holdfast.testing.contract.model_scopes import Usage
 
 _ENDS = (EventKind.COMPLETED, EventKind.FAILED, EventKind.CANCELED)
@@ -30,11 +31,27 @@ def check_record(record: JobRecord, item: Item, now: Micros) -> None:
         assert record.lease_until == item.until
     else:
         assert (record.lease_until, record.worker) == (None, None)
+    assert record.awaits in item.shown_awaits(now)
     if item.over:
         assert record.finished_at == item.finished_at
         assert (record.reason, record.result) == (item.reason, item.result)
     else:
         assert record.finished_at is None
+
+
+def check_blame(record: JobRecord, item: Item, sources: set[str]) -> None:
+    """P17: a job that ended with a parent names it."""
+    if item.blames:
+        words = (record.error or "").split()
+        assert words[:2] == ["its", "parent"]
+        assert words[2] in sources
+
+
+def check_journal(journal: Journal, item: Item | None) -> None:
+    """P16, P17: the entries, joins and edges of a job are those of the model."""
+    assert item is not None
+    item.notes.check(journal.entries, EntryKind)
+    assert tuple(journal.edges) == item.new.edges
 
 
 def check_counts(records: Iterable[JobRecord], tallies: Iterable[Tally]) -> None:
@@ -58,12 +75,20 @@ def check_story(events: list[Event], items: Iterable[Item]) -> None:
     """P14: the events of every job agree with its record."""
     cursors = [event.cursor for event in events]
     assert cursors == sorted(set(cursors))
-    kinds: dict[tuple[str, str], list[EventKind]] = {}
+    stories: dict[tuple[str, str], list[Event]] = {}
     for event in events:
-        kinds.setdefault((event.tenant, event.job_id), []).append(event.kind)
+        story = stories.setdefault((event.tenant, event.job_id), [])
+        if event.kind is EventKind.ENQUEUED:
+            story.clear()  # An id may be used again when its record is gone.
+        story.append(event)
     for item in items:
-        told = kinds[item.name]
+        story = stories[item.name]
+        told = [event.kind for event in story]
         assert told[0] is EventKind.ENQUEUED
+        assert told.count(EventKind.SIGNALED) == item.sent
+        assert [event.note for event in story if event.kind is EventKind.READY].count(
+            AWAITS_PARENTS
+        ) == item.releases
         assert told.count(EventKind.LEASED) == item.fence
         ends = [kind for kind in told if kind in _ENDS]
         assert ends == ([EventKind(item.state.value)] if item.over else [])
@@ -124,11 +149,13 @@ def _check_rank(items: list[Item], taken: set[tuple[str, str]], after: Usage) ->
 
 
 def check_lease(lease: Lease, item: Item | None) -> None:
-    """P11: the attempt and the fence have grown by one."""
+    """P11, P16: the attempt and the fence have grown by one; it brings the journal back."""
     assert item is not None
     assert (lease.job.attempt, lease.job.fence) == (item.attempt + 1, item.fence + 1)
     assert lease.job.state is State.PROCESSING
     assert lease.job.lease_until == lease.until
+    assert lease.job.awaits is None
+    item.notes.check(lease.journal, REMEMBERED)
 
 
 def check_lapsed(one: Lapsed, item: Item | None, now: Micros) -> None:

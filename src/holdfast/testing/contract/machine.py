@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
 from holdfast.core.bounds import EXPIRED_MAX, PRUNE_MAX
 from holdfast.core.clock import SECOND, Clock, Micros
-from holdfast.core.errors import JobNotFound
 from holdfast.core.job import (
     Abandoned,
     Completed,
@@ -28,22 +28,26 @@ from holdfast.core.job import (
     Snoozed,
     State,
 )
+from holdfast.core.journal import Key
 from holdfast.core.lifecycle import Transition, decide, lapse
 from holdfast.core.scope import Scope, ScopeSettings
-from holdfast.store import Act, Claim, Extension, Ref, Store
-from holdfast.testing.contract.builders import RETRY, by_id, changing, job
+from holdfast.store import Claim, Extension, Store
+from holdfast.testing.contract.builders import RETRY, job
 from holdfast.testing.contract.checks import (
     check_lapsed,
     check_lease,
     check_order,
 )
-from holdfast.testing.contract.machine_find import FindRules
+from holdfast.testing.contract.machine_change import ChangeRules
+from holdfast.testing.contract.machine_flows import YEAR, FlowRules
 from holdfast.testing.contract.machine_scopes import ScopeRules
-from holdfast.testing.contract.model import Item, lapse_answers
+from holdfast.testing.contract.model import lapse_answers
+from holdfast.testing.contract.model_item import Item
 from holdfast.testing.contract.model_scopes import Usage
 from holdfast.testing.contract.strategies import (
     QUEUES,
     TENANTS,
+    entries,
     lengths,
     limits,
     options,
@@ -53,18 +57,13 @@ from holdfast.testing.contract.strategies import (
     some_groups,
     some_queues,
     some_tenants,
-    tenants,
 )
 
 T = TypeVar("T")
 Names = tuple[str, ...] | None
-Some = tuple[str, str, tuple[str, ...]]
-"""A tenant, one of its queues, and types; None: all."""
-
-YEAR: Micros = 366 * 24 * 3600 * SECOND
 
 
-class StoreMachine(ScopeRules, FindRules):
+class StoreMachine(ScopeRules, FlowRules, ChangeRules):
     """Random verbs on a store, each answer compared with the model."""
 
     def teardown(self) -> None:
@@ -96,17 +95,15 @@ class StoreMachine(ScopeRules, FindRules):
     @rule(many=st.lists(options, min_size=2, max_size=8))
     def enqueue(self, many: list[dict[str, Any]]) -> None:
         now = self.step()
-        jobs = []
-        for each in many:
-            self.made += 1
-            jobs.append(job(f"j{self.made}", **each))
-        self.add(jobs, now)
+        self.add([job(self.new_id(), **each) for each in many], now)
 
     @precondition(lambda self: self.model.items)
-    @rule(pick=picks)
-    def enqueue_again(self, pick: int) -> None:
+    @rule(pick=picks, gone=st.booleans())
+    def enqueue_again(self, pick: int, gone: bool) -> None:
+        """A job that is there, or one of those that were deleted last."""
         now = self.step()
-        self.add([self.model.items[pick % len(self.model.items)].new], now)
+        lost = self.model.gone[-5:]
+        self.add([lost[pick % len(lost)] if gone and lost else self.item(pick).new], now)
 
     def add(self, jobs: list[NewJob], now: Micros) -> None:
         answers = self.run(self.store.enqueue(jobs))
@@ -160,29 +157,48 @@ class StoreMachine(ScopeRules, FindRules):
         return leases
 
     @precondition(lambda self: self.leases)
-    @rule(pick=picks, length=lengths, forged=st.sampled_from([False, False, False, True]))
-    def extend(self, pick: int, length: Micros, forged: bool) -> None:
+    @rule(
+        pick=picks,
+        length=lengths,
+        forged=st.sampled_from([False, False, False, True]),
+        drawn=entries,
+    )
+    def extend(self, pick: int, length: Micros, forged: bool, drawn: list[Key]) -> None:
+        """P16: a refused extension writes nothing."""
         now = self.step()
         lease = self.lease(pick)
         token = "forged" if forged else lease.token
         tenant, id = lease.job.tenant, lease.job.id
-        [answer] = self.run(
-            self.store.extend([Extension(tenant=tenant, id=id, token=token, lease_us=length)])
-        )
-        expected = self.model.extend((tenant, id), token, length, now)
+        written = self.new_entries(drawn)
+        wish = Extension(tenant=tenant, id=id, token=token, lease_us=length, entries=written)
+        [answer] = self.run(self.store.extend([wish]))
+        expected = self.model.extend((tenant, id), token, length, now, written)
         assert (type(answer.error) if answer.error else answer.until) == expected
 
     @precondition(lambda self: self.leases)
-    @rule(pick=picks, outcome=outcomes, forged=st.sampled_from([False, False, False, True]))
-    def ack(self, pick: int, outcome: Outcome, forged: bool) -> None:
+    @rule(
+        picks=st.lists(picks, min_size=1, max_size=3),
+        outcome=outcomes,
+        forged=st.sampled_from([False, False, False, True]),
+        drawn=entries,
+    )
+    def ack(self, picks: list[int], outcome: Outcome, forged: bool, drawn: list[Key]) -> None:
+        """One or several jobs, in one call."""
         now = self.step()
-        lease = self.lease(pick)
-        token = "forged" if forged else lease.token
-        [answer] = self.run(self.store.ack([decide(outcome, lease.job, token, 0.5)]))
-        refused = self.model.refused((lease.job.tenant, lease.job.id), token, now)
-        assert (type(answer.error) if answer.error else None) is refused
-        if refused is None:
-            self.settle(lease, outcome, now)
+        leases = {(lease.job.tenant, lease.job.id): lease for lease in map(self.lease, picks)}
+        changes = []
+        for lease in leases.values():
+            change = decide(outcome, lease.job, "forged" if forged else lease.token, 0.5)
+            changes.append(msgspec.structs.replace(change, entries=self.new_entries(drawn)))
+        answers = self.run(self.store.ack(changes))
+        for lease, change, answer in zip(leases.values(), changes, answers, strict=True):
+            name, token = (change.tenant, change.id), change.token or ""
+            refused = self.model.refused(name, token, now)
+            assert (type(answer.error) if answer.error else None) is refused
+            if refused is None:
+                self.model.write(name, change.entries, now)
+                self.settle(lease, outcome, now)
+        self.follow()
 
     def settle(self, lease: Lease, outcome: Outcome, now: Micros) -> None:
         """The expected effect of each outcome, from the docs on the life of a job."""
@@ -219,68 +235,7 @@ class StoreMachine(ScopeRules, FindRules):
             spent = item.spent
             self.model.retry(item, now + delay, now)
             assert (answer.state is State.FAILED) == spent
-
-    # -- will ------------------------------------------------------------------------------------
-
-    @precondition(lambda self: self.model.items)
-    @rule(pick=picks, tenant=tenants)
-    def cancel(self, pick: int, tenant: str) -> None:
-        now = self.step()
-        id = self.model.items[pick % len(self.model.items)].new.id
-        [answer] = self.run(self.store.cancel([Ref(tenant, id)]))
-        expected = self.model.cancel((tenant, id), now)
-        assert answer.canceled is bool(expected)
-        assert isinstance(answer.error, JobNotFound) is (expected is None)
-
-    @rule(
-        act=st.sampled_from(list(Act)),
-        of=st.tuples(tenants, st.sampled_from(QUEUES), st.sampled_from([(), ("send",)])),
-        priority=st.integers(-2, 2),
-        delay=lengths,
-        limit=st.integers(1, 5),
-    )
-    def change(self, act: Act, of: Some, priority: int, delay: Micros, limit: int) -> None:
-        now = self.step()
-        tenant, queue, types = of
-        items = [
-            item
-            for item in self.model.of(tenant)
-            if item.new.queue == queue and (not types or item.new.envelope.type in types)
-        ]
-        must, may = self.model.changeable(act, items, now)
-        done: dict[str, str] = {}
-        after: int | None = 0
-        while after is not None:
-            new = {"priority": priority, "delay_us": delay, "limit": limit, "after": after}
-            wish = changing(act, tenant, queues=(queue,), types=types, **new)
-            changed = self.run(self.store.change(wish))
-            assert len(changed.done) <= limit
-            assert not done.keys() & by_id(changed).keys()
-            assert changed.cursor is None or changed.cursor > after
-            done |= by_id(changed)
-            after = changed.cursor
-        assert must <= done.keys() <= must | may
-        for item in items:
-            if item.new.id in done:
-                self.apply(act, item, priority, now + delay, now)
-        if act is not Act.REPLAY:
-            assert all(id == came for id, came in done.items())
-
-    def apply(self, act: Act, item: Item, priority: int, run_at: Micros, now: Micros) -> None:
-        if item.lapsed(now):
-            self.model.rescue(item)
-        if act is Act.DELETE:
-            self.model.delete(item, now)
-        elif act is Act.REPRIORITISE:
-            item.priority = priority
-        elif act is Act.RESCHEDULE:
-            item.state, item.run_at = State.ENQUEUED, run_at
-        else:
-            replay = self.model.replay(item, now)
-            # Whether it has its origin's first or last priority is the store's to choose.
-            found = self.lookup(*replay.name)
-            assert found.priority in (item.new.priority, item.priority)
-            replay.priority = found.priority
+        self.follow()
 
     # -- time and upkeep -------------------------------------------------------------------------
 
@@ -328,6 +283,7 @@ class StoreMachine(ScopeRules, FindRules):
             assert error in lapse_answers(item, change.token, now)
             if error is None and item is not None:
                 self.lapsed(item, change, now)
+        self.follow()
 
     def lapsed(self, item: Item, change: Transition, now: Micros) -> None:
         if change.token is None:
@@ -342,11 +298,11 @@ class StoreMachine(ScopeRules, FindRules):
     @rule()
     def prune(self) -> None:
         now = self.step()
-        gone = self.model.prunable(now)
+        gone, may = self.model.prunable(now)
         pruned = self.run(self.store.prune(PRUNE_MAX, YEAR))
+        gone += [item for item in may if self.peek(*item.name) is None]
         assert (pruned.jobs, pruned.events, pruned.more) == (len(gone), 0, False)
-        for item in gone:
-            self.model.delete(item, now)
+        self.model.pruned(gone, now)
 
 
 def machine_for(make: Callable[[Clock], Store]) -> type[StoreMachine]:

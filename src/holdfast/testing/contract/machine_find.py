@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from holdfast.core.bounds import PAGE_MAX
+from holdfast.core.bounds import JOURNALS_MAX, PAGE_MAX
 from holdfast.core.job import Event, JobRecord
+from holdfast.core.journal import Journal
 from holdfast.core.scope import ScopeKind
+from holdfast.store import Ref
 from holdfast.testing.contract.builders import finding
 from holdfast.testing.contract.checks import (
+    check_blame,
     check_counts,
+    check_journal,
     check_record,
     check_story,
     check_tallies,
@@ -23,7 +28,8 @@ class FindRules(MachineBase):
     """Reads that must agree with the model, and with each other."""
 
     def lookup(self, tenant: str, id: str) -> JobRecord:
-        [found] = self.run(self.store.find(finding(tenant, ids=(id,)))).jobs
+        found = self.peek(tenant, id)
+        assert found is not None
         return found
 
     @rule()
@@ -38,10 +44,29 @@ class FindRules(MachineBase):
         assert [(each.tenant, each.id) for each in records] == [item.name for item in items]
         for record, item in zip(records, items, strict=True):
             check_record(record, item, now)
+            check_blame(record, item, self.model.sources.get(item.name, set()))
         check_counts(records, self.run(self.store.count(None)))
         if self.store.capabilities.scopes:
             for kind in (ScopeKind.TENANT, ScopeKind.GROUP):
                 check_tallies(records, kind, self.run(self.store.count(None, by=kind)))
+        if self.store.capabilities.steps:
+            self.compare_journals(records)
+
+    def compare_journals(self, records: list[JobRecord]) -> None:
+        """P16, P17: every journal and every edge is as the model has them."""
+        found: dict[Ref, Journal] = {}
+        after: int | None = None
+        left = len(records)
+        while left > 0:
+            wish = finding(None, limit=JOURNALS_MAX, after=after)
+            page = self.run(self.store.find(msgspec.structs.replace(wish, journals=True)))
+            found |= page.journals
+            after, left = page.cursor, left - len(page.jobs)
+            assert (after is None) == (left == 0)
+        assert found.keys() <= {Ref(each.tenant, each.id) for each in records}
+        for each in records:
+            journal = found.get(Ref(each.tenant, each.id), Journal())
+            check_journal(journal, self.model.get(each.tenant, each.id))
 
     @rule(tenant=tenants, limit=st.integers(1, 4), newest_first=st.booleans(), some=some_queues)
     def page(

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from holdfast.core.bounds import PAGE_MAX
-from holdfast.core.clock import SECOND, Micros
-from holdfast.core.job import Completed, Lease, State
+from holdfast.core.clock import SECOND
+from holdfast.core.job import Completed, State
 from holdfast.core.lifecycle import decide
 from holdfast.core.scope import (
     TENANT_KINDS,
@@ -32,6 +32,8 @@ MOST = st.sampled_from([None, None, 1, 2, 3])
 PAUSE = Pause("because", "ann")
 TURNS_MAX = 1000
 """The number of claims after which every job must have ended."""
+IDLE_MAX = 5
+"""Claims in vain, half a minute apart, after which nothing else becomes ready by itself."""
 
 
 class ScopeRules(MachineBase):
@@ -104,10 +106,10 @@ class ScopeRules(MachineBase):
     @rule(pick=picks)
     def explain(self, pick: int) -> None:
         """P13: `explain` reports an ended or a running job as such, and names every pause of
-        others.
+        others, and what they await.
         """
         now = self.step()
-        item = self.model.items[pick % len(self.model.items)]
+        item = self.item(pick)
         gates = self.run(self.store.explain(Ref(*item.name))).gates
         kinds = {gate.kind for gate in gates}
         if item.over:
@@ -118,23 +120,20 @@ class ScopeRules(MachineBase):
             told = {gate.scope for gate in gates if gate.kind is BlockerKind.PAUSE}
             assert told == {each for each in scopes_of(item) if self.words.of(each).paused}
             assert not kinds & {BlockerKind.ENDED, BlockerKind.RUNNING}
+            assert (BlockerKind.AWAITS in kinds) in {
+                awaits is not None for awaits in item.shown_awaits(now)
+            }
 
     # -- the end ---------------------------------------------------------------------------------
 
-    def take(self, limit: int, length: Micros) -> list[Lease]:
-        raise NotImplementedError
-
-    def look(self) -> None:
-        raise NotImplementedError
-
-    def act_on_the_look(self) -> None:
-        raise NotImplementedError
-
     def drain(self) -> None:
-        """P13: without pauses and with all limits in force every job ends."""
+        """P13, P17: without pauses and with all limits in force every job ends, except those whose
+        parents, or what else they await, never come.
+        """
         for scope, said in list(self.words.said.items()):
             if said.paused is not None:
                 self.say(scope, msgspec.structs.replace(said, paused=None))
+        idle = 0
         for _ in range(TURNS_MAX):
             if all(item.over for item in self.model.items):
                 break
@@ -146,12 +145,25 @@ class ScopeRules(MachineBase):
                 item = self.model.get(lease.job.tenant, lease.job.id)
                 assert item is not None
                 self.model.end(item, State.COMPLETED, now)
+            self.follow()
+            idle = 0 if leases else idle + 1
             if not leases:
                 self.look()
                 self.act_on_the_look()
                 self.clock.advance(30)
+            if idle > IDLE_MAX:
+                self.give_up()
         assert all(item.over for item in self.model.items)
         self.check_nothing_leaked()
+
+    def give_up(self) -> None:
+        """Cancels what nothing that is left can make ready."""
+        now = self.clock.now()
+        stuck = [item for item in self.model.items if item.shown_awaits(now) != {None}]
+        self.run(self.store.cancel([Ref(*item.name) for item in stuck]))
+        for item in stuck:
+            self.model.cancel(item.name, now)
+        self.follow()
 
     def check_nothing_leaked(self) -> None:
         """P13: no job runs, no count says so, and a recount agrees."""

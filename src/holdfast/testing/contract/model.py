@@ -7,99 +7,34 @@ be shown as processing or as enqueued.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
-from holdfast.core.clock import Micros
+from holdfast.core.bounds import KEEP_AGAIN_S
+from holdfast.core.clock import SECOND, Micros, micros
 from holdfast.core.errors import (
-    HoldfastError,
     InvalidLeaseToken,
     JobAlreadyTerminal,
     JobCanceled,
     JobNotFound,
-    LeaseExpired,
 )
-from holdfast.core.job import TERMINAL, Lease, NewJob, Reason, State, replay_id
+from holdfast.core.job import Lease, NewJob, Reason, State, replay_id
+from holdfast.core.journal import AWAITS_PARENTS, Edge, Entry, EntryKind, new_join
 from holdfast.store import Act
+from holdfast.testing.contract.model_item import Error, Item, Line, Name
+from holdfast.testing.contract.model_journal import Notes
 
-Error = type[HoldfastError]
-Line = tuple[str, str]
 Scope = tuple[str, str, str, str]
+FAR = 366 * 24 * 3600 * SECOND
+"""Instants after this are not worth waiting for."""
 
 
-@dataclass
-class Item:
-    """A job. ENQUEUED stands for enqueued and scheduled: the time tells them apart."""
+class End(NamedTuple):
+    """The end of a job that others may await."""
 
-    new: NewJob
-    seq: int
-    priority: int
-    created_at: Micros
-    run_at: Micros
-    expires_at: Micros | None
-    state: State = State.ENQUEUED
-    attempt: int = 0
-    fence: int = 0
-    lapses: int = 0
-    token: str | None = None
-    until: Micros = 0
-    finished_at: Micros = 0
-    reason: Reason | None = None
-    result: object = None
-    replayed_as: str | None = None
-    unsure: bool = False
-    """Canceled after its lease expired: a claim may or may not have rescued it before."""
-
-    @property
-    def name(self) -> tuple[str, str]:
-        return self.new.tenant, self.new.id
-
-    @property
-    def line(self) -> Line:
-        return self.new.tenant, self.new.queue
-
-    @property
-    def spent(self) -> bool:
-        return self.attempt >= self.new.rules.max_attempts
-
-    @property
-    def over(self) -> bool:
-        return self.state in TERMINAL
-
-    def lapsed(self, now: Micros) -> bool:
-        return self.state is State.PROCESSING and self.until <= now
-
-    def stale(self, now: Micros) -> bool:
-        """Whether it is past its time to live."""
-        return self.expires_at is not None and self.expires_at <= now
-
-    def faces(self, now: Micros) -> set[State]:
-        """The states a reader may be shown."""
-        if self.lapsed(now) and not self.spent:
-            return {State.PROCESSING, State.ENQUEUED}
-        if self.state is State.ENQUEUED and self.run_at > now:
-            return {State.SCHEDULED}
-        if self.state is State.RETRYING and self.run_at <= now:
-            return {State.ENQUEUED}
-        return {self.state}
-
-    def eligible(self, now: Micros) -> bool:
-        """P9, P10: due, or its lease expired with attempts left; and within its time to live."""
-        if self.stale(now) or self.over:
-            return False
-        if self.state is State.PROCESSING:
-            return self.until <= now and not self.spent
-        return self.run_at <= now
-
-    def refusal(self, token: str, now: Micros) -> Error | None:
-        """P3, for an item that was found."""
-        if self.state is State.CANCELED:
-            return JobCanceled
-        if self.over:
-            return JobAlreadyTerminal
-        if self.token != token:
-            return InvalidLeaseToken
-        return LeaseExpired if self.state is not State.PROCESSING or self.until <= now else None
+    tenant: str
+    edges: tuple[Edge, ...]
+    completed: bool
 
 
 class Model:
@@ -108,6 +43,12 @@ class Model:
     def __init__(self) -> None:
         self.items: list[Item] = []
         self.keys: dict[Scope, tuple[str, Micros | None]] = {}
+        self.ends: list[End] = []
+        """Jobs that the last call has ended; `model_joins.follow` tells those that await them."""
+        self.gone: list[NewJob] = []
+        """Jobs whose record was deleted."""
+        self.sources: dict[Name, set[str]] = {}
+        """The ids of jobs with an edge to this one."""
         self._seq = 0
 
     def get(self, tenant: str, id: str) -> Item | None:
@@ -115,15 +56,22 @@ class Model:
 
     def instants(self, now: Micros) -> list[Micros]:
         """The instants at which something is due, expires, or ends its retention."""
-        ends = {self._keep_until(item) for item in self.items if item.over}
+        ends = {max(item.keep_until, item.again) for item in self.items if item.over}
         ends |= {until for _, until in self.keys.values() if until is not None}
         for item in self.items:
             if not item.over:
                 ends |= {item.run_at, item.until, item.expires_at or 0}
-        return sorted(at for at in ends if at > now + 1)
+        return sorted(at for at in ends if now + 1 < at < now + FAR)
 
     def of(self, tenant: str | None) -> list[Item]:
         return [item for item in self.items if tenant in (None, item.new.tenant)]
+
+    def edges_to(self, target: Item) -> Iterator[Item]:
+        """The jobs that it awaits as its parents, once for each edge."""
+        for item in self.of(target.new.tenant):
+            for edge in item.new.edges:
+                if edge.target == target.new.id and not edge.join:
+                    yield item
 
     # -- journey ---------------------------------------------------------------------------------
 
@@ -159,6 +107,11 @@ class Model:
             run_at=now + new.delay_us if new.run_at is None else new.run_at,
             expires_at=None if new.ttl_us is None else now + new.ttl_us,
         )
+        if new.parents:
+            item.state, item.awaits = State.WAITING, AWAITS_PARENTS
+            item.notes.write([new_join("", new.parents)], now)
+        for edge in new.edges:
+            self.sources.setdefault((new.tenant, edge.target), set()).add(new.id)
         self.items.append(item)
         return item
 
@@ -184,20 +137,27 @@ class Model:
         item.state = State.PROCESSING
         item.attempt += 1
         item.fence += 1
-        item.token, item.until = lease.token, lease.until
+        item.token, item.until, item.awaits = lease.token, lease.until, None
 
     def extend(
-        self, name: tuple[str, str], token: str, length: Micros, now: Micros
+        self, name: Name, token: str, length: Micros, now: Micros, entries: Iterable[Entry] = ()
     ) -> Error | Micros:
-        """X07: the refusal, or the new deadline."""
+        """X07, P16: the refusal, or the new deadline."""
         item = self.get(*name)
         refused = JobNotFound if item is None else item.refusal(token, now)
         if item is None or refused is not None:
             return refused or JobNotFound
         item.until = max(item.until, now + length)
+        item.notes.write(entries, now)
         return item.until
 
-    def refused(self, name: tuple[str, str], token: str, now: Micros) -> Error | None:
+    def write(self, name: Name, entries: Iterable[Entry], now: Micros) -> None:
+        """P16: what an accepted ack writes."""
+        item = self.get(*name)
+        assert item is not None
+        item.notes.write(entries, now)
+
+    def refused(self, name: Name, token: str, now: Micros) -> Error | None:
         item = self.get(*name)
         return JobNotFound if item is None else item.refusal(token, now)
 
@@ -205,6 +165,38 @@ class Model:
         """P11: the attempt does not count."""
         item.attempt -= 1
         item.state, item.run_at, item.token = State.ENQUEUED, run_at, None
+
+    def park(self, item: Item, run_at: Micros, awaits: str | None, now: Micros) -> None:
+        """P10, P11: ready at once if what it awaits has come."""
+        self.give_back(item, min(run_at, now) if item.notes.has(awaits) else run_at)
+        item.awaits, item.come_late = awaits if item.run_at > now else None, False
+
+    def come(self, item: Item, what: str, now: Micros) -> None:
+        """P10, P17: makes a job ready that awaits this."""
+        if item.awaits != what or item.state not in (State.WAITING, State.ENQUEUED):
+            return
+        if item.state is State.WAITING:
+            item.releases += 1
+        else:
+            item.come_late = item.run_at <= now
+            item.run_at = min(item.run_at, now)
+        item.state = State.ENQUEUED
+        if not item.come_late:
+            item.awaits = None
+
+    def signal(self, name: Name, key: str, value: bytes, now: Micros) -> tuple[bool, Error | None]:
+        """P16: whether it was stored, or why not."""
+        item = self.get(*name)
+        if item is None:
+            return False, JobNotFound
+        if item.over:
+            return False, JobCanceled if item.state is State.CANCELED else JobAlreadyTerminal
+        if (EntryKind.SIGNAL, key) in item.notes.values:
+            return False, None
+        item.notes.write([Entry(EntryKind.SIGNAL, key, value)], now)
+        item.sent += 1
+        self.come(item, f"signal:{key}", now)
+        return True, None
 
     def retry(self, item: Item, run_at: Micros, now: Micros) -> None:
         """P11: retried if attempts are left, else failed."""
@@ -221,12 +213,24 @@ class Model:
         reason: Reason | None = None,
         result: object = None,
     ) -> None:
-        """P6, P12: final; the key is free unless timed; the record is kept as its rules say."""
+        """P6, P12: final; the key is free unless timed; the record is kept as its rules say, and
+        until `prune` looks whether others still need its result.
+        """
         item.state, item.finished_at = state, now
         item.reason, item.result = reason, result
         self._free_key(item, now)
-        if self._keep_until(item) <= now:
-            self.items.remove(item)
+        self._tell(item)
+        if item.keep_until <= now and not item.new.edges:
+            self._drop(item)
+
+    def _tell(self, item: Item) -> None:
+        if item.new.edges:
+            completed = item.state is State.COMPLETED
+            self.ends.append(End(item.new.tenant, item.new.edges, completed))
+
+    def _drop(self, item: Item) -> None:
+        self.items.remove(item)
+        self.gone.append(item.new)
 
     def _free_key(self, item: Item, now: Micros) -> None:
         scope = _scope(item.new)
@@ -236,15 +240,9 @@ class Model:
         if id == item.new.id and (until is None or until <= now):
             del self.keys[scope]
 
-    @staticmethod
-    def _keep_until(item: Item) -> Micros:
-        rules = item.new.rules
-        failed = item.state is State.FAILED
-        return item.finished_at + (rules.keep_failed_us if failed else rules.keep_us)
-
     # -- will ------------------------------------------------------------------------------------
 
-    def cancel(self, name: tuple[str, str], now: Micros) -> bool | None:
+    def cancel(self, name: Name, now: Micros) -> bool | None:
         """P5: whether it is canceled now; None if it was not found."""
         item = self.get(*name)
         if item is None:
@@ -254,12 +252,15 @@ class Model:
             self.end(item, State.CANCELED, now)
         return item.state is State.CANCELED
 
-    def changeable(self, act: Act, items: list[Item], now: Micros) -> tuple[set[str], set[str]]:
+    def changeable(
+        self, act: Act, items: list[Item], from_step: str | None, now: Micros
+    ) -> tuple[set[str], set[str]]:
         """The ids that must be changed, and those that may be (depending on an earlier rescue)."""
         must, may = set(), set()
         for item in items:
             if act is Act.REPLAY:
-                if item.over and item.replayed_as is None:
+                known = from_step is None or item.notes.before(from_step) is not None
+                if item.over and item.replayed_as is None and known:
                     must.add(item.new.id)
             elif item.lapsed(now) and not item.spent:
                 may.add(item.new.id)
@@ -274,10 +275,12 @@ class Model:
 
     def delete(self, item: Item, now: Micros) -> None:
         self._free_key(item, now)
-        self.items.remove(item)
+        if not item.over:
+            self._tell(item)
+        self._drop(item)
 
-    def replay(self, item: Item, now: Micros) -> Item:
-        """P6: a new job that names its origin, without its key and its delay."""
+    def replay(self, item: Item, from_step: str | None, now: Micros) -> Item | None:
+        """P6: a new job that names its origin, without its key, its delay, parents and edges."""
         old = item.new
         new = NewJob(
             tenant=old.tenant,
@@ -292,7 +295,12 @@ class Model:
             origin=old.id,
         )
         item.replayed_as = new.id
-        return self._add(new, now)
+        if self.get(new.tenant, new.id) is not None:
+            return None
+        replay = self._add(new, now)
+        if from_step is not None:
+            replay.notes = item.notes.before(from_step) or Notes()
+        return replay
 
     # -- upkeep ----------------------------------------------------------------------------------
 
@@ -307,8 +315,25 @@ class Model:
                 must.add(item.name)
         return must, may
 
-    def prunable(self, now: Micros) -> list[Item]:
-        return [item for item in self.items if item.over and self._keep_until(item) <= now]
+    def prunable(self, now: Micros) -> tuple[list[Item], list[Item]]:
+        """The jobs that `prune` must delete, and those that it may delete."""
+        past = [item for item in self.items if item.over and item.keep_until <= now]
+        free = [item for item in past if not self.is_wanted(item)]
+        must = [item for item in free if item.again <= now]
+        return must, [item for item in free if item.again > now]
+
+    def pruned(self, gone: list[Item], now: Micros) -> None:
+        """P17: a result stays while a job that awaited it lives; it is looked at again later."""
+        for item in gone:
+            self.delete(item, now)
+        for item in self.items:
+            if item.over and max(item.keep_until, item.again) <= now:
+                item.again = now + micros(KEEP_AGAIN_S)
+
+    def is_wanted(self, item: Item) -> bool:
+        """Whether a job lives that an edge of this one leads to."""
+        targets = (self.get(item.new.tenant, edge.target) for edge in item.new.edges)
+        return any(target is not None and not target.over for target in targets)
 
 
 def _scope(new: NewJob) -> Scope | None:

@@ -20,7 +20,7 @@ from holdfast.core.scope import (
     platform_scopes,
 )
 from holdfast.core.tiers import Defaults, Layer, effective
-from holdfast.testing.contract.model import Item
+from holdfast.testing.contract.model_item import Item
 
 
 class Words:

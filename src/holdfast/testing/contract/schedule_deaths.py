@@ -10,12 +10,14 @@ from holdfast.core import cron
 from holdfast.core.clock import SECOND
 from holdfast.core.errors import InvalidInput
 from holdfast.core.job import Completed
-from holdfast.core.schedule import Template, name_of
+from holdfast.core.schedule import name_of
+from holdfast.core.spec import JobSpec
 from holdfast.core.tick import tick_job
 from holdfast.store import Act, Put
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.builders import (
     ACME,
+    GLOBEX,
     changing,
     tenant_of,
 )
@@ -105,6 +107,22 @@ async def test_a_lost_tick_is_restored(bench: Bench, act: str) -> None:
     assert len(ticking.instants) == 2
 
 
+async def test_a_job_of_another_tenant_does_not_stand_for_a_lost_tick(bench: Bench) -> None:
+    """P7, P19: though it has the id of the tick, which can be computed."""
+    ticking = Ticking(bench)
+    await ticking.set()
+    [id] = await waiting(bench)
+    await bench.put(id, tenant=GLOBEX)
+    await bench.cancel(id)
+    await bench.store.change(changing(Act.DELETE, ids=(id,)))
+    recur = Recur(bench.store, 1.0)
+
+    await recur.turn()
+
+    assert recur.restored == 1
+    assert await waiting(bench) == [id]
+
+
 async def test_a_late_tick_is_not_lost(bench: Bench) -> None:
     """While no worker is there, the upkeep adds no ticks."""
     ticking = Ticking(bench)
@@ -141,7 +159,7 @@ async def test_a_type_that_no_worker_knows_pauses_its_schedule(bench: Bench) -> 
     ticking = Ticking(bench, unknown_delay_s=0)
     await ticking.set()
     lost = ticking.app.schedule("lost")
-    gone = Template(type="gone", codec="json", version=1, body=b"{}", queue="reports")
+    gone = JobSpec(type="gone", codec="json", version=1, body=b"{}", queue="reports")
     await lost.put(gone, {"every": PERIOD / SECOND})
 
     await ticking.walk(2)

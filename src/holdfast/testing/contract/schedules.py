@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.core.clock import SECOND, moment
 from holdfast.core.errors import InvalidInput, ScheduleNotFound, StaleSetting
-from holdfast.core.job import Completed, State
+from holdfast.core.job import By, Completed, State
 from holdfast.core.schedule import QUEUE
 from holdfast.core.tick import tick_job
 from holdfast.store import Act
@@ -203,11 +203,16 @@ async def test_run_now_makes_a_job_besides_the_ticks(bench: Bench) -> None:
     await ticking.set()
     await ticking.handle.pause("not now", "ops")
 
-    answer = await ticking.handle.run_now()
+    answer = await ticking.handle.run_now(by=By("ann", "they wait for it"))
     await ticking.run()
 
     assert answer.created
     assert len(ticking.seen) == 1
+    state = await ticking.handle.get()
+    assert state.definition is not None
+    newest = state.definition.edits[0]
+    assert (newest.what, newest.author, newest.reason) == ("ran now", "ann", "they wait for it")
+    assert state.paused is not None
 
 
 async def test_a_backfill_shows_its_ticks_before_it_makes_them(bench: Bench) -> None:
@@ -221,11 +226,17 @@ async def test_a_backfill_shows_its_ticks_before_it_makes_them(bench: Bench) -> 
     assert (len(shown.ticks), shown.created, shown.applied) == (5, 5, False)
     assert (await bench.store.find(finding(queues=("reports",)))).jobs == []
 
+    ticks = await waiting(bench)
     made = await ticking.handle.backfill(*span, apply=True)
     again = await ticking.handle.backfill(*span, apply=True)
+    assert await waiting(bench) == ticks
     await ticking.run()
     assert (made.created, again.created, again.existing) == (5, 0, 5)
     assert len(set(ticking.instants)) == len(ticking.instants) == 5
+    state = await ticking.handle.get()
+    assert state.definition is not None
+    noted = [edit.what.partition(" of ")[0] for edit in state.definition.edits]
+    assert noted == ["backfilled 5 ticks", "set"]
     with pytest.raises(InvalidInput, match="future"):
         await ticking.handle.backfill(span[0], moment(end + 9 * PERIOD))
     assert (await bench.tally(tenant_of())).counts.get(State.FAILED, 0) == 0

@@ -14,6 +14,7 @@ from holdfast.core.job import (
     Released,
     Snoozed,
 )
+from holdfast.core.journal import EntryKind, Key
 from holdfast.core.scope import PLATFORM, ScopeSettings
 from holdfast.testing.contract.builders import (
     ACME,
@@ -31,6 +32,10 @@ from holdfast.testing.contract.builders import (
 TENANTS = (ACME, GLOBEX)
 QUEUES = (MAIL, AUDIO)
 GROUPS = ("g1", "g2")
+
+STEPS = ("s1", "s2")
+SIGNALS = ("go", "stop")
+JOINS = ("lines", "pages")
 
 lengths = st.sampled_from([0, 1, 5, 10, 30]).map(micros)
 tenants = st.sampled_from(TENANTS)
@@ -72,6 +77,7 @@ options = st.fixed_dictionaries(
 )
 outcomes: st.SearchStrategy[Outcome] = st.one_of(
     st.just(Completed(b"done")),
+    st.just(Completed(b"done too")),
     st.builds(Failed, error=st.just("boom"), after_us=st.none() | lengths),
     st.just(Failed("no", retryable=False)),
     st.just(Failed("slow", reason=Reason.TIMEOUT)),
@@ -79,3 +85,15 @@ outcomes: st.SearchStrategy[Outcome] = st.one_of(
     st.builds(Snoozed, delay_us=lengths),
     st.just(Abandoned()),
 )
+keys: st.SearchStrategy[Key] = st.sampled_from(
+    [
+        *((EntryKind.STEP, name) for name in (*STEPS, *STEPS)),
+        *((EntryKind.POSITION, name) for name in STEPS),
+        *((EntryKind.JOIN, name) for name in (*JOINS, *JOINS)),
+        *((EntryKind.ERROR, name) for name in ("0", "1")),
+        (EntryKind.LOG, ""),
+    ]
+)
+no_keys: list[Key] = []
+entries = st.just(no_keys) | st.lists(keys, max_size=4)
+"""The entries of one extension or ack, whose values the machine numbers."""

@@ -1,16 +1,20 @@
--- enqueue: {options, positions or nil, most queues, most groups}; ARGV[3] and on are all names,
--- then all fixed parts of rows, then all bodies -> an answer for each job, then the instant from
--- which the sequences are counted.
+-- enqueue: {options, positions or nil, most queues, most groups, whole}; ARGV[3] and on are all
+-- names, then all fixed parts of rows, then all bodies -> an answer for each job, then the instant
+-- from which the sequences are counted.
 --
 -- The options of a job are its priority if it is ready at once, else {priority, delay, run_at or
--- nil, ttl or nil, parents or nil, parts of its edges or nil (lib_edges)}. An answer is 1 (created), {0, id of the existing job}, {2, type, queue} (the id
--- belongs to another job), {3, what, has, most} (the tenant's cap is reached) or {4, what} (too
--- many queues or groups).
+-- nil, ttl or nil, parents or nil, parts of its edges or nil (lib_edges), whether it ends with its
+-- parents}. An answer is 1 (created), {0, id of the existing job}, {2, type, queue} (the id belongs
+-- to another job), {3, what, has, most} (the tenant's cap is reached), {4, what} (too many queues or
+-- groups) or 5 (another job of a whole call could not be created).
 --
--- The script reads names, counts and tails for the whole batch, decides job by job, and writes the
--- batch with one command for each key. It uses few libraries: loading them costs more than one job.
+-- The script reads names, counts and tails for the whole batch and decides job by job. It writes
+-- nothing before all is decided, because Redis cannot take back what a script wrote; then it writes
+-- the batch with one command for each key. It uses few libraries: loading them costs more than one
+-- job.
 
-local batch, positions, most_queues, most_groups = ARGS[1], ARGS[2], ARGS[3], ARGS[4]
+local batch, positions, most_queues, most_groups, is_whole = ARGS[1], ARGS[2], ARGS[3], ARGS[4],
+  ARGS[5]
 local size = #batch
 
 -- -- counts and lines of the batch ----------------------------------------------------------------
@@ -113,11 +117,11 @@ local function count_new(record, state, bytes)
 end
 
 -- What the flags of a row say of its parents and its edges, which are stored.
-local function with_joins(seq, parents, parts)
+local function with_joins(seq, parents, parts, ends_with_parents)
   local flags = 0
   if parents and parents > 0 then
     add(new_parents, seq, struct.pack('>I4I4I4', parents, parents, 0))
-    flags = PARENTS
+    flags = PARENTS + (ends_with_parents and ENDS_WITH_PARENTS or 0)
   end
   if parts then
     edges.fields(seq, parts, new_edges)
@@ -126,19 +130,23 @@ local function with_joins(seq, parents, parts)
   return flags
 end
 
+-- The priority of a new job, when it runs and expires, and its state.
+local function read_options(options)
+  if type(options) ~= 'table' then return options, NOW, 0, ENQUEUED end
+  local run_at, parents = options[3] or NOW + options[2], options[5] or 0
+  local state = parents > 0 and WAITING or run_at > NOW and SCHEDULED or ENQUEUED
+  return options[1], run_at, options[4] and NOW + options[4] or 0, state
+end
+
 local function insert(job, options, fixed, body, previous)
-  local priority, run_at, expires, state = options, NOW, 0, ENQUEUED
-  if type(options) == 'table' then
-    priority, run_at = options[1], options[3] or NOW + options[2]
-    if run_at > NOW then state = SCHEDULED end
-    if options[4] then expires = NOW + options[4] end
-    if (options[5] or 0) > 0 then state = WAITING end
-  end
+  local priority, run_at, expires, state = read_options(options)
   local line, seq = job.line, wide(base.tick('seq'))
   job.seq = seq
   line.position = line.position or base.position
   local flags, more = index_new(job, state, priority, run_at, expires), 0
-  if options ~= priority then more = with_joins(seq, options[5], options[6]) / 256 end
+  if options ~= priority then
+    more = with_joins(seq, options[5], options[6], options[7]) / 256
+  end
   local last = EVENTS and events.add('enqueued', job.tenant, job.id, job.queue, job.type, 0, 0,
     run_at > NOW and run_at, nil, previous) or 0
   if previous > 0 then events.drop_tail(job.name, previous) end
@@ -149,16 +157,15 @@ local function insert(job, options, fixed, body, previous)
   new_names[written + 1], new_names[written + 2] = job.name, seq
   written = written + 2
   line.owner.listed = add(line.owner.listed, seq, seq)
-  count_new(line.record, state, 0)
-  count_new(line.owner.record, state, job.size)
-  if job.group then count_new(job.of_group, state, 0) end
+  if job.key then keys.take(job) end
 end
 
 -- -- one job --------------------------------------------------------------------------------------
 
 local in_batch = {} -- Jobs that this call created, by name.
 
-local function enqueue(job, options, fixed, body, known_seq, previous)
+-- Decides about a job after those before it. If it can be created, it is counted.
+local function decide(job, options, known_seq)
   local earlier = in_batch[job.name] or known_seq and rows.get(known_seq)
   if earlier then
     if earlier.type ~= job.type or earlier.queue ~= job.queue then
@@ -172,8 +179,11 @@ local function enqueue(job, options, fixed, body, known_seq, previous)
     local refusal = admission.refusal(job, most_queues, most_groups)
     if refusal then return refusal end
   end
-  insert(job, options, fixed, body, previous)
-  if job.key then keys.take(job, job.key_us) end
+  local _, _, _, state = read_options(options)
+  count_new(job.line.record, state, 0)
+  count_new(job.line.owner.record, state, job.size)
+  if job.group then count_new(job.of_group, state, 0) end
+  if job.key then keys.hold(job) end
   in_batch[job.name] = job
   return 1
 end
@@ -211,17 +221,29 @@ local function write()
   save_counts()
 end
 
-local names, jobs, answers = {unpack(ARGV, 3, size + 2)}, {nil}, {nil, nil}
+local names, jobs, answers, created = {unpack(ARGV, 3, size + 2)}, {nil}, {nil, nil}, 0
 for at = 1, size do jobs[at] = read_job(names[at], ARGV[size + at + 2]) end
 local seqs = base.fetch('HMGET', key('names'), names)
 read_counts()
-local tails = EVENTS and events.tails(names)
 for at = 1, size do
-  base.position = positions and positions[at] or 0
-  answers[at] = enqueue(jobs[at], batch[at], ARGV[size + at + 2], ARGV[2 * size + at + 2], seqs[at],
-    tails and tails[at] or 0)
+  answers[at] = decide(jobs[at], batch[at], seqs[at])
+  if answers[at] == 1 then created = created + 1 end
 end
-write()
-base.finish()
+if is_whole and created < size then
+  for at = 1, size do answers[at] = answers[at] == 1 and 5 or answers[at] end
+  created = 0
+end
+if created > 0 then
+  local tails = EVENTS and events.tails(names)
+  for at = 1, size do
+    base.position = positions and positions[at] or 0
+    if answers[at] == 1 then
+      insert(jobs[at], batch[at], ARGV[size + at + 2], ARGV[2 * size + at + 2],
+        tails and tails[at] or 0)
+    end
+  end
+  write()
+  base.finish()
+end
 answers[size + 1] = whole(BASE >= 0 and BASE or SERVER_NOW)
 return answers

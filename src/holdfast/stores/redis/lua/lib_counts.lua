@@ -1,5 +1,5 @@
--- Counts: the number of jobs of each scope in each state, and the bytes of a tenant's live
--- payloads.
+-- Counts: the number of jobs of each scope in each state, and the bytes that the
+-- living jobs of a tenant hold.
 --
 -- A scope is named by its kind (t, q, g), its tenant and its part, separated by zero bytes. A call
 -- changes counts in memory by differences, and reads and writes all of them at its end in two
@@ -69,6 +69,17 @@ end
 
 local last_tenant, last_queue, of_last_queue, of_last_tenant -- Most jobs of a batch share a line.
 
+-- The bytes that a job holds while it lives.
+function counts.bytes(row)
+  return row.size + (rows.has(row, JOURNAL) and sizes.bytes(row) or 0)
+end
+
+-- Counts bytes that the journal of a living job holds besides those it had.
+function counts.grow(row, bytes)
+  local record = record_of('t', row.tenant, '')
+  record[BYTES], record.dirty = record[BYTES] + bytes, true
+end
+
 -- Moves a row from the count of one state to that of another; nil is none. Lines and groups whose
 -- room may have changed are checked at the end of the call.
 function counts.move(row, from, to)
@@ -83,9 +94,9 @@ function counts.move(row, from, to)
   add(of_tenant, from, to)
   local lived, lives = from and from < ENDED, to and to < ENDED
   if lived and not lives then
-    of_tenant[BYTES] = of_tenant[BYTES] - row.size
+    of_tenant[BYTES] = of_tenant[BYTES] - counts.bytes(row)
   elseif lives and not lived then
-    of_tenant[BYTES] = of_tenant[BYTES] + row.size
+    of_tenant[BYTES] = of_tenant[BYTES] + counts.bytes(row)
   end
   if group then add(record_of('g', tenant, group), from, to) end
   if (from == PROCESSING or to == PROCESSING) and is_limited() then

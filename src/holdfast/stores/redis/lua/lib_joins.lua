@@ -87,6 +87,14 @@ end
 
 -- -- targets --------------------------------------------------------------------------------------
 
+-- Completes a job that ends with its parents, all of which have completed.
+local function end_with_parents(row)
+  index.remove(row)
+  row.state = COMPLETED
+  index.finish(row)
+  events.note('completed', row, nil, nil, true)
+end
+
 -- Makes a job ready that awaits this, which has come.
 function joins.ready(row, come)
   local awaits = row.state == WAITING and 'join:'
@@ -95,6 +103,7 @@ function joins.ready(row, come)
   index.remove(row)
   if row.state == SCHEDULED then row.run_at = math.min(row.run_at, NOW) end
   values.keep(row, AWAITS, nil)
+  rows.unmark(row, ENDS_WITH_PARENTS)
   row.state, row.updated = row.run_at > NOW and SCHEDULED or ENQUEUED, NOW
   index.add(row)
   events.note('ready', row, row.run_at > NOW and row.run_at or nil, come)
@@ -125,7 +134,11 @@ local function tell(parent, edge)
   journal.count(join, failed)
   if failed and row.state == WAITING and edge[1] ~= 'r' then
     end_with(row, parent, edge[1])
-  elseif join.left == 0 then
+  elseif join.left > 0 then
+    return
+  elseif edge[3] == '' and join.failed == 0 and row.state == WAITING and has(row, ENDS_WITH_PARENTS) then
+    end_with_parents(row)
+  else
     joins.ready(row, 'join:' .. edge[3])
   end
 end

@@ -3,7 +3,7 @@
 --   journal:<seq>  hash: letter and name of an entry -> instant (double) and value. Letters: s step,
 --                  p position, g signal, j join; the value of a join is its total, how many ends it
 --                  awaits yet, and how many of the others have not completed (4 bytes each). '#' ->
---                  number of steps, of signals, and their bytes (doubles)
+--                  its size (lib_sizes)
 --   notes:<seq>    hash, likewise: e error, l line of the log; '#' -> number of lines so far
 --   parents        hash: seq -> the join of a job with parents, which has no entry
 --
@@ -11,12 +11,11 @@
 
 local has, mark = rows.has, rows.mark
 local PARENTS_OF = key('parents')
-local AT, JOIN, SIZE = '>d', '>I4I4I4', '>ddd'
-local AT_SIZE, JOIN_SIZE, SIZE_SIZE = 8, 12, 24
+local AT, JOIN = '>d', '>I4I4I4'
+local AT_SIZE, JOIN_SIZE = 8, 12
 
 local joins_of = {} -- By sequence and name: joins that were read, false where there is none.
 
-local function journal_key(row) return key('journal:' .. row.seq) end
 local function notes_key(row) return key('notes:' .. row.seq) end
 
 -- -- joins ----------------------------------------------------------------------------------------
@@ -50,8 +49,8 @@ function journal.join(row, name)
       journal.load_parents({row})
     elseif has(row, JOURNAL) then
       local field = 'j' .. name
-      hflush(journal_key(row))
-      joins_of[id] = join_of(row, field, call('HGET', journal_key(row), field), AT_SIZE + 1)
+      hflush(sizes.key(row))
+      joins_of[id] = join_of(row, field, call('HGET', sizes.key(row), field), AT_SIZE + 1)
     end
   end
   return joins_of[id] or nil
@@ -68,7 +67,7 @@ function journal.save()
     if join and join.dirty and not join.row.gone then
       local text = struct.pack(JOIN, join.total, join.left, join.failed)
       if join.field then
-        hput(journal_key(join.row), join.field, join.start .. text)
+        hput(sizes.key(join.row), join.field, join.start .. text)
       else
         hput(PARENTS_OF, join.row.seq, text)
       end
@@ -79,36 +78,10 @@ end
 
 -- -- writing --------------------------------------------------------------------------------------
 
--- What of its share a journal uses, added up from its entries.
-local function counted(row)
-  local flat, size = call('HGETALL', journal_key(row)), {steps = 0, signals = 0, bytes = 0}
-  for at = 1, #flat, 2 do
-    local letter = string.sub(flat[at], 1, 1)
-    if letter ~= '#' then
-      local what = letter == 'g' and 'signals' or 'steps'
-      size[what] = size[what] + 1
-      size.bytes = size.bytes + math.max(0, #flat[at + 1] - AT_SIZE)
-    end
-  end
-  return size
-end
-
-local function size_of(row)
-  if has(row, JOURNAL) then
-    local text = call('HGET', journal_key(row), '#')
-    if not text or #text ~= SIZE_SIZE then return counted(row) end
-    local steps, signals, bytes = struct.unpack(SIZE, text)
-    return {steps = steps, signals = signals, bytes = bytes}
-  end
-  local parents = has(row, PARENTS) and journal.join(row, '')
-  if not parents then return {steps = 0, signals = 0, bytes = 0} end
-  return {steps = 1, signals = 0, bytes = #whole(parents.total)}
-end
-
 -- The bytes of a stored value; nil if there is no such entry.
 local function length_of(row, field)
   if not has(row, JOURNAL) then return nil end
-  local stored = call('HSTRLEN', journal_key(row), field)
+  local stored = call('HSTRLEN', sizes.key(row), field)
   return stored > 0 and stored - AT_SIZE or nil
 end
 
@@ -128,7 +101,7 @@ local function written(row, entries)
     local letter, value = entries[at], entries[at + 2]
     if letter ~= 'e' and letter ~= 'l' then
       local field = letter .. entries[at + 1]
-      size = size or size_of(row)
+      size = size or sizes.of(row)
       local length = lengths[field] or length_of(row, field)
       if letter == 'p' or not length then
         local what = letter == 'g' and 'signals' or 'steps'
@@ -161,7 +134,7 @@ end
 -- Stores what counts of these entries, given as letter, name, value, letter, ...; or none of them:
 -- then it returns the size that would be too much.
 function journal.write(row, entries)
-  hflush(journal_key(row))
+  hflush(sizes.key(row))
   hflush(notes_key(row))
   local fresh, size = written(row, entries)
   if size then
@@ -169,11 +142,11 @@ function journal.write(row, entries)
       return {size.steps, size.signals, size.bytes}
     end
     for field, text in pairs(fresh) do
-      hput(journal_key(row), field, text)
+      hput(sizes.key(row), field, text)
       if string.sub(field, 1, 1) == 'j' then joins_of[row.seq .. string.sub(field, 2)] = nil end
     end
     if next(fresh) then
-      hput(journal_key(row), '#', struct.pack(SIZE, size.steps, size.signals, size.bytes))
+      sizes.save(row, size)
       mark(row, JOURNAL)
     end
   end
@@ -193,23 +166,22 @@ end
 
 function journal.has_signal(row, name)
   if not has(row, JOURNAL) then return false end
-  hflush(journal_key(row))
-  return call('HEXISTS', journal_key(row), 'g' .. name) == 1
+  hflush(sizes.key(row))
+  return call('HEXISTS', sizes.key(row), 'g' .. name) == 1
 end
 
 -- Gives a new job fields and values of another.
 function journal.copy(row, flat)
   if #flat == 0 then return end
-  base.send('HSET', journal_key(row), flat)
+  base.send('HSET', sizes.key(row), flat)
+  sizes.save(row, sizes.counted(row))
   mark(row, JOURNAL)
-  local size = counted(row)
-  hput(journal_key(row), '#', struct.pack(SIZE, size.steps, size.signals, size.bytes))
 end
 
 -- Deletes all that belongs to a job which is deleted, however much it is.
 function journal.drop(row)
   local names = {}
-  if has(row, JOURNAL) then names[#names + 1] = journal_key(row) end
+  if has(row, JOURNAL) then names[#names + 1] = sizes.key(row) end
   if has(row, NOTES) then names[#names + 1] = notes_key(row) end
   for _, name in ipairs(names) do hflush(name) end
   if #names > 0 then call('UNLINK', unpack(names)) end
@@ -228,13 +200,17 @@ local function all_of(name)
   return not flat.err and #flat > 0 and flat or UNREADABLE
 end
 
--- The journal of a job as journal.py reads it. `whole_of`: with errors, log and edges.
+-- The journal of a job as journal.py reads it. `whole_of`: however large it is, with errors, log
+-- and edges.
 function journal.answer(row, whole_of)
+  local omitted = whole_of and 0 or sizes.left_out(row)
+  if omitted > 0 then return {false, false, false, false, omitted} end
   local join = has(row, PARENTS) and journal.join(row, '')
   return {
     join and {join.total, join.left, join.failed, whole(row.created)},
-    has(row, JOURNAL) and all_of(journal_key(row)),
+    has(row, JOURNAL) and all_of(sizes.key(row)),
     whole_of and has(row, NOTES) and all_of(notes_key(row)),
     whole_of and has(row, EDGES) and edges.parts(row),
+    0,
   }
 end

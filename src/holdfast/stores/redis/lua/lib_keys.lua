@@ -3,13 +3,16 @@
 
 local KEYS_OF, ENDS = key('keys'), key('key_ends')
 
+local stored = {} -- By name: keys as they were read, or as this call leaves them; false if free.
+
 local function name_of(row)
   return row.tenant .. '\0' .. row.queue .. '\0' .. row.type .. '\0' .. row.key
 end
 
 -- The id that a key stands for, and its end if it has one; nil if the key is free.
 local function read(name)
-  local text = call('HGET', KEYS_OF, name)
+  if stored[name] == nil then stored[name] = call('HGET', KEYS_OF, name) end
+  local text = stored[name]
   if not text then return nil end
   local till, id = string.match(text, '^(%d*)%z(.*)$')
   return id, tonumber(till)
@@ -28,18 +31,29 @@ function keys.holder(row, in_batch)
   return till and till > NOW and id or nil
 end
 
-function keys.take(row, key_us)
-  local name = name_of(row)
-  local till = key_us >= 0 and NOW + key_us
-  call('HSET', KEYS_OF, name, (till and whole(till) or '') .. '\0' .. row.id)
-  if till then call('ZADD', ENDS, till, name) end
+local function till_of(row) return row.key_us >= 0 and NOW + row.key_us end
+
+-- Lets a new job hold its key for the rest of this call.
+function keys.hold(row)
+  local till = till_of(row)
+  stored[name_of(row)] = (till and whole(till) or '') .. '\0' .. row.id
+end
+
+-- Writes the key that a new job holds.
+function keys.take(row)
+  local name, till = name_of(row), till_of(row)
+  hput(KEYS_OF, name, stored[name])
+  if till then zput(ENDS, name, till) end
 end
 
 -- Frees the key of a job that ended; a timed key is held until its time.
 function keys.release(row)
   local name = name_of(row)
   local id, till = read(name)
-  if id == row.id and (till or 0) <= NOW then call('HDEL', KEYS_OF, name) end
+  if id == row.id and (till or 0) <= NOW then
+    hput(KEYS_OF, name, false)
+    stored[name] = false
+  end
 end
 
 -- Deletes timed keys whose time has passed, at most `limit`; returns how many. If the job has not
@@ -51,12 +65,12 @@ function keys.prune(limit)
     if id and till and till <= NOW then
       local row = rows.named(rows.name(string.match(name, '^([^%z]*)%z'), id))
       if row and row.state < ENDED and row.key then
-        call('HSET', KEYS_OF, name, '\0' .. id)
+        hput(KEYS_OF, name, '\0' .. id)
       else
-        call('HDEL', KEYS_OF, name)
+        hput(KEYS_OF, name, false)
       end
     end
-    call('ZREM', ENDS, name)
+    zdrop(ENDS, name)
   end
   return #past
 end

@@ -10,7 +10,7 @@ local function add(sums, kind, row, part)
   local sum = sums[name] or zeros()
   sums[name] = sum
   sum[row.state] = sum[row.state] + 1
-  if kind == 't' and row.state < ENDED then sum[BYTES] = sum[BYTES] + row.size end
+  if kind == 't' and row.state < ENDED then sum[BYTES] = sum[BYTES] + counts.bytes(row) end
 end
 
 local function count(seqs, sums)

@@ -2,8 +2,10 @@
 -- claim_select.sql, and whose turn it is says fairness.sql.
 
 -- Leases up to `most` jobs. Tenants take turns by weight, and the lines of a tenant take turns
--- within its turn. Rows without a seq tell the caller about sleepers (`tell_caller`). `full_left`:
--- how much without room it may still meet; there is much only after a tier has lowered limits.
+-- within its turn. Rows without a seq tell the caller about sleepers (`tell_caller`), or that the
+-- claim must be made again (`fold_backlog`). `full_left`: how much without room it may still meet;
+-- there is much only after a tier has lowered limits. Each round looks at twice as many tenants as
+-- the one before.
 CREATE OR REPLACE FUNCTION holdfast.claim(
     for_worker text, nonce text, most integer, lease_us bigint, in_tenants text[],
     in_queues text[], excluded text[], given_now bigint, probe boolean, events boolean,
@@ -14,7 +16,6 @@ SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off
 SET enable_sort = off SET enable_bitmapscan = off AS $$
 DECLARE
     now bigint := holdfast.now_us(given_now);
-    own text := nonce;
     room bigint := most;
     visit integer := 0;
     low record;
@@ -22,23 +23,24 @@ DECLARE
     by_platform holdfast.platform_claim;
     full_left bigint;
     looks holdfast.looking;
-    repeats_until bigint;
     leased bigint[];
     dry_tenants text[] := '{}';
     dry_queues text[] := '{}';
 BEGIN
-    IF probe AND NOT holdfast.claim_is_due(in_tenants, in_queues, own, now) THEN
+    IF probe AND NOT holdfast.claim_is_due(in_tenants, in_queues, nonce, now) THEN
         RETURN;
     END IF;
     PERFORM holdfast.lock_claims();
     now := holdfast.claim_now_us(given_now);
-    -- By the nonce alone, since a plan made for an empty table may read all that end later.
-    SELECT c.until, c.seqs INTO repeats_until, leased FROM holdfast.claims c WHERE c.nonce = own;
-    IF repeats_until > now THEN
-        RETURN QUERY SELECT * FROM holdfast.repeat_claim(own, leased, in_tenants, in_queues, now);
+    leased := holdfast.leased_before(nonce, now);
+    IF leased <> '{}' THEN
+        RETURN QUERY SELECT * FROM holdfast.repeat_claim(nonce, leased, in_tenants, in_queues, now);
         RETURN;
     END IF;
-    leased := '{}';
+    RETURN QUERY SELECT * FROM holdfast.fold_backlog();
+    IF FOUND THEN
+        RETURN;
+    END IF;
     SELECT * INTO low FROM holdfast.prepare_claim(in_tenants, most, now, events, repair_most,
         repair_passes);
     full_left := low.full_left;
@@ -47,14 +49,15 @@ BEGIN
         by_platform := holdfast.bound_by_platform(in_queues, now, room, full_left);
         room := by_platform.room;
     END IF;
-    WHILE room > 0 LOOP
+    FOR round IN 0..2147483647 LOOP
+        EXIT WHEN room = 0;
         IF by_platform.by_rounds THEN
             SELECT * INTO planned FROM holdfast.plan_by_platform(in_tenants, in_queues, room,
                 excluded, lines_per_claim, now, aside_most, by_platform);
             by_platform := planned.state;
         ELSE
             SELECT * INTO planned FROM holdfast.plan_claim(in_tenants, in_queues, room, excluded,
-                lines_per_claim, dry_tenants, dry_queues, now, full_left);
+                lines_per_claim, 1 << least(round, 8), dry_tenants, dry_queues, now, full_left);
         END IF;
         full_left := planned.full_left;
         IF planned.tenants IS NOT NULL THEN
@@ -74,26 +77,25 @@ BEGIN
         looks := holdfast.look_again(in_tenants, now, looks);
         EXIT WHEN NOT looks.found;  -- As always where there was no tier.
     END LOOP;
-    IF leased <> '{}' THEN
-        low.wakes := holdfast.finish_claim(own, leased, now + repeat_us, by_platform, now)
-            OR low.wakes;
-    END IF;
-    IF low.wakes OR by_platform.wakes OR looks.wakes OR room = 0 AND cardinality(leased) < most THEN
-        RETURN QUERY SELECT * FROM holdfast.tell_caller(low.wakes OR by_platform.wakes
-            OR looks.wakes, room = 0 AND cardinality(leased) < most, channel, now);
+    low.wakes := holdfast.finish_claim(nonce, leased, now + repeat_us, by_platform, now)
+        OR low.wakes OR by_platform.wakes OR looks.wakes;
+    IF low.wakes OR room = 0 AND cardinality(leased) < most THEN
+        RETURN QUERY SELECT * FROM holdfast.tell_caller(low.wakes,
+            room = 0 AND cardinality(leased) < most, channel, low.due,
+            least(low.held, now + lease_us), now);
     END IF;
 END
 $$;
 
 -- Selects the jobs of one round of a claim and locks them: which lines it visits, what each tenant
 -- keeps of its turn (`credits`, at the first line of each tenant), which lines gave less than they
--- were asked for (`dry`; the more there are, the more tenants the next round looks at), and whether
--- another round may find more. `full_left`: how much without room it may still meet.
+-- were asked for (`dry`), and whether another round may find more. `full_left`: how much without
+-- room it may still meet.
 CREATE OR REPLACE FUNCTION holdfast.plan_claim(
     in_tenants text[], in_queues text[], room bigint, excluded text[], lines_per_claim integer,
-    INOUT dry_tenants text[], INOUT dry_queues text[], now bigint, INOUT full_left bigint,
-    OUT tenants text[], OUT queues text[], OUT credits bigint[], OUT seqs bigint[],
-    OUT tids tid[], OUT more_left boolean
+    breadth integer, INOUT dry_tenants text[], INOUT dry_queues text[], now bigint,
+    INOUT full_left bigint, OUT tenants text[], OUT queues text[], OUT credits bigint[],
+    OUT seqs bigint[], OUT tids tid[], OUT more_left boolean
 ) LANGUAGE plpgsql AS $$
 DECLARE
     changes holdfast.line_change[] := holdfast.line_changes();
@@ -115,9 +117,9 @@ DECLARE
     gave bigint[] := '{}';
 BEGIN
     seqs := '{}';
-    SELECT * INTO turns FROM holdfast.claimable_tenants(changes, in_tenants, in_queues, room,
-        least(greatest(1, cardinality(dry_tenants) / room), 256), lines_per_claim, dry_tenants,
-        dry_queues);
+    SELECT * INTO turns FROM holdfast.claimable_tenants(
+        changes, in_tenants, in_queues, room, breadth, lines_per_claim, dry_tenants, dry_queues
+    );
     SELECT * INTO owners, tenants, queues, has, ranks, lows FROM holdfast.lines_of_tenants(
         changes, turns.names, turns.mosts, in_queues, dry_tenants, dry_queues
     );
@@ -180,6 +182,9 @@ CREATE OR REPLACE FUNCTION holdfast.claimable_tenants(
     OUT names text[], OUT places bigint[], OUT allowed bigint[], OUT weights bigint[],
     OUT limited boolean[], OUT mosts bigint[], OUT cut boolean
 ) LANGUAGE plpgsql AS $$
+DECLARE
+    -- A tenant can take an eighth of a claim on average.
+    wanted bigint := greatest(room, least(room, 4 * lines_per_claim) * breadth);
 BEGIN
     WITH turns AS MATERIALIZED (
         SELECT t.tenant, t.turn, t.credit, coalesce(
@@ -192,9 +197,9 @@ BEGIN
             ) c
             UNION ALL
             SELECT u.* FROM holdfast.unchanged_tenants(
-                changes, in_tenants, in_queues, room * breadth
+                changes, in_tenants, in_queues, wanted
             ) u
-            ORDER BY turn LIMIT room * breadth
+            ORDER BY turn LIMIT wanted
         ) t
         -- Looked up one by one, whatever the planner thinks of their number.
         LEFT JOIN LATERAL (
@@ -229,7 +234,7 @@ BEGIN
         array_agg(p.weight ORDER BY p.turn, p.tenant),
         array_agg(p.limited ORDER BY p.turn, p.tenant),
         array_agg(p.most + 1 ORDER BY p.turn, p.tenant),
-        count(*) < max(p.number) OR max(p.number) = room * breadth
+        count(*) < max(p.number) OR max(p.number) = wanted
     INTO names, places, allowed, weights, limited, mosts, cut
     FROM planned p WHERE p.total - p.most < (room + room / 4) * breadth;
 END

@@ -7,11 +7,26 @@ CREATE OR REPLACE FUNCTION holdfast.finish_claim(
     now bigint
 ) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
+    IF leased = '{}' THEN
+        RETURN false;
+    END IF;
     INSERT INTO holdfast.claims AS c VALUES (of_nonce, repeats_until, leased)
     ON CONFLICT ON CONSTRAINT claims_pkey
     DO UPDATE SET until = excluded.until, seqs = excluded.seqs;
     RETURN coalesce(NOT by_platform.by_rounds, false)
         AND holdfast.take_platform_tokens(leased, by_platform.priced, now);
+END
+$$;
+
+-- The jobs of an earlier claim with this nonce.
+CREATE OR REPLACE FUNCTION holdfast.leased_before(of_nonce text, now bigint) RETURNS bigint[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    its holdfast.claims;
+BEGIN
+    -- By the nonce alone, since a plan made for an empty table may read all that end later.
+    SELECT * INTO its FROM holdfast.claims c WHERE c.nonce = of_nonce;
+    RETURN CASE WHEN its.until > now THEN its.seqs ELSE '{}' END;
 END
 $$;
 

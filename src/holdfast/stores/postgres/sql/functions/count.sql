@@ -24,29 +24,63 @@ BEGIN
 END
 $$;
 
--- Folds all deltas, since the next claims would read what is left; but no claim may take so long
--- that its caller gives up, which would undo the fold.
-CREATE OR REPLACE FUNCTION holdfast.fold_all_deltas() RETURNS void LANGUAGE plpgsql AS $$
+-- Folds a portion where there are more deltas than a claim may read, so that no claim takes long,
+-- however much was written while nobody claimed. Where there are still too many it returns what
+-- tells the caller to make the claim again, a row with a run_at of -1: the claim ends then, which
+-- keeps what is folded.
+CREATE OR REPLACE FUNCTION holdfast.fold_backlog() RETURNS SETOF holdfast.lease
+LANGUAGE plpgsql AS $$
 DECLARE
-    began timestamptz := clock_timestamp();
+    told holdfast.lease;
 BEGIN
-    FOR pass IN 1..100 LOOP
-        EXIT WHEN holdfast.fold_deltas(10000) < 10000
-            OR clock_timestamp() > began + interval '2 seconds';
-    END LOOP;
+    IF NOT holdfast.has_backlog() THEN
+        RETURN;
+    END IF;
+    PERFORM holdfast.fold_deltas(10000, true);
+    IF holdfast.has_backlog() THEN
+        told.run_at := -1;
+        RETURN NEXT told;
+    END IF;
+END
+$$;
+
+-- True when there are more than 10,000 deltas. The ids since the floor are many more mostly.
+CREATE OR REPLACE FUNCTION holdfast.has_backlog() RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    low bigint := (SELECT deltas_floor FROM holdfast.store_state);
+BEGIN
+    IF (SELECT last_value < low + 10000 FROM holdfast.cursors) THEN
+        RETURN false;
+    END IF;
+    RETURN EXISTS (SELECT FROM holdfast.deltas d WHERE d.id >= low ORDER BY d.id OFFSET 10000);
+END
+$$;
+
+-- Folds when claims would. For who has their lock and writes deltas: there may be no claims.
+CREATE OR REPLACE FUNCTION holdfast.fold_if_due() RETURNS void LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off AS $$
+BEGIN
+    IF (SELECT low.fold_is_due FROM holdfast.scan_floors() low) THEN
+        PERFORM holdfast.fold_deltas(10000, true);
+    END IF;
 END
 $$;
 
 -- Adds up to `most` deltas to the counts, oldest first, and deletes them; returns how many. The
--- caller has the lock of claims.
-CREATE OR REPLACE FUNCTION holdfast.fold_deltas(most integer) RETURNS bigint LANGUAGE plpgsql
+-- caller has the lock of claims. What the refresh of scopes has not read it still hears of: at
+-- once, or `later`, from a list, where the caller has not had it read the deltas before.
+CREATE OR REPLACE FUNCTION holdfast.fold_deltas(most integer, later boolean DEFAULT false)
+RETURNS bigint LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off
 SET enable_sort = off SET enable_bitmapscan = off SET enable_material = off AS $$
 DECLARE
     -- Before the deltas are read: all that is below the horizon is visible to that statement.
     committed bigint := holdfast.horizon();
-    state holdfast.store_state;
-    seen pg_snapshot := holdfast.last_refresh();
+    state holdfast.store_state := (SELECT s FROM holdfast.store_state s);
+    -- An older snapshot does too: to find the last one among very many deltas, all must be read.
+    seen pg_snapshot := CASE WHEN holdfast.has_backlog() THEN state.last_refresh
+        ELSE holdfast.last_refresh() END;
+    refreshed pg_snapshot;
     folded holdfast.deltas[];
     number bigint;
     lines bigint;
@@ -55,24 +89,29 @@ DECLARE
     last bigint;
 BEGIN
     PERFORM holdfast.announce();
-    SELECT * INTO state FROM holdfast.store_state;
     WITH gone AS (
         DELETE FROM holdfast.deltas WHERE ctid = ANY (ARRAY(
             SELECT ctid FROM holdfast.deltas WHERE id >= state.deltas_floor ORDER BY id LIMIT most
         ))
         RETURNING *
     ), touched AS (
-        -- The refresh of scopes must still hear of these.
-        INSERT INTO holdfast.deltas (tenant, queue, group_name)
         SELECT DISTINCT g.tenant, g.queue, g.group_name FROM gone g LEFT JOIN LATERAL (
             SELECT true AS has FROM holdfast.tenants_with_settings r
             WHERE r.tenant = g.tenant LIMIT 1
         ) r ON true
         WHERE g.tenant <> '' AND NOT pg_visible_in_snapshot(g.txid, seen)
             AND (r.has OR state.limits_all OR state.gates_all AND g.group_name IS NOT NULL)
+    ), named AS (
+        INSERT INTO holdfast.deltas (tenant, queue, group_name)
+        SELECT t.* FROM touched t WHERE NOT later
+    ), listed AS (
+        INSERT INTO holdfast.unchecked (tenant, queue, group_name)
+        SELECT t.* FROM touched t WHERE later
     )
-    SELECT array_agg(g), count(*), min(g.due), min(g.leases_until)
-    INTO folded, number, new_due, new_leases FROM gone g;
+    SELECT array_agg(g), count(*), min(g.due), min(g.leases_until),
+        CASE WHEN count(*) < most THEN committed ELSE least(committed, max(g.id)) END,
+        (array_agg(g.refreshed ORDER BY g.id DESC) FILTER (WHERE g.refreshed IS NOT NULL))[1]
+    INTO folded, number, new_due, new_leases, committed, refreshed FROM gone g;
     lines := holdfast.add_to_counts(folded);
     IF state.platform THEN
         PERFORM holdfast.add_to_platform(folded);
@@ -83,8 +122,8 @@ BEGIN
     SELECT last_value INTO last FROM holdfast.instants;
     -- The floors of leases and due jobs: an old snapshot keeps dead entries of indexes in place,
     -- and claims must not walk over them. What comes later is named by its delta.
-    UPDATE holdfast.store_state SET last_refresh = seen, folded_at = clock_timestamp(),
-        deltas_floor = CASE WHEN number < most THEN committed + 1 ELSE deltas_floor END,
+    UPDATE holdfast.store_state SET last_refresh = coalesce(refreshed, seen),
+        folded_at = clock_timestamp(), deltas_floor = committed + 1,
         -- Folding pays where several deltas become one update of a line.
         fold_at = least(1000, greatest(64, 3 * lines)),
         leases_floor = coalesce((

@@ -76,6 +76,7 @@ DECLARE
     made bigint[];
     -- By the place of a job; NULL where none has parents or edges.
     parents integer[] := holdfast.flow_numbers(flow, 'parents', cardinality(ids));
+    ends integer[] := holdfast.flow_numbers(flow, 'ends', cardinality(ids));
     edges integer[] := holdfast.flow_numbers(flow, 'number', cardinality(ids));
     sizes integer[] := holdfast.flow_numbers(flow, 'bytes', cardinality(ids));
 BEGIN
@@ -94,8 +95,8 @@ BEGIN
             u.attempts, u.keep_us, coalesce(octet_length(u.payload), 0) + coalesce(u.size, 0),
             CASE WHEN u.parents > 0 THEN 4 WHEN u.run_at > now THEN 2
                 WHEN u.group_name IS NOT NULL AND u.tenant = ANY (grouped) THEN 1 ELSE 0 END,
-            CASE WHEN u.parents > 0 THEN 'join:' END, CASE WHEN u.parents > 0
-                THEN '[1,0,' || length(u.parents::text) || ',0]' END, u.edges
+            CASE WHEN u.ends > 0 THEN 'parents:' WHEN u.parents > 0 THEN 'join:' END, CASE
+                WHEN u.parents > 0 THEN '[1,0,' || length(u.parents::text) || ',0]' END, u.edges
         FROM (
             -- Sequences are drawn in the order of the call.
             SELECT nextval('holdfast.seqs') AS seq, x.*,
@@ -103,11 +104,11 @@ BEGIN
             FROM unnest(
                 tenants, ids, queues, types, codecs, versions, payloads, rules, priorities,
                 delays, run_at_givens, ttls, keys, groups, tags, origins, attempts, keeps,
-                parents, edges, sizes
+                parents, ends, edges, sizes
             ) WITH ORDINALITY AS x(
                 tenant, id, queue, type, codec, version, payload, rules, priority, delay,
                 run_at_given, ttl, key, group_name, tags, origin, attempts, keep_us, parents,
-                edges, size, ord
+                ends, edges, size, ord
             ) WHERE NOT x.ord = ANY (refused)
         ) u
         -- In one order, so that two calls with the same ids never wait for each other.

@@ -1,5 +1,5 @@
 -- Jobs with edges or parents. `flow` is an array of objects: n, the place of the job; parents;
--- edges, as arrays of target, join and what a failure does; number, how many these are; bytes, what
+-- ends, 1 if it ends with them; edges, as arrays of target, join and what a failure does; number, how many these are; bytes, what
 -- they take.
 
 -- One number of each job by its place; NULL where no job has edges or parents.

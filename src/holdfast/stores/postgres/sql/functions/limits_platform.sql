@@ -1,7 +1,8 @@
 -- Limits of the platform: room of the store, of queues and of types over all tenants. All of it
 -- runs under the lock of claims, except what only reads; see limits_aside.sql too.
 
--- By how many jobs each scope of the platform runs more than `scopes` says, by deltas.
+-- By how many jobs each scope of the platform that has settings may run more than `scopes` says, by
+-- deltas. Queues and types are left out where none of them has settings.
 CREATE OR REPLACE FUNCTION holdfast.platform_changes() RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
 DECLARE
     more jsonb;
@@ -15,8 +16,11 @@ BEGIN
         SELECT holdfast.scope_key('platform', '', '') AS scope, processing FROM changed
         UNION ALL
         SELECT holdfast.scope_key('queue', '', queue), processing FROM changed
+        WHERE EXISTS (SELECT FROM holdfast.scopes s WHERE s.kind = 'queue' AND s.tenant = '')
         UNION ALL
-        SELECT holdfast.scope_key('type', '', type), processing FROM changed WHERE type IS NOT NULL
+        SELECT holdfast.scope_key('type', '', type), processing FROM changed
+        WHERE type IS NOT NULL
+            AND EXISTS (SELECT FROM holdfast.scopes s WHERE s.kind = 'type' AND s.tenant = '')
     )
     SELECT coalesce(jsonb_object_agg(scope, processing), '{}') INTO more FROM (
         SELECT scope, sum(processing) AS processing FROM scoped GROUP BY scope
@@ -263,11 +267,11 @@ BEGIN
         EXISTS (SELECT FROM holdfast.aside) OR EXISTS (
             SELECT FROM holdfast.scopes s
             WHERE s.kind = 'platform' AND s.tenant = '' AND s.part = ''
-                AND s.max_running - s.running < 10000 + (
+                AND (s.max_running - s.running < 10000 OR s.max_running - s.running < 10000 + (
                     SELECT coalesce(sum(d.processing), 0) FROM holdfast.deltas d
                     WHERE d.id >= (SELECT deltas_floor FROM holdfast.store_state)
                         AND d.queue IS NOT NULL AND d.processing <> 0
-                )
+                ))
         )
     );
 END

@@ -10,28 +10,28 @@ SET enable_sort = off SET enable_bitmapscan = off AS $$
 DECLARE
     now bigint := holdfast.now_us(given_now);
 BEGIN
-    IF holdfast.can_claim(in_tenants, in_queues, now) OR holdfast.scopes_need_refresh() THEN
+    IF holdfast.has_backlog() THEN
+        RETURN 0;
+    ELSIF holdfast.can_claim(in_tenants, in_queues, now) OR holdfast.scopes_need_refresh() THEN
         RETURN 0;
     END IF;
-    RETURN holdfast.next_instant_us(now);
+    RETURN holdfast.next_instant_us(low.due, low.held, now) FROM holdfast.scan_floors() low;
 END
 $$;
 
 -- Microseconds until time alone may give a claim something; 0 when it already has.
-CREATE OR REPLACE FUNCTION holdfast.next_instant_us(now bigint) RETURNS bigint
-LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION holdfast.next_instant_us(low_due bigint, low_held bigint, now bigint)
+RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     head bigint;
-    low record;
 BEGIN
-    SELECT * INTO low FROM holdfast.scan_floors();
     SELECT least(
         (
-            SELECT run_at FROM holdfast.jobs WHERE gate = 2 AND late = 0 AND run_at >= low.due
+            SELECT run_at FROM holdfast.jobs WHERE gate = 2 AND late = 0 AND run_at >= low_due
             ORDER BY run_at LIMIT 1
         ),
         (
-            SELECT until FROM holdfast.leases WHERE NOT spent AND until >= low.held
+            SELECT until FROM holdfast.leases WHERE NOT spent AND until >= low_held
             ORDER BY until LIMIT 1
         ),
         (SELECT at FROM holdfast.reopen_times ORDER BY at LIMIT 1),
@@ -44,9 +44,9 @@ $$;
 -- What a claim tells its caller about sleepers, in rows without a seq. An empty one: all of them
 -- must look again. One with a run_at: a limit over all tenants left no room in the whole store, and
 -- a claim may find something in so many microseconds if no job ends before. The caller can sleep
--- so long without another look.
+-- so long without another look. From `low_due` and `low_held` on there are due jobs and leases.
 CREATE OR REPLACE FUNCTION holdfast.tell_caller(
-    wakes boolean, is_full boolean, channel text, now bigint
+    wakes boolean, is_full boolean, channel text, low_due bigint, low_held bigint, now bigint
 ) RETURNS SETOF holdfast.lease LANGUAGE plpgsql AS $$
 DECLARE
     told holdfast.lease;
@@ -56,7 +56,7 @@ BEGIN
         PERFORM pg_notify(channel, '*') WHERE channel IS NOT NULL;
     END IF;
     IF is_full THEN
-        told.run_at := holdfast.next_instant_us(now);
+        told.run_at := holdfast.next_instant_us(low_due, low_held, now);
         RETURN NEXT told;
     END IF;
 END

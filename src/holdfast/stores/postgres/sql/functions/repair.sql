@@ -1,12 +1,12 @@
 -- What a claim does first: due jobs and lapsed leases become ready, expired jobs leave their lines.
 
--- Brings what a claim reads up to this instant. Whether limits of the platform concern it, whether
--- sleepers must be told of a new instant; and where there are tiers, or were, what it has looked at
--- again and how much without room it may meet.
+-- Brings what a claim reads up to this instant. From where on it reads due jobs and leases; whether
+-- limits of the platform concern it, whether sleepers must be told of a new instant; and where
+-- there are tiers, or were, what it has looked at again and how much without room it may meet.
 CREATE OR REPLACE FUNCTION holdfast.prepare_claim(
     in_tenants text[], most integer, now bigint, events boolean, repair_most integer,
-    repair_passes integer, OUT platform boolean, OUT wakes boolean, OUT looks holdfast.looking,
-    OUT full_left bigint
+    repair_passes integer, OUT due bigint, OUT held bigint, OUT platform boolean,
+    OUT wakes boolean, OUT looks holdfast.looking, OUT full_left bigint
 ) LANGUAGE plpgsql AS $$
 DECLARE
     low record;
@@ -14,9 +14,11 @@ BEGIN
     SELECT * INTO low FROM holdfast.scan_floors();
     wakes := holdfast.repair(now, low.due, low.held, events, repair_most, repair_passes);
     IF low.fold_is_due THEN
-        PERFORM holdfast.fold_all_deltas();
+        PERFORM holdfast.fold_deltas(10000);
         PERFORM holdfast.delete_old_claims(now);
     END IF;
+    due := low.due;
+    held := low.held;
     platform := low.platform;
     IF low.tiered THEN
         full_left := repair_most * repair_passes;
@@ -33,6 +35,9 @@ CREATE OR REPLACE FUNCTION holdfast.claim_is_due(
     in_tenants text[], in_queues text[], own text, now bigint
 ) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
+    IF holdfast.has_backlog() THEN
+        RETURN true;
+    END IF;
     RETURN holdfast.can_claim(in_tenants, in_queues, now) OR holdfast.repair_is_due(now)
         OR holdfast.scopes_need_refresh()
         OR EXISTS (SELECT FROM holdfast.claims c WHERE c.nonce = own);
