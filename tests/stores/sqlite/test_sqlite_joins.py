@@ -23,6 +23,7 @@ from holdfast.core.job import (
     EventKind,
     Lease,
     NewJob,
+    Reason,
     State,
     edge_bytes,
 )
@@ -157,7 +158,11 @@ async def test_many_parents_of_one_join_write_it_once(
     await store.enqueue([node("end", after=100)])
     await store.enqueue([node(f"p{number}", "end") for number in range(100)])
     ask(path, "CREATE TABLE writes (seq)")
-    ask(path, "CREATE TRIGGER t AFTER UPDATE ON joins BEGIN INSERT INTO writes VALUES (1); END")
+    ask(
+        path,
+        "CREATE TRIGGER t AFTER UPDATE OF parents_due ON jobs"
+        " BEGIN INSERT INTO writes VALUES (1); END",
+    )
 
     await complete(store, *await claimed(store))
 
@@ -334,10 +339,13 @@ async def test_a_parent_that_cannot_be_read_tells_its_children(
 @pytest.mark.parametrize(
     "statement",
     [
-        "UPDATE edges SET on_failure = 'maybe' WHERE seq = 1",
-        "UPDATE edges SET target = x'ff' WHERE seq = 1",
+        "UPDATE edges SET targets = replace(targets, 'fail', 'maybe') WHERE seq = 1",
+        "UPDATE edges SET targets = x'ff' WHERE seq = 1",
+        "UPDATE edges SET targets = '[[' WHERE seq = 1",
+        'UPDATE edges SET targets = \'[7, "b", [7, 7, 7], {}, ["b"]]\' WHERE seq = 1',
         "UPDATE jobs SET edges = 'many' WHERE seq = 1",
-        "UPDATE joins SET due = 'some', failed = x'ff' WHERE seq = 2",
+        "UPDATE jobs SET parents_due = 'some', parents_failed = x'ff' WHERE seq = 2",
+        "UPDATE jobs SET parents = 'some' WHERE seq = 2",
         "UPDATE jobs SET awaits = x'ff', journal = '{' WHERE seq = 2",
     ],
 )
@@ -357,3 +365,18 @@ async def test_a_bad_row_stops_no_other_flow(
     assert "y" in found
     await store.prune(100, LEASE)
     await store.change(changing(Act.DELETE))
+
+
+@pytest.mark.parametrize("value", ["x'ff'", "'some'", "-1.5"])
+async def test_bad_parents_fail_their_job_alone(
+    store: SqliteStore, path: Path, claimed: Claims, value: str
+) -> None:
+    """P19: the claim goes on with the other jobs of its line."""
+    await store.enqueue([node("a", "b", "c"), node("b", after=1), node("c", after=1)])
+    await complete(store, *await claimed(store))
+    ask(path, f"UPDATE jobs SET parents = {value}, parents_failed = {value} WHERE id = 'b'")
+
+    assert [lease.job.id for lease in await claimed(store)] == ["c"]
+
+    [bad] = (await store.find(finding(ids=("b",)))).jobs
+    assert (bad.state, bad.reason) == (State.FAILED, Reason.DECODE)

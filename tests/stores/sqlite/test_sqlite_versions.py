@@ -8,9 +8,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.core.errors import ConfigError, SchemaTooNew, SchemaTooOld, StoreUnsupported
+from holdfast.core.job import Completed
+from holdfast.core.journal import Join, join_of
+from holdfast.core.lifecycle import decide
 from holdfast.core.scope import BlockerKind
 from holdfast.core.tiers import Defaults, encode, name_of
 from holdfast.store import Claim, Put, Ref, Watch
@@ -122,17 +126,23 @@ async def test_a_file_of_an_earlier_version_is_refused_and_left_as_it_is(
     assert [lease.job.id for lease in await store.claim(claim())] == ["a"]
 
 
-@pytest.mark.parametrize("version", [3, 4, 5])
+def make(path: Path, version: int, change: str = "") -> None:
+    """Makes a file of an earlier version."""
+    script = Path(__file__).parent / f"version_{version}.sql"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(script.read_text("utf-8"))
+        connection.executescript(change)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    set_version(path, version)
+
+
+@pytest.mark.parametrize("version", [3, 4, 5, 6])
 async def test_a_file_of_a_later_version_is_upgraded(
     tmp_path: Path, store: SqliteStore, version: int
 ) -> None:
     """P1, P13: its jobs, leases and limits stay, and its tables are those of a new file."""
     path = tmp_path / "old.db"
-    script = Path(__file__).parent / f"version_{version}.sql"
-    with closing(sqlite3.connect(path)) as connection:
-        connection.executescript(script.read_text("utf-8"))
-        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    set_version(path, version)
+    make(path, version)
     old = SqliteStore.from_url(f"sqlite:///{path}", ManualClock())
     await old.open()
     try:
@@ -145,10 +155,34 @@ async def test_a_file_of_a_later_version_is_upgraded(
     finally:
         await old.close()
 
-    assert sorted(lease.job.id for lease in leases) == ["c", "d", "new"]
+    mine = [lease.job.id for lease in leases if lease.job.tenant != "flows"]
+    assert sorted(mine) == ["c", "d", "new"]
     assert (gate.kind, gate.holders) == (BlockerKind.LIMIT, ("a",))
     assert [lease.job.tenant for lease in more] == [ACME]  # It runs a, c and new already.
     assert tables(path) == tables(Path(store.options.path))
+
+
+@pytest.mark.parametrize("change", ["", "UPDATE edges SET target = x'ff' WHERE number = 7"])
+async def test_a_flow_goes_on_after_the_upgrade(tmp_path: Path, change: str) -> None:
+    """P17: joins and edges of version 6 had rows of their own; a bad one stops nothing."""
+    path = tmp_path / "old.db"
+    make(path, 6, change)
+    store = SqliteStore.from_url(f"sqlite:///{path}", ManualClock())
+    await store.open()
+    mine = msgspec.structs.replace(claim(9), tenants=("flows",))
+    try:
+        found, joins = list[list[str]](), list[Join]()
+        for turn in range(3):
+            leases = await store.claim(msgspec.structs.replace(mine, nonce=f"n{turn}"))
+            found.append([lease.job.id for lease in leases])
+            joins += [join_of(entry) for lease in leases for entry in lease.journal]
+            done = [decide(Completed(), each.job, each.token, 0.0) for each in leases]
+            await store.ack(done)
+    finally:
+        await store.close()
+
+    assert found == [["second"], ["end", "child0", "child59"], []]
+    assert joins == [Join(2, 0), Join(1, 0), Join(1, 0)]
 
 
 def tables(path: Path) -> set[tuple[str, ...]]:

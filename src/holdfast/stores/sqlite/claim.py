@@ -33,7 +33,7 @@ from holdfast.stores.sqlite.fairness import (
     next_tenants,
 )
 from holdfast.stores.sqlite.joins import release
-from holdfast.stores.sqlite.journal import brought, read_remembered, with_journals
+from holdfast.stores.sqlite.journal import brought, remembered, with_journals
 from holdfast.stores.sqlite.limits import apply_tenant_limits
 from holdfast.stores.sqlite.limits_groups import gate_jobs, grant
 from holdfast.stores.sqlite.limits_platform import any_to_let_in, set_jobs_aside
@@ -353,8 +353,8 @@ def _lease(taken: _Taken, line: Line, statement: str, values: tuple[Any, ...]) -
     alike: dict[tuple[str | None, str, int, int], list[str]] = {}
     rows = transaction.execute(statement, values).fetchall()
     number = 0
-    with_journal = {row[SEQ]: row[JOURNAL] for row in rows if row[JOURNAL] is not None}
-    stored = read_remembered(transaction.connection, with_journal) if with_journal else {}
+    with_journal = [row for row in rows if row[JOURNAL] is not None]
+    stored = remembered(transaction.connection, with_journal) if with_journal else {}
     for row in rows:
         try:
             job = claimed(row, line, worker, now, until)

@@ -13,6 +13,8 @@ from holdfast.stores.sql_rows import BLOCKED, STATES
 from holdfast.stores.sqlite import journal_statements as journal_sql
 from holdfast.stores.sqlite import statements as sql
 from holdfast.stores.sqlite.bulk import insert_rows
+from holdfast.stores.sqlite.journal import edges_text
+from holdfast.stores.sqlite.layout import EDGES_OF_ROW
 from holdfast.stores.sqlite.limits_caps import Caps
 from holdfast.stores.sqlite.rows import in_flow, is_large, new_row
 from holdfast.stores.sqlite.transaction import Transaction
@@ -162,13 +164,18 @@ class _Batch:
         return new_row(job, seq, run_at, now, int(gated))
 
     def _insert_beside(self, new: list[tuple[NewJob, tuple[Any, ...]]]) -> None:
-        """Writes what some jobs have in other tables: large payloads, joins, edges and keys."""
+        """Writes what some jobs have in other tables: large payloads, edges and keys."""
         connection, now = self._transaction.connection, self._transaction.now
         large = [(row[0], job.envelope.body) for job, row in new if is_large(job.envelope.body)]
         if large:
             connection.executemany(sql.BODY_INSERT, large)
         if self._in_flow:
-            self._insert_flow(new)
+            edges = [
+                (row[0], start, edges_text(job.edges[start : start + EDGES_OF_ROW]))
+                for job, row in new
+                for start in range(0, len(job.edges), EDGES_OF_ROW)
+            ]
+            insert_rows(connection, journal_sql.EDGES_INSERT, edges)
         if self._keys:
             keys = [
                 (
@@ -180,18 +187,6 @@ class _Batch:
                 if job.key is not None
             ]
             connection.executemany(sql.KEY_TAKE, keys)
-
-    def _insert_flow(self, new: list[tuple[NewJob, tuple[Any, ...]]]) -> None:
-        """Writes the joins of jobs that wait for parents, and the edges of parents."""
-        connection, now = self._transaction.connection, self._transaction.now
-        joins = [(row[0], "", job.parents, job.parents, now) for job, row in new if job.parents]
-        insert_rows(connection, journal_sql.JOIN_INSERT, joins)
-        edges = [
-            (row[0], number, edge.target, edge.join, edge.on_failure._value_)
-            for job, row in new
-            for number, edge in enumerate(job.edges)
-        ]
-        insert_rows(connection, journal_sql.EDGE_INSERT, edges)
 
     def _count(self, new: list[tuple[NewJob, tuple[Any, ...]]]) -> None:
         """Counts and records the new jobs, and names the lines whose sleepers shall wake."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -16,6 +16,8 @@ from holdfast.stores.sql_rows import BLOCKED, STATES
 from holdfast.stores.sqlite import journal_statements as sql
 from holdfast.stores.sqlite.bulk import listed, update_alike
 from holdfast.stores.sqlite.jobs import Jobs
+from holdfast.stores.sqlite.journal import EdgeRow, read_edges
+from holdfast.stores.sqlite.layout import EDGES_OF_ROW
 from holdfast.stores.sqlite.rows import AWAITING, Parent, Row
 from holdfast.stores.sqlite.transaction import Transaction
 
@@ -35,23 +37,6 @@ class _Edge(NamedTuple):
     join: str
     on_failure: str
     """What cannot be read is the default, to fail."""
-
-
-class Awaiting(Protocol):
-    """A job that awaits something."""
-
-    seq: int
-    tenant: str
-    id: str
-    queue: str
-    type: str
-    group: str | None
-    state: State
-    awaits: str | None
-    run_at: Micros
-    attempt: int
-    fence: int
-    late: int
 
 
 class _Target:
@@ -99,19 +84,20 @@ def follow(transaction: Transaction, portions: list[Portion]) -> None:
     """Tells the targets of these edges that the jobs have ended."""
     edges = _edges(transaction, portions)
     targets = _targets(transaction, edges)
-    changed: dict[tuple[int, str], _Target] = {}
-    ready: list[_Target] = []
+    joins: dict[tuple[int, str], _Target] = {}
+    """The joins that are to be saved."""
+    ready: dict[int, _Target] = {}
     ended: dict[int, _Edge | None] = {}
     """Sequences -> the edge from a parent because of which a job ends; None: it completes."""
     for edge in edges:
         parent, id, join, on_failure = edge
         target = targets.get((parent.tenant, id, join))
-        if target is None or target.ended or target.due == 0:
+        if target is None or target.ended or target.due <= 0:
             continue
         failed = parent.state != _COMPLETED
         target.due -= 1
         target.failed += failed
-        changed[target.seq, join] = target
+        joins[target.seq, join] = target
         if failed and on_failure != _RUN and target.state is State.WAITING:
             target.ended = True
             ended[target.seq] = edge
@@ -119,31 +105,38 @@ def follow(transaction: Transaction, portions: list[Portion]) -> None:
             if target.awaits == ENDS_WITH_PARENTS and not target.failed:
                 ended[target.seq] = None
             else:
-                ready.append(target)
-    if changed:
-        values = [(each.due, each.failed, *key) for key, each in changed.items()]
-        transaction.connection.executemany(sql.JOIN_SAVE, values)
-    if ready:
-        make_ready(transaction, ready)
+                ready[target.seq] = target
+    children = [each for each in ready.values() if not each.join]
+    for child in children:
+        del joins[child.seq, ""]  # It is saved with the rest of the job.
+    _save_joins(transaction, joins.values())
+    make_ready(transaction, children, by_parents=True)
+    make_ready(transaction, [each for each in ready.values() if each.join])
     if ended:
         _end(transaction, ended)
 
 
 def _edges(transaction: Transaction, portions: list[Portion]) -> list[_Edge]:
     """The edges of these portions, those of each job in their order."""
-    rows: dict[int, list[tuple[Any, ...]]] = {}
     whole = [one.seq for one, number in portions if number == one.edges]
-    found = transaction.execute(sql.EDGES, (listed(whole),)).fetchall() if whole else []
+    found: dict[int, list[EdgeRow]] = {}
+    if whole:
+        for seq, text in transaction.execute(sql.EDGES, (listed(whole),)):
+            found.setdefault(seq, []).extend(read_edges(text))
     for parent, number in portions:
         if number < parent.edges:
-            values = (parent.seq, parent.followed, parent.followed + number)
-            found += transaction.execute(sql.EDGES_FROM, values).fetchall()
-    for row in found:
-        rows.setdefault(row[0], []).append(row)
+            found[parent.seq] = _some_edges(transaction, parent, parent.followed + number)
+    return [_Edge(parent, *edge) for parent, _ in portions for edge in found.get(parent.seq, ())]
+
+
+def _some_edges(transaction: Transaction, parent: Parent, until: int) -> list[EdgeRow]:
+    """The edges of a job that are not followed yet, up to this number."""
+    start = parent.followed
+    values = (parent.seq, start - EDGES_OF_ROW, until)
     return [
-        _Edge(parent, target, name, how)
-        for parent, _ in portions
-        for _, target, name, how in rows.get(parent.seq, ())
+        edge
+        for first, text in transaction.execute(sql.EDGES_FROM, values).fetchall()
+        for edge in read_edges(text)[max(0, start - first) : until - first]
     ]
 
 
@@ -154,8 +147,12 @@ def _targets(transaction: Transaction, edges: list[_Edge]) -> dict[tuple[str, st
         asked.setdefault((parent.tenant, join), {})[id] = None
     targets: dict[tuple[str, str, str], _Target] = {}
     for (tenant, join), ids in asked.items():
-        values = (_encode(list(ids)).decode(), tenant, join)
-        for row in transaction.execute(sql.TARGETS, values).fetchall():
+        values = (_encode(list(ids)).decode(), tenant)
+        if join:
+            found = transaction.execute(sql.TARGETS, (*values, join)).fetchall()
+        else:
+            found = transaction.execute(sql.CHILDREN, values).fetchall()
+        for row in found:
             target = _Target(join, row)
             targets[tenant, target.id, join] = target
     return targets
@@ -164,8 +161,19 @@ def _targets(transaction: Transaction, edges: list[_Edge]) -> dict[tuple[str, st
 # -- what becomes of the targets -------------------------------------------------------------------
 
 
-def make_ready(transaction: Transaction, jobs: Sequence[Awaiting]) -> None:
-    """Makes jobs ready for which what they await has come."""
+def _save_joins(transaction: Transaction, targets: Collection[_Target]) -> None:
+    connection = transaction.connection
+    parents = {each.seq: (each.due, each.failed) for each in targets if not each.join}
+    update_alike(connection, sql.PARENTS_SAVE, parents)
+    others = [(each.due, each.failed, each.seq, each.join) for each in targets if each.join]
+    if others:
+        connection.executemany(sql.JOIN_SAVE, others)
+
+
+def make_ready(
+    transaction: Transaction, jobs: Sequence[_Target] | Sequence[Row], *, by_parents: bool = False
+) -> None:
+    """Makes jobs ready for which what they await has come. `by_parents` saves the joins too."""
     now, cache = transaction.now, transaction.scope_cache
     saved: dict[int, tuple[Any, ...]] = {}
     for job in jobs:
@@ -187,7 +195,10 @@ def make_ready(transaction: Transaction, jobs: Sequence[Awaiting]) -> None:
             EventKind.READY, name, job.attempt, job.fence, until=until, text=note
         )
         saved[job.seq] = (job.state._value_, job.run_at, now, int(gated))
-    update_alike(transaction.connection, sql.MAKE_READY, saved)
+        if isinstance(job, _Target) and by_parents:
+            saved[job.seq] += (job.failed,)
+    statement = sql.MAKE_CHILD_READY if by_parents else sql.MAKE_READY
+    update_alike(transaction.connection, statement, saved)
 
 
 def _end(transaction: Transaction, ended: dict[int, _Edge | None]) -> None:

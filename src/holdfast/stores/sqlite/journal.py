@@ -23,9 +23,18 @@ from holdfast.core.journal import (
     join_entry,
     written,
 )
+from holdfast.stores.sql_rows import Columns
 from holdfast.stores.sqlite import journal_statements as sql
 from holdfast.stores.sqlite.bulk import insert_rows, listed
-from holdfast.stores.sqlite.rows import Row, size_text
+from holdfast.stores.sqlite.rows import (
+    CREATED_AT,
+    JOURNAL,
+    PARENTS,
+    SEQ,
+    Row,
+    journal_of_parents,
+    size_text,
+)
 from holdfast.stores.sqlite.transaction import Transaction
 
 DROP_MAX = 20_000
@@ -44,7 +53,12 @@ _ENTRY_TYPES = (str, bytes, int, int, int, int)
 _JOIN_TYPES = (str, type(None), int, int, int, int)
 _HOW = frozenset(how.value for how in OnFailure)
 
+EdgeRow = tuple[str, str, str]
+"""The target of an edge, its join, and what a failure does to the target."""
+
 _encode = msgspec.json.Encoder().encode
+_decode_parents = msgspec.json.Decoder(tuple[int, int, int]).decode
+_decode_edges = msgspec.json.Decoder(list[EdgeRow]).decode
 _decode_size = msgspec.json.Decoder(tuple[int, int, int, int]).decode
 
 
@@ -121,10 +135,32 @@ def has(connection: sqlite3.Connection, row: Row, awaits: str) -> bool:
 # -- reading ---------------------------------------------------------------------------------------
 
 
-def read_remembered(
+def remembered(connection: sqlite3.Connection, rows: Sequence[Columns]) -> dict[int, Stored | int]:
+    """What leases of the jobs of these rows of `statements.CLAIMED` bring back; `brought` reads it.
+    Most jobs of flows remember only their parents, which their rows have.
+    """
+    found: dict[int, Stored | int] = {}
+    others: dict[int, Any] = {}
+    for row in rows:
+        parents = _read_parents(row[PARENTS])
+        if parents is not None and row[JOURNAL] == journal_of_parents(parents[0]):
+            found[row[SEQ]] = [(EntryKind.JOIN._value_, "", None, row[CREATED_AT], *parents)]
+        else:
+            others[row[SEQ]] = row[JOURNAL]
+    return found | _read_remembered(connection, others) if others else found
+
+
+def _read_parents(text: Any) -> tuple[int, int, int] | None:
+    try:
+        return None if text is None else _decode_parents(text)
+    except (TypeError, msgspec.MsgspecError):
+        return None
+
+
+def _read_remembered(
     connection: sqlite3.Connection, journals: Mapping[int, Any]
 ) -> dict[int, Stored | int]:
-    """What leases of these jobs bring back, or how many entries they leave out; `brought` reads it.
+    """What leases of these jobs bring back, or how many entries they leave out.
     The jobs are given with the sizes that their rows have.
     """
     found: dict[int, Stored | int] = {}
@@ -171,7 +207,7 @@ def with_journals(
     """The leases with their journals, without those whose journal cannot be read. `journals` has
     the sizes of those that have one.
     """
-    stored = read_remembered(connection, journals)
+    stored = _read_remembered(connection, journals)
     found = []
     for lease in leases:
         try:
@@ -207,13 +243,28 @@ def read_journals(connection: sqlite3.Connection, seqs: Sequence[int]) -> dict[i
     """The journals of those of the jobs that have one."""
     entries = _read(connection, sql.ENTRIES, seqs)
     edges: dict[int, list[Edge]] = {}
-    for seq, target, name, how in connection.execute(sql.EDGES, (listed(seqs),)):
-        if how in _HOW and isinstance(target, str) and isinstance(name, str):
-            edges.setdefault(seq, []).append(Edge(target, name, OnFailure(how)))
+    for seq, text in connection.execute(sql.EDGES, (listed(seqs),)):
+        found = [
+            Edge(id, join, OnFailure(how)) for id, join, how in read_edges(text) if how in _HOW
+        ]
+        edges.setdefault(seq, []).extend(found)
     return {
         seq: Journal(_readable(entries.get(seq, [])), tuple(edges.get(seq, ())))
         for seq in entries.keys() | edges.keys()
     }
+
+
+def edges_text(edges: Sequence[Edge]) -> str:
+    """Some edges of a job as one row has them."""
+    return _encode([(edge.target, edge.join, edge.on_failure) for edge in edges]).decode()
+
+
+def read_edges(text: Any) -> list[EdgeRow]:
+    """The edges of a row; none if it cannot be read."""
+    try:
+        return _decode_edges(text)
+    except (TypeError, msgspec.MsgspecError):
+        return []
 
 
 # -- deleting --------------------------------------------------------------------------------------

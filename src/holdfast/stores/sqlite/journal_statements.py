@@ -8,13 +8,18 @@ _OF = "WHERE seq IN (SELECT value FROM json_each(?))"
 
 ENTRIES = f"SELECT seq, kind, name, value, at FROM entries {_OF}"
 REMEMBERED = f"{ENTRIES} AND kind IN ('step', 'position', 'signal')"
-JOINS = f"SELECT seq, name, total, due, failed, at FROM joins {_OF}"
-EDGES = f"SELECT seq, target, name, on_failure FROM edges {_OF} ORDER BY seq, number"
+JOINS = (
+    "SELECT seq, name, total, due, failed, at FROM joins WHERE seq IN"
+    " (SELECT value FROM json_each(?1))"
+    " UNION ALL SELECT seq, '', parents, parents_due, parents_failed, created_at FROM jobs"
+    " WHERE seq IN (SELECT value FROM json_each(?1)) AND parents IS NOT NULL"
+)
+EDGES = f"SELECT seq, targets FROM edges {_OF} ORDER BY seq, number"
 # The bytes that each journal adds to a page.
 _SEQS = "SELECT value FROM json_each(?1)"
 BYTES = (
     f"SELECT seq, sum(bytes) FROM (SELECT seq, length(value) AS bytes FROM entries"
-    f" WHERE seq IN ({_SEQS}) UNION ALL SELECT seq, length(target) + length(name) FROM edges"
+    f" WHERE seq IN ({_SEQS}) UNION ALL SELECT seq, length(targets) FROM edges"
     f" WHERE seq IN ({_SEQS})) GROUP BY seq"
 )
 # What is stored under the keys of a call: a list of [kind, name].
@@ -34,10 +39,14 @@ ENTRY_PUT = (
 JOIN_INSERT = "INSERT INTO joins (seq, name, total, due, at) VALUES (?, ?, ?, ?, ?)"
 JOURNAL_SAVE = "UPDATE jobs SET journal = ?, size = ? WHERE seq = ?"
 HAS_SIGNAL = "SELECT 1 FROM entries WHERE seq = ? AND kind = 'signal' AND name = ?"
-IS_COMPLETE = "SELECT 1 FROM joins WHERE seq = ? AND name = ? AND due = 0"
+IS_COMPLETE = (
+    "SELECT 1 FROM joins WHERE seq = ?1 AND name = ?2 AND due = 0"
+    " UNION ALL SELECT 1 FROM jobs WHERE seq = ?1 AND ?2 = '' AND parents_due = 0"
+)
 # The size of a journal whose own record of it cannot be read.
 SIZE = (
     "SELECT (SELECT count(*) FROM joins WHERE seq = ?1)"
+    " + (SELECT count(parents) FROM jobs WHERE seq = ?1)"
     " + (SELECT count(*) FROM entries WHERE seq = ?1 AND kind IN ('step', 'position')),"
     " (SELECT count(*) FROM entries WHERE seq = ?1 AND kind = 'signal'),"
     " (SELECT coalesce(sum(length(value)), 0) FROM entries"
@@ -51,21 +60,30 @@ LEFTOVERS_DROP = f"DELETE FROM leftovers {_OF}"
 
 # -- joins -----------------------------------------------------------------------------------------
 
-EDGE_INSERT = "INSERT INTO edges (seq, number, target, name, on_failure) VALUES (?, ?, ?, ?, ?)"
+EDGES_INSERT = "INSERT INTO edges (seq, number, targets) VALUES (?, ?, ?)"
 EDGES_FROM = (
-    "SELECT seq, target, name, on_failure FROM edges WHERE seq = ? AND number >= ? AND number < ?"
-    " ORDER BY number"
+    "SELECT number, targets FROM edges WHERE seq = ? AND number > ? AND number < ? ORDER BY number"
 )
-# The joins of one name of the jobs with these ids.
-TARGETS = (
+# The jobs with these ids, as `joins_follow._Target` reads them.
+_TARGET = (
     "SELECT jobs.seq, jobs.tenant, jobs.id, jobs.queue, jobs.type, jobs.group_name, jobs.state,"
-    " jobs.awaits, jobs.run_at, jobs.attempt, jobs.fence, jobs.late, joins.due + 0,"
-    " joins.failed + 0"
+    " jobs.awaits, jobs.run_at, jobs.attempt, jobs.fence, jobs.late, {due} + 0, {failed} + 0"
     " FROM json_each(?1) AS asked"
     " CROSS JOIN jobs INDEXED BY jobs_name ON jobs.tenant = ?2 AND jobs.id = asked.value"
+)
+CHILDREN = (
+    f"{_TARGET.format(due='jobs.parents_due', failed='jobs.parents_failed')}"
+    " AND jobs.parents IS NOT NULL"
+)
+TARGETS = (
+    f"{_TARGET.format(due='joins.due', failed='joins.failed')}"
     " CROSS JOIN joins ON joins.seq = jobs.seq AND joins.name = ?3"
 )
-MAKE_READY = f"UPDATE jobs SET state = ?, run_at = ?, updated_at = ?, gate = ?, awaits = NULL {_OF}"
+MAKE_READY, MAKE_CHILD_READY = (
+    f"UPDATE jobs SET state = ?, run_at = ?, updated_at = ?, gate = ?, awaits = NULL{more} {_OF}"
+    for more in ("", ", parents_due = 0, parents_failed = ?")
+)
+PARENTS_SAVE = f"UPDATE jobs SET parents_due = ?, parents_failed = ? {_OF}"
 JOIN_SAVE = "UPDATE joins SET due = ?, failed = ? WHERE seq = ? AND name = ?"
 # Jobs whose edges are to be followed yet.
 RELEASING_TENANT = "SELECT tenant FROM releasing WHERE tenant > ? ORDER BY tenant LIMIT 1"
@@ -84,8 +102,11 @@ RELEASING_DROP = "DELETE FROM releasing WHERE tenant = ? AND seq = ?"
 # Of these ended jobs, those that a living job may still read, or that have edges to follow.
 WANTED = (
     "SELECT seq FROM jobs WHERE seq IN (SELECT value FROM json_each(?)) AND (EXISTS ("
-    "SELECT 1 FROM edges CROSS JOIN jobs AS target INDEXED BY jobs_name"
-    " ON target.tenant = jobs.tenant AND target.id = edges.target WHERE edges.seq = jobs.seq"
+    "SELECT 1 FROM edges"
+    " CROSS JOIN json_each(CASE WHEN json_valid(edges.targets) THEN edges.targets END) AS edge"
+    " CROSS JOIN jobs AS target INDEXED BY jobs_name ON target.tenant = jobs.tenant AND"
+    " target.id = CASE edge.type WHEN 'array' THEN json_extract(edge.value, '$[0]') END"
+    " WHERE edges.seq = jobs.seq"
     " AND target.state IN ('waiting', 'scheduled', 'enqueued', 'processing', 'retrying'))"
     " OR EXISTS (SELECT 1 FROM releasing"
     " WHERE releasing.tenant = jobs.tenant AND releasing.seq = jobs.seq))"

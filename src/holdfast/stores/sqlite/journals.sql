@@ -1,4 +1,4 @@
--- The tables of journals, joins and edges: for a new file, and for one that was upgraded.
+-- The tables of journals and joins: for a new file, and for one that was upgraded.
 
 CREATE TABLE entries (
     seq   INTEGER NOT NULL,
@@ -17,15 +17,6 @@ CREATE TABLE joins (
     failed INTEGER NOT NULL DEFAULT 0,
     at     INTEGER NOT NULL,
     PRIMARY KEY (seq, name)
-) WITHOUT ROWID;
-
-CREATE TABLE edges (
-    seq        INTEGER NOT NULL,
-    number     INTEGER NOT NULL,
-    target     TEXT    NOT NULL,
-    name       TEXT    NOT NULL,
-    on_failure TEXT    NOT NULL,
-    PRIMARY KEY (seq, number)
 ) WITHOUT ROWID;
 
 CREATE TABLE releasing (

@@ -19,13 +19,17 @@
       journal                 how much of its share its journal uses, as JSON (`journal.Size`); NULL
                               while it has none
       edges                   how many jobs await its end; NULL for none
+      parents parents_due parents_failed      of a job with parents: how many, how many of them it
+                              awaits yet, and how many have not completed
       created_at updated_at expires_at finished_at
       keep_until              set when the job ends: when prune deletes the row
     bodies    seq -> payload  large payloads: a row is rewritten at each step of the job, these are
                               not; deleted with the job
     entries   (seq, kind, name) -> value, at          the journals of jobs, but for their joins
-    joins     (seq, name) -> total, due, failed, at   joins of jobs; due: how many they await yet
-    edges     (seq, number) -> target, name, on_failure     the jobs that await the end of this one
+    joins     (seq, name) -> total, due, failed, at   joins of jobs, but for those of their parents;
+                              due: how many they await yet
+    edges     (seq, number) -> targets      the jobs that await the end of this one, from this
+                              number on, up to EDGES_OF_ROW: [[id, join, on_failure], ...] as JSON
     releasing (tenant, seq) -> id, state, edges, followed, gone     jobs that ended or were deleted
                               with edges that have to be followed yet; gone: the record is deleted
     leftovers seq -> weight   deleted jobs that have rows in entries, joins and edges still, and
@@ -141,11 +145,14 @@ Integers have 64 bits; a text or blob at most 1 GB, far more than our bounds all
 
 from __future__ import annotations
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 """PRAGMA user_version of a database with the tables of `migrate.SCHEMA`."""
 
 APPLICATION_ID = 0x484F4C44
 """PRAGMA application_id: "HOLD", so that no other application's database is taken for ours."""
+
+EDGES_OF_ROW = 50
+"""Edges of a job that one row of `edges` has."""
 
 INLINE_MAX = 1024
 """Bytes of a payload that is kept in the row of its job."""

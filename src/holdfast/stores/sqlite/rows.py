@@ -21,7 +21,7 @@ NO_RULES = rules_text(DEFAULT_RULES)
 
 AWAITING = (State.WAITING, State.SCHEDULED)
 """States in which a job may await something."""
-SEQ, JOURNAL = 11, 21
+SEQ, CREATED_AT, JOURNAL, PARENTS = 11, 16, 21, 22
 """Where `statements.CLAIMED` has them."""
 RULES, TAGS, STATE, REASON = 7, 11, 14, 26
 """Where `statements.RECORD` has them."""
@@ -58,7 +58,7 @@ def claimed(
     """The job of a row with the columns of `statements.CLAIMED`, as its claim leaves it."""
     (
         id, type, codec, version, payload, rules, priority, key, group, tags, origin, seq,
-        attempt, fence, lapses, misses, created_at, run_at, expires_at, reason, error, _,
+        attempt, fence, lapses, misses, created_at, run_at, expires_at, reason, error, _, _,
     ) = row  # fmt: skip
     tenant, queue = line
     return JobRecord(
@@ -127,15 +127,15 @@ def new_row(job: NewJob, seq: int, run_at: Micros, now: Micros, gate: int) -> tu
 
 def in_flow(job: NewJob) -> tuple[Any, ...]:
     """What `statements.INSERT_IN_FLOW` has after the values of `new_row`."""
-    edges = len(job.edges) or None
-    if not job.parents:
-        return None, None, edges
-    awaits = awaits_of(job.parents, job.ends_with_parents)
-    return awaits, _journal_of_parents(job.parents), edges
+    edges, parents = len(job.edges) or None, job.parents
+    if not parents:
+        return None, None, edges, None, None, None
+    awaits = awaits_of(parents, job.ends_with_parents)
+    return awaits, journal_of_parents(parents), edges, parents, parents, 0
 
 
 @lru_cache
-def _journal_of_parents(parents: int) -> str:
+def journal_of_parents(parents: int) -> str:
     """The size of the journal of a job that waits for so many parents."""
     return size_text(Size(steps=1, bytes=len(str(parents))))
 

@@ -26,6 +26,13 @@ WITH_TTL = "expires_at IS NOT NULL AND state IN ('waiting', 'scheduled', 'enqueu
 # One statement for many jobs: `bulk.listed` gives the value.
 _LISTED = "seq IN (SELECT value FROM json_each(?))"
 
+# The join of the parents of a job: [total, due, failed]; NULL for none. What is no number is no
+# JSON either.
+_PARENTS = (
+    "'[' || quote(parents) || ',' || quote(parents_due) || ',' || quote(parents_failed) || ']'"
+)
+_PARENTS = f"CASE WHEN parents IS NOT NULL THEN {_PARENTS} END"
+
 _PAYLOAD = "coalesce(payload, (SELECT bodies.payload FROM bodies WHERE bodies.seq = jobs.seq))"
 
 # What `rows.record` reads, in its order.
@@ -39,7 +46,8 @@ RECORD = (
 # What `rows.claimed` reads, in its order: the rest of the record a claim knows.
 CLAIMED = (
     f"id, type, codec, version, {_PAYLOAD}, rules, priority, key, group_name, tags, origin, seq,"
-    " attempt, fence, lapses, misses, created_at, run_at, expires_at, reason, error, journal"
+    " attempt, fence, lapses, misses, created_at, run_at, expires_at, reason, error, journal,"
+    f" {_PARENTS}"
 )
 
 # What `rows.Row` reads, in its order.
@@ -63,7 +71,7 @@ _NEW = (
     " created_at, updated_at, expires_at, keep_us, key, group_name, tags, origin, rules, payload,"
     " size, gate"
 )
-_NEW_IN_FLOW = f"{_NEW}, awaits, journal, edges"
+_NEW_IN_FLOW = f"{_NEW}, awaits, journal, edges, parents, parents_due, parents_failed"
 INSERT, INSERT_IN_FLOW = (
     f"INSERT INTO jobs ({columns}) VALUES (?{', ?' * columns.count(',')})"
     " ON CONFLICT (tenant, id) DO NOTHING"
