@@ -18,6 +18,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -123,7 +124,10 @@ class Doubling:
         how = random.choice(HOWS)
         return await self._twice("ack", how, self._real.ack, transitions, _some(transitions))
 
-    async def enqueue(self, jobs: Sequence[Any]) -> list[Any]:
+    async def enqueue(self, jobs: Sequence[Any], *, whole: bool = False) -> list[Any]:
+        if whole:  # Only all of it can be repeated. There are few such calls, so each one is.
+            call = partial(self._real.enqueue, whole=True)
+            return await self._twice("enqueue", random.choice(HOWS[1:]), call, jobs, list(jobs))
         how = random.choice(HOWS)
         again = _some(jobs)
         if how == "beside":  # Who repeats a call before its answer repeats the whole of it.

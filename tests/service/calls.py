@@ -277,7 +277,7 @@ def _sleep(p: Pick, **more: Any) -> wire.Sleep:
 
 
 PACKED_BODIES: dict[str, Make] = {
-    "store_enqueue": lambda p: [_new(p), _new(p)],
+    "store_enqueue": lambda p: wire.NewJobs([_new(p), _new(p)], **p.maybe(whole=True)),
     "store_claim": _wished,
     "store_extend": lambda p: [
         Extension(

@@ -67,6 +67,9 @@ class Desk:
         path = f"{wire.PATH}/{verb}"
         return await self.client.post(path, wire.encode(value), content_type=wire.MEDIA)
 
+    async def put_jobs(self, jobs: list[NewJob]) -> Answer:
+        return await self.packed("enqueue", wire.NewJobs(jobs))
+
     async def beside(self, hostile: Any, innocent: Callable[[], Any]) -> Answer:
         """The answer to the hostile call; those that travel with it must be served."""
         before = [asyncio.ensure_future(innocent()) for _ in range(BESIDE)]
@@ -153,7 +156,7 @@ def hostile_jobs() -> dict[str, NewJob]:
 async def test_a_job_that_a_store_cannot_keep_fails_alone(make: Make, name: str) -> None:
     """Told by its field, or kept; who enqueues at the same time is served."""
     async with served(make) as desk:
-        answer = await desk.beside(desk.packed("enqueue", [hostile_jobs()[name]]), desk.enqueue)
+        answer = await desk.beside(desk.put_jobs([hostile_jobs()[name]]), desk.enqueue)
 
         if answer.status != 200:
             told = msgspec.msgpack.decode(answer.body)
@@ -166,7 +169,7 @@ async def test_a_job_that_a_store_cannot_keep_fails_alone(make: Make, name: str)
 async def test_a_crafted_token_is_refused_alone(make: Make, act: str) -> None:
     """Whoever settles or renews at the same time is served."""
     async with served(make) as desk:
-        await desk.packed("enqueue", [job("a")])
+        await desk.put_jobs([job("a")])
         leases = await desk.claim(BESIDE * len(TOKENS))
         for number, token in enumerate(TOKENS):
             mine = leases[number * BESIDE :][:BESIDE]
@@ -206,12 +209,12 @@ async def test_nobody_outside_can_say_that_an_id_is_new(make: Make) -> None:
     fresh = msgspec.structs.replace(job("a"), fresh=True)
     async with served(make) as desk:
         for jobs in ([fresh], [fresh], [fresh, fresh], [fresh]):
-            assert (await desk.packed("enqueue", jobs)).status == 200
+            assert (await desk.put_jobs(jobs)).status == 200
         found = await desk.client.post("/v1/claim", {"limit": 10}, holdfast_tenant=ACME)
         [lease] = found.json["leases"]
         ack = {"acks": [{"id": "a", "token": lease["token"], "outcome": "complete"}]}
         await desk.client.post("/v1/ack", ack, holdfast_tenant=ACME)
-        again = await desk.packed("enqueue", [fresh])
+        again = await desk.put_jobs([fresh])
         assert msgspec.msgpack.decode(again.body)[0]["created"] is False
         empty = await desk.client.post("/v1/claim", {"limit": 10}, holdfast_tenant=ACME)
         assert empty.json["leases"] == []

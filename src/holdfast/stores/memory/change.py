@@ -77,9 +77,10 @@ def _replay(tables: Tables, row: Row, from_step: str | None) -> str | None:
         parents=0,
         ends_with_parents=False,
     )
-    if enqueue(tables, new).error is not None:
+    answer = enqueue(tables, new)
+    if answer.error is not None:
         return None  # Its tenant is full.
-    for entry in known:
+    for entry in known if answer.created else ():
         write(tables, tables.rows[new.tenant, new.id], [entry], entry.at)
     row.replayed_as = new.id
     tables.note(EventKind.REPLAYED, row, note=new.id)
