@@ -9,6 +9,7 @@ import pytest
 from tests.stores.postgres.row_jobs import done, extension, step, take
 
 from holdfast.core.job import Failed, Lease, NewJob, Released
+from holdfast.core.journal import Edge
 from holdfast.core.lifecycle import decide
 from holdfast.store import Ref
 from holdfast.stores.postgres.ack import apply_transitions, complete_jobs
@@ -17,8 +18,10 @@ from holdfast.stores.postgres.enqueue import enqueue_jobs
 from holdfast.stores.postgres.explain import explain_job
 from holdfast.stores.postgres.extend import extend_leases
 from holdfast.stores.postgres.find import find_jobs
+from holdfast.stores.postgres.joins import release_completed
 from holdfast.stores.postgres.store import PostgresStore
 from holdfast.testing.contract.builders import ACME, HOUR, finding, job, rules
+from holdfast.testing.contract.joins import RUN, node
 
 if TYPE_CHECKING:
     from tests.stores.postgres.conftest import Connect
@@ -47,7 +50,7 @@ FILL = (
 READ = (
     "SELECT sum(coalesce(idx_tup_fetch, 0) + coalesce(seq_tup_read, 0))::int8"
     " FROM pg_stat_xact_user_tables"
-    " WHERE schemaname = current_schema() AND relname ~ '^(jobs|keys|history.*)$'"
+    " WHERE schemaname = current_schema() AND relname ~ '^(jobs|keys|releasing|history.*)$'"
 )
 
 Act = Callable[["Step", list[Lease]], Awaitable[Any]]
@@ -114,3 +117,48 @@ async def _rows_read(store: PostgresStore, connection: Any, act: Act, leases: li
     found: int = await connection.fetchval(READ)
     await transaction.rollback()
     return found
+
+
+def parents(prefix: str) -> list[NewJob]:
+    """A flow of parents and children: each parent has a child, and all of them have one more. Some
+    edges lead nowhere.
+    """
+    ends = [Edge(f"{prefix}end", on_failure=RUN), Edge("nowhere")]
+    return [
+        node(f"{prefix}end", after=NUMBER, ends_with_parents=True),
+        *(node(f"{prefix}c{n}", after=1) for n in range(NUMBER)),
+        *(job(f"{prefix}p{n}", edges=(Edge(f"{prefix}c{n}"), *ends)) for n in range(NUMBER)),
+    ]
+
+
+@pytest.mark.parametrize("held", [False, True], ids=["free", "held"])
+async def test_an_ack_reads_the_jobs_that_its_edges_lead_to(
+    store: PostgresStore, connect: Connect, held: bool
+) -> None:
+    """P19: also where it notes edges to jobs that somebody holds, and where it follows those."""
+    connection, holder = await connect(), await connect()
+    await store.enqueue(parents("f"))
+    leases = await take(store, NUMBER)
+    assert len(leases) == NUMBER
+    transaction = holder.transaction()
+    await transaction.start()
+    if held:
+        await holder.fetch("SELECT FROM jobs WHERE id = 'fend' OR id LIKE 'fc%' FOR UPDATE")
+    read = [await _rows_read(store, connection, VERBS["complete"], leases)]
+    other = await connect()
+    for statement in FILL:
+        await other.execute(statement)
+    for each in (connection, await connect()):
+        read.append(await _rows_read(store, each, VERBS["complete"], leases))
+    assert max(read) <= 3 * ROWS_EACH * NUMBER  # It has three edges.
+
+    await complete_jobs(step(store, connection), done(leases))
+    await transaction.rollback()
+    for each in (connection, await connect()):
+        read.append(await _rows_read(store, each, _release, leases))
+
+    assert max(read) <= 3 * ROWS_EACH * NUMBER  # It has three edges.
+
+
+async def _release(step: Step, leases: list[Lease]) -> None:
+    await release_completed(step, [ACME], "here")
