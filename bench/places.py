@@ -178,6 +178,8 @@ def place(name: str) -> Iterator[Place]:
     elif name == "postgres":
         with Postgres(_postgres()) as postgres:
             yield PostgresPlace(postgres)
+    elif name != "redis":
+        raise Missing(f"there is no store {name!r}; the names are {', '.join(NAMES)}")
     else:
         install = redis_install()
         if install is None:
