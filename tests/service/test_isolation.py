@@ -36,7 +36,7 @@ from holdfast.store import Find, Selection, Store
 from holdfast.stores import open_store
 from holdfast.testing import ManualClock, drain
 
-CALLS = int(os.environ.get("HOLDFAST_FUZZ_CALLS", "5000"))
+CALLS = int(os.environ.get("HOLDFAST_FUZZ_CALLS", "8000"))
 SEED = int(os.environ.get("HOLDFAST_FUZZ_SEED", "3"))
 BURST = 10
 """Calls of one tenant, after which the others are looked at."""
@@ -49,7 +49,9 @@ SECRET = {tenant: f"zq{number}secret{number}qz" for number, tenant in enumerate(
 KNOWN = {tenant: f"zq{number}known{number}qz" for number, tenant in enumerate(TENANTS)}
 """The same of names that the others say too."""
 EVERY_ROUTE: tuple[Route | Line, ...] = (*ROUTES, *LINES)
-SHARED_IDS = [f"j{number}" for number in range(8)]
+SHARED_IDS = [f"j{number}" for number in range(10)]
+LATER = SHARED_IDS[8:]
+"""Jobs that nobody claims for hours, so that they can be changed."""
 SCOPED = ("read", "produce", "work", "operate", "admin")
 
 
@@ -128,7 +130,8 @@ class World:
         for number, id in enumerate((*SHARED_IDS, known, secret)):
             part = {known: known, secret: secret}.get(id)
             queue, group = part or "q0", part or "g0"
-            job = {"type": "mail", "id": id, "queue": queue, "group": group, "key": f"k-{id}"}
+            job: dict[str, Any] = {"type": "mail", "id": id, "queue": queue, "group": group}
+            job |= {"key": f"k-{id}", "delay": 36_000 if id in LATER else 0}
             raw = base64.b64encode(mark.encode()).decode()
             body = {"payload_base64": raw} if number % 3 == 0 else {"payload": [mark]}
             assert (await mine.post("/v1/jobs", {**job, **body, "tags": [mark]})).status == 201
