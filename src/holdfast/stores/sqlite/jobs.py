@@ -13,7 +13,7 @@ from holdfast.core.clock import Micros
 from holdfast.core.job import TERMINAL, EventKind, State
 from holdfast.stores.sqlite import journal_statements as journal_sql
 from holdfast.stores.sqlite import statements as sql
-from holdfast.stores.sqlite.bulk import listed, update_alike
+from holdfast.stores.sqlite.bulk import listed, update_rows
 from holdfast.stores.sqlite.journal import drop, weight
 from holdfast.stores.sqlite.layout import INLINE_MAX
 from holdfast.stores.sqlite.rows import Parent, Row, storable_text
@@ -139,8 +139,8 @@ class Jobs:
     def flush(self) -> None:
         """Writes what was changed."""
         connection = self._transaction.connection
-        for statement, rows in ((sql.SAVE, self._saved), (sql.FINISH, self._finished)):
-            update_alike(connection, statement, rows)
+        for update, rows in ((sql.SAVE, self._saved), (sql.FINISH, self._finished)):
+            update_rows(connection, update, rows)
         if self._released_keys:
             connection.executemany(sql.KEY_RELEASE, self._released_keys)
         for statement, seqs in (

@@ -189,11 +189,10 @@ class Row(sql_rows.Row):
             return super().keep_until()
 
     def saved(self, now: Micros) -> tuple[Any, ...]:
-        """The values of `statements.SAVE`, without the sequence."""
+        """The values of `statements.SAVE`."""
         return (
             self.state._value_,
             self.priority,
-            self.run_at,
             self.attempt,
             self.lapses,
             self.misses,
@@ -205,10 +204,11 @@ class Row(sql_rows.Row):
             now,
             self.gate,
             self.awaits,
+            self.run_at,
         )
 
     def finished(self, now: Micros, keep_until: Micros) -> tuple[Any, ...]:
-        """The values of `statements.FINISH`, without the sequence."""
+        """The values of `statements.FINISH`."""
         return (
             self.state._value_,
             self.attempt,
@@ -217,10 +217,10 @@ class Row(sql_rows.Row):
             self.token,
             None if self.reason is None else self.reason._value_,
             storable_text(self.error),
-            self.result,
             now,
             now,
             keep_until,
+            self.result,
         )
 
 

@@ -6,6 +6,8 @@ below are therefore written once.
 
 from __future__ import annotations
 
+from holdfast.stores.sqlite.bulk import Update
+
 # Conditions of the partial indexes.
 READY = "state = 'enqueued' AND late = 0 AND gate = 0"
 ASIDE = "state = 'enqueued' AND late = 0 AND gate = 2"
@@ -170,17 +172,27 @@ NEXT = (
 
 ROW_BY_ID = f"SELECT {ROW} FROM jobs WHERE tenant = ? AND id = ?"
 ROWS_BY_SEQ = f"SELECT {ROW} FROM jobs WHERE {_LISTED}"
-SAVE = (
-    "UPDATE jobs SET state = ?, priority = ?, run_at = ?, attempt = ?, lapses = ?, misses = ?,"
-    " token = ?, lease_until = ?, reason = ?, error = ?, progress = ?, updated_at = ?, gate = ?,"
-    " awaits = ?"
-    f" WHERE {_LISTED}"
+
+
+def _update(columns: str, last: str, more: str = "") -> Update:
+    """Sets these columns, the last one for each job to a value of its own, and `more`."""
+    same = "".join(f"{column} = ?, " for column in columns.split())
+    return Update(
+        f"UPDATE jobs SET {same}{last} = ?{more} WHERE {_LISTED}",
+        f"WITH new (seq, value) AS (VALUES (?, ?)) UPDATE jobs SET {same}{last} = new.value{more}"
+        " FROM new WHERE jobs.seq = new.seq",
+    )
+
+
+SAVE = _update(
+    "state priority attempt lapses misses token lease_until reason error progress updated_at gate"
+    " awaits",
+    "run_at",
 )
-FINISH = (
-    "UPDATE jobs SET state = ?, attempt = ?, lapses = ?, misses = ?, token = ?, reason = ?,"
-    " error = ?, result = ?, updated_at = ?, finished_at = ?, keep_until = ?, gate = 0,"
-    " awaits = NULL"
-    f" WHERE {_LISTED}"
+FINISH = _update(
+    "state attempt lapses misses token reason error updated_at finished_at keep_until",
+    "result",
+    ", gate = 0, awaits = NULL",
 )
 REMOVE = f"DELETE FROM jobs WHERE {_LISTED}"
 BODY_REMOVE = f"DELETE FROM bodies WHERE {_LISTED}"
