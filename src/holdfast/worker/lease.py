@@ -46,7 +46,8 @@ class ActiveJob:
 
     __slots__ = (
         *("context", "ending", "lease", "sent_progress", "sent_s", "acking", "since_s", "task"),
-        *("ahead_us", "entries", "error", "journal", "remembers", "started_s", "until_s"),
+        *("_progress", "ahead_us", "entries", "error", "journal", "remembers", "started_s"),
+        "until_s",
     )
 
     def __init__(self, lease: Lease, until_s: float) -> None:
@@ -67,6 +68,9 @@ class ActiveJob:
         self.entries: tuple[Entry, ...] = ()
         """What the ack writes to the journal."""
         self.context: Context | None = None
+        """While its handler runs."""
+        self._progress: str | None = None
+        """The last progress of a handler that has ended."""
         self.task: asyncio.Task[None] | None = None
         self.ending: StopReason | None = None
         self.acking = False
@@ -77,7 +81,8 @@ class ActiveJob:
     @property
     def unsent(self) -> str | None:
         """Progress that was not sent to the store yet."""
-        progress = None if self.context is None else self.context.latest_progress
+        context = self.context  # Another thread may take it away.
+        progress = self._progress if context is None else context.latest_progress
         return None if progress == self.sent_progress else progress
 
     @property
@@ -100,6 +105,14 @@ class ActiveJob:
         if timeout_us is not None:
             end_s = min(end_s, self.started_s + seconds(timeout_us))
         return max(0.0, end_s - time.monotonic())
+
+    def leave(self) -> None:
+        """Forgets the context of a handler that has ended. Each refers to the other: without this
+        only the collector of cycles would free what belongs to a run.
+        """
+        if self.context is not None:
+            self._progress = self.context.latest_progress
+            self.context = None
 
     @property
     def lost(self) -> bool:

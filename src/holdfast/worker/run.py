@@ -206,13 +206,13 @@ class Runner:
 
     async def afterwards(self, active: ActiveJob) -> None:
         """Waits for a thread that outlives its run. Its slot stays occupied until it ends."""
-        if active.context is None:
-            return
-        thread = self._leftovers.pop(active.context, None)
+        context = active.context
+        thread = None if context is None else self._leftovers.pop(context, None)
         if thread is not None:
             await asyncio.wait([thread])
             if not thread.cancelled():
                 thread.exception()  # Ignored: its run was acked already.
+        active.leave()
 
     def _completed(self, record: JobRecord, result: Any) -> Outcome:
         codec = record.envelope.codec

@@ -94,9 +94,10 @@ class PlatformRound:
             self._started.add(scope)
 
     def save(self) -> None:
-        """Stores the tokens that are left."""
+        """Stores the tokens that are left, at the end of the claim."""
         for scope in self._started:
             self._rooms[scope].save()
+        self._undivided = None  # It refers to this: only the collector would free the transaction.
 
     # -- rounds ----------------------------------------------------------------------------------
 
