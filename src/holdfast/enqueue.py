@@ -17,7 +17,7 @@ from holdfast.core.check import check_free, check_name, check_seconds, check_who
 from holdfast.core.clock import instant, micros
 from holdfast.core.codec import OBJECT, REFS, Codecs
 from holdfast.core.errors import InvalidInput, PayloadTooLarge, did_you_mean
-from holdfast.core.flow import Results, own_envelope
+from holdfast.core.flow import NodeFields, Results, own_envelope
 from holdfast.core.job import Envelope, NewJob, Rules, again, check_new
 from holdfast.core.placeholder import Placeholder
 from holdfast.core.retry import RetryPolicy, policy
@@ -99,7 +99,10 @@ class Enqueuer:
         self._store = store
         self._registry = registry
         self._codecs = codecs
-        self._config = config
+        self.rules = Rules(
+            keep_us=micros(config.keep_s), keep_failed_us=micros(config.keep_failed_s)
+        )
+        """How long the app keeps what it enqueues."""
         own_max = store.capabilities.payload_max
         self._payload_max = min(config.payload_max, own_max or config.payload_max)
         self._coalescer = Coalescer(
@@ -149,8 +152,10 @@ class Enqueuer:
     async def _send(self, batch: list[NewJob]) -> list[Enqueued]:
         return await self._store.enqueue(batch)
 
-    def plan(self, tenant: str, job: AnyJob[Any], options: Options) -> NewJob:
-        """The checked job in the form that the store takes."""
+    def plan(
+        self, tenant: str, job: AnyJob[Any], options: Options, node: NodeFields | None = None
+    ) -> NewJob:
+        """The checked job in the form that the store takes, with what it has as a node."""
         if isinstance(job, Planned):
             merged: dict[str, Any] = {**options, **job.options}
             options = _options(**merged)
@@ -159,17 +164,20 @@ class Enqueuer:
         sealed = self.seal(job_type, job)
         if job_type.key is not None and "key" not in options:
             options = {**options, "key": job_type.key(job)}
-        if not options:  # The common case: everything comes from the type and is checked already.
-            return NewJob(
-                tenant=tenant,
-                id=str(uuid_utils.uuid7()),
-                queue=job_type.queue,
-                envelope=sealed,
-                rules=job_type.rules,
-                priority=job_type.priority,
-                fresh=True,
-            )
-        return plan_with(tenant, job_type, sealed, options)
+        if options:
+            return _as_node(plan_with(tenant, job_type, sealed, options), node)
+        # The common case: everything comes from the type and is checked already.
+        return NewJob(
+            tenant=tenant,
+            id=str(uuid_utils.uuid7()) if node is None else node.id,
+            queue=job_type.queue,
+            envelope=sealed,
+            rules=job_type.rules,
+            priority=job_type.priority,
+            edges=() if node is None else node.edges,
+            parents=0 if node is None else node.parents,
+            fresh=node is None or node.fresh,
+        )
 
     def plan_node(
         self,
@@ -177,6 +185,7 @@ class Enqueuer:
         job: AnyJob[Any] | Pending,
         refs: Callable[[Placeholder], Results],
         *,
+        node: NodeFields | None = None,
         encoded: bool = False,
     ) -> NewJob:
         """The job in the form that the store takes, with or without results of other jobs. It is
@@ -186,7 +195,7 @@ class Enqueuer:
         if isinstance(job, Planned):
             options, job = _options(**job.options), job.job
         if not isinstance(job, Pending):
-            planned = self.plan(tenant, job, options)
+            planned = self.plan(tenant, job, options, node)
             if not encoded or planned.envelope.codec != OBJECT:
                 return planned
             sealed = self._sealed(self._registry.of(the_job(job)), the_job(job))
@@ -201,17 +210,11 @@ class Enqueuer:
             codec, payload = REFS, {"args": job.known, "refs": places}
         sealed = self._codecs.seal(job_type.name, job_type.version, codec, payload)
         self._check_size(sealed)
-        return plan_with(tenant, job_type, sealed, options)
+        return _as_node(plan_with(tenant, job_type, sealed, options), node)
 
     def type_of(self, kind: type[Job] | JobType) -> JobType:
         """The registered type of a job class. Raises JobTypeNotRegistered."""
         return kind if isinstance(kind, JobType) else self._registry.of_kind(kind)
-
-    @property
-    def rules(self) -> Rules:
-        """How long the app keeps what it enqueues."""
-        config = self._config
-        return Rules(keep_us=micros(config.keep_s), keep_failed_us=micros(config.keep_failed_s))
 
     def scheduled(self, tenant: str, job: AnyJob[Any]) -> JobSpec:
         """The job as a schedule keeps it."""
@@ -291,6 +294,10 @@ def plan_with(tenant: str, job_type: JobType, sealed: Envelope, options: Options
             fresh="id" not in options,
         )
     )
+
+
+def _as_node(job: NewJob, node: NodeFields | None) -> NewJob:
+    return job if node is None else msgspec.structs.replace(job, **msgspec.structs.asdict(node))
 
 
 def _fresh_id(options: Options) -> str:

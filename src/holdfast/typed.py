@@ -62,7 +62,7 @@ class JobMeta(msgspec.StructMeta):
 def _checked(
     kind: JobMeta, make: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    if any(type(value) is Placeholder for value in (*args, *kwargs.values())):
+    if Placeholder in map(type, kwargs.values()) or Placeholder in map(type, args):
         return _pending(kind, make, args, kwargs)
     try:
         if not args and kwargs.keys() == _names(kind) and not _nested(kind):
@@ -235,8 +235,7 @@ class JobFunction(Generic[P, R]):
             why = f"takes {len(self._names)} positional arguments, {len(args)} were given"
             raise InvalidPayload(field="payload", type=self.__name__, why=why)
         named = dict(zip(self._names, args, strict=False))
-        twice = named.keys() & kwargs.keys()
-        if twice:
+        if kwargs and (twice := named.keys() & kwargs.keys()):
             raise InvalidPayload(
                 field="payload", type=self.__name__, why=f"{min(twice)!r} was given twice"
             )

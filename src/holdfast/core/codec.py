@@ -101,7 +101,7 @@ _TOO_DEEP = f"is nested more than {JSON_DEPTH_MAX} levels deep"
 
 def _is_deep(body: bytes) -> bool:
     """Whether valid JSON is nested too deep. Most JSON has too few brackets for that."""
-    if body.count(b"[") + body.count(b"{") <= JSON_DEPTH_MAX:
+    if len(body) <= JSON_DEPTH_MAX or body.count(b"[") + body.count(b"{") <= JSON_DEPTH_MAX:
         return False
     # Without escaped quotes, every second part between quotes is outside of strings.
     outside = body.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2]

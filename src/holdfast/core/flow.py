@@ -28,6 +28,7 @@ from holdfast.core.bounds import FLOW_NODES_MAX, TAG_MAX, UNDO_MAX
 from holdfast.core.check import OWN, RESERVED, check_name, is_reserved
 from holdfast.core.codec import JSON, REFS
 from holdfast.core.job import Envelope, JobRecord, NewJob, Rules
+from holdfast.core.journal import Edge
 from holdfast.core.placeholder import How
 from holdfast.core.spec import JobSpec
 
@@ -85,6 +86,15 @@ class Head(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """The ids of the nodes that this run has made, by number."""
         taken = {number for _, number in each_node(self.taken)}
         return [node_id(flow, number) for number in range(self.nodes) if number not in taken]
+
+
+class NodeFields(msgspec.Struct, frozen=True, gc=False):
+    """What a job has because it is a node of a flow; see `NewJob`."""
+
+    id: str
+    edges: tuple[Edge, ...]
+    parents: int
+    fresh: bool
 
 
 class Results(msgspec.Struct, frozen=True, kw_only=True):

@@ -338,7 +338,7 @@ def replay_id(tenant: str, origin: str) -> str:
 
 def edge_bytes(job: NewJob) -> int:
     """The bytes of a job's edges. A tenant's cap on bytes counts them with the payload."""
-    return sum(len(edge.target) + len(edge.join) + EDGE_BYTES for edge in job.edges)
+    return sum([len(edge.target) + len(edge.join) + EDGE_BYTES for edge in job.edges])
 
 
 def again(job: NewJob) -> NewJob:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Generic, TypeAlias, TypeVar, cast, overload
 
 import uuid_utils
@@ -38,22 +38,43 @@ from holdfast.workflow.work import (
 R = TypeVar("R")
 
 
+class Owner:
+    """Says which flow a node belongs to.
+
+    A node does not refer to its flow, which refers to it: then only the collector of cycles would
+    free the flow.
+    """
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
 class Node:
     """One job of a flow, for `after=`."""
 
-    def __init__(self, flow: Flow, index: int, name: str) -> None:
-        self.flow = flow
+    __slots__ = ("children", "index", "job", "name", "owner", "parents")
+
+    def __init__(self, owner: Owner, index: int, name: str) -> None:
+        self.owner = owner
+        self.index = index
+        """Its position in the flow."""
         self.name = f"{name}#{index}"
-        """Its type and its position in the flow, for people."""
+        """Its type and its position, for people."""
         self.parents: dict[Node, OnFailure] = {}
+        self.children = 0
+        """How many nodes come after it."""
         self.job: Work = None
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name} of {self.flow.name}>"
+        return f"<{type(self).__name__} {self.name} of {self.owner.name}>"
 
 
 class JobNode(Node, Generic[R]):
     """A node that `flow.add` has made."""
+
+    __slots__ = ()
 
     def result(self) -> R:
         """Stands for the node's result, as an argument of a later job of the flow."""
@@ -62,6 +83,8 @@ class JobNode(Node, Generic[R]):
 
 class MapNode(Node, Generic[R]):
     """A node that `flow.map` has made: a job for each item of a list."""
+
+    __slots__ = ("field", "kind", "most", "over")
 
     over: Placeholder
     most: int
@@ -95,7 +118,7 @@ class Flow:
         self.last: list[Work] = []
         self.edges = 0
         self.depth = 1
-        self._fanout: dict[Node, int] = {}
+        self._owner = Owner(self.name)
         self._copies: dict[Node, Node | None] = {}
         """Nodes of flows that were added to this one: their copies; None for one added twice."""
         self.unsent = True
@@ -130,7 +153,7 @@ class Flow:
         if isinstance(job, Flow):
             return self._inline(job, parents, how)
         work = self._work(job)
-        node: JobNode[Any] = JobNode(self, len(self.nodes), name_of(work))
+        node: JobNode[Any] = JobNode(self._owner, len(self.nodes), name_of(work))
         node.job = work
         return self._grown(node, [*parents, *self._sources(work)], how)
 
@@ -173,7 +196,7 @@ class Flow:
             raise InvalidInput(field="on_failure", why=why)
         each = each_of(job_type)
         source = self._node(over)
-        node: MapNode[Any] = MapNode(self, len(self.nodes), each.name)
+        node: MapNode[Any] = MapNode(self._owner, len(self.nodes), each.name)
         node.kind, node.field = each.kind, each.field
         node.most = check_whole("most", most, 0, MAP_MAX)
         whole = How.MAP if isinstance(source, MapNode) else How.RESULT
@@ -235,6 +258,8 @@ class Flow:
     def _work(self, job: Any) -> Work:
         """The job, with its placeholders for nodes of this flow."""
         self._check_open()
+        if isinstance(job, Job):
+            return job
         inner = job.job if isinstance(job, Planned) else job
         if not isinstance(inner, Pending):
             the_job(job)
@@ -242,12 +267,11 @@ class Flow:
             raise InvalidInput(field="id", why="of a node comes from its flow")
         return moved(job, self._node)
 
-    def _sources(self, work: Work) -> Iterator[Node]:
+    def _sources(self, work: Work) -> list[Node]:
         """The nodes whose results a job has as arguments."""
-        for place in places_of(work):
-            yield from cast(Sequence[Node], place.nodes)
+        return [node for place in places_of(work) for node in cast(Sequence[Node], place.nodes)]
 
-    def _grown(self, node: Any, parents: Iterable[Node], how: OnFailure) -> Any:
+    def _grown(self, node: Any, parents: list[Node], how: OnFailure) -> Any:
         self._check_open()
         if len(self.nodes) == FLOW_NODES_MAX:
             raise InvalidInput(field="flow", why=f"has more than {FLOW_NODES_MAX} nodes")
@@ -255,20 +279,23 @@ class Flow:
         self.nodes.append(node)
         return node
 
-    def _connect(self, node: Node, parents: Iterable[Node], how: OnFailure) -> None:
-        fresh = {parent for parent in parents if parent not in node.parents}
+    def _connect(self, node: Node, parents: list[Node], how: OnFailure) -> None:
+        known = node.parents
+        fresh = dict.fromkeys(parent for parent in parents if parent not in known)
         if self.edges + len(fresh) > FLOW_EDGES_MAX:
             raise InvalidInput(field="flow", why=f"has more than {FLOW_EDGES_MAX} edges")
         for parent in fresh:
-            if self._fanout.get(parent, 0) == EDGES_MAX - 1:  # One more leads to the head.
+            if parent.children == EDGES_MAX - 1:  # One more leads to the head.
                 why = f"{parent.name} has more than {EDGES_MAX - 1} nodes after it"
                 raise InvalidInput(field="after", why=why)
         for parent in fresh:
-            self._fanout[parent] = self._fanout.get(parent, 0) + 1
-            node.parents[parent] = how
+            parent.children += 1
+            known[parent] = how
         self.edges += len(fresh)
 
     def _nodes_of(self, after: After) -> list[Node]:
+        if after == ():
+            return []
         if isinstance(after, Node) or not isinstance(after, Iterable):
             return [self._node(after)]
         return [self._node(node) for node in after]
@@ -278,10 +305,10 @@ class Flow:
         if not isinstance(node, Node):
             why = f"must be nodes of the flow, got {type(node).__name__}"
             raise InvalidInput(field="after", why=why)
-        if node.flow is self:
+        if node.owner is self._owner:
             return node
         if node not in self._copies:
-            why = f"{node.name} is a node of another flow, {node.flow.name!r}"
+            why = f"{node.name} is a node of another flow, {node.owner.name!r}"
             raise InvalidInput(field="after", why=why)
         copy = self._copies[node]
         if copy is None:
@@ -302,7 +329,10 @@ class Flow:
         if not other.nodes:
             raise InvalidInput(field="flow", why=f"{other.name!r} is empty: add a job")
         _check_room(self, other)
-        copies = {node: _copied(node, self, number) for number, node in enumerate(other.nodes)}
+        copies = {
+            node: _copied(node, self._owner, number)
+            for number, node in enumerate(other.nodes, len(self.nodes))
+        }
         inner = {node for each in other.nodes for node in each.parents}
         for node, copy in copies.items():
             work = copy.job if node.job is None else moved(node.job, copies.__getitem__)
@@ -336,9 +366,8 @@ def _check_room(flow: Flow, other: Flow) -> None:
             raise InvalidInput(field=what, why=f"has {number}, at most {most}")
 
 
-def _copied(node: Node, flow: Flow, number: int) -> Node:
-    name = node.name.rpartition("#")[0]
-    copy = type(node)(flow, len(flow.nodes) + number, name)
+def _copied(node: Node, owner: Owner, index: int) -> Node:
+    copy = type(node)(owner, index, node.name.rpartition("#")[0])
     if isinstance(node, MapNode) and isinstance(copy, MapNode):
         copy.over, copy.most, copy.field, copy.kind = node.over, node.most, node.field, node.kind
     return copy

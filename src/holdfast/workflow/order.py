@@ -12,6 +12,8 @@ def ordered(flow: Flow) -> list[Node]:
     """The nodes, each after those that it comes after, otherwise as they were added. Raises
     InvalidInput, which names the path, if there is a cycle.
     """
+    if all(parent.index < node.index for node in flow.nodes for parent in node.parents):
+        return list(flow.nodes)  # Most flows: each node was added after those it comes after.
     position = {node: number for number, node in enumerate(flow.nodes)}
     left = {node: len(node.parents) for node in flow.nodes}
     children: dict[Node, list[Node]] = {node: [] for node in flow.nodes}

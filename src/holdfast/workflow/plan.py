@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 
 from holdfast.core.bounds import BATCH_MAX, WHOLE_BYTES_MAX
+from holdfast.core.clock import Micros
 from holdfast.core.codec import REFS
 from holdfast.core.errors import HoldfastError, InvalidInput
 from holdfast.core.flow import (
@@ -20,6 +22,7 @@ from holdfast.core.flow import (
     QUEUE,
     Guard,
     Head,
+    NodeFields,
     Results,
     node_id,
     numbers_of,
@@ -34,7 +37,7 @@ from holdfast.enqueue import Enqueuer
 from holdfast.whole import job_bytes
 from holdfast.workflow.flow import Flow, MapNode, Node
 from holdfast.workflow.order import ordered
-from holdfast.workflow.work import Work, of_node
+from holdfast.workflow.work import Work, naming
 
 CALL_MAX = BATCH_MAX - 1
 """Nodes that one call can make, besides the head."""
@@ -60,7 +63,7 @@ class Plan(msgspec.Struct, frozen=True):
     """Those that come last first, so that each is there when one before it ends."""
     begins: Begins | None
     """What a flow needs besides that is too large for one call."""
-    names: Mapping[str, str]
+    names: Callable[[], Mapping[str, str]]
     """What each job is called in an error, by its id."""
 
 
@@ -74,7 +77,7 @@ class Draft(msgspec.Struct, frozen=True):
     """How long the head is kept."""
     nodes: Sequence[NewJob]
     """By number, without the ones that an earlier run has completed."""
-    names: Mapping[str, str]
+    names: Callable[[], Mapping[str, str]]
     seal: Callable[[str, Head], Envelope]
     fresh: bool = False
     """Whether its id was made for this very start."""
@@ -104,16 +107,12 @@ def laid_out(draft: Draft) -> Plan:
     payload = draft.payload
     if large:
         payload = msgspec.structs.replace(payload, begins=True)
-    keep = draft.rules
-    rules = msgspec.structs.replace(
-        OWN_RULES, keep_us=keep.keep_us, keep_failed_us=keep.keep_failed_us
-    )
     head = NewJob(
         tenant=draft.tenant,
         id=draft.id,
         queue=QUEUE,
         envelope=draft.seal(HEAD, payload),
-        rules=rules,
+        rules=_own_rules(draft.rules.keep_us, draft.rules.keep_failed_us),
         tags=(payload.name,),
         origin=payload.origin,
         parents=len(draft.nodes),
@@ -127,8 +126,14 @@ def laid_out(draft: Draft) -> Plan:
         head=head,
         nodes=[*nodes, *first],
         begins=begins,
-        names={draft.id: f"its head, of {payload.name!r}", **draft.names},
+        names=lambda: {draft.id: f"its head, of {payload.name!r}", **draft.names()},
     )
+
+
+@lru_cache
+def _own_rules(keep_us: Micros, keep_failed_us: Micros) -> Rules:
+    """The rules of a job of the library that people look at."""
+    return msgspec.structs.replace(OWN_RULES, keep_us=keep_us, keep_failed_us=keep_failed_us)
 
 
 def _own(draft: Draft, type: str, payload: object, **fields: Any) -> NewJob:
@@ -152,38 +157,26 @@ class _Drafting:
         self._nodes = ordered(flow)
         self._id = flow.id_of(tenant)
         self._number = {node: number for number, node in enumerate(self._nodes)}
-        self._ids = {node: node_id(self._id, number) for node, number in self._number.items()}
+        self._ids = [node_id(self._id, number) for number in range(len(self._nodes))]
         self._fresh = fresh
 
     def draft(self) -> Draft:
-        edges: dict[Node, list[Edge]] = {node: [] for node in self._nodes}
-        for node in self._nodes:
+        flow, ids, nodes = self._flow, self._ids, self._nodes
+        edges: list[list[Edge]] = [[] for _ in nodes]
+        for id, node in zip(ids, nodes, strict=True):
             for parent, how in node.parents.items():
-                edges[parent].append(Edge(self._ids[node], "", how))
+                edges[self._number[parent]].append(Edge(id, "", how))
         to_head = Edge(self._id, "", OnFailure.RUN)
-        # The builder has checked what is added here.
-        jobs = [
-            msgspec.structs.replace(
-                self._named(node.name, node, self._job),
-                id=self._ids[node],
-                edges=(*edges[node], to_head),
-                parents=len(node.parents),
-                fresh=self._fresh,
-            )
-            for node in self._nodes
-        ]
-        flow = self._flow
-        maps = [node for node in self._nodes if isinstance(node, MapNode)]
-        undo = sorted(flow.compensations.items(), key=lambda one: self._number[one[0]])
+        for each in edges:
+            each.append(to_head)
+        jobs = list(map(self._node, nodes, ids, edges))
+        maps = [number for number, node in enumerate(nodes) if isinstance(node, MapNode)]
         payload = Head(
             name=flow.name,
             nodes=len(jobs),
-            maps=numbers_of((self._id, self._number[node]) for node in maps),
-            undo=tuple(
-                (self._number[node], self._named(f"undo of {node.name}", work, self._spec))
-                for node, work in undo
-            ),
-            last=tuple(self._named("finally_", work, self._spec) for work in flow.last),
+            maps=numbers_of((self._id, number) for number in maps) if maps else {},
+            undo=self._undo() if flow.compensations else (),
+            last=tuple(self._named("finally_", self._spec, work) for work in flow.last),
         )
         return Draft(
             id=self._id,
@@ -191,28 +184,40 @@ class _Drafting:
             payload=payload,
             rules=self._enqueuer.rules,
             nodes=jobs,
-            names={self._ids[node]: node.name for node in self._nodes},
+            names=lambda: {id: node.name for id, node in zip(ids, nodes, strict=True)},
             seal=self._enqueuer.own_payload,
             fresh=self._fresh,
         )
 
-    def _named(self, name: str, one: Any, make: Callable[[Any], Any]) -> Any:
+    def _undo(self) -> tuple[tuple[int, JobSpec], ...]:
+        undo = [(self._number[node], node, work) for node, work in self._flow.compensations.items()]
+        return tuple(
+            (number, self._named(f"undo of {node.name}", self._spec, work))
+            for number, node, work in sorted(undo, key=lambda one: one[0])
+        )
+
+    def _node(self, node: Node, id: str, edges: list[Edge]) -> NewJob:
+        make = self._map if isinstance(node, MapNode) else self._job
+        made: NewJob = self._named(node, make, node, id, tuple(edges))
+        return made
+
+    def _named(self, of: Node | str, make: Callable[..., Any], *given: Any) -> Any:
         """What `make` returns; an error names the node."""
         try:
-            with of_node(name):
-                return make(one)
-        except InvalidInput:
-            raise
+            return make(*given)
         except HoldfastError as error:
+            name = of if isinstance(of, str) else of.name
+            if isinstance(error, InvalidInput):
+                raise naming(name, error) from error
             error.add_note(f"node {name} of flow {self._flow.name!r}")
             raise
 
-    def _job(self, node: Node) -> NewJob:
-        if isinstance(node, MapNode):
-            return self._map(node)
-        return self._enqueuer.plan_node(self._tenant, node.job, self._refs)
+    def _job(self, node: Node, id: str, edges: tuple[Edge, ...]) -> NewJob:
+        # The builder has checked what is given here.
+        fields = NodeFields(id, edges, len(node.parents), self._fresh)
+        return self._enqueuer.plan_node(self._tenant, node.job, self._refs, node=fields)
 
-    def _map(self, node: MapNode[Any]) -> NewJob:
+    def _map(self, node: MapNode[Any], id: str, edges: tuple[Edge, ...]) -> NewJob:
         made = self._enqueuer.type_of(node.kind)
         spec = JobSpec(
             type=made.name,
@@ -228,12 +233,13 @@ class _Drafting:
         keep = self._enqueuer.rules
         return NewJob(
             tenant=self._tenant,
-            id="",
+            id=id,
             queue=QUEUE,
             envelope=Envelope(MAP, REFS, 1, msgspec.json.encode(payload)),
-            rules=msgspec.structs.replace(
-                OWN_RULES, keep_us=keep.keep_us, keep_failed_us=keep.keep_failed_us
-            ),
+            rules=_own_rules(keep.keep_us, keep.keep_failed_us),
+            edges=edges,
+            parents=len(node.parents),
+            fresh=self._fresh,
         )
 
     def _spec(self, work: Work) -> JobSpec:

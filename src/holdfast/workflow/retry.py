@@ -157,7 +157,10 @@ def _draft(
         last=tuple(_spec(spec, made_by) for spec in head.last),
         origin=job.id,
     )
-    names = {node_id(id, number): f"{nodes[number].job.type}#{number}" for number in again}
+
+    def names() -> dict[str, str]:
+        return {node_id(id, number): f"{nodes[number].job.type}#{number}" for number in again}
+
     return Draft(id, tenant, payload, job.rules, jobs, names, enqueuer.own_payload)
 
 

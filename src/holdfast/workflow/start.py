@@ -53,7 +53,7 @@ async def _start_at_once(store: Store, whole: WholeCalls, plan: Plan) -> bool:
         if await _is_started(store, plan):
             return False
         why = "an earlier start of it was cut off; start it again later"
-        raise FlowRefused(id=plan.id, node=plan.names[plan.id], why=why)
+        raise FlowRefused(id=plan.id, node=plan.names()[plan.id], why=why)
     if any(map(_is_known, jobs, answers)):
         # They are left from an earlier run, whose head was kept for a shorter time.
         await sweep(store, plan.tenant, plan.id, [job.id for job in plan.nodes])
@@ -75,7 +75,7 @@ def _refusal(plan: Plan, job: NewJob, error: HoldfastError | None) -> FlowRefuse
     why = str(error) if error is not None else f"its key {job.key!r} is held by another job"
     if isinstance(error, IdConflict) and plan.begins is not None and job is plan.begins.begin:
         why = f"the start took longer than {START_S:g} s and was given up; start it again later"
-    refused = FlowRefused(id=plan.id, node=plan.names.get(job.id, "the flow"), why=why)
+    refused = FlowRefused(id=plan.id, node=plan.names().get(job.id, "the flow"), why=why)
     refused.__cause__ = error
     return refused
 
@@ -86,7 +86,7 @@ def _refusal(plan: Plan, job: NewJob, error: HoldfastError | None) -> FlowRefuse
 async def _start_in_parts(store: Store, plan: Plan, begins: Begins, *, swept: bool = False) -> bool:
     """`swept`: nodes of an earlier run were removed first."""
     guard = msgspec.structs.replace(begins.guard, delay_us=micros(START_S))
-    created = False
+    created, names = False, plan.names()
     for part in _parts([guard, plan.head, *plan.nodes]):
         answers = await store.enqueue(part)
         created = created or any(one.id == plan.id and one.created for one in answers)
@@ -94,7 +94,7 @@ async def _start_in_parts(store: Store, plan: Plan, begins: Begins, *, swept: bo
             if answer.error is not None or answer.id != job.id:
                 await _give_up(store, plan, begins, created=created)
                 raise _refusal(plan, job, answer.error)
-        known = [one.id for one in answers if not one.created and one.id in plan.names]
+        known = [one.id for one in answers if not one.created and one.id in names]
         if created and known and await _is_older(store, plan, known):
             await sweep(store, plan.tenant, plan.id, [each.id for each in plan.nodes])
             return await _start_in_parts(store, plan, begins, swept=True)
@@ -158,7 +158,7 @@ async def _is_started(store: Store, plan: Plan) -> bool:
         return True
     if head.state is State.CANCELED:
         why = "what is left of an earlier start is being removed; start it again later"
-        raise FlowRefused(id=plan.id, node=plan.names[plan.id], why=why)
+        raise FlowRefused(id=plan.id, node=plan.names()[plan.id], why=why)
     if (begin in found and found[begin].type == BEGIN) or head.state in TERMINAL:
         await _call_off(store, plan.tenant, guard)
         return True

@@ -16,6 +16,8 @@ from holdfast.typed import Job, JobFunction, JobType, Pending, Planned
 
 Work: TypeAlias = Any
 
+_HOW = {how.value: how for how in OnFailure}
+
 
 class Each(msgspec.Struct, frozen=True):
     """What a map makes of each item."""
@@ -66,8 +68,8 @@ def name_of(work: Work) -> str:
 
 def how_of(given: OnFailure | str) -> OnFailure:
     try:
-        return OnFailure(given)
-    except ValueError:
+        return _HOW[given]
+    except (KeyError, TypeError):
         hint = did_you_mean(str(given), OnFailure)
         why = f"must be fail, run or skip, got {given!r}.{hint}"
         raise InvalidInput(field="on_failure", why=why) from None
@@ -104,7 +106,12 @@ def of_node(name: str) -> Iterator[None]:
     try:
         yield
     except InvalidInput as error:
+        raise naming(name, error) from error
+
+
+def naming(name: str, error: InvalidInput) -> InvalidInput:
+    """The error, with the name of the node in it."""
+    if type(error) in (InvalidInput, PayloadTooLarge):
         facts = {**error.facts, "field": f"node {name}: {error.facts.get('field')}"}
-        if type(error) in (InvalidInput, PayloadTooLarge):
-            raise type(error)(**facts) from error
-        raise InvalidInput(field=f"node {name}", why=str(error)) from error
+        return type(error)(**facts)
+    return InvalidInput(field=f"node {name}", why=str(error))

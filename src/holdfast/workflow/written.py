@@ -40,7 +40,7 @@ from holdfast.core.retry import policy
 from holdfast.enqueue import amend
 from holdfast.fields import EnqueueFields, Key, LaterFields, Strict, TypeFields, TypeName, given
 from holdfast.typed import Job, JobType, Pending, Planned
-from holdfast.workflow.flow import Flow, JobNode, MapNode, Node
+from holdfast.workflow.flow import Flow, JobNode, MapNode, Node, Owner
 from holdfast.workflow.order import ordered
 from holdfast.workflow.work import Each, Work, check_item, of_node
 
@@ -170,7 +170,7 @@ class _Builder:
                     raise InvalidInput(field="name", why="another node has it too")
                 self._args[one.name] = self._parsed(one.args)
                 self._count("after", len(one.after))
-            node = nodes[one.name] = Node(outline, len(nodes), one.name)
+            node = nodes[one.name] = Node(Owner(outline.name), len(nodes), one.name)
             node.name = one.name
             told[node] = one
         for node, one in told.items():
