@@ -98,14 +98,14 @@ class _Release:
             parents = self._turns.pop(tenant)
             while parents and left > 0:
                 parent = parents.popleft()
-                number = min(left, parent.edges - parent.followed)
+                rest = parent.edges - parent.followed
+                number = min(left, rest)
                 portions.append((parent, number))
                 left -= number
-                rest = parent._replace(followed=parent.followed + number)
-                if rest.followed < rest.edges:
-                    parents.appendleft(rest)
+                if number < rest:
+                    parents.appendleft(parent._replace(followed=parent.followed + number))
                 else:
-                    self._done.append(rest)
+                    self._done.append(parent)
             most += left
             if parents:
                 self._turns[tenant] = parents

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -31,12 +31,8 @@ Portion = tuple[Parent, int]
 """A job, and how many of its edges are followed next."""
 
 
-class _Edge(NamedTuple):
-    parent: Parent
-    target: str
-    join: str
-    on_failure: str
-    """What cannot be read is the default, to fail."""
+Edges = list[tuple[Parent, list[EdgeRow]]]
+"""Jobs with those of their edges that are followed next."""
 
 
 class _Target:
@@ -87,25 +83,27 @@ def follow(transaction: Transaction, portions: list[Portion]) -> None:
     joins: dict[tuple[int, str], _Target] = {}
     """The joins that are to be saved."""
     ready: dict[int, _Target] = {}
-    ended: dict[int, _Edge | None] = {}
-    """Sequences -> the edge from a parent because of which a job ends; None: it completes."""
-    for edge in edges:
-        parent, id, join, on_failure = edge
-        target = targets.get((parent.tenant, id, join))
-        if target is None or target.ended or target.due <= 0:
-            continue
-        failed = parent.state != _COMPLETED
-        target.due -= 1
-        target.failed += failed
-        joins[target.seq, join] = target
-        if failed and on_failure != _RUN and target.state is State.WAITING:
-            target.ended = True
-            ended[target.seq] = edge
-        elif target.due == 0 and target.is_awaited:
-            if target.awaits == ENDS_WITH_PARENTS and not target.failed:
-                ended[target.seq] = None
-            else:
-                ready[target.seq] = target
+    ended: dict[int, tuple[Parent, str] | None] = {}
+    """Sequences -> the parent because of which a job ends, and what its edge says about that; None:
+    it completes.
+    """
+    for parent, its in edges:
+        tenant, failed = parent.tenant, parent.state != _COMPLETED
+        for id, join, on_failure in its:
+            target = targets[tenant, join].get(id)
+            if target is None or target.ended or target.due <= 0:
+                continue
+            target.due -= 1
+            target.failed += failed
+            joins[target.seq, join] = target
+            if failed and on_failure != _RUN and target.state is State.WAITING:
+                target.ended = True
+                ended[target.seq] = (parent, on_failure)
+            elif target.due == 0 and target.is_awaited:
+                if target.awaits == ENDS_WITH_PARENTS and not target.failed:
+                    ended[target.seq] = None
+                else:
+                    ready[target.seq] = target
     children = [each for each in ready.values() if not each.join]
     for child in children:
         del joins[child.seq, ""]  # It is saved with the rest of the job.
@@ -116,17 +114,21 @@ def follow(transaction: Transaction, portions: list[Portion]) -> None:
         _end(transaction, ended)
 
 
-def _edges(transaction: Transaction, portions: list[Portion]) -> list[_Edge]:
+def _edges(transaction: Transaction, portions: list[Portion]) -> Edges:
     """The edges of these portions, those of each job in their order."""
     whole = [one.seq for one, number in portions if number == one.edges]
     found: dict[int, list[EdgeRow]] = {}
     if whole:
-        for seq, text in transaction.execute(sql.EDGES, (listed(whole),)):
-            found.setdefault(seq, []).extend(read_edges(text))
+        for seq, text in transaction.execute(sql.EDGES, (listed(whole),)).fetchall():
+            edges = read_edges(text)
+            if seq in found:
+                found[seq] += edges
+            else:
+                found[seq] = edges
     for parent, number in portions:
         if number < parent.edges:
             found[parent.seq] = _some_edges(transaction, parent, parent.followed + number)
-    return [_Edge(parent, *edge) for parent, _ in portions for edge in found.get(parent.seq, ())]
+    return [(parent, found[parent.seq]) for parent, _ in portions if parent.seq in found]
 
 
 def _some_edges(transaction: Transaction, parent: Parent, until: int) -> list[EdgeRow]:
@@ -140,21 +142,24 @@ def _some_edges(transaction: Transaction, parent: Parent, until: int) -> list[Ed
     ]
 
 
-def _targets(transaction: Transaction, edges: list[_Edge]) -> dict[tuple[str, str, str], _Target]:
-    """The joins that the edges name, by tenant, job and name."""
-    asked: dict[tuple[str, str], dict[str, None]] = {}
-    for parent, id, join, _ in edges:
-        asked.setdefault((parent.tenant, join), {})[id] = None
-    targets: dict[tuple[str, str, str], _Target] = {}
-    for (tenant, join), ids in asked.items():
-        values = (_encode(list(ids)).decode(), tenant)
+def _targets(
+    transaction: Transaction, edges: Edges
+) -> dict[tuple[str, str], dict[str, _Target | None]]:
+    """The joins that the edges name: by tenant and name, then by job."""
+    targets: dict[tuple[str, str], dict[str, _Target | None]] = {}
+    for parent, its in edges:
+        tenant = parent.tenant
+        for id, join, _ in its:
+            targets.setdefault((tenant, join), {})[id] = None
+    for (tenant, join), by_id in targets.items():
+        values = (_encode(list(by_id)).decode(), tenant)
         if join:
             found = transaction.execute(sql.TARGETS, (*values, join)).fetchall()
         else:
             found = transaction.execute(sql.CHILDREN, values).fetchall()
         for row in found:
             target = _Target(join, row)
-            targets[tenant, target.id, join] = target
+            by_id[target.id] = target
     return targets
 
 
@@ -176,6 +181,8 @@ def make_ready(
     """Makes jobs ready for which what they await has come. `by_parents` saves the joins too."""
     now, cache = transaction.now, transaction.scope_cache
     saved: dict[int, tuple[Any, ...]] = {}
+    alike: dict[tuple[Any, ...], list[str]] = {}
+    """What jobs have in common -> their ids."""
     for job in jobs:
         tenant, queue, group = job.tenant, job.queue, job.group
         before, come = job.state._value_, job.awaits
@@ -187,42 +194,46 @@ def make_ready(
         if gated and group is not None:
             transaction.groups_to_check.add((tenant, group))  # Its order may have changed.
         place = BLOCKED if enqueued and (gated or job.late) else job.state._value_
-        transaction.count_move((tenant, queue, group), before, place, type=job.type)
-        transaction.ready_lines.add((tenant, queue))
-        name, until = (tenant, job.id, queue, job.type), None if enqueued else job.run_at
-        note = AWAITS_PARENTS if come == ENDS_WITH_PARENTS else come
-        transaction.record_event(
-            EventKind.READY, name, job.attempt, job.fence, until=until, text=note
-        )
+        until = None if enqueued else job.run_at
+        where = (tenant, queue, group)
+        kind = (where, before, place, job.type, job.attempt, job.fence, until, come)
+        alike.setdefault(kind, []).append(job.id)
         saved[job.seq] = (job.state._value_, job.run_at, now, int(gated))
         if isinstance(job, _Target) and by_parents:
             saved[job.seq] += (job.failed,)
     statement = sql.MAKE_CHILD_READY if by_parents else sql.MAKE_READY
     update_alike(transaction.connection, statement, saved)
+    for (where, before, place, type, attempt, fence, until, come), ids in alike.items():
+        transaction.count_move(where, before, place, len(ids), type=type)
+        transaction.ready_lines.add(where[:2])
+        note = AWAITS_PARENTS if come == ENDS_WITH_PARENTS else come
+        of = (*where[:2], type)
+        transaction.record_events(EventKind.READY, of, ids, attempt, fence, until=until, text=note)
 
 
-def _end(transaction: Transaction, ended: dict[int, _Edge | None]) -> None:
+def _end(transaction: Transaction, ended: dict[int, tuple[Parent, str] | None]) -> None:
     """Completes jobs with their parents, and ends waiting jobs because of a parent."""
     jobs = Jobs(transaction)
     for row in jobs.read(list(ended)):
-        edge = ended[row.seq]
+        because = ended[row.seq]
         row.awaits = None
-        if edge is None:
+        if because is None:
             row.state = State.COMPLETED
             kind, note = EventKind.COMPLETED, None
         else:
-            kind, note = _because_of(row, edge)
+            kind, note = _because_of(row, *because)
         jobs.finish(row)
         jobs.record(kind, row, text=note)
         transaction.ended_jobs.append(Ref(row.tenant, row.id))
     jobs.flush()
 
 
-def _because_of(row: Row, edge: _Edge) -> tuple[EventKind, str]:
-    """How a job ends because of a parent that has not completed: the event, and its note."""
-    parent = edge.parent
+def _because_of(row: Row, parent: Parent, on_failure: str) -> tuple[EventKind, str]:
+    """How a job ends because of a parent that has not completed: the event, and its note. A word of
+    an edge that cannot be read is the default, to fail.
+    """
     row.error = f"its parent {parent.id} {_WORDS.get(parent.state, 'was deleted')}"
-    if edge.on_failure == _SKIP:
+    if on_failure == _SKIP:
         row.state = State.CANCELED
         return EventKind.CANCELED, row.error
     row.state, row.reason = State.FAILED, Reason.PARENT_FAILED

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -47,6 +48,9 @@ ROW_BYTES = 1024
 Stored = list[tuple[Any, ...]]
 """The entries and joins of one job as they are stored: (kind, name, value or None, at, total, due,
 failed).
+"""
+Remembered = Stored | tuple[Entry, ...] | int
+"""What a lease brings back, as it is stored or as it is; or how many entries the lease leaves out.
 """
 
 _ENTRY_TYPES = (str, bytes, int, int, int, int)
@@ -135,35 +139,40 @@ def has(connection: sqlite3.Connection, row: Row, awaits: str) -> bool:
 # -- reading ---------------------------------------------------------------------------------------
 
 
-def remembered(connection: sqlite3.Connection, rows: Sequence[Columns]) -> dict[int, Stored | int]:
+def remembered(connection: sqlite3.Connection, rows: Sequence[Columns]) -> dict[int, Remembered]:
     """What leases of the jobs of these rows of `statements.CLAIMED` bring back; `brought` reads it.
     Most jobs of flows remember only their parents, which their rows have.
     """
-    found: dict[int, Stored | int] = {}
+    found: dict[int, Remembered] = {}
     others: dict[int, Any] = {}
     for row in rows:
-        parents = _read_parents(row[PARENTS])
-        if parents is not None and row[JOURNAL] == journal_of_parents(parents[0]):
-            found[row[SEQ]] = [(EntryKind.JOIN._value_, "", None, row[CREATED_AT], *parents)]
-        else:
+        entry = _of_parents(row[PARENTS], row[JOURNAL], row[CREATED_AT])
+        if entry is None:
             others[row[SEQ]] = row[JOURNAL]
+        else:
+            found[row[SEQ]] = entry
     return found | _read_remembered(connection, others) if others else found
 
 
-def _read_parents(text: Any) -> tuple[int, int, int] | None:
+@lru_cache
+def _of_parents(parents: Any, journal: Any, at: Any) -> tuple[Entry] | None:
+    """The journal of a job that remembers only its parents; None for any other."""
     try:
-        return None if text is None else _decode_parents(text)
+        total, due, failed = _decode_parents(parents)
     except (TypeError, msgspec.MsgspecError):
         return None
+    if journal != journal_of_parents(total) or type(at) is not int:
+        return None
+    return (join_entry("", Join(total, due, failed), at),)
 
 
 def _read_remembered(
     connection: sqlite3.Connection, journals: Mapping[int, Any]
-) -> dict[int, Stored | int]:
+) -> dict[int, Remembered]:
     """What leases of these jobs bring back, or how many entries they leave out.
     The jobs are given with the sizes that their rows have.
     """
-    found: dict[int, Stored | int] = {}
+    found: dict[int, Remembered] = {}
     for seq, text in journals.items():
         if left_out := (_read_size(text) or _counted(connection, seq)).left_out:
             found[seq] = left_out
@@ -171,11 +180,13 @@ def _read_remembered(
     return {**found, **_read(connection, sql.REMEMBERED, small)}
 
 
-def brought(stored: Stored | int) -> tuple[tuple[Entry, ...], int]:
+def brought(stored: Remembered) -> tuple[tuple[Entry, ...], int]:
     """The entries that a lease brings, and how many it leaves out. Raises if one of them cannot be
     read: its step would be done again.
     """
-    return ((), stored) if isinstance(stored, int) else (tuple(map(_entry, stored)), 0)
+    if isinstance(stored, int):
+        return (), stored
+    return (stored if isinstance(stored, tuple) else tuple(map(_entry, stored))), 0
 
 
 def _read(connection: sqlite3.Connection, query: str, seqs: Sequence[int]) -> dict[int, Stored]:
