@@ -155,7 +155,7 @@ class Row:
         self.rules = rules
         self.result: Any = None
         self.awaits: str | None = None
-        self.was = self.place
+        self.was = BLOCKED if (self.gate or self.late) and state == "enqueued" else state
         """Where it was counted when it was read."""
 
     @property

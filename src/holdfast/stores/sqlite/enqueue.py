@@ -166,7 +166,9 @@ class _Batch:
     def _insert_beside(self, new: list[tuple[NewJob, tuple[Any, ...]]]) -> None:
         """Writes what some jobs have in other tables: large payloads, edges and keys."""
         connection, now = self._transaction.connection, self._transaction.now
-        large = [(row[0], job.envelope.body) for job, row in new if is_large(job.envelope.body)]
+        # Their rows have no payload.
+        large = [(row[0], job.envelope.body) for job, row in new if row[20] is None]
+        large = [(seq, body) for seq, body in large if is_large(body)]
         if large:
             connection.executemany(sql.BODY_INSERT, large)
         if self._in_flow:

@@ -70,7 +70,7 @@ class _Target:
 
     @property
     def is_awaited(self) -> bool:
-        come = await_join(self.join)
+        come = await_join(self.join) if self.join else AWAITS_PARENTS
         if self.awaits == ENDS_WITH_PARENTS:
             return come == AWAITS_PARENTS
         return self.awaits == come and self.state in AWAITING

@@ -98,6 +98,7 @@ def is_large(body: Any) -> bool:
 def new_row(job: NewJob, seq: int, run_at: Micros, now: Micros, gate: int) -> tuple[Any, ...]:
     """The values of `statements.INSERT`."""
     envelope, rules = job.envelope, job.rules
+    size = size_of(envelope.body)
     return (
         seq,
         job.tenant,
@@ -119,8 +120,8 @@ def new_row(job: NewJob, seq: int, run_at: Micros, now: Micros, gate: int) -> tu
         msgspec.json.encode(job.tags).decode() if job.tags else None,
         job.origin,
         rules_text(rules),
-        None if is_large(envelope.body) else envelope.body,
-        size_of(envelope.body) + edge_bytes(job) if job.edges else size_of(envelope.body),
+        envelope.body if size <= INLINE_MAX else None,
+        size + edge_bytes(job) if job.edges else size,
         gate,
     )
 

@@ -194,10 +194,15 @@ class Transaction:
         text: str | None = None,
     ) -> None:
         """Records an event; events are written in the order of these calls."""
-        tenant, id, queue, type = job
-        self.record_events(
-            kind, (tenant, queue, type), [id], attempt, fence, until=until, text=text
-        )
+        if self._on:
+            tenant, id, queue, type = job
+            of = (tenant, queue, type)
+            head = (self.now, kind._value_, *of, attempt, fence, until, text, self.signed)
+            if head == self._head:
+                self._runs[-1][1].append(id)
+            else:
+                self._runs.append((head, [id]))
+                self._head = head
 
     def record_events(
         self,
