@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -14,7 +15,7 @@ from holdfast.core.job import Completed, Failed, Reason, State
 from holdfast.core.journal import Entry, EntryKind, Join, join_of, new_join
 from holdfast.store import Act, Claim
 from holdfast.stores.redis.layout import FORMAT
-from holdfast.stores.redis.rows import name_of
+from holdfast.stores.redis.rows import FLAGS, name_of
 from holdfast.stores.redis.store import RedisStore
 from holdfast.testing.contract.bench import Bench, by_key
 from holdfast.testing.contract.builders import ACME, LEASE, changing, ids, job, rules
@@ -258,8 +259,8 @@ async def test_a_store_of_format_4_is_brought_up_as_it_is(bench: Bench, node: Re
 
 async def test_joins_of_format_5_go_on(bench: Bench, node: RedisNode) -> None:
     """P17: they were stored by sequence; those of jobs that have ended stay as they are."""
-    children = [linked("b", after=2), linked("c", after=2), linked("d", after=1)]
-    await flow(bench, linked("a", "b", "c", "d"), linked("x", "b", "c"), *children)
+    children = [linked(id, after=2) for id in ("b", "c", "d")]
+    await flow(bench, linked("a", "b", "c", "d"), linked("x", "b", "c", "d"), *children)
     await bench.end(await bench.one(), Completed())
     await bench.cancel("c")
     parents = key(bench, "parents")
@@ -276,5 +277,40 @@ async def test_joins_of_format_5_go_on(bench: Bench, node: RedisNode) -> None:
     assert await bench.state("b") is State.WAITING
     for lease in await bench.claim(10):
         await bench.end(lease, Completed())
-    assert [await join(bench, id) for id in ("b", "c", "d")] == [Join(2, 0), Join(2, 1), Join(1, 0)]
-    assert ids(await bench.claim(10)) == ["b"]
+    assert [await join(bench, id) for id in ("b", "c", "d")] == [Join(2, 0), Join(2, 1), Join(2, 0)]
+    assert ids(await bench.claim(10)) == ["b", "d"]
+
+
+async def test_flows_of_format_6_go_on(bench: Bench, node: RedisNode) -> None:
+    """P17: it stored the edges of each job, and the join of one parent, beside the row."""
+    await flow(bench, linked("a", "b"), linked("b", "c", after=1), linked("c", after=1))
+    for id, edge in (("a", b"\0\1f\0\1b\0\0"), ("b", b"\0\1f\0\1c\0\0"), ("c", b"")):
+        await _as_format_6(bench, node, id, edge)
+    for name in ("heads", "meta"):
+        node.ask("HSET", key(bench, name), "format", 6)
+
+    assert await bench._make().migrate() == FORMAT
+    await bench.reopen()
+
+    for id in ("a", "b", "c"):
+        [lease] = await bench.claim(10)
+        assert lease.job.id == id
+        await bench.end(lease, Completed())
+    assert [await join(bench, id) for id in ("b", "c")] == [Join(1, 0), Join(1, 0)]
+
+
+async def _as_format_6(bench: Bench, node: RedisNode, id: str, edges: bytes) -> None:
+    number, at = await seq(bench, id), 15  # Where a row has its further flags.
+    row = node.ask("HGET", key(bench, "rows"), number)
+    more = int.from_bytes(row[at : at + 2])
+    if edges:
+        text = edges.replace(b"f", b"F")
+        row = row.removesuffix(len(text).to_bytes(2) + text)
+        node.ask("HSET", key(bench, "edges"), number, edges)
+        more -= FLAGS["ROW_EDGES"] >> 8
+    if more & FLAGS["ROW_JOIN"] >> 8:
+        parents = struct.pack(">III", 1, 1, 0) + number.encode()
+        node.ask("HSET", key(bench, "parents"), name_of(ACME, id), parents)
+        more += (FLAGS["PARENTS"] - FLAGS["ROW_JOIN"]) >> 8
+    row = row[:at] + more.to_bytes(2) + row[at + 2 :]
+    node.ask("HSET", key(bench, "rows"), number, row)

@@ -89,7 +89,9 @@ class _Call(msgspec.Struct):
 
 def _call(jobs: Sequence[NewJob], positions: list[int], *, alone: bool, whole: bool) -> _Call:
     """`alone`: all jobs of the batch are in one shard, so the script needs no positions."""
-    rows = (new_row(jobs[position]) for position in positions)
+    chosen = [jobs[position] for position in positions]
+    single = {job.id for job in chosen if job.parents == 1}
+    rows = (new_row(job, single) for job in chosen)
     names, fixed, bodies, options = zip(*rows, strict=True)
     args = (options, None if alone else positions, bounds.QUEUES_MAX, bounds.GROUPS_MAX, whole)
     return _Call(positions, args, (*names, *fixed, *bodies))

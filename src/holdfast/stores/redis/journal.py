@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
+from functools import lru_cache
 from typing import Any
 
 from holdfast.core.journal import (
@@ -16,7 +17,7 @@ from holdfast.core.journal import (
     Size,
     join_entry,
 )
-from holdfast.stores.redis.rows_text import LENGTH, raw, sized, text_at
+from holdfast.stores.redis.rows_text import LENGTH, TEXT_CACHE_MAX, raw, sized, text_at
 
 LETTERS = {
     EntryKind.STEP: "s",
@@ -29,10 +30,13 @@ LETTERS = {
 """What the field of an entry starts with; its name follows."""
 EDGES_PART = 50
 """Edges of a job that are stored, and read, as one text."""
+ROW_EDGES_MAX = 400
+"""Bytes of edges that are stored in the row of their job, which is read and written at each step."""
 
 _KINDS = {ord(letter): kind for kind, letter in LETTERS.items()}
 _HOW = {OnFailure.FAIL: b"f", OnFailure.RUN: b"r", OnFailure.SKIP: b"s"}
-_HOW_OF = {letter[0]: how for how, letter in _HOW.items()}
+_HOW_OF = {each: how for how, letter in _HOW.items() for each in (letter[0], letter.upper()[0])}
+_NO_JOIN = LENGTH.pack(0)
 _SIZE = b"#"
 _AT = struct.Struct(">d")
 _JOIN = struct.Struct(">dIII")
@@ -55,17 +59,32 @@ def entry_texts(entries: Iterable[Entry]) -> list[Any] | None:
     return flat or None
 
 
-def edge_texts(edges: Sequence[Edge]) -> list[Any] | None:
-    """Edges as they are stored: in parts, each of which says how many there are."""
+def edge_texts(edges: Sequence[Edge], single: Set[str]) -> bytes | list[Any] | None:
+    """Edges as they are stored: few as one text, which is in the row; more of them in parts, each
+    of which says how many there are. `single` are targets with one parent.
+    """
     if not edges:
         return None
-    number = LENGTH.pack((len(edges) + EDGES_PART - 1) // EDGES_PART)
-    parts = (edges[at : at + EDGES_PART] for at in range(0, len(edges), EDGES_PART))
-    return [raw(number + b"".join(map(_edge, part))) for part in parts]
+    number = (len(edges) + EDGES_PART - 1) // EDGES_PART
+    parts = [
+        b"".join([LENGTH.pack(number), *(_edge(each, single) for each in edges[at:][:EDGES_PART])])
+        for at in range(0, len(edges), EDGES_PART)
+    ]
+    in_row = number == 1 and len(parts[0]) <= ROW_EDGES_MAX
+    return parts[0] if in_row else [raw(part) for part in parts]
 
 
-def _edge(edge: Edge) -> bytes:
-    return _HOW[edge.on_failure] + sized(edge.target) + sized(edge.join)
+def _edge(edge: Edge, single: Set[str]) -> bytes:
+    target, join = edge.target.encode(), edge.join
+    start = _edge_start(edge.on_failure, edge.target in single and not join, len(target))
+    return start + target + (sized(join) if join else _NO_JOIN)
+
+
+@lru_cache(TEXT_CACHE_MAX)
+def _edge_start(how: OnFailure, in_row: bool, length: int) -> bytes:
+    """What stands before the target of an edge; `in_row`: its row should have its join."""
+    letter = _HOW[how]
+    return (letter.upper() if in_row else letter) + LENGTH.pack(length)
 
 
 # -- as scripts tell it ----------------------------------------------------------------------------

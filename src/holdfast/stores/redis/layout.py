@@ -160,5 +160,5 @@ over all its jobs that have not ended in one step.
 
 from __future__ import annotations
 
-FORMAT = 6
+FORMAT = 7
 """The format of the keys and their values. A script does not touch a store of another format."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from functools import lru_cache
 from typing import Any
 
@@ -24,7 +24,7 @@ from holdfast.core.job import (
     State,
     edge_bytes,
 )
-from holdfast.core.journal import Entry, awaits_of
+from holdfast.core.journal import Entry, Join, awaits_of, join_entry
 from holdfast.core.lifecycle import Transition, seen
 from holdfast.stores.redis.journal import Stored, edge_texts, remembered
 from holdfast.stores.redis.rows_text import LENGTH, TEXT_CACHE_MAX, sized, text_at
@@ -58,11 +58,13 @@ FLAGS = {
         (
             *("WAITS", "GRANTED", "LATE", "AGED", "ERROR", "RESULT", "PROGRESS", "REPLAYED"),
             *("AWAITS", "JOURNAL", "NOTES", "PARENTS", "EDGES", "FOLLOWING", "ENDS_WITH_PARENTS"),
+            *("ROW_EDGES", "ROW_JOIN", "ROW_JOIN_DONE", "ROW_JOIN_FAILED"),
         )
     )
 }
 """The flags of a row, in two parts: which index entries an enqueued job has and which optional
-values; then what it has of a journal and of edges, and whether it ends with its parents.
+values; then what it has of a journal and of edges, whether it ends with its parents, whether its
+edges are in the row, and the join of one parent: whether it has one, it is complete, it failed.
 """
 KINDS = {kind.value: kind for kind in EventKind}
 
@@ -78,6 +80,8 @@ RULES_CACHE_MAX = 1024
 _HEAD = struct.Struct(">BBBIIIHH7dH")
 _FIXED = struct.Struct(">I4d")
 LENGTH_SIZE = LENGTH.size
+FIXED_SIZE = _FIXED.size + 6 * LENGTH_SIZE
+"""Bytes of the fixed part of a row without its texts."""
 HEAD_SIZE = _HEAD.size - LENGTH_SIZE
 """Bytes of a row before its nonce and worker."""
 
@@ -91,8 +95,11 @@ def rules_of(text: bytes) -> Rules:
     return msgspec.json.decode(text, type=Rules)
 
 
-def new_row(job: NewJob) -> tuple[str, bytes, bytes, Any]:
-    """A job as enqueue.lua takes it: its name, the fixed part of its row, its body, its options."""
+def new_row(job: NewJob, single: Set[str]) -> tuple[str, bytes, bytes, Any]:
+    """A job as enqueue.lua takes it: its name, the fixed part of its row, its body, its options.
+
+    `single` are ids of jobs of the same call that have one parent.
+    """
     envelope, rules, body = job.envelope, job.rules, job.envelope.body
     if body is not None and not isinstance(body, bytes):
         why = f"cannot be stored: must be bytes, not {type(body).__name__}"
@@ -114,6 +121,9 @@ def new_row(job: NewJob) -> tuple[str, bytes, bytes, Any]:
         sized(job.group or ""),
         sized(job.key or ""),
     ]
+    edges = edge_texts(job.edges, single)
+    if isinstance(edges, bytes):
+        fixed.append(LENGTH.pack(len(edges)) + edges)
     if job.tags or job.origin is not None:
         fixed.append(pack((job.tags or None, job.origin)))
     kept = pack((envelope.codec, envelope.version, rules_text(rules), body))
@@ -122,7 +132,8 @@ def new_row(job: NewJob) -> tuple[str, bytes, bytes, Any]:
         options = (job.priority, job.delay_us, job.run_at, job.ttl_us)
     if job.parents or job.edges:
         times = (job.delay_us, job.run_at, job.ttl_us)
-        options = (job.priority, *times, job.parents, edge_texts(job.edges), job.ends_with_parents)
+        stored = True if isinstance(edges, bytes) else edges
+        options = (job.priority, *times, job.parents, stored, job.ends_with_parents)
     return name_of(job.tenant, job.id), b"".join(fixed), kept, options
 
 
@@ -200,7 +211,7 @@ def record(answer: Sequence[Any], now: Micros) -> JobRecord:
 
 def lease(answer: Sequence[Any]) -> Lease | Unreadable:
     """The same with the token and the deadline of its lease."""
-    job, nonce, why = _read(answer, 0)
+    job, nonce, more, why = _read(answer, 0)
     journal: tuple[Entry, ...] = ()
     left_out = 0
     if why is None and (stored := journal_of(answer)) is not None:
@@ -208,6 +219,8 @@ def lease(answer: Sequence[Any]) -> Lease | Unreadable:
             journal, left_out = remembered(stored)
         except BROKEN as broken:
             why = f"its journal: {str(broken) or repr(broken)}"
+    elif more & _ROW_JOIN:
+        journal = (_join_in_row(more, job.created_at),)
     secret = f"{nonce}.{job.seq}"
     if why is not None:
         return Unreadable(job.tenant, job.id, secret, why)
@@ -231,8 +244,8 @@ def _contents(tail: bytes, body: bytes) -> tuple[Any, str, int, Rules, bytes | N
     return (tags, origin), codec, version, rules_of(rules), payload
 
 
-def _read(answer: Sequence[Any], now: Micros) -> tuple[JobRecord, str, str | None]:
-    """The job, the nonce of its lease, and why not all of it could be read."""
+def _read(answer: Sequence[Any], now: Micros) -> tuple[JobRecord, str, int, str | None]:
+    """The job, the nonce of its lease, its further flags, and why not all of it could be read."""
     row: bytes = answer[1]
     (
         state, _, reason, attempt, fence, lapses, more, misses, priority, created, updated, run_at,
@@ -250,6 +263,8 @@ def _read(answer: Sequence[Any], now: Micros) -> tuple[JobRecord, str, str | Non
     key, at = text_at(row, at)
     why = None
     try:
+        if more & _ROW_EDGES:
+            at += LENGTH_SIZE + (row[at] << 8 | row[at + 1])
         (tags, origin), codec, version, rules, body = _contents(row[at:], answer[2])
     except BROKEN as broken:
         (tags, origin), codec, version, rules, body = _NOTHING
@@ -288,9 +303,18 @@ def _read(answer: Sequence[Any], now: Micros) -> tuple[JobRecord, str, str | Non
         _text(replayed),
         _awaited(kind, more, awaits),
     )
-    return job, nonce, why
+    return job, nonce, more, why
 
 
+def _join_in_row(more: int, created: Micros) -> Entry:
+    """The join of the one parent of a job, as its flags tell it."""
+    done, failed = bool(more & _ROW_JOIN_DONE), bool(more & _ROW_JOIN_FAILED)
+    return join_entry("", Join(1, 0 if done else 1, int(failed)), created)
+
+
+_ROW_EDGES, _ROW_JOIN, _ROW_JOIN_DONE, _ROW_JOIN_FAILED = (
+    FLAGS[name] >> 8 for name in ("ROW_EDGES", "ROW_JOIN", "ROW_JOIN_DONE", "ROW_JOIN_FAILED")
+)
 _PROCESSING = STATE_CODES[State.PROCESSING]
 _ENDED = STATE_CODES[State.COMPLETED]
 

@@ -42,6 +42,7 @@ from holdfast.stores.redis import layout
 from holdfast.stores.redis.journal import EDGES_PART
 from holdfast.stores.redis.rows import (
     EVENT_SIZE,
+    FIXED_SIZE,
     FLAGS,
     HEAD_SIZE,
     LENGTH_SIZE,
@@ -132,6 +133,9 @@ _CONSTANTS: dict[str, str] = {
     # A row is a head, then the fixed part that Python packed; see layout.py.
     "ROW_HEAD": f"'>{ROW_HEAD}'",
     "ROW_FIXED": f"'>{ROW_FIXED}'",
+    "ROW_CHANGED": f"'>{ROW_HEAD}c0'",
+    # Bytes of the fixed part without its texts.
+    "FIXED_SIZE": str(FIXED_SIZE),
     "ROW_FORMAT": f"'>{ROW_HEAD}{ROW_FIXED}'",
     # Where the fixed part of a row starts, if nonce and worker are empty.
     "ROW_HEAD_SIZE": str(HEAD_SIZE + 2 * LENGTH_SIZE + 1),

@@ -3,8 +3,8 @@
 -- from which the sequences are counted.
 --
 -- The options of a job are its priority if it is ready at once, else {priority, delay, run_at or
--- nil, ttl or nil, parents or nil, parts of its edges or nil (lib_edges), whether it ends with its
--- parents}. An answer is 1 (created), {0, id of the existing job}, {2, type, queue} (the id belongs
+-- nil, ttl or nil, parents or nil, parts of its edges, true if they are in the fixed part, or nil
+-- (lib_edges), whether it ends with its parents}. An answer is 1 (created), {0, id of the existing job}, {2, type, queue} (the id belongs
 -- to another job), {3, what, has, most} (the tenant's cap is reached), {4, what} (too many queues or
 -- groups) or 5 (another job of a whole call could not be created).
 --
@@ -119,11 +119,15 @@ end
 -- What the flags of a row say of its parents and its edges, which are stored.
 local function with_joins(job, parents, parts, ends_with_parents)
   local flags = 0
-  if parents and parents > 0 then
+  if parents == 1 then
+    flags = ROW_JOIN + (ends_with_parents and ENDS_WITH_PARENTS or 0)
+  elseif parents and parents > 0 then
     add(new_parents, job.name, struct.pack('>I4I4I4', parents, parents, 0) .. job.seq)
     flags = PARENTS + (ends_with_parents and ENDS_WITH_PARENTS or 0)
   end
-  if parts then
+  if parts == true then
+    flags = flags + EDGES + ROW_EDGES
+  elseif parts then
     edges.fields(job.seq, parts, new_edges)
     flags = flags + EDGES
   end

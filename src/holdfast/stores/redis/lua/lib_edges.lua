@@ -2,7 +2,11 @@
 --
 --   edges  hash: seq -> the first part; seq:1, seq:2, ... -> the further ones, EDGES_PART edges in
 --          each. A part starts with the number of parts (2 bytes); an edge is what a failure does
---          (f fail, r run, s skip), its target and the name of the join
+--          (f fail, r run, s skip; F, R, S if the row of its target should have its join), its target
+--          and the name of the join
+--
+-- A part that is small and the only one is in the row (flag ROW_EDGES): so most jobs of flows need no
+-- entry here. If a call leaves edges of such a job to later calls, it stores them here.
 
 local EDGES_OF = key('edges')
 local PARTS_MAX = math.ceil(EDGES_MAX / EDGES_PART)
@@ -26,6 +30,14 @@ local function part(seq, number)
   if texts[field] == nil then edges.load({field}) end
   return texts[field]
 end
+
+-- Has the edges of a job read from its row, if they are there.
+function edges.know(row)
+  if rows.has(row, ROW_EDGES) and texts[row.seq] == nil then texts[row.seq] = rows.edges(row) end
+end
+
+-- Stores the edges of a job that are in its row, for later calls.
+function edges.spill(seq) if texts[seq] then hput(EDGES_OF, seq, texts[seq]) end end
 
 function edges.number_of_parts(seq)
   local text = part(seq, 0)
@@ -54,6 +66,7 @@ end
 
 -- All parts of the edges of a job.
 function edges.parts(row)
+  edges.know(row)
   local fields, found = {}, {}
   for number = 1, edges.number_of_parts(row.seq) do
     fields[number] = edges.field(row.seq, number - 1)
@@ -75,6 +88,7 @@ end
 -- looked at.
 function edges.is_wanted(row)
   if rows.has(row, FOLLOWING) then return true, 0 end
+  edges.know(row)
   local looked = 0
   for number = 1, edges.number_of_parts(row.seq) do
     local list, names, seqs = edges.read(row.seq, number - 1), {}, {}

@@ -30,7 +30,9 @@ end
 
 -- Notes that a job has ended, or is deleted before its end: then its state is 0.
 function joins.ended(row, state)
-  add({tenant = row.tenant, seq = row.seq, id = row.id, state = state, followed = 0})
+  edges.know(row)
+  add({tenant = row.tenant, seq = row.seq, id = row.id, state = state, followed = 0,
+    in_row = rows.has(row, ROW_EDGES)})
 end
 
 -- Reads the first parts of the jobs that come next.
@@ -92,12 +94,16 @@ end
 
 -- Of a job whose edges are followed: they are deleted if the job is.
 local function done(parent, is_stored)
-  if parent.state == 0 then return edges.drop(parent.seq) end
+  if parent.state == 0 then
+    if not parent.in_row then edges.drop(parent.seq) end
+    return
+  end
   if not is_stored then return end
   local row = rows.get(parent.seq)
   if not row then return edges.drop(parent.seq) end
   rows.unmark(row, FOLLOWING)
   row.dirty = true
+  if rows.has(row, ROW_EDGES) then edges.drop(parent.seq) end
 end
 
 local function keep(turn)
@@ -108,6 +114,7 @@ local function keep(turn)
     local text = struct.pack(PARENT, parent.state, parent.followed, parent.seq) .. parent.id
     if at > turn.stored then
       left[#left + 1] = text
+      if parent.in_row then edges.spill(parent.seq) end
       local row = rows.get(parent.seq)
       if row then
         rows.mark(row, FOLLOWING)

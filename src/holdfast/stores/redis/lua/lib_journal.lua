@@ -6,7 +6,8 @@
 --                  its size (lib_sizes)
 --   notes:<seq>    hash, likewise: e error, l line of the log; '#' -> number of lines so far
 --   parents        hash: name -> the join of a job with parents, which has no entry: the numbers, and
---                  the sequence of the job while it may be counted in
+--                  the sequence of the job while it may be counted in. The join of one parent is in
+--                  flags of the row instead
 --
 -- A usual job has none of these keys, and no command is made for it.
 
@@ -52,13 +53,22 @@ end
 
 -- Ends the join of a job that ends before its parents.
 function journal.close(row)
+  if not has(row, PARENTS) then return end
   local join = journal.parents(rows.name_of(row))
   if join and join.left > 0 then join.seq, join.dirty = false, true end
 end
 
+-- The join of the parents of a job; nil if it has none. That of one parent is in the row.
+local function of_parents(row)
+  if has(row, PARENTS) then return journal.parents(rows.name_of(row)) end
+  if not has(row, ROW_JOIN) then return nil end
+  return {total = 1, left = has(row, ROW_JOIN_DONE) and 0 or 1,
+    failed = has(row, ROW_JOIN_FAILED) and 1 or 0}
+end
+
 -- A join of a job; nil if it has none of that name. The name of that of its parents is empty.
 function journal.join(row, name)
-  if name == '' then return has(row, PARENTS) and journal.parents(rows.name_of(row)) or nil end
+  if name == '' then return of_parents(row) end
   local id = row.seq .. name
   if joins_of[id] == nil and has(row, JOURNAL) then
     hflush(sizes.key(row))
@@ -209,7 +219,8 @@ function journal.drop(row)
     parents_of[rows.name_of(row)] = false
   end
   -- Those of a job that was deleted too early are still to be followed.
-  if has(row, EDGES) and row.state >= ENDED and not has(row, FOLLOWING) then edges.drop(row.seq) end
+  local are_followed = row.state >= ENDED and not has(row, FOLLOWING)
+  if has(row, EDGES) and are_followed and not has(row, ROW_EDGES) then edges.drop(row.seq) end
 end
 
 -- -- reading --------------------------------------------------------------------------------------
@@ -227,7 +238,7 @@ end
 function journal.answer(row, whole_of)
   local omitted = whole_of and 0 or sizes.left_out(row)
   if omitted > 0 then return {false, false, false, false, omitted} end
-  local join = has(row, PARENTS) and journal.join(row, '')
+  local join = journal.join(row, '') or false
   return {
     join and {join.total, join.left, join.failed, whole(row.created)},
     has(row, JOURNAL) and all_of(sizes.key(row)),

@@ -74,13 +74,25 @@ end
 -- The fixed part of a row.
 function rows.fixed_of(row) return string.sub(row.text, row.fixed_at) end
 
+-- Where the texts of a row end, in its text. Its edges follow, if it has them, then the rest.
+function rows.texts_end(row)
+  return row.fixed_at + FIXED_SIZE + #row.tenant + #row.id + #row.queue + #row.type
+    + (row.group and #row.group or 0) + (row.key and #row.key or 0)
+end
+
+-- The edges that a row has in itself, as a part of `edges`; false if they cannot be read.
+function rows.edges(row)
+  local fine, text = pcall(struct.unpack, '>Hc0', row.text, rows.texts_end(row))
+  return fine and text
+end
+
 -- The row as it is stored.
 function rows.packed(row)
   local flags = row.flags % 256
-  local text = struct.pack(ROW_HEAD, row.state, flags, row.reason, row.attempt, row.fence,
+  local text = struct.pack(ROW_CHANGED, row.state, flags, row.reason, row.attempt, row.fence,
     row.lapses, (row.flags - flags) / 256, row.misses, row.priority, row.created, row.updated, row.run_at, row.expires,
-    row.lease, row.last, #row.nonce, row.nonce, #row.worker, row.worker)
-    .. string.sub(row.text, row.fixed_at)
+    row.lease, row.last, #row.nonce, row.nonce, #row.worker, row.worker,
+    string.sub(row.text, row.fixed_at))
   row.text, row.fixed_at = text, ROW_HEAD_SIZE + #row.nonce + #row.worker
   return text
 end

@@ -38,7 +38,7 @@ function sizes.of(row)
     bytes_of[row.seq] = size.bytes
     return size
   end
-  local parents = has(row, PARENTS) and journal.join(row, '')
+  local parents = journal.join(row, '')
   if not parents then return {steps = 0, signals = 0, bytes = 0} end
   return {steps = 1, signals = 0, bytes = #whole(parents.total)}
 end

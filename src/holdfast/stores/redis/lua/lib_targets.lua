@@ -1,6 +1,7 @@
 -- Targets: what the end of a job does to the jobs to which its edges lead.
 
 local has = rows.has
+local IN_ROW = {F = 'f', R = 'r', S = 's'} -- Of edges to jobs whose row should have their join.
 local WORDS = {[FAILED] = 'failed', [CANCELED] = 'was canceled'}
 
 -- Completes a job that ends with its parents, all of which have completed.
@@ -58,15 +59,25 @@ local function tell(parent, how, name, todo)
   end
 end
 
-local function act(row, join, parent, how)
+-- Ends or readies a waiting job of which `failed` parents have not completed; `parent` ends it.
+local function act(row, failed, parent, how)
   if not row or row.state ~= WAITING then return end
   if parent then
     end_with(row, parent, how)
-  elseif join.failed == 0 and has(row, ENDS_WITH_PARENTS) then
+  elseif failed == 0 and has(row, ENDS_WITH_PARENTS) then
     end_with_parents(row)
   else
     targets.ready(row, 'join:')
   end
+end
+
+-- Counts the end of the one parent of a job, whose join is in its row.
+local function tell_row(parent, how, row)
+  if row.state ~= WAITING or has(row, ROW_JOIN_DONE) then return end
+  local failed = parent.state ~= COMPLETED
+  rows.mark(row, ROW_JOIN_DONE)
+  if failed then rows.mark(row, ROW_JOIN_FAILED) end
+  act(row, failed and 1 or 0, failed and how ~= 'r' and parent or nil, how)
 end
 
 -- Counts an end in a join that a job has made in its run.
@@ -78,23 +89,42 @@ local function tell_named(parent, target, name)
   if join.left == 0 then targets.ready(row, 'join:' .. name) end
 end
 
--- Follows these edges, as `take` of lib_joins lists them.
-function targets.follow(found)
-  local waiting, named, todo, seqs = {}, {}, {}, {}
+-- Reads what these edges lead to, together: joins of parents, and the rows that have their join
+-- themselves, or joins of their runs. An edge may be wrong about which of them it is.
+local function load(found)
+  local waiting, named, seqs = {}, {}, {}
   for at = 3, #found, 4 do
-    local list = found[at + 1] == '' and waiting or named
+    local list = (found[at + 1] ~= '' or IN_ROW[found[at - 1]]) and named or waiting
     list[#list + 1] = found[at]
   end
   journal.load_parents(waiting)
+  for _, name in ipairs(waiting) do
+    if not journal.parents(name) then named[#named + 1] = name end
+  end
   rows.find(named)
+  for _, name in ipairs(named) do seqs[#seqs + 1] = rows.seq_of(name) end
+  rows.load(seqs)
+end
+
+-- Follows these edges, as `take` of lib_joins lists them.
+function targets.follow(found)
+  local todo, seqs = {}, {}
+  load(found)
   for at = 1, #found, 4 do
-    if found[at + 3] == '' then
-      tell(found[at], found[at + 1], found[at + 2], todo)
+    local parent, how, name, join = found[at], found[at + 1], found[at + 2], found[at + 3]
+    if join ~= '' then
+      tell_named(parent, name, join)
     else
-      tell_named(found[at], found[at + 2], found[at + 3])
+      local row = (IN_ROW[how] or not journal.parents(name)) and rows.named(name)
+      how = IN_ROW[how] or how
+      if row and has(row, ROW_JOIN) then
+        tell_row(parent, how, row)
+      elseif not row or has(row, PARENTS) then
+        tell(parent, how, name, todo)
+      end
     end
   end
   for at, one in ipairs(todo) do seqs[at] = one[1] end
   rows.load(seqs)
-  for _, one in ipairs(todo) do act(rows.get(one[1]), one[2], one[3], one[4]) end
+  for _, one in ipairs(todo) do act(rows.get(one[1]), one[2].failed, one[3], one[4]) end
 end

@@ -38,6 +38,7 @@ function values.more(row)
   local fixed = rows.fixed_of(row)
   local parts = {struct.unpack(ROW_FIXED, fixed)}
   local at = parts[#parts]
+  if has(row, ROW_EDGES) then at = at + 2 + #(rows.edges(row) or '') end
   if at > #fixed then return nil, nil end
   local fine, found = pcall(cmsgpack.unpack, string.sub(fixed, at))
   if not fine or type(found) ~= 'table' then return nil, nil end

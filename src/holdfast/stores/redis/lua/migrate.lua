@@ -1,6 +1,7 @@
 -- migrate: {} -> 1 if the shard has the current format now, 0 if it holds jobs that it cannot
 -- convert.
 --
+-- Format 6 stores the join of one parent and few edges beside the row, not in it, and reads as it is.
 -- Format 5 stores the joins of parents by sequence, not by name, and its programs would run jobs
 -- that end with their parents. The joins are stored anew, in one step. Format 4 has no journals,
 -- edges and parents, and reads as it is; but its programs would not follow edges.
@@ -27,7 +28,7 @@ end
 local format = heads.format
 if format == LAYOUT then return 1 end
 local is_empty = heads.seq == 0 and format == 0
-if format == 4 or format == 5 then
+if format >= 4 and format < LAYOUT then
   base.insist()
   if format == 5 then name_joins() end
   base.finish()
