@@ -31,7 +31,7 @@ from holdfast.core.bounds import BATCH_MAX, EXPIRED_MAX, NAME_MAX, PAGE_MAX, PRU
 from holdfast.core.check import check_name, check_seconds, check_whole
 from holdfast.core.clock import Micros
 from holdfast.core.errors import InvalidInput, StoreUnsupported
-from holdfast.core.job import By, Lease, NewJob
+from holdfast.core.job import By, Lease, NewJob, State
 from holdfast.core.journal import Signal, Signaled
 from holdfast.core.lifecycle import Transition
 from holdfast.core.scope import Explanation, ScopeKind, decode, scope_of
@@ -146,6 +146,8 @@ class Dispatcher:
         if not self.capabilities.transactional_ack:
             feature = "the completion of a job in the caller's transaction"
             raise StoreUnsupported(store=name_of(self), feature=feature)
+        if change.to is not State.COMPLETED or change.lapsed:
+            raise InvalidInput(field="change", why="must be a completion")
         call = cast(TransactionalStore, self.inner).ack_using(connection, change)
         return await self._call("ack_using", 1, call)
 
