@@ -46,6 +46,12 @@ class Bank:
         )
 
         @self.app.job(**RULES)
+        async def receipt(ctx: Context[Any]) -> None: ...
+
+        self.moves = (self._mover(receipt), self._thread_mover(receipt))
+
+    def _mover(self, receipt: Any) -> Any:
+        @self.app.job(**RULES)
         async def move(ctx: Context[Any], cents: int) -> None:
             async with self._connection(ctx) as connection, exactly_once(ctx, connection) as effect:
                 for statement, *values in _statements(ctx.job_id, cents):
@@ -57,6 +63,9 @@ class Bank:
                 await ctx.enqueue(receipt(), id=f"receipt-{ctx.job_id}", using=connection)
                 effect.result = cents
 
+        return move
+
+    def _thread_mover(self, receipt: Any) -> Any:
         @self.app.job(**RULES)
         def move_in_thread(ctx: Context[Any], cents: int) -> None:
             mark = "?" if self.sqlite else "%s"
@@ -66,10 +75,7 @@ class Bank:
                 ctx.enqueue(receipt(), id=f"receipt-{ctx.job_id}", using=connection)
                 effect.result = cents
 
-        @self.app.job(**RULES)
-        async def receipt(ctx: Context[Any]) -> None: ...
-
-        self.moves = (move, move_in_thread)
+        return move_in_thread
 
     @asynccontextmanager
     async def _connected(self, app: App) -> AsyncIterator[Any]:

@@ -15,9 +15,9 @@ from holdfast.core.job import EventKind
 from holdfast.operate import audit
 
 WORKERS = 3
-BOUND_S = 120.0
+BOUND_S = 300.0
 FEW, MANY = 12, 500
-EACH = 12
+EACH = 6
 """Jobs for each kill."""
 ALIVE_S = 0.25
 """How long a worker lives at most after there is another to kill."""

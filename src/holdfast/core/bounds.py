@@ -104,6 +104,11 @@ HINTS_PENDING_MAX = 1000
 HINT_KEEP_S = 60.0
 """How long it does."""
 
+# The deploy check.
+CHECK_GROUPS_MAX = 1000
+"""Kinds of payloads that one report tells apart. Types can be named by anybody who enqueues."""
+CHECK_SAMPLES_MAX = 100
+
 # Flows.
 EDGES_MAX = 10_000
 """Edges of one job: how many others may await its end."""

@@ -161,9 +161,9 @@ async def test_jobs_of_many_transactions_keep_their_order(bench: Bench) -> None:
 async def test_a_commit_wakes_who_waits_for_work(bench: Bench) -> None:
     """P10: soon after the commit, whoever makes it."""
     bench.needs("transactional_enqueue")
-    async with asleep(bench, Watch(tenants=(ACME,), queues=(MAIL,))):
-        async with bench.transaction() as connection:
-            await add_using(bench, connection, job("a"))
+    begun = bench.transaction()
+    async with asleep(bench, Watch(tenants=(ACME,), queues=(MAIL,))), begun as connection:
+        await add_using(bench, connection, job("a"))
 
 
 async def test_what_is_no_connection_is_refused(bench: Bench) -> None:
