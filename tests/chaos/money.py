@@ -20,7 +20,7 @@ from typing import Any
 import asyncpg
 import psycopg
 
-from holdfast import App, Context, RetryPolicy
+from holdfast import App, Context, RetryPolicy, SyncContext
 from holdfast.effects import exactly_once
 from holdfast.worker import Worker
 
@@ -67,7 +67,7 @@ class Bank:
 
     def _thread_mover(self, receipt: Any) -> Any:
         @self.app.job(**RULES)
-        def move_in_thread(ctx: Context[Any], cents: int) -> None:
+        def move_in_thread(ctx: SyncContext[Any], cents: int) -> None:
             mark = "?" if self.sqlite else "%s"
             with self._opened() as connection, exactly_once(ctx, connection) as effect:
                 for statement, *values in _statements(ctx.job_id, cents):

@@ -84,16 +84,11 @@ class _Asyncpg:
 
     async def abandon(self, hard: bool = False) -> None:
         connection = self._connection
-        if hard:
+        if not (hard or connection.is_closed()):
+            with suppress(Exception):  # It has ended by itself, or the connection is lost.
+                await self._transaction.rollback()
+        if hard or connection.is_in_transaction():
             connection.terminate()
-        if connection.is_closed() or not connection.is_in_transaction():
-            return
-        try:
-            await connection.execute("ROLLBACK")
-        except BaseException as error:
-            connection.terminate()
-            if not isinstance(error, Exception):
-                raise
 
 
 class _Psycopg:
