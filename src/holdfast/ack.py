@@ -78,6 +78,10 @@ class Acker:
         if not self._calls or (len(self._waiting) >= BATCH_MAX and len(self._calls) < CALLS_MAX):
             self._calls.add(asyncio.get_running_loop().create_task(self._flush()))
 
+    def answered(self, pending: PendingAck, answer: Acked) -> None:
+        """Tells of an outcome that the store has applied already."""
+        self._answered(pending, answer)
+
     async def idle(self) -> None:
         """Returns when every outcome has been answered or given up."""
         while self._calls:

@@ -8,6 +8,7 @@ from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
+    Coroutine,
     Iterable,
     Iterator,
     MutableMapping,
@@ -30,6 +31,7 @@ from holdfast.core.errors import (
 )
 from holdfast.core.job import JobRecord, effect_key, fence_of
 from holdfast.core.tick import tick_of
+from holdfast.run_here import run_here
 from holdfast.steps import (
     RunJournal,
     Step,
@@ -106,6 +108,22 @@ class Client(Protocol):
     def group(self) -> Callable[[str], Any]: ...
 
 
+class Completion(Protocol):
+    """What `effects.exactly_once` does with a run; see `holdfast/worker/completion.py`."""
+
+    @property
+    def left_s(self) -> float: ...
+    @property
+    def has_unsent(self) -> bool: ...
+    def check(self) -> None: ...
+    def begun(self, locks_store: bool) -> None: ...
+    async def keep(self) -> None: ...
+    async def ack(self, connection: Any, result: Any) -> None: ...
+    def ended(self, committed: bool) -> None: ...
+    async def was_committed(self) -> bool: ...
+    def block(self, call: Coroutine[Any, Any, T]) -> T: ...
+
+
 class Missing(StrEnum):
     """Why a run has no state."""
 
@@ -129,8 +147,12 @@ class Context(Generic[State_co]):
         state: Any = Missing.LIFESPAN,
         journal_of: Callable[[], RunJournal] | None = None,
         left_s: Callable[[], float] = lambda: math.inf,
+        *,
+        completion_of: Callable[[], Completion] | None = None,
     ) -> None:
         self.job = job
+        self._completion_of = completion_of
+        self._completion: Completion | None = None
         self._journal_of = journal_of
         self._left_s = left_s
         self._journal: RunJournal | None = None
@@ -219,6 +241,15 @@ class Context(Generic[State_co]):
         if self._client_of is None:
             raise InvalidInput(field="ctx", why="this run has no store to enqueue to")
         return self._client_of(self.tenant)
+
+    @property
+    def completion(self) -> Completion:
+        """What `effects.exactly_once` works with. Raises InvalidInput if this run has no store."""
+        if self._completion is None:
+            if self._completion_of is None:
+                raise InvalidInput(field="ctx", why="this run has no store to complete its job in")
+            self._completion = self._completion_of()
+        return self._completion
 
     # -- what the job remembers ------------------------------------------------------------------
 
@@ -328,7 +359,10 @@ class SyncContext(Context[State_co]):
             yield page
 
     def enqueue(self, job: Any, **options: Any) -> Any:
-        return self.journal.block(super().enqueue(job, **options))
+        work = super().enqueue(job, **options)
+        if options.get("using") is not None:  # A connection belongs to its thread.
+            return run_here(work, "using", "use it in a coroutine (async def)")
+        return self.journal.block(work)
 
 
 def log_fields(job: JobRecord) -> dict[str, object]:

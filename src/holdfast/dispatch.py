@@ -31,11 +31,12 @@ from holdfast.core.bounds import BATCH_MAX, EXPIRED_MAX, NAME_MAX, PAGE_MAX, PRU
 from holdfast.core.check import check_name, check_seconds, check_whole
 from holdfast.core.clock import Micros
 from holdfast.core.errors import InvalidInput, StoreUnsupported
-from holdfast.core.job import By, Lease, NewJob
+from holdfast.core.job import By, Lease, NewJob, State
 from holdfast.core.journal import Signal, Signaled
 from holdfast.core.lifecycle import Transition
 from holdfast.core.scope import Explanation, ScopeKind, decode, scope_of
 from holdfast.core.tiers import tier_of
+from holdfast.held import check_not_held
 from holdfast.store import (
     Acked,
     Canceled,
@@ -83,12 +84,14 @@ Observer = Callable[[StoreCall], None]
 
 
 class TransactionalStore(Protocol):
-    """The additional method of a store with the capability `transactional_enqueue`."""
+    """The additional methods of a store with `transactional_enqueue` and `transactional_ack`. They
+    work on the caller's connection, in its transaction, and do not await if it is a blocking one.
+    """
 
-    async def enqueue_using(self, connection: Any, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        """Enqueues on the caller's connection, in its transaction. Does not await if the connection
-        is a blocking one.
-        """
+    async def enqueue_using(self, connection: Any, jobs: Sequence[NewJob]) -> list[Enqueued]: ...
+
+    async def ack_using(self, connection: Any, change: Transition) -> Acked:
+        """Completes a leased job. The commit must follow."""
 
 
 class Dispatcher:
@@ -117,6 +120,7 @@ class Dispatcher:
     # -- enqueue to ack --------------------------------------------------------------------------
 
     async def enqueue(self, jobs: Sequence[NewJob], *, whole: bool = False) -> list[Enqueued]:
+        check_not_held(self)
         within("jobs", len(jobs), BATCH_MAX)
         if not self.capabilities.steps and any(job.edges or job.parents for job in jobs):
             self._needs_steps()
@@ -137,21 +141,35 @@ class Dispatcher:
         call = cast(TransactionalStore, self.inner).enqueue_using(connection, jobs)
         return await self._call("enqueue_using", len(jobs), call)
 
+    async def ack_using(self, connection: Any, change: Transition) -> Acked:
+        """Completes a leased job in the caller's transaction, if the store supports it."""
+        if not self.capabilities.transactional_ack:
+            feature = "the completion of a job in the caller's transaction"
+            raise StoreUnsupported(store=name_of(self), feature=feature)
+        if change.to is not State.COMPLETED or change.lapsed:
+            raise InvalidInput(field="change", why="must be a completion")
+        call = cast(TransactionalStore, self.inner).ack_using(connection, change)
+        return await self._call("ack_using", 1, call)
+
     async def claim(self, claim: Claim) -> list[Lease]:
+        check_not_held(self)
         check_claim(claim)
         return await self._call("claim", None, self.inner.claim(claim))
 
     async def extend(self, extensions: Sequence[Extension]) -> list[Extended]:
+        check_not_held(self)
         within("extensions", len(extensions), BATCH_MAX)
         return await self._call("extend", len(extensions), self.inner.extend(extensions))
 
     async def ack(self, transitions: Sequence[Transition]) -> list[Acked]:
+        check_not_held(self)
         within("transitions", len(transitions), BATCH_MAX)
         return await self._call("ack", len(transitions), self.inner.ack(transitions))
 
     # -- signal, cancel and change ---------------------------------------------------------------
 
     async def signal(self, signals: Sequence[Signal], *, by: By | None = None) -> list[Signaled]:
+        check_not_held(self)
         within("signals", len(signals), BATCH_MAX)
         for signal in signals:
             check_signal(signal)
@@ -160,6 +178,7 @@ class Dispatcher:
         return await self._call("signal", len(signals), self.inner.signal(signals, by=by))
 
     async def cancel(self, refs: Sequence[Ref], *, by: By | None = None) -> list[Canceled]:
+        check_not_held(self)
         within("refs", len(refs), BATCH_MAX)
         for ref in refs:
             check_ref(ref)
@@ -167,6 +186,7 @@ class Dispatcher:
         return await self._call("cancel", len(refs), self.inner.cancel(refs, by=by))
 
     async def change(self, change: Change) -> Changed:
+        check_not_held(self)
         check_change(change)
         return await self._call("change", None, self.inner.change(change))
 
@@ -177,6 +197,7 @@ class Dispatcher:
         return await self._call("expired", None, self.inner.expired(limit))
 
     async def prune(self, limit: int, events_keep_us: Micros) -> Pruned:
+        check_not_held(self)
         within("limit", limit, PRUNE_MAX)
         check_whole("events_keep_us", events_keep_us, 0, DELAY_MAX)
         return await self._call("prune", None, self.inner.prune(limit, events_keep_us))
@@ -233,6 +254,8 @@ class Dispatcher:
         limit: int = PAGE_MAX,
         by: By | None = None,
     ) -> list[Setting]:
+        if puts:
+            check_not_held(self)
         within("puts", len(puts), BATCH_MAX)
         _check_page(under, after, limit)
         for put in puts:
@@ -249,6 +272,8 @@ class Dispatcher:
         after: str = "",
         limit: int = PAGE_MAX,
     ) -> list[Hold]:
+        if takes:
+            check_not_held(self)
         within("takes", len(takes), BATCH_MAX)
         _check_page(under, after, limit)
         for take in takes:

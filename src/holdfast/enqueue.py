@@ -25,6 +25,7 @@ from holdfast.core.schedule import check_made
 from holdfast.core.spec import JobSpec, spec_of
 from holdfast.core.tick import reserved_tag
 from holdfast.dispatch import Dispatcher
+from holdfast.held import check_not_held
 from holdfast.store import Enqueued
 from holdfast.typed import AnyJob, Job, JobType, Pending, Planned, Registry, the_job
 from holdfast.whole import WholeCalls
@@ -112,6 +113,7 @@ class Enqueuer:
 
     async def enqueue(self, tenant: str, job: AnyJob[Any], options: Options) -> Enqueued:
         """Enqueues one job. The answer says created or existing; a refusal is raised."""
+        check_not_held(self._store)  # The task of the batch may be somebody else's.
         return _checked(await self._coalescer.submit(self.plan(tenant, job, options)))
 
     async def enqueue_using(

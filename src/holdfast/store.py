@@ -42,6 +42,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """The store's own payload limit in bytes, if it is below the configured limit."""
     transactional_enqueue: bool
     """Enqueue can join the caller's transaction."""
+    transactional_ack: bool = False
+    """The completion of a job can join the caller's transaction."""
     native_wakeup: bool
     """`wait` is woken across processes. False: callers must poll."""
     event_log: bool
@@ -164,8 +166,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     delay_us: Micros = 0
     run_at: Micros | None = None
     from_step: str | None = None
-    """For REPLAY: the new job starts with the signals of its origin, and with what its runs wrote
-    before this step. An origin without the step is not replayed."""
+    """For REPLAY: the new job starts with its origin's signals, and with what its runs wrote before
+    this step. An origin without the step is not replayed."""
     by: By | None = None
 
 
@@ -221,7 +223,6 @@ class Tally(msgspec.Struct, frozen=True):
     oldest_at: Micros | None = None
     """For a queue: since when its oldest enqueued job has been ready."""
     slots: int = 0
-    """The number of held slots."""
     correction: int = 0
     """By how much a recount corrected `running`, in total; 0 unless something was damaged."""
 
@@ -306,9 +307,9 @@ class Store(Protocol):
 
         Jobs that are due, and expired leases with attempts left, are eligible at that instant.
         Tenants take turns by weight, and the queues of each tenant within its turn (P19). Returns
-        at once, also if there is no eligible job.
-        A claim repeated with its nonce within CLAIM_REPEAT_S returns those of its leases that are
-        still valid, and no other job (P15). A record that cannot be read fails alone, as DECODE.
+        at once, also if there is no eligible job. A claim repeated with its nonce within
+        CLAIM_REPEAT_S returns those of its leases that are still valid, and no other job (P15). A
+        record that cannot be read fails alone, as DECODE.
         """
 
     async def extend(self, extensions: Sequence[Extension]) -> list[Extended]:
@@ -378,9 +379,9 @@ class Store(Protocol):
         by: By | None = None,
     ) -> list[Setting]:
         """Applies all puts, or none and raises StaleSetting. Returns them, or a page of the
-        settings `under` a prefix, by name, starting after `after`.
-        Settings of scopes and tiers are checked, take effect in this step, and are events. A tenant
-        may have SETTINGS_MAX of them, deleted ones included; TenantFull otherwise.
+        settings `under` a prefix, by name, starting after `after`. Those of scopes and tiers are
+        checked, take effect in this step, and are events. A tenant may have SETTINGS_MAX of them,
+        deleted ones included; TenantFull otherwise.
         """
 
     async def hold(
@@ -391,9 +392,8 @@ class Store(Protocol):
         after: str = "",
         limit: int = PAGE_MAX,
     ) -> list[Hold]:
-        """Takes, renews or releases names. Returns the holder of each, or a page of the names held
-        `under` a prefix, by name, starting after `after`. A tenant may have at most SLOTS_MAX
-        slots; TenantFull refuses the whole batch.
+        """Takes, renews or releases names. Returns the holder of each, or a page of those held
+        `under` a prefix, by name, after `after`. TenantFull: a tenant has at most SLOTS_MAX slots.
         """
 
     async def wait(self, watch: Watch, timeout_s: float) -> None:

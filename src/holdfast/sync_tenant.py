@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from types import UnionType
 from typing import Any, TypeVar, Unpack, overload
 
 from holdfast.core.check import check_seconds
-from holdfast.core.errors import InvalidInput, WaitTimeout
+from holdfast.core.errors import WaitTimeout
 from holdfast.core.job import By, JobRecord
 from holdfast.definitions import ScheduleState
 from holdfast.enqueue import EnqueuedMany, Options
 from holdfast.explain import Explained
 from holdfast.handle import SyncJobHandle, handle_of
 from holdfast.job_journal import JobJournal
+from holdfast.run_here import run_here
 from holdfast.store import Enqueued, Page, Tally
 from holdfast.sync_flows import SyncFlowCalls
 from holdfast.sync_schedules import SyncSchedule
@@ -25,6 +26,7 @@ from holdfast.typed import AnyJob
 R = TypeVar("R")
 T = TypeVar("T")
 
+_AWAIT = "call app.tenant() and await it"
 LATE_S = 1.0
 """How long after its time-out a wait may end if the bridge does not answer."""
 
@@ -43,7 +45,7 @@ class SyncTenant(SyncFlowCalls):
     ) -> SyncJobHandle[T]:
         work = self._tenant.enqueue(job, using=using, **options)
         # A connection belongs to its thread, so this call stays in the caller's thread.
-        made = self._call(work) if using is None else _here(work)
+        made = self._call(work) if using is None else run_here(work, "using", _AWAIT)
         return handle_of(SyncJobHandle, made, self)
 
     def enqueue_many(
@@ -126,15 +128,3 @@ class SyncTenant(SyncFlowCalls):
 
     def schedules(self, *, after: str | None = None, limit: int = 100) -> list[ScheduleState]:
         return self._call(self._tenant.schedules(after=after, limit=limit))
-
-
-def _here(work: Coroutine[Any, Any, T]) -> T:
-    """Runs a coroutine that awaits nothing, in this thread and without a loop."""
-    try:
-        work.send(None)
-    except StopIteration as done:
-        result: T = done.value
-        return result
-    finally:
-        work.close()
-    raise InvalidInput(field="using", why="is an async connection: call app.tenant() and await it")

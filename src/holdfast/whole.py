@@ -13,6 +13,7 @@ from holdfast.coalesce import Coalescer
 from holdfast.core.bounds import BATCH_MAX, WHOLE_BYTES_MAX
 from holdfast.core.errors import HoldfastError, away
 from holdfast.core.job import NewJob, again, edge_bytes
+from holdfast.held import check_not_held
 from holdfast.store import Enqueued, Store
 
 REQUESTS_MAX = 256
@@ -34,6 +35,7 @@ class WholeCalls:
 
     async def create(self, jobs: Jobs) -> list[Enqueued]:
         """The answer for each job, as `Store.enqueue` gives it for a whole call."""
+        check_not_held(self._store)
         answer = await self._coalescer.submit(jobs)
         if isinstance(answer, BaseException):
             raise answer

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.foundationdb_engine import Engine
 
 from holdfast.core.clock import Clock, SystemClock
@@ -23,6 +25,10 @@ class Engines:
         if engine is None:
             engine = self._engines[name] = Engine(clock or SystemClock())
         return Dispatcher(FoundationStore(parse("fdb://"), clock, engine.database()))
+
+    def transaction(self, name: str) -> Any:
+        """A transaction of a caller on the cluster of this place, which has a store."""
+        return self._engines[name].database().create_transaction()
 
     def clear(self) -> None:
         self._engines.clear()

@@ -13,6 +13,7 @@ from tests.servers.foundationdb import KIND as FDB_CLUSTER
 from tests.servers.foundationdb import Absent, FoundationCluster, is_named
 from tests.servers.kinds import KINDS, Missing
 from tests.servers.service import Host
+from tests.stores.callers import beginning
 from tests.stores.foundationdb.spoil import spoil as spoil_foundationdb
 from tests.stores.postgres.spoil import spoil as spoil_postgres
 from tests.stores.redis.spoil import spoil as spoil_redis
@@ -130,12 +131,13 @@ def make(
 
 @pytest.fixture
 async def bench(
-    request: pytest.FixtureRequest, make: Callable[[str, Clock | None], Store]
+    request: pytest.FixtureRequest, make: Callable[[str, Clock | None], Store], server: Place
 ) -> AsyncIterator[Bench]:
     """For each store: opened, empty, on a ManualClock."""
     clock = ManualClock()
     bench = Bench(lambda: make("jobs", clock), clock)
     bench.spoil = SPOILS.get(request.node.callspec.params["server"])
+    bench.begin = beginning(bench.store, server)
     await bench.open()
     yield bench
     await bench.close()

@@ -9,6 +9,7 @@ import click
 
 from holdfast.cli import (
     cancel,
+    check_payloads,
     completion,
     dead,
     demo,
@@ -46,6 +47,7 @@ from holdfast.core.errors import HoldfastError, MissingExtra
 
 COMMANDS: tuple[click.Command, ...] = (
     cancel.command,
+    check_payloads.command,
     completion.command,
     dead.command,
     demo.command,

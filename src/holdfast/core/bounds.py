@@ -94,6 +94,21 @@ STEP_TRIES_MAX = 20
 ENTRIES_MAX = 100
 """Entries of one extension or transition."""
 
+# The caller's own connection.
+COMMIT_S_MAX = 10.0
+"""How long after the ack of a job in the handler's transaction the commit may take (PostgreSQL)."""
+EFFECT_LOCK_S = 30.0
+"""How long `exactly_once` waits for the write lock of the file (SQLite)."""
+HINTS_PENDING_MAX = 1000
+"""Transactions of callers whose commit the store looks out for, to wake sleepers (SQLite)."""
+HINT_KEEP_S = 60.0
+"""How long it does."""
+
+# The deploy check.
+CHECK_GROUPS_MAX = 1000
+"""Kinds of payloads that one report tells apart. Types can be named by anybody who enqueues."""
+CHECK_SAMPLES_MAX = 100
+
 # Flows.
 EDGES_MAX = 10_000
 """Edges of one job: how many others may await its end."""

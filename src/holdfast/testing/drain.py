@@ -83,7 +83,11 @@ async def _one(runner: Runner, acker: Acker, lease: Lease, lease_s: float) -> Dr
     assert outcome is not None, "a drain cannot lose a lease"
     answers: list[Acked] = []
     entries = closing_entries(active, outcome)
-    acker.submit(PendingAck(lease, outcome, active.end_s, answers.append, entries))
+    pending = PendingAck(lease, outcome, active.end_s, answers.append, entries)
+    if active.answer is not None:
+        acker.answered(pending, active.answer)
+    else:
+        acker.submit(pending)
     await runner.afterwards(active)
     await acker.idle()
     return Drained(lease.job, outcome, answers[0])

@@ -21,11 +21,11 @@ from holdfast.core.errors import (
     JournalFull,
     StoreError,
 )
-from holdfast.core.job import Lease
+from holdfast.core.job import Completed, Lease
 from holdfast.core.journal import Entry
 from holdfast.journal import StoredJournal
 from holdfast.loop import Outage, sleep_unless
-from holdfast.store import Extension, Store
+from holdfast.store import Acked, Extension, Store
 from holdfast.worker import log
 from holdfast.worker.log import logger
 
@@ -47,7 +47,7 @@ class ActiveJob:
     __slots__ = (
         *("context", "ending", "lease", "sent_progress", "sent_s", "acking", "since_s", "task"),
         *("_progress", "ahead_us", "entries", "error", "journal", "remembers", "started_s"),
-        "until_s",
+        *("until_s", "answer", "outcome"),
     )
 
     def __init__(self, lease: Lease, until_s: float) -> None:
@@ -67,6 +67,9 @@ class ActiveJob:
         """What the handler raised."""
         self.entries: tuple[Entry, ...] = ()
         """What the ack writes to the journal."""
+        self.answer: Acked | None = None
+        """The store's, where the handler has completed the job itself, with this outcome."""
+        self.outcome: Completed | None = None
         self.context: Context | None = None
         """While its handler runs."""
         self._progress: str | None = None

@@ -42,6 +42,12 @@ def failed(job: JobRecord, outcome: Failed, error: BaseException | None = None) 
     return outcome
 
 
+def after_completion(job: JobRecord, what: str) -> None:
+    """Logs what a handler did after it had completed its job in a transaction of its own."""
+    words = "job %s: its handler had completed it by exactly_once; %s"
+    logger.warning(words, job.id, what, extra=log_fields(job))
+
+
 def _line(outcome: Failed, error: BaseException | None) -> str:
     if outcome.reason is Reason.DECODE:
         # The error may quote the payload.

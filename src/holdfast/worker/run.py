@@ -36,6 +36,7 @@ from holdfast.core.job import (
     Released,
     Snoozed,
 )
+from holdfast.held import check_not_held
 from holdfast.job_journal import with_left_out
 from holdfast.journal import Park, Session, StoredJournal
 from holdfast.journal_map import Children
@@ -43,8 +44,9 @@ from holdfast.loop import RETRY_MOST_S
 from holdfast.middleware import Call, chain
 from holdfast.store import Extended, Extension
 from holdfast.typed import Job, JobType, Style
+from holdfast.worker.completion import OwnCompletion
 from holdfast.worker.lease import ActiveJob
-from holdfast.worker.log import Strangers, failed, logger
+from holdfast.worker.log import Strangers, after_completion, failed, logger
 from holdfast.worker.pool import Threads, run_in_process
 from holdfast.workflow.refs import Resolver
 
@@ -103,7 +105,10 @@ class Runner:
         active.remembers = self._remembers
         journal = partial(self._journal, active) if self._remembers else None
         kind = Context if job_type.style is not Style.THREAD else SyncContext
-        ctx = active.context = kind(record, self._app.tenant, self._state, journal, active.left_s)
+        ctx = active.context = kind(
+            record, self._app.tenant, self._state, journal, active.left_s,
+            completion_of=partial(self._completion, active),
+        )  # fmt: skip
         active.task = asyncio.current_task()
         if active.ending is not None:
             return _stopped(active)
@@ -127,7 +132,7 @@ class Runner:
             lease=active.lease,
             lease_us=micros(lease_s),
             ahead_us=active.ahead_us,
-            extend=self._extends.submit,
+            extend=self._extend,
             until_s=active.end_s,
             renewed=lambda sent_s: active.renewed(sent_s, lease_s),
             children=Children(
@@ -139,6 +144,17 @@ class Runner:
         )
         active.journal = StoredJournal(session, self._loop)
         return active.journal
+
+    async def _extend(self, extension: Extension) -> Extended:
+        check_not_held(self._app.store)
+        return await self._extends.submit(extension)
+
+    def _completion(self, active: ActiveJob) -> OwnCompletion:
+        """How the handler completes its job itself, made when it first does."""
+        record = active.lease.job
+        encode = partial(self._completed, record)
+        lease_us = micros(self._config.lease_s)
+        return OwnCompletion(active, self._app.store, encode, lease_us, self._loop)
 
     def _result(self, job: JobRecord) -> Any:
         """The decoded result of a completed job."""
@@ -153,7 +169,8 @@ class Runner:
         active.started_s = time.monotonic()
         timer = _timer(active, record.rules.timeout_us)
         try:
-            return self._completed(record, await call(ctx, job))
+            result = await self._called(active, call, ctx, job)
+            return active.outcome or self._completed(record, result)
         except Park as wish:
             active.entries = wish.entries
             return wish.outcome
@@ -185,6 +202,21 @@ class Runner:
                 timer.cancel()
             if active.ending is not None and active.task is not None:
                 active.task.uncancel()  # The worker requested this cancel and handles it.
+
+    async def _called(self, active: ActiveJob, call: Call, ctx: Context, job: Job) -> Any:
+        """What the handler returns. After it has completed its job itself, nothing else counts."""
+        try:
+            result = await call(ctx, job)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            if active.outcome is None:
+                raise
+            after_completion(active.lease.job, f"it raised {error!r}")
+            return None
+        if active.outcome is not None and result is not None:
+            after_completion(active.lease.job, "what it returned is not stored")
+        return result
 
     async def _dispatch(self, ctx: Context, job: Job) -> Any:
         """The innermost call: on the event loop, in a thread or in a process, depending on the

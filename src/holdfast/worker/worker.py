@@ -328,7 +328,7 @@ class Worker:
 
     def _ack(self, active: ActiveJob, outcome: Outcome | None) -> None:
         active.acking = True
-        if outcome is None or active.lost:
+        if outcome is None or (active.lost and active.answer is None):
             self.active_jobs.drop(active)
             return
 
@@ -340,7 +340,11 @@ class Worker:
 
         self._returned += isinstance(outcome, Abandoned)
         entries = closing_entries(active, outcome)
-        self._acker.submit(PendingAck(active.lease, outcome, active.end_s, done, entries))
+        pending = PendingAck(active.lease, outcome, active.end_s, done, entries)
+        if active.answer is not None:
+            self._acker.answered(pending, active.answer)
+        else:
+            self._acker.submit(pending)
 
     # -- the end ---------------------------------------------------------------------------------
 

@@ -98,6 +98,7 @@ def _capabilities(call: Call) -> Capabilities:
         shared=True,
         encodes=True,
         transactional_enqueue=False,
+        transactional_ack=False,
         payload_max=call.service.payload_max,
     )
 
@@ -369,9 +370,7 @@ async def watch(call: Call, asked: wire.Sleep) -> None:
         if call.caller.queues is not None and not await seen(call, [ref]):
             raise JobNotFound(id=ref.id)
     elif not asked.watch.news:
-        raise InvalidInput(
-            field="watch", why="names neither a job nor changes to wait for; use wait"
-        )
+        raise InvalidInput(field="watch", why="names neither a job nor changes; use wait")
     await _sleep(call, asked)
 
 

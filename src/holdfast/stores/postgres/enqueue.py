@@ -132,8 +132,7 @@ async def enqueue_using(
     well when the transaction commits.
     """
     words = hint("", {(job.tenant, job.queue) for job in jobs}) if options.notify else None
-    values = (using.document(jobs), now, options.events, options.channel, words)
-    return answers(jobs, await using.ask(connection, options.schema, values))
+    return answers(jobs, await using.enqueue(connection, options, now, jobs, words))
 
 
 def answers(jobs: Sequence[NewJob], found: Sequence[Columns]) -> list[Enqueued]:

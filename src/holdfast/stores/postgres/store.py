@@ -49,7 +49,12 @@ from holdfast.store import (
 from holdfast.stores.notifier import Notifier
 from holdfast.stores.postgres import count, holds, maintenance, notify, settings, using
 from holdfast.stores.postgres import statements as sql
-from holdfast.stores.postgres.ack import apply_transitions, complete_jobs, completions
+from holdfast.stores.postgres.ack import (
+    apply_transitions,
+    complete_jobs,
+    completions,
+    is_completion,
+)
 from holdfast.stores.postgres.bloom import Seen
 from holdfast.stores.postgres.cancel import cancel_jobs
 from holdfast.stores.postgres.change import change_jobs
@@ -103,6 +108,7 @@ class PostgresStore:
             encodes=True,
             payload_max=None,
             transactional_enqueue=True,
+            transactional_ack=True,
             native_wakeup=options.notify,
             event_log=options.events,
             time_precision_us=1,
@@ -179,6 +185,16 @@ class PostgresStore:
         now = None if self._clock is None else self._clock.now()
         await using.check_place(connection, self._database, self._place)
         return await enqueue_using(connection, self.options, now, jobs)
+
+    async def ack_using(self, connection: Any, change: Transition) -> Acked:
+        if not is_completion(change):
+            raise InvalidInput(field="change", why="must be a completion without journal entries")
+        now = None if self._clock is None else self._clock.now()
+        await using.check_place(connection, self._database, self._place)
+        refused = await using.complete(connection, self.options, now, change)
+        if refused is not None:
+            return Acked(change.id, error=refused(id=change.id))
+        return Acked(change.id, State.COMPLETED)
 
     async def claim(self, claim: Claim) -> list[Lease]:
         probe = not self._busy

@@ -1,51 +1,50 @@
-"""Enqueue on the caller's own connection, in its transaction, with any of several drivers.
+"""The caller's own connection: enqueue and ack in its transaction, with any of several drivers.
 
-A driver only has to call one function with one text. The package of its class tells which driver a
-connection belongs to; no driver is imported unless the caller has imported it already.
+A driver only has to call one function with one text.
 """
 
 from __future__ import annotations
 
-import asyncio
 import base64
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import msgspec
 
-from holdfast.core.errors import InvalidInput
+from holdfast.core.bounds import COMMIT_S_MAX
+from holdfast.core.clock import Micros
+from holdfast.core.errors import REFUSALS, InvalidInput, Refused
 from holdfast.core.job import NewJob, edge_bytes
-from holdfast.stores.postgres.rows import EDGE_BETWEEN, EDGES_BETWEEN, TAGS_BETWEEN
+from holdfast.core.lifecycle import Transition
+from holdfast.stores.callers import Query, Rows, query, run
+from holdfast.stores.postgres.joins import SERVER_MAX
+from holdfast.stores.postgres.options import Options
+from holdfast.stores.postgres.rows import EDGE_BETWEEN, EDGES_BETWEEN, TAGS_BETWEEN, seq_of
 from holdfast.stores.postgres.statements import EXPECT
 from holdfast.stores.sql_rows import rules_text
 
-Rows = Sequence[Sequence[Any]]
+DRIVERS = ("asyncpg", "psycopg", "sqlalchemy", "django")
 
-_CALL = (
+_NOW = EXPECT.format("CAST({} AS bigint)")
+_ENQUEUE = (
     "SELECT ord, why, id, queue, type, has, most FROM holdfast.enqueue_json(CAST({} AS jsonb), "
-    + EXPECT.format("CAST({} AS bigint)")
+    + _NOW
     + ", CAST({} AS boolean), CAST({} AS text), CAST({} AS text))"
 )
-_NAMES = ("jobs", "given_now", "events", "channel", "hint")
-
-
-class Query(NamedTuple):
-    """A statement as the drivers want it: with numbered, formatted or named parameters."""
-
-    numbered: str
-    formatted: str
-    named: str
-
-
+_COMPLETE = (
+    "SELECT holdfast.complete_json(CAST({} AS jsonb), "
+    + _NOW
+    + ", CAST({} AS boolean), CAST({} AS text), CAST({} AS integer), CAST({} AS integer))"
+)
 WHERE = (
     "SELECT CAST(system_identifier AS text) || '/' || CAST((SELECT oid FROM pg_database"
     " WHERE datname = current_database()) AS text), CAST(current_database() AS text)"
     " FROM pg_control_system()"
 )
 """Which database of which cluster this is: the same on a replica that took over."""
-_WHERE = Query(WHERE, WHERE, WHERE)
+_WHERE = query(WHERE)
 _places: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
 """The databases of connections that were checked before."""
 _ABSENT = frozenset({"3F000", "42883"})
@@ -95,16 +94,41 @@ def _plain(job: NewJob) -> dict[str, Any]:
     }
 
 
-async def ask(connection: Any, schema: str, values: tuple[Any, ...]) -> Rows:
-    """The rows that the function returns. Awaits nothing where the connection blocks."""
-    call = _CALL.replace("holdfast.", f'"{schema}".')
-    query = Query(
-        call.format("$1", "$2", "$3", "$4", "$5"),
-        call.format("%s", "%s", "%s", "%s", "%s"),
-        call.format(*(f":{name}" for name in _NAMES)),
-    )
+async def enqueue(
+    connection: Any, options: Options, now: Micros | None, jobs: Sequence[NewJob], words: str | None
+) -> Rows:
+    """The rows that the function returns. `words`: what sleepers are notified of."""
+    names = ("jobs", "given_now", "events", "channel", "hint")
+    values = (document(jobs), now, options.events, options.channel, words)
+    return await _ask(connection, options.schema, query(_ENQUEUE, *names), values)
+
+
+async def complete(
+    connection: Any, options: Options, now: Micros | None, change: Transition
+) -> type[Refused] | None:
+    """Completes a leased job; why not, if that was refused. Must be the last statement before the
+    commit: readers of events wait for it, and the server ends the session if it does not come.
+    """
+    names = ("job", "given_now", "events", "channel", "idle_ms", "edges_max")
+    idle_ms = int(COMMIT_S_MAX * 1000)
+    values = (_ended(change), now, options.events, options.channel, idle_ms, SERVER_MAX)
+    [[why]] = await _ask(connection, options.schema, query(_COMPLETE, *names), values)
+    return None if why is None else REFUSALS[why]
+
+
+def _ended(change: Transition) -> str:
+    result = None if change.result is None else base64.b64encode(change.result).decode()
+    token = change.token or ""
+    facts = {"tenant": change.tenant, "id": change.id, "token": token, "seq": seq_of(token)}
+    return msgspec.json.encode({**facts, "result": result}).decode()
+
+
+async def _ask(connection: Any, schema: str, call: Query, values: tuple[Any, ...]) -> Rows:
+    """The rows of a call. Awaits nothing where the connection blocks."""
+    own = f'"{schema}".'
+    texts = {way: getattr(call, way).replace("holdfast.", own) for way in Query._fields[:4]}
     try:
-        return await _run(connection, query, values)
+        return await _run(connection, call._replace(**texts), values)
     except Exception as error:
         if _ABSENT.isdisjoint(_states(error)):
             raise
@@ -137,79 +161,8 @@ async def check_place(connection: Any, place: str | None, store: str) -> None:
         _places[connection] = place
 
 
-async def _run(connection: Any, query: Query, values: tuple[Any, ...]) -> Rows:
-    package = type(connection).__module__.partition(".")[0]
-    way = _WAYS.get(package)
-    if way is None:
-        kind = f"{type(connection).__module__}.{type(connection).__qualname__}"
-        known = ", ".join(sorted(_WAYS))
-        raise InvalidInput(field="using", why=f"is a {kind}; must be a connection of {known}")
-    answer = way(connection, query, values)
-    return await answer if isinstance(answer, Awaitable) else answer
-
-
-def _looped(connection: Any, work: Callable[[], Awaitable[Rows]]) -> Awaitable[Rows]:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        kind = type(connection).__qualname__
-        why = f"is an async connection ({kind}): enqueue with await, not by app.sync"
-        raise InvalidInput(field="using", why=why) from None
-    return work()
-
-
-def _asyncpg(connection: Any, query: Query, values: tuple[Any, ...]) -> Awaitable[Rows]:
-    if not hasattr(connection, "transaction"):
-        raise InvalidInput(field="using", why="is a pool; give the connection with the transaction")
-    return _looped(connection, lambda: connection.fetch(query.numbered, *values))
-
-
-def _psycopg(connection: Any, query: Query, values: tuple[Any, ...]) -> Rows | Awaitable[Rows]:
-    from psycopg import AsyncConnection, Connection
-    from psycopg.rows import tuple_row
-
-    if isinstance(connection, AsyncConnection):
-
-        async def work() -> Rows:
-            async with connection.cursor(row_factory=tuple_row) as cursor:
-                await cursor.execute(query.formatted.encode(), values)
-                return await cursor.fetchall()
-
-        return _looped(connection, work)
-    if not isinstance(connection, Connection):
-        raise InvalidInput(field="using", why="is not a connection; give the one of your cursor")
-    with connection.cursor(row_factory=tuple_row) as cursor:
-        cursor.execute(query.formatted.encode(), values)
-        return cursor.fetchall()
-
-
-def _sqlalchemy(connection: Any, query: Query, values: tuple[Any, ...]) -> Rows | Awaitable[Rows]:
-    from sqlalchemy import text
-    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
-
-    if not hasattr(connection, "execute"):
-        raise InvalidInput(field="using", why="is an engine; give a connection or a session")
-    statement, named_values = text(query.named), dict(zip(_NAMES, values, strict=False))
-    if isinstance(connection, AsyncConnection | AsyncSession):
-
-        async def work() -> Rows:
-            return (await connection.execute(statement, named_values)).all()
-
-        return _looped(connection, work)
-    return list(connection.execute(statement, named_values).all())
-
-
-def _django(connection: Any, query: Query, values: tuple[Any, ...]) -> Rows:
-    if connection.vendor != "postgresql":
-        raise InvalidInput(field="using", why=f"is a connection to {connection.vendor}")
-    with connection.cursor() as cursor:
-        cursor.execute(query.formatted, values)
-        return list(cursor.fetchall())
-
-
-_WAYS: dict[str, Callable[[Any, Query, tuple[Any, ...]], Rows | Awaitable[Rows]]] = {
-    "asyncpg": _asyncpg,
-    "psycopg": _psycopg,
-    "sqlalchemy": _sqlalchemy,
-    "django": _django,
-}
+async def _run(connection: Any, call: Query, values: tuple[Any, ...]) -> Rows:
+    vendor = getattr(connection, "vendor", "postgresql")
+    if vendor != "postgresql":
+        raise InvalidInput(field="using", why=f"is a connection to {vendor}")
+    return await run(connection, call, values, known=DRIVERS)

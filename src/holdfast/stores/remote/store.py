@@ -131,6 +131,7 @@ class RemoteStore:
             shared=True,
             encodes=True,
             transactional_enqueue=False,
+            transactional_ack=False,
         )
 
     async def _greet(self, client: Client) -> Hello:

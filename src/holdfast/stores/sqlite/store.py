@@ -11,7 +11,7 @@ import asyncio
 import os
 import sqlite3
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -71,6 +71,7 @@ from holdfast.stores.sqlite.readers import Readers
 from holdfast.stores.sqlite.settings import put_settings, settings_page
 from holdfast.stores.sqlite.signal import send_signals
 from holdfast.stores.sqlite.transaction import Transaction
+from holdfast.stores.sqlite.using import Joined
 from holdfast.stores.sqlite.writer import Writer
 from holdfast.stores.whole import undone
 
@@ -92,6 +93,7 @@ class SqliteStore:
         self._notifier = Notifier()
         self._processes = ProcessNotifier(self._path, self._notifier)
         self._turns = TurnCredits()
+        self._joined = Joined(self.options, self._clock)
         self._writer: Writer | None = None
         self._readers: Readers | None = None
         self._owner = 0
@@ -100,7 +102,8 @@ class SqliteStore:
             shared=True,
             encodes=True,
             payload_max=None,
-            transactional_enqueue=False,
+            transactional_enqueue=True,
+            transactional_ack=True,
             native_wakeup=True,
             event_log=options.events,
             time_precision_us=1,
@@ -126,6 +129,7 @@ class SqliteStore:
         # New objects: after a fork the locks of the old ones may be held for ever.
         self._notifier = Notifier()
         self._processes = ProcessNotifier(self._path, self._notifier)
+        self._joined = Joined(options, self._clock, self._processes.notify)
         self._writer = Writer(options, self._clock, self._committed)
         self._readers = Readers(options, self._clock)
         try:
@@ -142,6 +146,7 @@ class SqliteStore:
         if self._owner != os.getpid():
             return  # After a fork the threads and the connections are the parent's.
         forget(self)
+        self._joined.close()
         if writer is not None:
             await writer.stop()
         if readers is not None:
@@ -164,6 +169,14 @@ class SqliteStore:
             )
         except Incomplete as incomplete:
             return undone(incomplete.answers)
+
+    async def enqueue_using(self, connection: Any, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        check_fork(self._path)
+        return self._joined.run(connection, lambda joined: enqueue_jobs(joined, jobs))
+
+    async def ack_using(self, connection: Any, change: Transition) -> Acked:
+        check_fork(self._path)
+        return self._joined.run(connection, lambda joined: ack_jobs(joined, [change]))[0]
 
     async def claim(self, claim: Claim) -> list[Lease]:
         count, listening = self._notifier.count, self._processes.listening

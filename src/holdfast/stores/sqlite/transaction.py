@@ -60,7 +60,8 @@ class LastCommit:
     changes with each commit of another connection, and with none of this one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ahead: int = COUNTERS_AHEAD) -> None:
+        self._ahead = ahead
         self.counters: Counters = (0, 0, 0, 0)
         self.part_counts: dict[str, tuple[int, int]] = {}
         """Tenant -> the most queues and groups that it can have: see `limits_caps.Caps`."""
@@ -89,7 +90,7 @@ class LastCommit:
         stored_seq, stored_cursor, stored_scopes, stored_turn = self._stored
         enough = seq <= stored_seq and cursor <= stored_cursor and turn <= stored_turn
         if not enough or scopes != stored_scopes:
-            ahead = COUNTERS_AHEAD
+            ahead = self._ahead
             self._stored = (seq + ahead, cursor + ahead, scopes, turn + ahead)
             connection.execute(sql.COUNTERS_SAVE, self._stored)
 

@@ -12,6 +12,7 @@
         clock = ManualClock()
         bench = Bench(lambda: MyStore(tmp_path, clock), clock)     # opens the same data each time
         bench.spoil = make_a_stored_record_unreadable              # async (store, ref); optional
+        bench.begin = begin_a_transaction_of_a_caller              # async with; optional
         await bench.open()
         yield bench
         await bench.close()
@@ -45,6 +46,7 @@ TOPICS = (
     "extend",
     "ack",
     "refusals",
+    "using",
     "steps",
     "steps_kept",
     "journal_bytes",

@@ -6,6 +6,7 @@ Create one per test: see `holdfast.testing.contract`.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import msgspec
@@ -62,6 +63,8 @@ class Bench:
         self.store = make()
         self.spoil: Callable[[Store, Ref], Awaitable[None]] | None = None
         """Makes the stored record of a job unreadable; None if records are not encoded."""
+        self.begin: Callable[[], AbstractAsyncContextManager[Any]] | None = None
+        """A connection of a caller in a transaction, which the end of the block commits."""
 
     # -- life ------------------------------------------------------------------------------------
 
@@ -81,6 +84,12 @@ class Bench:
         """Skips the test, visibly, on a store that does not declare this capability."""
         if not getattr(self.store.capabilities, capability):
             pytest.skip(f"{name_of(self.store)} declares {capability}=False")
+
+    def transaction(self) -> AbstractAsyncContextManager[Any]:
+        """A caller's own transaction. Skips the test, visibly, if no way to begin one is given."""
+        if self.begin is None:
+            pytest.skip(f"no way is given to begin a transaction beside {name_of(self.store)}")
+        return self.begin()
 
     async def make_unreadable(self, ref: Ref) -> None:
         """Damages a stored record. Skips the test, visibly, if the store does not encode."""

@@ -172,3 +172,53 @@ CREATE OR REPLACE FUNCTION holdfast.to_time(micros bigint) RETURNS timestamptz
 LANGUAGE sql IMMUTABLE AS $$
     SELECT timestamptz 'epoch' + micros * interval '1 microsecond'
 $$;
+
+-- Completes a leased job in the caller's transaction, for a handler whose own writes commit with
+-- it. Returns NULL, or the code of the error that refuses it, by the order of P3. The row of the
+-- job is locked first, so that a heartbeat at the same moment does not get in the way; whoever
+-- else wants to change the job waits for the commit. Readers of events wait for it too: if nothing
+-- comes for `idle_ms` the server ends the session, which undoes all of it.
+CREATE OR REPLACE FUNCTION holdfast.complete_json(
+    job jsonb, given_now bigint, events boolean, channel text, idle_ms integer, edges_max integer
+) RETURNS text LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off
+SET enable_sort = off SET enable_bitmapscan = off AS $$
+DECLARE
+    its_tenant text := job ->> 'tenant';
+    its_id text := job ->> 'id';
+    now bigint;
+    held record;
+    done record;
+BEGIN
+    SELECT j.state, j.token, j.lease_until INTO held FROM holdfast.jobs j
+    WHERE j.tenant = its_tenant AND j.id = its_id FOR UPDATE;
+    IF NOT FOUND THEN
+        SELECT h.state INTO held FROM holdfast.history h
+        WHERE h.tenant = its_tenant AND h.id = its_id LIMIT 1;
+        RETURN CASE WHEN NOT FOUND THEN 'JOB_NOT_FOUND'
+            WHEN held.state = 'canceled' THEN 'JOB_CANCELED' ELSE 'JOB_TERMINAL' END;
+    END IF;
+    now := holdfast.now_us(given_now);
+    IF held.token IS DISTINCT FROM job ->> 'token' THEN
+        RETURN 'INVALID_LEASE_TOKEN';
+    ELSIF held.state <> 'processing' OR held.lease_until IS NULL OR held.lease_until <= now THEN
+        RETURN 'LEASE_EXPIRED';
+    END IF;
+    SELECT * INTO done FROM holdfast.complete_jobs(
+        ARRAY[(job ->> 'seq')::bigint], ARRAY[job ->> 'token'], ARRAY[its_tenant], ARRAY[its_id],
+        ARRAY[decode(job ->> 'result', 'base64')], now, events, channel, '', edges_max
+    );
+    IF done.places IS NOT NULL THEN
+        RAISE EXCEPTION 'job % was not completed, though its lease is valid', its_id;
+    END IF;
+    PERFORM holdfast.notify_ended_jobs(ARRAY[its_tenant], ARRAY[its_id], channel, '');
+    IF channel IS NOT NULL AND (done.named IS NOT NULL OR done.unnamed IS NOT NULL) THEN
+        PERFORM pg_notify(channel, '*');  -- The next claims follow the edges that are left.
+    END IF;
+    PERFORM set_config('idle_in_transaction_session_timeout', idle_ms::text, true)
+    FROM pg_settings s
+    WHERE s.name = 'idle_in_transaction_session_timeout'
+        AND (s.setting::bigint = 0 OR s.setting::bigint > idle_ms);
+    RETURN NULL;
+END
+$$;
