@@ -36,6 +36,7 @@ from holdfast.core.journal import Signal, Signaled
 from holdfast.core.lifecycle import Transition
 from holdfast.core.scope import Explanation, ScopeKind, decode, scope_of
 from holdfast.core.tiers import tier_of
+from holdfast.payload.outer import OuterStore
 from holdfast.store import (
     Acked,
     Canceled,
@@ -136,6 +137,16 @@ class Dispatcher:
         within("jobs", len(jobs), BATCH_MAX)
         call = cast(TransactionalStore, self.inner).enqueue_using(connection, jobs)
         return await self._call("enqueue_using", len(jobs), call)
+
+    @property
+    def maps(self) -> bool:
+        """Whether the bytes that jobs carry are mapped on their way to the store."""
+        return isinstance(self.inner, OuterStore)
+
+    async def prepare(self, tenant: str) -> None:
+        """Reads what `enqueue_using` on a blocking connection cannot wait for."""
+        if isinstance(self.inner, OuterStore):
+            await self.inner.prepare(tenant)
 
     async def claim(self, claim: Claim) -> list[Lease]:
         check_claim(claim)
@@ -341,8 +352,10 @@ def dispatched(store: Store) -> Dispatcher:
 
 
 def inner_of(store: Store) -> Store:
-    """The store itself, without its dispatcher."""
-    return store.inner if isinstance(store, Dispatcher) else store
+    """The store itself, without its dispatcher and its mappers."""
+    while isinstance(store, Dispatcher | OuterStore):
+        store = store.inner
+    return store
 
 
 def name_of(store: Store) -> str:

@@ -32,6 +32,8 @@ RESULT_MAX = 64 * 1024
 ERROR_CHARS_MAX = 8 * 1024
 """Longer error texts are cut; head and tail are kept. A long error must not fail an ack."""
 PROGRESS_CHARS_MAX = 1024
+MAPPED_MORE = 1024
+"""What a mapper may add to a value: encryption adds its header, up to an id of 128 characters."""
 JSON_DEPTH_MAX = 128
 """Nesting levels of a JSON payload or result: JSON parsers of other languages accept at least
 these.

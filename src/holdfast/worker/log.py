@@ -17,8 +17,14 @@ LINE_MAX = 200
 """Maximum characters of an error in a line. The traceback is complete."""
 
 
-def failed(job: JobRecord, outcome: Failed, error: BaseException | None = None) -> Failed:
-    """Logs a failed attempt and returns the outcome.
+def failed(
+    job: JobRecord,
+    outcome: Failed,
+    error: BaseException | None = None,
+    *,
+    secret: bool = False,
+) -> Failed:
+    """Logs a failed attempt and returns the outcome. Of a secret error only the class is named.
 
     The level is ERROR if the job has failed for good, WARNING if it is retried, and INFO if the
     handler asked for the retry.
@@ -35,11 +41,16 @@ def failed(job: JobRecord, outcome: Failed, error: BaseException | None = None) 
         job.attempt,
         job.max_attempts,
         "no attempts left" if final else "it will be retried",
-        _line(outcome, error),
-        exc_info=None if asked else error,
+        _class_of(error) if secret else _line(outcome, error),
+        exc_info=None if asked or secret else error,
         extra=log_fields(job),
     )
     return outcome
+
+
+def _class_of(error: BaseException | None) -> str:
+    kind = "" if error is None else f"{type(error).__name__}; "
+    return f"{kind}its text is only in its record, encrypted"
 
 
 def _line(outcome: Failed, error: BaseException | None) -> str:
