@@ -194,7 +194,7 @@ class StoredRing:
 
     async def _setting(self, tenant: str) -> Setting | None:
         name = name_of(tenant)
-        found = await self.store.settings(under=name, limit=1)
+        found = await self.store.settings((), under=name, limit=1)
         return next((one for one in found if one.name == name), None)
 
     async def _change(

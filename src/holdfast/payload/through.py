@@ -330,13 +330,14 @@ def _bare(one: Extension, got: Extension | HoldfastError) -> Extension | None:
 
 
 def _lost(one: Transition, error: HoldfastError) -> Transition:
-    """The failure of a job whose outcome cannot be stored."""
+    """The failure of a job whose outcome cannot be stored; its own reason, if it has failed."""
+    failed = one.to is State.FAILED and one.reason is not None
     return Transition(
         tenant=one.tenant,
         id=one.id,
         token=one.token,
         to=State.FAILED,
         lapsed=one.lapsed,
-        reason=Reason.PERMANENT,
-        error=clip(f"its outcome cannot be stored: {error}"),
+        reason=one.reason if failed else Reason.PERMANENT,
+        error=clip(f"its {'error' if failed else 'outcome'} cannot be stored: {error}"),
     )
