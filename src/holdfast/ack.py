@@ -14,13 +14,14 @@ import logging
 import random
 import time
 from collections.abc import Callable
+from typing import cast
 
 import msgspec
 
 from holdfast.context import log_fields
 from holdfast.core.backoff import Delays
 from holdfast.core.bounds import BATCH_MAX
-from holdfast.core.errors import HoldfastError, JournalFull, StoreError, away
+from holdfast.core.errors import HoldfastError, JournalFull, KeyUnavailable, StoreError, away
 from holdfast.core.job import Failed, Lease, Outcome, Reason
 from holdfast.core.journal import Entry
 from holdfast.core.lifecycle import Transition, decide
@@ -66,11 +67,13 @@ class Acker:
         self._waiting: list[PendingAck] = []
         self._sending = 0
         self._calls: set[asyncio.Task[None]] = set()
+        self._later: set[asyncio.Task[None]] = set()
+        """What sends outcomes again that could not be mapped."""
 
     @property
     def pending(self) -> int:
         """The number of outcomes that the store has not answered yet."""
-        return len(self._waiting) + self._sending
+        return len(self._waiting) + self._sending + len(self._later)
 
     def submit(self, pending: PendingAck) -> None:
         """Sends the outcome with the next batch."""
@@ -84,8 +87,8 @@ class Acker:
 
     async def idle(self) -> None:
         """Returns when every outcome has been answered or given up."""
-        while self._calls:
-            await asyncio.wait(self._calls)
+        while tasks := self._calls | self._later:
+            await asyncio.wait(tasks)
 
     async def _flush(self) -> None:
         own = asyncio.current_task()
@@ -174,11 +177,24 @@ class Acker:
         )
         one.done(Acked(one.lease.job.id, error=wrapped))
 
+    async def _again(self, one: PendingAck) -> None:
+        """Sends an outcome again that could not be mapped: its key may be there then. Others do not
+        wait for it.
+        """
+        try:
+            await asyncio.sleep(RETRY_MOST_S)
+        finally:
+            self._later.discard(cast("asyncio.Task[None]", asyncio.current_task()))
+        self.submit(one)
+
     def _answered(self, one: PendingAck, answer: Acked) -> None:
         if isinstance(answer.error, JournalFull):
             # What it has to remember cannot be stored, so the job cannot go on.
             failed = Failed(str(answer.error), Reason.PERMANENT, retryable=False)
             self.submit(msgspec.structs.replace(one, outcome=failed, entries=()))
+            return
+        if isinstance(answer.error, KeyUnavailable) and one.until_s() > time.monotonic():
+            self._later.add(asyncio.get_running_loop().create_task(self._again(one)))
             return
         if answer.error is not None:
             job = one.lease.job

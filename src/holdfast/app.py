@@ -93,7 +93,7 @@ class JobDecorator(Protocol):
 
 
 class App(CodeSchedules, DefaultCalls):
-    """`App("sqlite:///jobs.db")`; settings by name, as in `Config`."""
+    """`App("sqlite:///jobs.db")`; settings by name, as in `Config`; `keys` as `encryption.Keys`."""
 
     def __init__(
         self,
@@ -103,10 +103,12 @@ class App(CodeSchedules, DefaultCalls):
         middleware: tuple[Middleware, ...] = (),
         codecs: tuple[Codec, ...] = (),
         lifespan: Lifespan | None = None,
+        keys: Any = None,
         **settings: Any,
     ) -> None:
         self.config = Config.of(**settings)
-        self.store: Dispatcher = (
+        self._keys = keys
+        self.store: Dispatcher = self._behind(
             open_store(store, clock) if isinstance(store, str) else _store(store)
         )
         self.codecs = Codecs(pickle=self.config.pickle)
@@ -263,9 +265,27 @@ class App(CodeSchedules, DefaultCalls):
         """Replaces the store of an app that is not open yet; for command lines and tests."""
         if self._users:
             raise ConfigError(field="store", why="the app is open; close it first")
-        self.store = open_store(url)
+        self.store = self._behind(open_store(url))
         self._published = 0
         self.__dict__.pop("enqueuer", None)  # It belongs to the previous store.
+
+    def use_keys(self, keys: Any) -> None:
+        """Encrypts with these keys, unless the app has its own; for command lines."""
+        if self._keys is not None:
+            return
+        if self._users:
+            raise ConfigError(field="keys", why="the app is open; close it first")
+        self._keys = keys
+        self.store = self._behind(self.store)
+        self.__dict__.pop("enqueuer", None)
+
+    def _behind(self, store: Dispatcher) -> Dispatcher:
+        """The store behind the encryption, if the app has keys."""
+        if self._keys is None:
+            return store
+        from holdfast.encryption import encrypted  # Most apps do not need it.
+
+        return encrypted(store, self._keys)
 
     # -- use -------------------------------------------------------------------------------------
 

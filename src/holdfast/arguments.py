@@ -45,6 +45,7 @@ from holdfast.core.errors import InvalidInput
 from holdfast.core.job import NewJob, Rules, State, check_new, check_rules
 from holdfast.core.journal import OF_HANDLERS, Entry, EntryKind, Signal, check_awaits
 from holdfast.core.lifecycle import Transition
+from holdfast.core.mapped import text_most_of
 from holdfast.store import Act, Change, Claim, Extension, Find, Put, Ref, Selection, Take, Watch
 
 CURSOR_MAX = 2**63 - 1
@@ -180,9 +181,11 @@ def check_extension(one: Extension) -> Extension:
     check_name("id", one.id, ID_MAX)
     check_token("token", one.token)
     check_whole("lease_us", one.lease_us, 0, LEASE_MAX)
-    if one.progress is not None and len(one.progress) > PROGRESS_CHARS_MAX:
-        why = f"has {len(one.progress)} characters, at most {PROGRESS_CHARS_MAX}"
-        raise InvalidInput(field="progress", why=why)
+    if one.progress is not None:
+        most = text_most_of(one.progress, PROGRESS_CHARS_MAX)
+        if len(one.progress) > most:
+            why = f"has {len(one.progress)} characters, at most {most}"
+            raise InvalidInput(field="progress", why=why)
     check_entries(one.entries)
     return one
 

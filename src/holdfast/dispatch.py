@@ -37,6 +37,7 @@ from holdfast.core.lifecycle import Transition
 from holdfast.core.scope import Explanation, ScopeKind, decode, scope_of
 from holdfast.core.tiers import tier_of
 from holdfast.held import check_not_held
+from holdfast.payload.outer import OuterStore
 from holdfast.store import (
     Acked,
     Canceled,
@@ -150,6 +151,15 @@ class Dispatcher:
             raise InvalidInput(field="change", why="must be a completion")
         call = cast(TransactionalStore, self.inner).ack_using(connection, change)
         return await self._call("ack_using", 1, call)
+    @property
+    def maps(self) -> bool:
+        """Whether the bytes that jobs carry are mapped on their way to the store."""
+        return isinstance(self.inner, OuterStore)
+
+    async def prepare(self, tenant: str) -> None:
+        """Reads what `enqueue_using` on a blocking connection cannot wait for."""
+        if isinstance(self.inner, OuterStore):
+            await self.inner.prepare(tenant)
 
     async def claim(self, claim: Claim) -> list[Lease]:
         check_not_held(self)
@@ -366,8 +376,10 @@ def dispatched(store: Store) -> Dispatcher:
 
 
 def inner_of(store: Store) -> Store:
-    """The store itself, without its dispatcher."""
-    return store.inner if isinstance(store, Dispatcher) else store
+    """The store itself, without its dispatcher and its mappers."""
+    while isinstance(store, Dispatcher | OuterStore):
+        store = store.inner
+    return store
 
 
 def name_of(store: Store) -> str:

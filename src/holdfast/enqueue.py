@@ -124,6 +124,15 @@ class Enqueuer:
         [result] = await self._store.enqueue_using(connection, [planned])
         return _checked(result)
 
+    @property
+    def maps(self) -> bool:
+        """Whether something maps what is stored, so that `prepare` has something to do."""
+        return self._store.maps
+
+    async def prepare(self, tenant: str) -> None:
+        """Reads what `enqueue_using` on a blocking connection cannot wait for."""
+        await self._store.prepare(tenant)
+
     async def enqueue_many(
         self,
         tenant: str,

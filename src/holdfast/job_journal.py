@@ -12,6 +12,7 @@ from holdfast.core.clock import Micros
 from holdfast.core.errors import DecodeError, InvalidInput, JobNotFound, did_you_mean
 from holdfast.core.job import JobRecord, Lease, State
 from holdfast.core.journal import REMEMBERED, Edge, Entry, EntryKind, Join, Journal, join_of
+from holdfast.core.mapped import is_mapped, reason_of
 from holdfast.store import Find, Ref, Selection, Store
 
 
@@ -84,6 +85,9 @@ async def with_left_out(store: Store, lease: Lease) -> Lease:
         raise JobNotFound(id=job.id)
     stored = page.journals.get(Ref(job.tenant, job.id), Journal()).entries
     found = tuple(entry for entry in stored if entry.kind in REMEMBERED)
+    for entry in found:
+        if (reason := reason_of(entry.value)) is not None:
+            raise reason.error(job.type)
     if len(found) < lease.left_out:
         why = f"{len(found)} of the {lease.left_out} entries of its journal can be read"
         raise DecodeError(codec="journal", type=job.type, why=why)
@@ -113,6 +117,10 @@ def _of(entries: Sequence[Entry], kind: EntryKind) -> list[Remembered]:
 
 
 def _plain(value: bytes) -> Any:
+    if (reason := reason_of(value)) is not None:
+        return f"(cannot be read: {reason.why})"
+    if is_mapped(value):
+        return "(encrypted)"
     try:
         return msgspec.json.decode(value)
     except UNREADABLE:
@@ -121,6 +129,9 @@ def _plain(value: bytes) -> Any:
 
 def lines_of(entry: Entry) -> list[str]:
     """The lines of an entry of the log."""
+    if is_mapped(entry.value):
+        reason = reason_of(entry.value)
+        return ["(encrypted)" if reason is None else f"(cannot be read: {reason.why})"]
     try:
         return msgspec.json.decode(entry.value, type=list[str])
     except UNREADABLE:

@@ -33,7 +33,7 @@ from holdfast.core.bounds import (
 from holdfast.core.check import check_name, check_seconds
 from holdfast.core.clock import Micros, instant, micros, seconds
 from holdfast.core.codec import JsonCodec
-from holdfast.core.errors import InvalidInput, JournalFull, StoreError
+from holdfast.core.errors import InvalidInput, JournalFull, KeyUnavailable, StoreError
 from holdfast.core.job import Lease, Parked
 from holdfast.core.journal import Entry, EntryKind, Join, Key, await_signal, join_of
 from holdfast.journal_map import Children, Making
@@ -329,7 +329,9 @@ class StoredJournal:
             sent_s = time.monotonic()
             try:
                 answer = await session.extend(extension)
-                break
+                if not isinstance(answer.error, KeyUnavailable):
+                    break
+                raise answer.error
             except StoreError:
                 pause_s = delays.next_s()
                 if time.monotonic() + pause_s >= session.until_s():

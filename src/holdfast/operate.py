@@ -24,7 +24,7 @@ from holdfast.core.bounds import (
 )
 from holdfast.core.check import check_name, check_whole
 from holdfast.core.clock import Micros, micros
-from holdfast.core.codec import JSON, OBJECT, Codecs, json_fault
+from holdfast.core.codec import Codecs
 from holdfast.core.errors import HoldfastError, InvalidInput, JobNotFound, PayloadTooLarge
 from holdfast.core.finding import Finding, Level
 from holdfast.core.job import TERMINAL, By, Envelope, Event, JobRecord, NewJob, Reason, State
@@ -116,21 +116,6 @@ async def explain(
     """
     job = await one_job(store, job_id, tenant)
     return await explain_job(store, Ref(job.tenant, job.id), reader)
-
-
-def payload_of(job: JobRecord, codecs: Codecs) -> object:
-    """The payload as plain data for display, or text in angle brackets if it cannot be read."""
-    envelope = job.envelope
-    try:
-        if envelope.codec == OBJECT:
-            return msgspec.to_builtins(envelope.body)
-        if envelope.codec == JSON and (fault := json_fault(envelope.body)) is not None:
-            return f"<unreadable: {fault}>"
-        if envelope.codec == "pickle":
-            return f"<{len(envelope.body)} bytes of pickle, not read>"
-        return codecs.get(envelope.codec).decode(envelope.body, object)
-    except Exception as error:
-        return f"<unreadable: {error}>"
 
 
 async def plan_raw(

@@ -43,6 +43,8 @@ class SyncTenant(SyncFlowCalls):
     def enqueue(
         self, job: AnyJob[T], *, using: Any = None, **options: Unpack[Options]
     ) -> SyncJobHandle[T]:
+        if using is not None and self._tenant.maps:
+            self._call(self._tenant.prepare())
         work = self._tenant.enqueue(job, using=using, **options)
         # A connection belongs to its thread, so this call stays in the caller's thread.
         made = self._call(work) if using is None else run_here(work, "using", _AWAIT)

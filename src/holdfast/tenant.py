@@ -91,6 +91,15 @@ class Tenant(FlowCalls):
             made = await self._enqueuer.enqueue(self.name, job, checked(options))
         return handle_of(JobHandle, made, self)
 
+    @property
+    def maps(self) -> bool:
+        """Whether something maps what is stored, so that `prepare` has something to do."""
+        return self._enqueuer.maps
+
+    async def prepare(self) -> None:
+        """Reads the keys that an enqueue on a blocking connection cannot wait for."""
+        await self._enqueuer.prepare(self.name)
+
     async def enqueue_many(
         self,
         jobs: Iterable[AnyJob[Any]],

@@ -32,6 +32,7 @@ from holdfast.stores import open_store
 DEFAULT_STORE = "sqlite:///holdfast.db"
 STORE_VARIABLE = "HOLDFAST_STORE"
 APP_VARIABLE = "HOLDFAST_APP"
+KEYS_VARIABLES = ("HOLDFAST_KEYS", "HOLDFAST_KEYS_REQUIRE")
 
 EXIT_ERROR = 1
 EXIT_NOT_FOUND = 3
@@ -177,7 +178,21 @@ def chosen_store(settings: Settings, *, create: bool = True) -> Store:
     if settings.store is None and settings.app is not None:
         return load_app(settings.app).store
     url = settings.store or DEFAULT_STORE
-    return open_store(url if create else existing(url))
+    store = open_store(url if create else existing(url))
+    if (keys := _keys()) is None:
+        return store
+    from holdfast.encryption import encrypted
+
+    return encrypted(store, keys)
+
+
+def _keys() -> Any:
+    """The keys of the environment; None if it names none."""
+    if not any(os.environ.get(name) for name in KEYS_VARIABLES):
+        return None
+    from holdfast.encryption import from_environment  # Most command lines do not need it.
+
+    return from_environment()
 
 
 def existing(url: str) -> str:
@@ -213,6 +228,8 @@ def load_app(name: str) -> App:
     if not isinstance(target, App):
         why = f"{name!r} is a {type(target).__name__}, not an App"
         raise ConfigError(field="app", why=why)
+    if (keys := _keys()) is not None:
+        target.use_keys(keys)
     return target
 
 

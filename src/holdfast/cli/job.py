@@ -198,7 +198,7 @@ def _lines(found: Timeline, whole: dict[str, object]) -> Iterator[str]:
     if job.result is not None:
         yield _block("result", shown.pretty(whole["result"]))
     if job.error is not None:
-        yield _block("error", job.error)
+        yield _block("error", str(whole["error"]))
 
 
 def _line(name: str, value: object) -> str:

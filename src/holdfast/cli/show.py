@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
-from holdfast import operate
+from holdfast import job_bodies
 from holdfast.core.clock import Micros, moment, seconds
-from holdfast.core.codec import OBJECT, Codecs
+from holdfast.core.codec import Codecs
 from holdfast.core.job import Event, JobRecord, State
+from holdfast.core.mapped import told
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -52,8 +52,8 @@ def job_data(job: JobRecord) -> Plain:
         "lease_until": instant_text(job.lease_until),
         "worker": job.worker,
         "reason": None if job.reason is None else job.reason.value,
-        "error": job.error,
-        "progress": _progress(job.progress),
+        "error": plain_text(job.error),
+        "progress": _progress(plain_text(job.progress)),
         "origin": job.origin,
         "replayed_as": job.replayed_as,
         "awaits": job.awaits,
@@ -66,8 +66,8 @@ def job_data(job: JobRecord) -> Plain:
 
 def whole_job_data(job: JobRecord, codecs: Codecs) -> Plain:
     """A job with its payload and result as plain data."""
-    payload = operate.payload_of(job, codecs)
-    return {**job_data(job), "payload": payload, "result": _result(job, codecs)}
+    payload = job_bodies.payload_of(job, codecs)
+    return {**job_data(job), "payload": payload, "result": job_bodies.result_of(job, codecs)}
 
 
 def event_data(event: Event) -> Plain:
@@ -82,7 +82,7 @@ def event_data(event: Event) -> Plain:
         "attempt": event.attempt,
         "fence": event.fence,
         "until": instant_text(event.until),
-        "note": event.note,
+        "note": plain_text(event.note),
         "by": event.by,
     }
 
@@ -101,19 +101,16 @@ def clock_text(at: Micros) -> str:
     return moment(at).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
 
 
+def plain_text(text: str | None) -> str | None:
+    """A text of a job, or "(encrypted)"."""
+    return None if text is None else told(text)
+
+
 def _progress(text: str | None) -> Any:
     try:
         return None if text is None else json.loads(text)
     except (ValueError, RecursionError):
         return text
-
-
-def _result(job: JobRecord, codecs: Codecs) -> Any:
-    try:
-        result = codecs.unseal_result(job.envelope.codec, job.result)
-        return msgspec.to_builtins(result) if job.envelope.codec == OBJECT else result
-    except Exception as error:
-        return f"<unreadable: {error}>"
 
 
 def print_json(value: object) -> None:
@@ -158,7 +155,7 @@ def clean(text: object) -> str:
 
 def short(text: object, most: int = CELL_MAX) -> str:
     """The last line (of a traceback: the one with the error), cut to fit a cell."""
-    lines = clean(text).strip().splitlines() or [""]
+    lines = clean(told(str(text))).strip().splitlines() or [""]
     return lines[-1] if len(lines[-1]) <= most else f"{lines[-1][: most - 1]}…"
 
 

@@ -32,6 +32,8 @@ RESULT_MAX = 64 * 1024
 ERROR_CHARS_MAX = 8 * 1024
 """Longer error texts are cut; head and tail are kept. A long error must not fail an ack."""
 PROGRESS_CHARS_MAX = 1024
+MAPPED_MORE = 1024
+"""What a mapper may add to a value: encryption adds its header, up to an id of 128 characters."""
 JSON_DEPTH_MAX = 128
 """Nesting levels of a JSON payload or result: JSON parsers of other languages accept at least
 these.
@@ -152,6 +154,26 @@ OUTBOUND_AFTER_S_MAX = 24 * 3600.0
 """The longest Retry-After that is followed: an answer must not delay a job for years."""
 OUTBOUND_KEYS_MAX = 1000
 """Idempotency keys of one run that are compared, so that no key is used for two requests."""
+
+# Encryption.
+KEY_ID_MAX = 64
+"""Characters of the id of a key."""
+KEYS_MAX = 100
+"""Data keys of a tenant, and master keys of a process."""
+KEYS_CACHED_MAX = 10_000
+"""Tenants whose keys a process remembers; of keys of a callable, so many keys."""
+KEYS_FRESH_S = 60.0
+"""How long a process relies on the keys that it has read: then it reads them again."""
+KEYS_AT_ONCE = 16
+"""Tenants whose keys one call reads at the same time."""
+KEY_CALL_S = 10.0
+"""How long the provider of a key may take."""
+KEY_AGAIN_S = 1.0
+"""How long a provider that failed for a key is not asked for it again."""
+KEYS_BYTES_MAX = 64 * 1024
+"""The text of master keys, in a variable or a file."""
+REPLAYS_MAX = 1000
+"""Replays of replays that one encrypted value can be copied into."""
 
 # Settings of a scope.
 RUNNING_CAP_MAX = 1_000_000

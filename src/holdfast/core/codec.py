@@ -21,10 +21,12 @@ from holdfast.core.errors import (
     CodecNotFound,
     ConfigError,
     DecodeError,
+    HoldfastError,
     InvalidInput,
     InvalidPayload,
 )
 from holdfast.core.job import Envelope
+from holdfast.core.mapped import PREFIXES, UNREADABLE, Unreadable, reason_of
 
 OBJECT = "object"
 """Not a codec: the object itself, for stores that do not encode."""
@@ -207,7 +209,9 @@ class Codecs:
 
     def register(self, codec: Codec, *, replace: bool = False) -> None:
         """Adds a codec. Refuses an id that is taken, unless `replace` is set."""
-        if codec.id == OBJECT or (codec.id in self._known and not replace):
+        if codec.id in (OBJECT, UNREADABLE) or codec.id.startswith(PREFIXES):
+            raise ConfigError(field="codec", why=f"id {codec.id!r} is reserved for the library")
+        if codec.id in self._known and not replace:
             raise ConfigError(field="codec", why=f"id {codec.id!r} is taken; use replace=True")
         self._known[codec.id] = codec
 
@@ -234,8 +238,11 @@ class Codecs:
     ) -> Any:
         """The value as `kind`, upgraded to `version`. Raises DecodeError if it cannot be read.
 
-        CodecNotFound is not a DecodeError: another process may know the codec.
+        CodecNotFound is not a DecodeError: another process may know the codec. KeyUnavailable says
+        that it may be readable later.
         """
+        if envelope.codec == UNREADABLE:
+            raise unread(envelope.type, envelope.body)
         try:
             if envelope.codec == OBJECT:
                 return _handed(envelope, kind)
@@ -256,6 +263,8 @@ class Codecs:
         """A result as the type in the handler's annotation, or as plain data if it does not fit."""
         if body is None or codec == OBJECT:
             return body
+        if codec == UNREADABLE:
+            raise unread("result", body)
         try:
             reader = self.get(codec)
             if kind is not Any:
@@ -271,6 +280,8 @@ class Codecs:
 
     def unseal_result_as(self, codec: str, body: Any, kind: Any) -> Any:
         """A result as this type. Raises DecodeError if it does not fit."""
+        if codec == UNREADABLE and body is not None:
+            raise unread("result", body)
         try:
             if body is None or codec == OBJECT:
                 return _fitted(body, kind)
@@ -281,6 +292,12 @@ class Codecs:
             wanted = getattr(kind, "__name__", kind)
             why = f"it does not fit {wanted}: {error}"
             raise DecodeError(codec=codec, type="result", why=why) from error
+
+
+def unread(type: str, body: Any) -> HoldfastError:
+    """Why what has the codec UNREADABLE could not be read."""
+    reason = reason_of(body) or Unreadable("what stands for it does not say why")
+    return reason.error(type)
 
 
 def check_type(field: str, kind: Any) -> None:

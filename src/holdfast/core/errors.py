@@ -27,6 +27,7 @@ HoldfastError
 │   ├── LeaseExpired           LEASE_EXPIRED
 │   ├── NotChangeable          NOT_CHANGEABLE      its state forbids the change
 │   └── JournalFull            JOURNAL_FULL        too many or too large steps or signals
+├── KeyErased                  KEY_ERASED          the keys of the tenant were erased
 ├── ScheduleNotFound           SCHEDULE_NOT_FOUND  also for another tenant's schedule
 ├── JobFailed                  JOB_FAILED          the awaited job has failed; has its reason
 ├── WaitTimeout                WAIT_TIMEOUT
@@ -37,6 +38,7 @@ HoldfastError
 │   └── OutboundLost           OUTBOUND_LOST       no answer, and the call must not be repeated
 └── StoreError                 STORE
     ├── StoreUnavailable       STORE_UNAVAILABLE   can be tried again
+    ├── KeyUnavailable         KEY_UNAVAILABLE     a key cannot be had now; can be tried again
     ├── StoreReadOnly          STORE_READ_ONLY
     ├── StoreFull              STORE_FULL
     ├── StoreCorrupt           STORE_CORRUPT
@@ -225,6 +227,11 @@ class JournalFull(Refused):
     text = "job {id!r}: {why}"
 
 
+class KeyErased(HoldfastError):
+    code = "KEY_ERASED"
+    text = "the encryption keys of tenant {tenant!r} were erased: nothing new can be stored for it"
+
+
 class ScheduleNotFound(HoldfastError):
     code = "SCHEDULE_NOT_FOUND"
     text = "schedule {schedule!r}: not found.{hint}"
@@ -278,6 +285,12 @@ class StoreError(HoldfastError):
 
 class StoreUnavailable(StoreError):
     code = "STORE_UNAVAILABLE"
+
+
+class KeyUnavailable(StoreError):
+    """A key or a blob cannot be had now. The job waits; the others of the call are not affected."""
+
+    code = "KEY_UNAVAILABLE"
 
 
 NOT_OPEN = "it is not open: use `async with app:`, or app.sync in blocking code"

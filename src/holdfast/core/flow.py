@@ -135,6 +135,14 @@ def head_of(job: JobRecord) -> Head:
     return _head.decode(job.envelope.body)
 
 
+def read_head(body: Any) -> Head | None:
+    """What is in the payload of a head; None if it cannot be read."""
+    try:
+        return _head.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, TypeError):
+        return None
+
+
 def own_envelope(type: str, payload: Any) -> Envelope:
     """The payload of a job of a reserved type, which is JSON on every store."""
     return Envelope(type, JSON, 1, msgspec.json.encode(payload))
@@ -157,23 +165,28 @@ def made_from(job: NewJob) -> list[str]:
     if type == GUARD and not 1 <= guard_of(body).n <= FLOW_NODES_MAX:
         raise ValueError("it has too many nodes")
     if type == MAP:
-        _check_pledge(body)
+        check_pledge(body)
         return _codecs([msgspec.json.decode(pledge_of(body).args["spec"], type=JobSpec)])
     if job.envelope.codec == REFS:
-        _check_pledge(body)
+        check_pledge(body)
     return []
 
 
 def _codecs(specs: Sequence[JobSpec]) -> list[str]:
     for spec in specs:
         if spec.checked().codec == REFS:
-            _check_pledge(spec.body)
+            check_pledge(spec.body)
     return [spec.codec for spec in specs]
 
 
-def _check_pledge(body: bytes) -> None:
-    for results in pledge_of(body).refs.values():
+def check_pledge(body: bytes) -> Pledge:
+    """The payload of a job with placeholders. Raises ValueError, or an error of msgspec. A worker
+    checks it too: a service cannot look into one that is encrypted.
+    """
+    pledge = pledge_of(body)
+    for results in pledge.refs.values():
         _check_numbers(results.nodes)
+    return pledge
 
 
 def _check_numbers(numbers: Numbers) -> None:

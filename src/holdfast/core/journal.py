@@ -44,6 +44,7 @@ from holdfast.core.bounds import (
 from holdfast.core.check import check_name, check_whole
 from holdfast.core.clock import Micros
 from holdfast.core.errors import QUEUE_FULL_RETRY_S, HoldfastError, InvalidInput, QueueFull
+from holdfast.core.mapped import most_of
 
 
 class EntryKind(StrEnum):
@@ -85,7 +86,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
             check_whole("name", _number(self.name), 0, ERRORS_MAX - 1)
         else:
             check_name("name", self.name, ENTRY_NAME_MAX)
-        most = _BYTES_MAX.get(self.kind, STEP_BYTES_MAX)
+        most = most_of(self.value, _BYTES_MAX.get(self.kind, STEP_BYTES_MAX))
         if len(self.value) > most:
             why = f"of {self.kind.value} {self.name!r} has {len(self.value)} bytes, at most {most}"
             raise InvalidInput(field="value", why=why)

@@ -25,6 +25,7 @@ from holdfast.core.clock import SECOND, Micros
 from holdfast.core.codec import REFS
 from holdfast.core.cron import Timing, looks_like_cron
 from holdfast.core.errors import InvalidInput, did_you_mean
+from holdfast.core.mapped import most_of
 from holdfast.core.spec import JobSpec
 
 PREFIX = "schedule/"
@@ -88,7 +89,7 @@ def check_made(job: JobSpec) -> JobSpec:
     job.checked()
     if job.codec == REFS:
         raise InvalidInput(field="codec", why=f"{REFS!r} is for jobs of flows")
-    if len(job.body) > SCHEDULE_BODY_MAX:
+    if len(job.body) > most_of(job.body, SCHEDULE_BODY_MAX):
         why = f"has {len(job.body)} bytes, of a schedule at most {SCHEDULE_BODY_MAX}"
         raise InvalidInput(field="payload", why=why)
     if len(job.tags) > SCHEDULE_TAGS_MAX:

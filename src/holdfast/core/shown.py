@@ -20,7 +20,7 @@ def pretty(value: object, most: int = TEXT_MAX) -> str:
     if isinstance(value, bytes | bytearray | memoryview):
         return _bytes(bytes(value[: 4 * most + 4]), len(value), most)
     if isinstance(value, str) and value.startswith("<") and value.endswith(">"):
-        return cut(value, most)  # What `operate.payload_of` returns for an unreadable payload.
+        return cut(value, most)  # What `job_bodies.payload_of` returns for an unreadable payload.
     parts: list[str] = []
     size = 0
     try:

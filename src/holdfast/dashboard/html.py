@@ -10,6 +10,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from holdfast.core.job import Reason, State
+from holdfast.core.mapped import told
 from holdfast.dashboard import words
 from holdfast.dashboard.charts import Line, chart, strip
 from holdfast.dashboard.feed import Snapshot
@@ -52,7 +53,7 @@ def environment() -> Environment:
     )  # fmt: skip
     made.filters.update(
         number=words.number, many=words.many, span=words.span, lasted=words.lasted,
-        short=words.short, full=words.full,
+        short=words.short, full=words.full, told=told,
     )  # fmt: skip
     return made
 

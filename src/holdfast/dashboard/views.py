@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
-from holdfast import operate
+from holdfast import job_bodies, operate
 from holdfast.core import shown
 from holdfast.core.bounds import ID_MAX, INSTANT_MAX, TENANT_MAX
 from holdfast.core.check import check_name
 from holdfast.core.clock import Micros
-from holdfast.core.codec import OBJECT, Codecs
+from holdfast.core.codec import Codecs
 from holdfast.core.errors import JobNotFound
 from holdfast.core.job import TERMINAL, Event, EventKind, JobRecord, State
+from holdfast.core.mapped import told
 from holdfast.dashboard.feed import Snapshot
 from holdfast.dashboard.host import Viewer
 from holdfast.dashboard.journal_views import JournalView, journal
@@ -202,7 +202,7 @@ def progress(text: str | None) -> Progress | None:
     try:
         said = msgspec.json.decode(text, type=Progress)
     except (msgspec.MsgspecError, RecursionError):
-        return Progress(note=text)
+        return Progress(note=told(text))
     return said if said != Progress() else Progress(note=text)
 
 
@@ -217,7 +217,7 @@ async def _bodies(record: JobRecord, codecs: Codecs) -> tuple[str, str | None]:
 def _shown(record: JobRecord, codecs: Codecs) -> tuple[str, str | None]:
     payload = _too_large(record.envelope.body)
     if payload is None:
-        payload = shown.pretty(operate.payload_of(record, codecs))
+        payload = shown.pretty(job_bodies.payload_of(record, codecs))
     return payload, _result(record, codecs)
 
 
@@ -232,10 +232,4 @@ def _result(record: JobRecord, codecs: Codecs) -> str | None:
         return None
     if (large := _too_large(record.result)) is not None:
         return large
-    try:
-        result: Any = codecs.unseal_result(record.envelope.codec, record.result)
-        if record.envelope.codec == OBJECT:
-            result = msgspec.to_builtins(result)
-        return shown.pretty(result)
-    except Exception as error:
-        return f"<unreadable: {error}>"
+    return shown.pretty(job_bodies.result_of(record, codecs))

@@ -11,6 +11,7 @@ import msgspec
 from markupsafe import Markup, escape
 
 from holdfast.core.clock import Micros, moment, seconds
+from holdfast.core.mapped import told
 from holdfast.core.rate import Rate
 from holdfast.core.scope import NO_RULES, ScopeKind, ScopeSettings
 from holdfast.core.tiers import PLATFORM, Effective, Layer, chosen, chosen_for_groups
@@ -95,7 +96,7 @@ def ceiling(value: float) -> float:
 
 def short(text: str | None, most: int = LINE_MAX) -> str:
     """The last line (of a traceback: the one with the error), cut."""
-    lines = (text or "").strip().splitlines() or [""]
+    lines = told(text or "").strip().splitlines() or [""]
     return lines[-1] if len(lines[-1]) <= most else f"{lines[-1][: most - 1]}…"
 
 

@@ -15,6 +15,7 @@ from holdfast.core.codec import BYTES, JSON, OBJECT, Codecs, json_fault
 from holdfast.core.errors import InvalidInput
 from holdfast.core.job import Event, JobRecord, Lease, effect_key
 from holdfast.core.journal import Entry
+from holdfast.core.mapped import told
 from holdfast.core.scope import Scope, ScopeKind
 from holdfast.service.journal_wire import EntryOut
 from holdfast.service.wire import EventOut, JobOut, LeaseOut, ResultOut
@@ -57,10 +58,10 @@ def job_out(job: JobRecord, *, payload: bool = True) -> JobOut:
         worker=job.worker,
         finished_at=when(job.finished_at),
         reason=job.reason,
-        error=job.error,
+        error=_told(job.error),
         result=result,
         result_base64=result_text,
-        progress=job.progress,
+        progress=_told(job.progress),
         replayed_as=job.replayed_as,
         awaits=job.awaits,
     )
@@ -95,7 +96,7 @@ def result_out(job: JobRecord, *, done: bool) -> ResultOut:
         result_base64=text,
         codec=None if text is None else job.envelope.codec,
         reason=job.reason,
-        error=job.error,
+        error=_told(job.error),
     )
 
 
@@ -111,9 +112,13 @@ def event_out(event: Event) -> EventOut:
         attempt=event.attempt,
         fence=event.fence,
         until=when(event.until),
-        note=event.note,
+        note=_told(event.note),
         by=event.by,
     )
+
+
+def _told(text: str | None) -> str | None:
+    return None if text is None else told(text)
 
 
 def scope_text(scope: Scope) -> str:

@@ -19,6 +19,7 @@ from holdfast.core.errors import (
     JobCanceled,
     JobNotFound,
     JournalFull,
+    KeyUnavailable,
     StoreError,
 )
 from holdfast.core.job import Completed, Lease
@@ -209,6 +210,10 @@ class Heartbeat:
                     active.until_s = until_s
                     if extension.progress is not None:
                         active.sent_progress, active.sent_s = extension.progress, sent_s
+                elif isinstance(answer.error, KeyUnavailable):  # The lease is renewed.
+                    active.until_s = until_s
+                    if active.journal is not None:
+                        active.journal.returned(extension.entries)
                 elif not isinstance(answer.error, JournalFull):
                     self._lost(active, answer.error)
 

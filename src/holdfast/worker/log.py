@@ -17,8 +17,14 @@ LINE_MAX = 200
 """Maximum characters of an error in a line. The traceback is complete."""
 
 
-def failed(job: JobRecord, outcome: Failed, error: BaseException | None = None) -> Failed:
-    """Logs a failed attempt and returns the outcome.
+def failed(
+    job: JobRecord,
+    outcome: Failed,
+    error: BaseException | None = None,
+    *,
+    secret: bool = False,
+) -> Failed:
+    """Logs a failed attempt and returns the outcome. Of a secret error only the class is named.
 
     The level is ERROR if the job has failed for good, WARNING if it is retried, and INFO if the
     handler asked for the retry.
@@ -35,8 +41,8 @@ def failed(job: JobRecord, outcome: Failed, error: BaseException | None = None) 
         job.attempt,
         job.max_attempts,
         "no attempts left" if final else "it will be retried",
-        _line(outcome, error),
-        exc_info=None if asked else error,
+        _class_of(outcome, error) if secret else _line(outcome, error),
+        exc_info=None if asked or secret else error,
         extra=log_fields(job),
     )
     return outcome
@@ -46,6 +52,13 @@ def after_completion(job: JobRecord, what: str) -> None:
     """Logs what a handler did after it had completed its job in a transaction of its own."""
     words = "job %s: its handler had completed it by exactly_once; %s"
     logger.warning(words, job.id, what, extra=log_fields(job))
+
+
+def _class_of(outcome: Failed, error: BaseException | None) -> str:
+    if outcome.reason is Reason.DECODE:
+        return _line(outcome, error)
+    kind = "" if error is None else f"{type(error).__name__}; "
+    return f"{kind}its text is only in its record, encrypted"
 
 
 def _line(outcome: Failed, error: BaseException | None) -> str:

@@ -71,6 +71,7 @@ class Runner:
         self._unseal: Callable[..., Job] = app.codecs.unseal
         self._leftovers: dict[Context, asyncio.Future[Any]] = {}
         self._strangers = Strangers()
+        self._secret = app.store.maps
         self._remembers = app.store.capabilities.steps
         self._loop = asyncio.get_running_loop()
         self._extends: Coalescer[Extension, Extended] = Coalescer(
@@ -101,7 +102,7 @@ class Runner:
         except CodecNotFound:
             return self._missed(record, Reason.DECODE, f"codec {record.envelope.codec!r}")
         except DecodeError as error:
-            return failed(record, Failed(str(error), reason=Reason.DECODE, retryable=False))
+            return self._failed(record, Failed(str(error), reason=Reason.DECODE, retryable=False))
         active.remembers = self._remembers
         journal = partial(self._journal, active) if self._remembers else None
         kind = Context if job_type.style is not Style.THREAD else SyncContext
@@ -111,7 +112,7 @@ class Runner:
         )  # fmt: skip
         active.task = asyncio.current_task()
         if active.ending is not None:
-            return _stopped(active)
+            return self._stopped(active)
         call = self._dispatch if job_type.built_in else self._call
         return await self._perform(active, ctx, job, call)
 
@@ -180,23 +181,23 @@ class Runner:
             after = None if wish.after is None else micros(wish.after)
             active.error = wish
             why = str(wish) or "the handler asked for a retry"
-            return failed(record, Failed(why, after_us=after), wish)
+            return self._failed(record, Failed(why, after_us=after), wish)
         except Fail as wish:
             active.error = wish
             why = str(wish) or "the handler failed the job permanently"
-            return failed(record, Failed(why, Reason.PERMANENT, retryable=False), wish)
+            return self._failed(record, Failed(why, Reason.PERMANENT, retryable=False), wish)
         except asyncio.CancelledError:
             if active.ending is None:
-                return failed(record, Failed("the handler was cancelled from inside"))
-            return _stopped(active)
+                return self._failed(record, Failed("the handler was cancelled from inside"))
+            return self._stopped(active)
         except KeyboardInterrupt:
             raise  # These are meant for the process, not for the job.
         except BaseException as error:
             active.error = error
             by_check = isinstance(error, Timeout | WorkerShutdown)
             if active.lost or (by_check and active.ending is not None):
-                return _stopped(active)
-            return failed(record, Failed(_told(error)), error)
+                return self._stopped(active)
+            return self._failed(record, Failed(_told(error)), error)
         finally:
             if timer is not None:
                 timer.cancel()
@@ -254,11 +255,26 @@ class Runner:
             body = self._app.codecs.get(codec).encode(result)
         except Exception as error:
             why = InvalidPayload(field="result", type=record.type, why=f"result: {error}")
-            return failed(record, Failed(str(why), Reason.PERMANENT, retryable=False))
+            return self._failed(record, Failed(str(why), Reason.PERMANENT, retryable=False))
         if len(body) > self._config.result_max:
             large = PayloadTooLarge(field="result", size=len(body), max=self._config.result_max)
-            return failed(record, Failed(str(large), Reason.PERMANENT, retryable=False))
+            return self._failed(record, Failed(str(large), Reason.PERMANENT, retryable=False))
         return Completed(body)
+
+    def _stopped(self, active: ActiveJob) -> Outcome | None:
+        if active.lost:
+            return None
+        if active.ending is StopReason.TIMEOUT:
+            timeout = active.lease.job.rules.timeout_us or 0
+            why = f"not finished within {seconds(timeout):g} s"
+            return self._failed(active.lease.job, Failed(why, reason=Reason.TIMEOUT))
+        return Abandoned()
+
+    def _failed(
+        self, record: JobRecord, outcome: Failed, error: BaseException | None = None
+    ) -> Failed:
+        """Logs a failed attempt; without its text if that is stored encrypted."""
+        return failed(record, outcome, error, secret=self._secret)
 
     def _missed(self, record: JobRecord, reason: Reason, what: str) -> Outcome:
         """Releases a job whose type, version or codec this worker does not know. Another worker may
@@ -281,16 +297,6 @@ def _timer(active: ActiveJob, timeout: int | None) -> asyncio.TimerHandle | None
         return None
     loop = asyncio.get_running_loop()
     return loop.call_later(seconds(timeout), active.end, StopReason.TIMEOUT)
-
-
-def _stopped(active: ActiveJob) -> Outcome | None:
-    if active.lost:
-        return None
-    if active.ending is StopReason.TIMEOUT:
-        timeout = active.lease.job.rules.timeout_us or 0
-        why = f"not finished within {seconds(timeout):g} s"
-        return failed(active.lease.job, Failed(why, reason=Reason.TIMEOUT))
-    return Abandoned()
 
 
 def _told(error: BaseException) -> str:

@@ -9,8 +9,8 @@ import msgspec
 
 from holdfast.core.bounds import BATCH_MAX, RESOLVED_BYTES_MAX
 from holdfast.core.codec import JSON, REFS, Codecs, JsonCodec
-from holdfast.core.errors import CodecNotFound, DecodeError, JobNotFound
-from holdfast.core.flow import ITEMS, Results, each_node, node_id, pledge_of
+from holdfast.core.errors import CodecNotFound, DecodeError, JobNotFound, StoreError
+from holdfast.core.flow import ITEMS, Results, check_pledge, each_node, node_id
 from holdfast.core.job import Envelope, JobRecord, State
 from holdfast.core.journal import EntryKind, join_of
 from holdfast.core.placeholder import How
@@ -39,8 +39,8 @@ class Resolver:
         """The payload with the results. Raises DecodeError, which names the argument."""
         sealed = self._job.envelope
         try:
-            pledge = pledge_of(sealed.body)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            pledge = check_pledge(sealed.body)
+        except (msgspec.MsgspecError, UnicodeDecodeError, ValueError) as error:
             raise self._wrong(f"it is not a payload with results of other jobs: {error}") from error
         found: dict[str, msgspec.Raw] = dict(pledge.args)
         for name, results in pledge.refs.items():
@@ -116,7 +116,7 @@ class Resolver:
             try:
                 value: Any = self._codecs.unseal_result(codec, job.result)
                 body = _json.encode(value)
-            except CodecNotFound:
+            except (CodecNotFound, StoreError):
                 raise
             except Exception as error:
                 why = f"argument {name!r}: the result of job {job.id} is not JSON: {error}"

@@ -13,10 +13,11 @@ from enum import StrEnum
 import msgspec
 
 from holdfast.core.bounds import NODES_READ
-from holdfast.core.codec import REFS
-from holdfast.core.errors import InvalidInput, JobNotFound, NotChangeable
+from holdfast.core.codec import REFS, unread
+from holdfast.core.errors import CodecNotFound, InvalidInput, JobNotFound, NotChangeable
 from holdfast.core.flow import (
     GUARD,
+    HEAD,
     Head,
     Numbers,
     each_node,
@@ -30,6 +31,7 @@ from holdfast.core.flow import (
 )
 from holdfast.core.job import TERMINAL, JobRecord, NewJob, State
 from holdfast.core.journal import Edge, EntryKind, Journal, OnFailure
+from holdfast.core.mapped import UNREADABLE, is_mapped, is_mapped_codec
 from holdfast.core.spec import JobSpec
 from holdfast.enqueue import Enqueuer
 from holdfast.job_journal import with_journals
@@ -77,6 +79,10 @@ async def retry_flow(
     head = head_of(job)
     nodes = await _read(store, job.tenant, head.ids(job.id))
     again = _again(nodes, _undone(journal), mode)
+    for sealed in (nodes[number].job.envelope for number in again):
+        _check_read(sealed.type, sealed.codec, sealed.body)
+    for spec in (*(spec for _, spec in head.undo), *head.last):
+        _check_read(spec.type, spec.codec, spec.body)
     if not again:
         why = "every node has completed; use 'all' to run them all again"
         raise InvalidInput(field="mode", why=why)
@@ -99,10 +105,20 @@ async def _read(store: Store, tenant: str, ids: Sequence[str]) -> list[Old]:
     return found
 
 
+def _check_read(type: str, codec: str, body: object) -> None:
+    """Refuses a payload that this process cannot read: the jobs of the new run could not either."""
+    if codec == UNREADABLE:
+        raise unread(type, body)
+    if is_mapped_codec(codec):
+        raise CodecNotFound(codec=codec, known="those of a process with its keys")
+
+
 def _undone(journal: Journal) -> set[int]:
     """The nodes that the earlier run has undone."""
     for entry in journal.entries:
         if (entry.kind, entry.name) == (EntryKind.STEP, "ended"):
+            if is_mapped(entry.value):
+                _check_read(HEAD, UNREADABLE, entry.value)
             return set(msgspec.json.decode(entry.value, type=_Undone).undo)
     return set()
 

@@ -18,7 +18,7 @@ from holdfast.arguments import (
     check_signal,
     check_transition,
 )
-from holdfast.core.bounds import PAGE_MAX, REASON_MAX
+from holdfast.core.bounds import ERROR_CHARS_MAX, PAGE_MAX, REASON_MAX
 from holdfast.core.check import is_reserved
 from holdfast.core.codec import JSON, OBJECT, REFS, json_fault
 from holdfast.core.errors import InvalidInput, PayloadTooLarge
@@ -27,6 +27,14 @@ from holdfast.core.flow import QUEUE as FLOWS
 from holdfast.core.job import By, NewJob, again
 from holdfast.core.journal import Signal
 from holdfast.core.lifecycle import Transition, clip
+from holdfast.core.mapped import (
+    UNREADABLE,
+    is_mapped,
+    is_mapped_codec,
+    most_of,
+    plain_codec,
+    text_most_of,
+)
 from holdfast.core.schedule import OVER_ALL, Definition, check_made, schedule_of
 from holdfast.core.schedule import PREFIX as SCHEDULES
 from holdfast.core.schedule import QUEUE as TICKS
@@ -259,7 +267,9 @@ def new_job(call: Call, job: NewJob) -> NewJob:
         raise InvalidInput(field="payload", why=why)
     if is_tick(job):
         check_tick(job)
-    elif is_reserved(job.queue) or is_reserved(envelope.type) or envelope.codec == REFS:
+    elif (
+        is_reserved(job.queue) or is_reserved(envelope.type) or plain_codec(envelope.codec) == REFS
+    ):
         _of_flow(call, job)
     if envelope.codec == JSON and len(envelope.body) <= call.service.payload_max:
         _json("payload", envelope.body)
@@ -271,6 +281,12 @@ def _of_flow(call: Call, job: NewJob) -> None:
     results of others.
     """
     over_queues(call)
+    if is_mapped_codec(job.envelope.codec):
+        # What is in it cannot be seen here, and a map says which codec workers encode its jobs by.
+        if is_reserved(job.envelope.type) and not _admin(call):
+            why = f"only an admin of every tenant may enqueue an encrypted {job.envelope.type}"
+            raise Forbidden(why=why)
+        return
     try:
         for codec in made_from(job):
             _codec(call, codec)
@@ -288,9 +304,16 @@ def _json(field: str, body: bytes) -> None:
 def _codec(call: Call, codec: str) -> None:
     if codec == OBJECT:
         raise InvalidInput(field="codec", why="an object cannot be sent; name a codec")
-    admin = call.caller.tenant is None and Right.ADMIN in call.caller.rights
-    if codec in TRUSTED_CODECS and not admin:  # The admin of one tenant does not have every right.
+    if codec == UNREADABLE:
+        raise InvalidInput(field="codec", why="stands for a payload that could not be read")
+    if plain_codec(codec) in TRUSTED_CODECS and not _admin(
+        call
+    ):  # The admin of one tenant does not have every right.
         raise Forbidden(why=f"only an admin of every tenant may enqueue payloads in {codec}")
+
+
+def _admin(call: Call) -> bool:
+    return call.caller.tenant is None and Right.ADMIN in call.caller.rights
 
 
 def claim(call: Call, wish: Claim) -> Claim:
@@ -330,8 +353,8 @@ def transition(call: Call, one: Transition, *, upkeep: bool) -> Transition:
         raise Forbidden(why="only the upkeep, with the right admin, may ack expired leases")
     if one.result is not None:
         _result(one.result, call.service.config.result_max)
-    if one.error is not None and len(one.error) > len(short := clip(one.error)):
-        return msgspec.structs.replace(one, error=short)
+    if one.error is not None and len(one.error) > text_most_of(one.error, ERROR_CHARS_MAX):
+        return msgspec.structs.replace(one, error=clip(one.error))
     return one
 
 
@@ -344,13 +367,17 @@ def signal(call: Call, one: Signal) -> Signal:
 def _result(result: object, most: int) -> None:
     if not isinstance(result, bytes):
         raise InvalidInput(field="result", why=f"must be bytes, not {type(result).__name__}")
-    if len(result) > most:
+    if len(result) > most_of(result, most):
         raise PayloadTooLarge(field="result", size=len(result), max=most)
 
 
 async def results(call: Call, changes: Sequence[Transition]) -> None:
     """Refuses a result that is not JSON for a job in JSON. Reads the job only in that case."""
-    odd = [one for one in changes if isinstance(one.result, bytes) and json_fault(one.result)]
+    odd = [
+        one
+        for one in changes
+        if isinstance(one.result, bytes) and not is_mapped(one.result) and json_fault(one.result)
+    ]
     for tenant in {one.tenant for one in odd}:
         ids = tuple({one.id for one in odd if one.tenant == tenant})
         select = Selection(tenant=tenant, ids=ids)

@@ -37,6 +37,7 @@ from holdfast.service.call import Call
 from holdfast.service.problems import problem
 from holdfast.service.render import lease_out, unbase64
 from holdfast.service.rights import Unauthenticated
+from holdfast.service.unread import readable
 from holdfast.service.wire import (
     AckIn,
     AckOut,
@@ -83,7 +84,7 @@ async def claim(call: Call) -> LeasesOut:
         except Unauthenticated:
             await _give_back(call, leases, 0)
             raise
-    mine = await _allowed(call, leases)
+    mine = await readable(service.store, await _allowed(call, leases))
     size = size_of(one.job for one in mine)
     size += sum(len(entry.value) for one in mine for entry in one.journal)
     return LeasesOut(leases=await aside(size, lambda: [lease_out(one) for one in mine]))

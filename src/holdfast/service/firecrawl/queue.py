@@ -31,6 +31,7 @@ from holdfast.service.firecrawl.shapes import (
     SuccessOut,
 )
 from holdfast.service.firecrawl.wire import OWNER, Wire
+from holdfast.service.unread import readable
 from holdfast.store import Act, Change, Claim, Selection, Take
 
 LARGE = 64 * 1024
@@ -95,7 +96,10 @@ async def pop(ask: Ask) -> Any:
             queues=(QUEUE,),
             exclude_groups=tuple(sorted(blocked)),
         )
-        lease = next(iter(await ask.wire.store.claim(wish)), None)
+        leases = await ask.wire.store.claim(wish)
+        lease = next(iter(await readable(ask.wire.store, leases)), None)
+        if lease is None and leases:
+            continue
         if lease is None:
             await end_overdue(ask.wire, tenant, OVERDUE_POP)
             return None

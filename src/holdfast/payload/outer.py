@@ -1,0 +1,14 @@
+"""What a store is that does its work by another one. The dispatcher knows no more of it."""
+
+from __future__ import annotations
+
+from holdfast.store import Store
+
+
+class OuterStore:
+    """A store in front of another one, `inner`."""
+
+    inner: Store
+
+    async def prepare(self, tenant: str) -> None:
+        """Before an enqueue on a blocking connection, in whose thread nothing can be awaited."""
