@@ -309,6 +309,11 @@ def queues(call: Call, asked: tuple[str, ...] | None) -> tuple[str, ...] | None:
         asked = tuple(queue for queue in asked if queue != FLOWS)  # Likewise.
     if asked is not None and not asked:
         return asked  # An empty list is not the same as all queues.
+    return _of_token(call, asked)
+
+
+def _of_token(call: Call, asked: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    """The queues that are asked for, or all of the token. Raises Forbidden for one of others."""
     found = call.caller.queues_of(asked)
     if found is not None and not found:
         raise Forbidden(
@@ -366,5 +371,6 @@ def selection(call: Call, select: Selection) -> Selection:
     return msgspec.structs.replace(
         select,
         tenant=one(call, select.tenant),
-        queues=queues(call, select.queues or None) or (),
+        # Not as in a claim: to leave out a queue that is asked for would select all the others.
+        queues=_of_token(call, select.queues or None) or (),
     )
