@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.bounds import WEBHOOK_NOTE_MAX
+from holdfast.core.bounds import WEBHOOK_ATTEMPTS_MAX, WEBHOOK_NOTE_MAX
 from holdfast.core.clock import SECOND, Micros, moment
 from holdfast.core.codec import JSON
 from holdfast.core.job import Envelope, Event, EventKind, NewJob, Reason, Rules
@@ -94,6 +94,8 @@ def is_ping(job: NewJob) -> bool:
         and (job.queue, job.envelope.type) == (QUEUE, TYPE)
         and job.envelope.codec == JSON
         and job.group == group_of(payload.hook)
+        and job.tags == (f"{TAG}{payload.hook}",)
+        and job.rules == _rules(min(job.rules.max_attempts, WEBHOOK_ATTEMPTS_MAX))
         and job.id.startswith("delivery-")
         and job.key is None
         and not job.edges
@@ -126,9 +128,9 @@ def _note(hook: Webhook, event: Event) -> dict[str, str]:
     return found
 
 
-def rules_of(hook: Webhook) -> Rules:
+def _rules(attempts: int) -> Rules:
     return Rules(
-        max_attempts=hook.attempts,
+        max_attempts=attempts,
         retry=RETRY,
         timeout_us=int(TIMEOUT_S) * SECOND,
         keep_us=KEEP,
@@ -142,7 +144,7 @@ def _job(hook: Webhook, webhook: str, tenant: str, id: str, told: dict[str, Any]
         id=id,
         queue=QUEUE,
         envelope=Envelope(TYPE, JSON, 1, msgspec.json.encode(payload)),
-        rules=rules_of(hook),
+        rules=_rules(hook.attempts),
         group=group_of(webhook),
         tags=(f"{TAG}{webhook}",),
     )
