@@ -141,7 +141,9 @@ class Delivering:
             answer = await caller.call(ctx, request)
         except (Retry, OutboundRefused) as error:
             await self._failed(ctx, found, str(error))
-            raise
+            if isinstance(error, Retry):
+                raise
+            raise Retry(str(error)) from None  # Without a traceback in the log of the worker.
         if answer.ok:
             await self._noted(stored.worked(self._store, found))
             return f"sent: status {answer.status}"
