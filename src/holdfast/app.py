@@ -51,6 +51,7 @@ from holdfast.typed import (
     the_job,
 )
 from holdfast.types import publish
+from holdfast.webhooks.deliver import Delivering, webhook_type
 from holdfast.workflow.handler import flow_types
 
 P = ParamSpec("P")
@@ -119,6 +120,7 @@ class App(CodeSchedules, DefaultCalls):
         for own in flow_types(self):
             self.registry.add(own)
         self.registry.add(tick_type(self.firing))
+        self.registry.add(webhook_type(lambda: self.delivering))
         self.middleware = middleware
         self.lifespan = check_lifespan(lifespan)
         self.announcer = Announcer()
@@ -267,7 +269,8 @@ class App(CodeSchedules, DefaultCalls):
             raise ConfigError(field="store", why="the app is open; close it first")
         self.store = self._behind(open_store(url))
         self._published = 0
-        self.__dict__.pop("enqueuer", None)  # It belongs to the previous store.
+        for own in ("enqueuer", "delivering"):
+            self.__dict__.pop(own, None)  # They belong to the previous store.
 
     def use_keys(self, keys: Any) -> None:
         """Encrypts with these keys, unless the app has its own; for command lines."""
@@ -292,6 +295,11 @@ class App(CodeSchedules, DefaultCalls):
     @cached_property
     def enqueuer(self) -> Enqueuer:
         return Enqueuer(self.store, self.registry, self.codecs, self.config)
+
+    @cached_property
+    def delivering(self) -> Delivering:
+        """What sends the deliveries of webhooks in this app."""
+        return Delivering(self.store, self.config)
 
     def tenant(self, name: str) -> Tenant:
         """A handle whose calls all act for this tenant."""

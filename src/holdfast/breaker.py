@@ -40,6 +40,14 @@ class Breaker:
             self._closed_until = now + self._rest_s
             return 0.0
 
+    @property
+    def resting_s(self) -> float:
+        """How long nobody goes through; 0 if somebody may. Unlike `admit` it begins no trial."""
+        if self._failures < self._most:
+            return 0.0
+        with self._lock:
+            return max(0.0, self._closed_until - self._clock())
+
     def worked(self) -> None:
         if self._failures:
             with self._lock:

@@ -64,6 +64,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
     ticks: bool = True
     """The worker fires the ticks of schedules, besides the jobs of its queues."""
+    webhooks: bool = True
+    """The worker sends the deliveries of webhooks too, if the extra `outbound` is installed."""
+    webhooks_allow: tuple[str, ...] = ()
+    """Networks and hosts that webhooks may call although they are not public."""
 
     # Upkeep.
     upkeep: bool = True
@@ -75,6 +79,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds between recounts of the numbers that limits use."""
     recur_every_s: float = 10.0
     """Seconds between two pages of schedules whose next ticks the upkeep checks."""
+    deliver_every_s: float = 1.0
+    """Seconds between two rounds in which the upkeep makes deliveries of webhooks."""
     events_keep_s: float = 24 * 3600.0
 
     @property
@@ -146,5 +152,6 @@ _RANGES: tuple[tuple[str, float, float], ...] = (
     ("prune_every_s", 0.01, 24 * 3600.0),
     ("reconcile_every_s", 0.01, 24 * 3600.0),
     ("recur_every_s", 0.01, 24 * 3600.0),
+    ("deliver_every_s", 0.01, 3600.0),
     ("events_keep_s", 0, DELAY_S_MAX),
 )

@@ -39,6 +39,8 @@ class DefaultCalls:
     journal = OfDefault(Tenant.journal)
     events = OfDefault(Tenant.events)
     schedules = OfDefault(Tenant.schedules)
+    webhook = OfDefault(Tenant.webhook)
+    webhooks = OfDefault(Tenant.webhooks)
     start = OfDefault(Tenant.start)
     flow = OfDefault(Tenant.flow)
     flows = OfDefault(Tenant.flows)

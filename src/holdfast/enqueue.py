@@ -110,6 +110,7 @@ class Enqueuer:
             store.enqueue, batch_max=BATCH_MAX, pending_max=PENDING_MAX, again=again
         )
         self.whole = WholeCalls(store)
+        self.webhooks_allow = config.webhooks_allow
 
     async def enqueue(self, tenant: str, job: AnyJob[Any], options: Options) -> Enqueued:
         """Enqueues one job. The answer says created or existing; a refusal is raised."""

@@ -83,6 +83,8 @@ class SyncApp:
     journal = OfDefault(SyncTenant.journal)
     schedule = OfDefault(SyncTenant.schedule)
     schedules = OfDefault(SyncTenant.schedules)
+    webhook = OfDefault(SyncTenant.webhook)
+    webhooks = OfDefault(SyncTenant.webhooks)
     start = OfDefault(SyncTenant.start)
     flow = OfDefault(SyncTenant.flow)
     flows = OfDefault(SyncTenant.flows)

@@ -20,8 +20,10 @@ from holdfast.store import Enqueued, Page, Tally
 from holdfast.sync_flows import SyncFlowCalls
 from holdfast.sync_schedules import SyncSchedule
 from holdfast.sync_scopes import Bridge, SyncGroup, SyncScope
+from holdfast.sync_webhooks import SyncWebhook
 from holdfast.tenant import Tenant
 from holdfast.typed import AnyJob
+from holdfast.webhooks.stored import WebhookState
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -127,6 +129,12 @@ class SyncTenant(SyncFlowCalls):
 
     def schedule(self, name: str) -> SyncSchedule:
         return SyncSchedule(self._bridge, self._tenant.schedule(name))
+
+    def webhook(self, name: str) -> SyncWebhook:
+        return SyncWebhook(self._bridge, self._tenant.webhook(name))
+
+    def webhooks(self) -> list[WebhookState]:
+        return self._call(self._tenant.webhooks())
 
     def schedules(self, *, after: str | None = None, limit: int = 100) -> list[ScheduleState]:
         return self._call(self._tenant.schedules(after=after, limit=limit))

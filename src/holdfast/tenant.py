@@ -56,6 +56,8 @@ from holdfast.store import (
     Watch,
 )
 from holdfast.typed import AnyJob
+from holdfast.webhooks.handle import WebhookHandle
+from holdfast.webhooks.stored import WebhookState, webhooks_page
 from holdfast.workflow.calls import FlowCalls
 
 _encoder = JsonCodec()
@@ -334,6 +336,18 @@ class Tenant(FlowCalls):
         """The schedules, by name. `after` is the last name of the previous page."""
         start = "" if after is None else name_of(self.name, after)
         found, _ = await schedules_page(self._store, self.name, after=start, limit=limit)
+        return found
+
+    # -- webhooks --------------------------------------------------------------------------------
+
+    def webhook(self, name: str) -> WebhookHandle:
+        """A handle for one of its webhooks, also for one that is not there yet."""
+        allow = self._enqueuer.webhooks_allow
+        return WebhookHandle(self._store, self.name, name, allow=allow)
+
+    async def webhooks(self) -> list[WebhookState]:
+        """The webhooks, by name."""
+        found, _ = await webhooks_page(self._store, self.name)
         return found
 
     async def explain(self, job_id: str) -> Explained:

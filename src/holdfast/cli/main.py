@@ -32,6 +32,7 @@ from holdfast.cli import (
     signal,
     tenants,
     tier,
+    webhooks,
     worker,
     workers,
 )
@@ -72,6 +73,7 @@ COMMANDS: tuple[click.Command, ...] = (
     signal.command,
     tenants.command,
     tier.command,
+    webhooks.command,
     worker.command,
     workers.command,
 )
@@ -81,7 +83,7 @@ Exit codes:
   0  success
   1  Holdfast error: `holdfast: <text> [CODE]` on stderr
   2  invalid command or option
-  3  job or schedule not found
+  3  job, schedule or webhook not found
 
 \b
 The store is --store, else HOLDFAST_STORE, else the app's own (--app, HOLDFAST_APP),

@@ -229,6 +229,57 @@ RECUR_PAGE = 200
 RECUR_LOOKS_MAX = 20
 """Schedules of which one turn searches for a late tick."""
 
+# Webhooks.
+WEBHOOK_MAX = 55
+"""Characters of a webhook's name: it is part of a tag."""
+WEBHOOKS_MAX = 20
+"""Webhooks of a tenant."""
+WEBHOOK_URL_MAX = 2048
+WEBHOOK_FILTER_MAX = 50
+"""Types, or queues, that one webhook names."""
+WEBHOOK_HEADERS_MAX = 10
+WEBHOOK_HEADERS_BYTES_MAX = 4096
+"""Names and values of a webhook's own headers together."""
+WEBHOOK_SECRET_MIN = 16
+WEBHOOK_SECRET_MAX = 128
+"""Characters of a secret."""
+WEBHOOK_SECRETS_MAX = 2
+"""Secrets that sign at once: the new one and the one before, during a rotation."""
+WEBHOOK_KEEP_S_MAX = 30 * 24 * 3600.0
+"""How long the secret before goes on signing after a rotation."""
+WEBHOOK_ATTEMPTS_MAX = 50
+"""Attempts of one delivery."""
+WEBHOOK_PAUSE_S_MAX = 30 * 24 * 3600.0
+"""How long a webhook may fail before it pauses itself."""
+WEBHOOK_RUNNING = 4
+"""Deliveries of a webhook that run at the same time, unless its group says otherwise."""
+WEBHOOK_WAITING_MAX = 1000
+"""Deliveries of a webhook that have not ended. Further events wait in the log of events."""
+WEBHOOK_PAGE = 100
+"""Webhooks that one turn of the upkeep reads events for."""
+WEBHOOK_EVENTS = 500
+"""Events of a tenant that one round of the upkeep reads, shared by the tenant's webhooks."""
+WEBHOOK_READ_AHEAD = 10_000
+"""Webhooks whose unwritten positions the upkeep remembers."""
+WEBHOOK_NOTE_MAX = 1024
+"""Characters of an event's note, and of an error text, that are sent."""
+WEBHOOK_INCLUDE_MAX = 64 * 1024
+"""Bytes of a payload or a result that are sent; a larger one is left out."""
+WEBHOOK_BODY_MAX = 1024 * 1024
+"""Bytes of a delivery that `verify` accepts. Holdfast sends less."""
+WEBHOOK_SIGNATURES_MAX = 10
+"""Signatures in one header that `verify` compares."""
+WEBHOOK_WINDOW_S_MAX = 24 * 3600.0
+"""The longest replay window of `verify`."""
+WEBHOOK_LOOKUPS = 32
+"""Look-ups of host names that a process does at the same time."""
+WEBHOOK_LOOKUPS_OF_TENANT = 4
+"""Those of them that are of one tenant."""
+WEBHOOK_HOSTS_MAX = 1000
+"""Hosts whose circuits a process remembers, each of one tenant."""
+WEBHOOK_ALLOW_MAX = 1000
+"""Networks and hosts that `webhooks_allow` names."""
+
 # Job types.
 TYPES_MAX = 1000
 """Published job types of a store. Apps run without publishing more."""

@@ -29,6 +29,8 @@ HoldfastError
 │   └── JournalFull            JOURNAL_FULL        too many or too large steps or signals
 ├── KeyErased                  KEY_ERASED          the keys of the tenant were erased
 ├── ScheduleNotFound           SCHEDULE_NOT_FOUND  also for another tenant's schedule
+├── WebhookNotFound            WEBHOOK_NOT_FOUND   also for another tenant's webhook
+├── SignatureRefused           SIGNATURE_REFUSED   a delivery is not signed as it should be
 ├── JobFailed                  JOB_FAILED          the awaited job has failed; has its reason
 ├── WaitTimeout                WAIT_TIMEOUT
 ├── WorkerShutdown             WORKER_SHUTDOWN     a run must stop: its worker is stopping
@@ -235,6 +237,18 @@ class KeyErased(HoldfastError):
 class ScheduleNotFound(HoldfastError):
     code = "SCHEDULE_NOT_FOUND"
     text = "schedule {schedule!r}: not found.{hint}"
+
+
+class WebhookNotFound(HoldfastError):
+    code = "WEBHOOK_NOT_FOUND"
+    text = "webhook {webhook!r}: not found.{hint}"
+
+
+class SignatureRefused(HoldfastError):
+    """Raised by `holdfast.webhooks.verify`: the delivery must not be believed."""
+
+    code = "SIGNATURE_REFUSED"
+    text = "signature: {why}"
 
 
 class JobFailed(HoldfastError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-SECRETS = frozenset({"token", "nonce", "queueKey"})
+SECRETS = frozenset({"token", "nonce", "queueKey", "secret"})
 """Fields with these names are shown as SHOWN."""
 SHOWN = "<redacted>"
 

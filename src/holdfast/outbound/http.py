@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Awaitable, Callable
 from contextvars import Context as Variables
 
 import aiohttp
@@ -35,35 +36,7 @@ class HttpTransport:
         forks.keep(self)
 
     async def send(self, request: Request, timeout_s: float) -> Answer:
-        connect_s = min(CONNECT_S, timeout_s)
-        timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=connect_s)
-        session = self._link().session
-        try:
-            async with session.request(
-                request.method,
-                URL(request.url, encoded=True),
-                data=request.body,
-                headers=request.headers,
-                timeout=timeout,
-                allow_redirects=False,
-            ) as response:
-                return await _read(request, response)
-        except aiohttp.ClientSSLError as error:
-            why = f"its certificate does not hold, or it speaks no TLS ({type(error).__name__})"
-            raise _refused(request, why) from error
-        except aiohttp.ConnectionTimeoutError as error:
-            raise NotSent("connecting took too long") from error
-        except aiohttp.ClientConnectorError as error:
-            raise NotSent(str(error.os_error or type(error).__name__)) from error
-        except TimeoutError as error:
-            raise NoAnswer(f"not within {timeout_s:.1f} s") from error
-        except RuntimeError as error:
-            if not session.closed:
-                raise
-            raise NotSent("its event loop is ending") from error
-        except (aiohttp.ClientError, OSError) as error:
-            # Only the kind: texts of these errors may quote the URL or a header.
-            raise NoAnswer(type(error).__name__) from error
+        return await exchange(self._link().session, request, timeout_s, _read)
 
     def _link(self) -> _Link:
         loop = asyncio.get_running_loop()
@@ -74,6 +47,43 @@ class HttpTransport:
                     del self._links[old]
                 link = self._links[loop] = _Link(self._connections)
         return link
+
+
+Read = Callable[[Request, aiohttp.ClientResponse], Awaitable[Answer]]
+
+
+async def exchange(
+    session: aiohttp.ClientSession, request: Request, timeout_s: float, read: Read
+) -> Answer:
+    """One request and its answer. Raises NotSent, NoAnswer or OutboundRefused."""
+    connect_s = min(CONNECT_S, timeout_s)
+    timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=connect_s)
+    try:
+        async with session.request(
+            request.method,
+            URL(request.url, encoded=True),
+            data=request.body,
+            headers=request.headers,
+            timeout=timeout,
+            allow_redirects=False,
+        ) as response:
+            return await read(request, response)
+    except aiohttp.ClientSSLError as error:
+        why = f"its certificate does not hold, or it speaks no TLS ({type(error).__name__})"
+        raise _refused(request, why) from error
+    except aiohttp.ConnectionTimeoutError as error:
+        raise NotSent("connecting took too long") from error
+    except aiohttp.ClientConnectorError as error:
+        raise NotSent(str(error.os_error or type(error).__name__)) from error
+    except TimeoutError as error:
+        raise NoAnswer(f"not within {timeout_s:.1f} s") from error
+    except RuntimeError as error:
+        if not session.closed:
+            raise
+        raise NotSent("its event loop is ending") from error
+    except (aiohttp.ClientError, OSError) as error:
+        # Only the kind: texts of these errors may quote the URL or a header.
+        raise NoAnswer(type(error).__name__) from error
 
 
 class _Link:
@@ -108,10 +118,15 @@ async def _read(request: Request, response: aiohttp.ClientResponse) -> Answer:
             response.close()
             raise _refused(request, f"its answer is larger than {OUTBOUND_ANSWER_MAX} bytes")
         parts.append(part)
+    return answer_of(request, response, b"".join(parts))
+
+
+def answer_of(request: Request, response: aiohttp.ClientResponse, body: bytes) -> Answer:
+    """The answer with this body."""
     return Answer(
         status=response.status,
         headers={name.lower(): value for name, value in response.headers.items()},
-        body=b"".join(parts),
+        body=body,
         method=request.method,
         place=request.place,
     )

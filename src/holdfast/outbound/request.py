@@ -67,6 +67,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it may be sent again although the service may have done it."""
     timeout_s: float
     budget_s: float
+    once: bool = False
+    """Whether one run of the job makes one try only, and leaves further ones to its policy."""
 
 
 class Requests:

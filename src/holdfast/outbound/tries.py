@@ -99,7 +99,7 @@ class Caller:
             pause_s = max(delay_s(number, self._timing.chance()), asked_s)
             if self._lower and (asked_s > 0 or _is_busy(tried)):
                 await lower(ctx, pause_s)
-            if pause_s + LEAST_S > min(end_s - clock(), ctx.left_s):
+            if request.once or pause_s + LEAST_S > min(end_s - clock(), ctx.left_s):
                 self._hand_over(ctx, request, why, asked_s)
             await self._timing.sleep(pause_s)
 

@@ -23,6 +23,7 @@ from holdfast.core.errors import (
     QueueFull,
     Refused,
     ScheduleNotFound,
+    SignatureRefused,
     StaleSetting,
     StoreError,
     StoreReadOnly,
@@ -30,6 +31,7 @@ from holdfast.core.errors import (
     StoreUnsupported,
     TenantFull,
     WaitTimeout,
+    WebhookNotFound,
 )
 from holdfast.service.rights import Forbidden, Unauthenticated
 
@@ -92,6 +94,8 @@ STATUS: tuple[tuple[type[HoldfastError], int], ...] = (
     (NotFound, 404),
     (JobNotFound, 404),
     (ScheduleNotFound, 404),
+    (WebhookNotFound, 404),
+    (SignatureRefused, 400),
     (MethodNotAllowed, 405),
     (WaitTimeout, 408),
     (IdConflict, 409),

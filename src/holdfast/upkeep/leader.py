@@ -18,6 +18,7 @@ from holdfast.core.clock import micros
 from holdfast.core.errors import StoreError
 from holdfast.loop import Duty, keep_turning
 from holdfast.store import Store, Take
+from holdfast.upkeep.deliver import Deliver
 from holdfast.upkeep.prune import Prune
 from holdfast.upkeep.reconcile import Reconcile
 from holdfast.upkeep.recur import Recur
@@ -52,12 +53,14 @@ class Upkeep:
         self.prune = Prune(store, config.prune_every_s, config.events_keep_s)
         self.reconcile = Reconcile(store, config.reconcile_every_s)
         self.recur = Recur(store, config.recur_every_s)
+        self.deliver = Deliver(store, config.deliver_every_s, config.events_keep_s)
         self._leading_until = 0.0
 
     async def run(self, stop: asyncio.Event) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(keep_turning(self, stop))
-            for duty in (self.rescue, self.prune, self.reconcile, self.recur):
+            duties = self.rescue, self.prune, self.reconcile, self.recur, self.deliver
+            for duty in duties:
                 group.create_task(keep_turning(_Led(self, duty), stop))
         if self.leading:
             await self._resign()

@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from contextvars import copy_context
+from importlib.util import find_spec
 from itertools import count
 from typing import Any
 
@@ -32,6 +33,7 @@ from holdfast.lifespan import opened
 from holdfast.loop import keep_turning
 from holdfast.store import Acked, Watch
 from holdfast.upkeep.leader import Upkeep
+from holdfast.webhooks.definition import QUEUE as WEBHOOKS
 from holdfast.worker.adapt import Adapt, Decision
 from holdfast.worker.claim import Claimer
 from holdfast.worker.closing import closing_entries
@@ -76,6 +78,8 @@ class Worker:
             queues = (*queues, FLOWS)
         if self.config.ticks and TICKS not in queues:
             queues = (*queues, TICKS)
+        if self.config.webhooks and WEBHOOKS not in queues and find_spec("aiohttp"):
+            queues = (*queues, WEBHOOKS)
         within("tenants", len(tenants or ()), BATCH_MAX)  # Every claim names them all.
         within("queues", len(queues), BATCH_MAX)
         self.watch = Watch(

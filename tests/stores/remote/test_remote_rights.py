@@ -321,6 +321,22 @@ async def test_a_token_for_a_queue_stays_in_it(place: Place, opened: Opened) -> 
     assert ids(await root.claim(wish("m"))) == ["v"]
 
 
+@pytest.mark.parametrize("queue", ["holdfast.ticks", "holdfast.flows"])
+async def test_a_token_for_a_queue_selects_nothing_by_naming_another(
+    place: Place, opened: Opened, queue: str
+) -> None:
+    """P7: a claim leaves out the queues of the library that a token is not for. In a selection no
+    queue means every queue, so there it is refused.
+    """
+    root, mailer = await opened(place, "root"), await opened(place, "mailer")
+    await root.enqueue([job("v", queue=AUDIO)])
+
+    await refused(mailer.find(finding(queues=(queue,))))
+    await refused(mailer.change(changing(Act.DELETE, queues=(queue,))))
+
+    assert ids((await root.find(finding(ids=("v",)))).jobs) == ["v"]
+
+
 async def test_a_token_for_no_queue_sees_none(place: Place, opened: Opened) -> None:
     """No queue is not the same as every queue."""
     root, nowhere = await opened(place, "root"), await opened(place, "nowhere")

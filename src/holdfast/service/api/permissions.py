@@ -24,7 +24,7 @@ from holdfast.core.codec import JSON, OBJECT, REFS, json_fault
 from holdfast.core.errors import InvalidInput, PayloadTooLarge
 from holdfast.core.flow import HEAD, made_from
 from holdfast.core.flow import QUEUE as FLOWS
-from holdfast.core.job import By, NewJob, again
+from holdfast.core.job import By, Lease, NewJob, again
 from holdfast.core.journal import Signal
 from holdfast.core.lifecycle import Transition, clip
 from holdfast.core.mapped import (
@@ -56,10 +56,13 @@ from holdfast.core.tick import is_reserved as is_tick
 from holdfast.core.tiers import PREFIX as TIERS
 from holdfast.core.tiers import tier_of
 from holdfast.dispatch import OF_PLATFORM
+from holdfast.service.api import webhook_rules
 from holdfast.service.call import Call
 from holdfast.service.rights import Forbidden, Right
 from holdfast.store import Claim, Extension, Find, Put, Ref, Selection, Setting
 from holdfast.types import PREFIX as TYPES
+from holdfast.webhooks.definition import TYPE as WEBHOOK
+from holdfast.webhooks.definition import webhook_of
 
 TRUSTED_CODECS = frozenset({"pickle"})
 """Codecs whose decoding runs code: accepted only from an admin of every tenant."""
@@ -133,6 +136,8 @@ def sees_all(call: Call, under: str) -> bool:
         return False
     if under.startswith(SCHEDULES) and caller.types is not None:
         return False
+    if webhook_rules.is_of_webhooks(under):
+        return True  # They are listed only to those who may see them all.
     if caller.platform and caller.types is None:
         return True
     return not any(one.startswith(under) or under.startswith(one) for one in _OVER_ALL)
@@ -167,6 +172,9 @@ def put(call: Call, one: Put) -> Put:
         _scoped(call, scope)
     elif (schedule := schedule_of(one.name)) is not None:
         _schedule(call, one, schedule[0])
+    elif (webhook := webhook_of(one.name)) is not None:
+        own(call, webhook[1])
+        webhook_rules.check_put(call, one, webhook[0])
     elif call.tenant_name is not None:
         raise Forbidden(why="this token may change only settings of its own tenant")
     elif tier_of(one.name) is not None:
@@ -206,7 +214,9 @@ def may_schedule(call: Call, definition: Definition | None) -> bool:
 
 def settings_under(call: Call, under: str) -> str:
     """The prefix. Raises Forbidden if the caller may not list it."""
-    if call.tenant_name is not None:
+    if webhook_rules.is_of_webhooks(under):
+        webhook_rules.listed(call, under)
+    elif call.tenant_name is not None:
         if not under.startswith(schedules_under(call.tenant_name)):
             _inside(under, PREFIX, call.tenant_name)
     elif under.startswith(SCHEDULES):
@@ -267,6 +277,8 @@ def new_job(call: Call, job: NewJob) -> NewJob:
         raise InvalidInput(field="payload", why=why)
     if is_tick(job):
         check_tick(job)
+    elif webhook_rules.is_delivery(job):
+        webhook_rules.check_delivery(call, job)
     elif (
         is_reserved(job.queue) or is_reserved(envelope.type) or plain_codec(envelope.codec) == REFS
     ):
@@ -316,10 +328,17 @@ def _admin(call: Call) -> bool:
     return call.caller.tenant is None and Right.ADMIN in call.caller.rights
 
 
+def may_lease(call: Call, lease: Lease) -> bool:
+    """Whether the caller may get a job of this type."""
+    may = lease.job.type != WEBHOOK or webhook_rules.may_send(call)
+    return may and call.caller.may_type(lease.job.type)
+
+
 def claim(call: Call, wish: Claim) -> Claim:
     """The claim, for the caller's tenant and queues."""
+    asked = webhook_rules.claimed(call, wish.queues)
     return msgspec.structs.replace(
-        wish, tenants=several(call, wish.tenants), queues=queues(call, wish.queues)
+        wish, tenants=several(call, wish.tenants), queues=queues(call, asked)
     )
 
 
@@ -332,6 +351,11 @@ def queues(call: Call, asked: tuple[str, ...] | None) -> tuple[str, ...] | None:
         asked = tuple(queue for queue in asked if queue != FLOWS)  # Likewise.
     if asked is not None and not asked:
         return asked  # An empty list is not the same as all queues.
+    return _of_token(call, asked)
+
+
+def _of_token(call: Call, asked: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    """The queues that are asked for, or all of the token. Raises Forbidden for one of others."""
     found = call.caller.queues_of(asked)
     if found is not None and not found:
         raise Forbidden(
@@ -393,5 +417,6 @@ def selection(call: Call, select: Selection) -> Selection:
     return msgspec.structs.replace(
         select,
         tenant=one(call, select.tenant),
-        queues=queues(call, select.queues or None) or (),
+        # Not as in a claim: to leave out a queue that is asked for would select all the others.
+        queues=_of_token(call, select.queues or None) or (),
     )

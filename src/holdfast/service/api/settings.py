@@ -18,10 +18,16 @@ from holdfast.schedules import ScheduleHandle
 from holdfast.scopes import ScopeHandle
 from holdfast.service.api import permissions
 from holdfast.service.api.verbs import verb
+from holdfast.service.api.webhook_rules import with_known
 from holdfast.service.call import Call
 from holdfast.service.rights import Forbidden, Right
 from holdfast.store import Put, Setting
 from holdfast.stores.remote import wire
+from holdfast.webhooks import stored
+from holdfast.webhooks.definition import PREFIX as WEBHOOKS
+from holdfast.webhooks.definition import Webhook, webhook_of
+from holdfast.webhooks.definition import decode as decode_webhook
+from holdfast.webhooks.definition import encode as encode_webhook
 
 
 @verb(wire.SETTINGS)
@@ -67,6 +73,8 @@ async def _allowed(call: Call, one: Put) -> Put:
     name, platform = one.name, call.caller.platform
     if (schedule := schedule_of(name)) is not None:
         return await _schedule(call, one, *schedule)
+    if (webhook := webhook_of(name)) is not None and webhook[0] == WEBHOOKS:
+        return await _webhook(call, one, *webhook[1:])
     scope = scope_of(name)
     if scope is None:
         return one  # Not of a scope: `permissions.put` accepts it from admins only.
@@ -101,11 +109,35 @@ async def _schedule(call: Call, one: Put, tenant: str, name: str) -> Put:
     wanted = decode_schedule(one.name, one.value)
     known = () if before is None or before.definition is None else before.definition.edits
     if call.tenant_name is not None and wanted.edits:
-        first = wanted.edits[0]
-        by = permissions.signed(call, By(operate.author(first.author), first.reason[:REASON_MAX]))
-        assert by is not None
-        edit = Edit(
-            await call.service.store_clock.look(), by.author, first.what[:REASON_MAX], by.reason
-        )
+        edit = await _signed(call, wanted.edits[0])
         wanted = msgspec.structs.replace(wanted, edits=known).edited(edit)
     return Put(one.name, encode_schedule(wanted), one.version)
+
+
+async def _signed(call: Call, first: Edit) -> Edit:
+    """An entry of a list of changes as this service knows it: who did it, and when."""
+    by = permissions.signed(call, By(operate.author(first.author), first.reason[:REASON_MAX]))
+    assert by is not None
+    now = await call.service.store_clock.look()
+    return Edit(now, by.author, first.what[:REASON_MAX], by.reason)
+
+
+async def _webhook(call: Call, one: Put, tenant: str, name: str) -> Put:
+    """The put of a webhook: only if there is room, and with the list of changes as this service
+    knows it.
+    """
+    store = call.service.store
+    before = await stored.state(store, tenant, name)
+    if one.value is None:
+        return one
+    if before is None:
+        await stored.has_room(store, tenant)
+    wanted = decode_webhook(Webhook, one.value)
+    if call.tenant_name is not None and wanted.edits:
+        edit = await _signed(call, wanted.edits[0])
+        known = None if before is None else before.definition
+        wanted = with_known(known, wanted)
+        if known is None:
+            wanted = msgspec.structs.replace(wanted, made_by=edit.author, made_at=edit.at, edits=())
+        wanted = wanted.edited(edit)
+    return Put(one.name, encode_webhook(wanted), one.version)

@@ -159,9 +159,9 @@ async def claim(call: Call, wish: Claim) -> list[Lease]:
     finally:
         if claims.get(wish.nonce) is call:
             del claims[wish.nonce]
-    mine = [lease for lease in leases if call.caller.may_type(lease.job.type)]
+    mine = [lease for lease in leases if permissions.may_lease(call, lease)]
     if len(mine) < len(leases):
-        others = (lease for lease in leases if not call.caller.may_type(lease.job.type))
+        others = (lease for lease in leases if not permissions.may_lease(call, lease))
         await _give_back(call, [*others], WRONG_TYPE_US)
     return [encoded_lease(lease) for lease in mine]
 

@@ -50,6 +50,7 @@ from holdfast.service.wire import (
     OutcomeName,
 )
 from holdfast.store import Acked, Claim, Extension, Find, Ref, Selection
+from holdfast.webhooks.definition import TYPE as WEBHOOK
 
 WRONG_TYPE_US = 5_000_000
 """How long a job is delayed that was claimed by a token for other types."""
@@ -92,11 +93,11 @@ async def claim(call: Call) -> LeasesOut:
 
 async def _allowed(call: Call, leases: list[Lease]) -> list[Lease]:
     """The leases of the caller's types. A claim cannot select types, so the others are released.
-    So are ticks: workers in other languages do not know what they do.
+    So are ticks and deliveries of webhooks, which workers in other languages do not know.
     """
 
     def may(lease: Lease) -> bool:
-        return call.caller.may_type(lease.job.type) and lease.job.type != TICK
+        return call.caller.may_type(lease.job.type) and lease.job.type not in (TICK, WEBHOOK)
 
     others = [one for one in leases if not may(one)]
     if not others:

@@ -92,6 +92,8 @@ TOPICS = (
     "schedules",
     "schedule_rules",
     "schedule_deaths",
+    "webhooks",
+    "webhooks_deaths",
     "dog_queue",
 )
 """The modules of the suite, in the order of the verbs."""
