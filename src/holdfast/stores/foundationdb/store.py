@@ -13,22 +13,24 @@ from functools import partial
 from typing import Any, TypeVar
 
 from holdfast.core.bounds import PAGE_MAX
+from holdfast.core.capabilities import Capabilities
 from holdfast.core.clock import Clock, Micros, micros
 from holdfast.core.errors import (
     NOT_OPEN,
     InvalidInput,
     StoreError,
     StoreUnavailable,
+    StoreUnsupported,
     TenantFull,
 )
 from holdfast.core.job import By, Lease, NewJob
 from holdfast.core.journal import Signal, Signaled
 from holdfast.core.lifecycle import Transition
 from holdfast.core.scope import Explanation, ScopeKind, scope_of, slot_scope_of
+from holdfast.core.shadow import Shadow, ShadowRead, ShadowStep
 from holdfast.store import (
     Acked,
     Canceled,
-    Capabilities,
     Change,
     Changed,
     Claim,
@@ -137,6 +139,7 @@ class FoundationStore:
             platform=True,
             tiers=True,
             steps=True,
+            sources=False,
         )
 
     @classmethod
@@ -338,6 +341,11 @@ class FoundationStore:
         if isinstance(held, TenantFull):
             raise held
         return held
+
+    # -- sources ---------------------------------------------------------------------------------
+
+    async def shadow(self, ask: ShadowStep | ShadowRead) -> Shadow:
+        raise StoreUnsupported(store="foundationdb", feature="sources")
 
     # -- wait ------------------------------------------------------------------------------------
 

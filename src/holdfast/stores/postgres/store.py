@@ -17,16 +17,23 @@ from typing import Any, TypeVar
 
 from holdfast.core.backoff import Delays
 from holdfast.core.bounds import CLAIM_PARTS_MAX, PAGE_MAX, WAIT_S_MAX
+from holdfast.core.capabilities import Capabilities
 from holdfast.core.clock import SECOND, Clock, Micros, SystemClock
-from holdfast.core.errors import NOT_OPEN, HoldfastError, InvalidInput, StoreUnavailable
+from holdfast.core.errors import (
+    NOT_OPEN,
+    HoldfastError,
+    InvalidInput,
+    StoreUnavailable,
+    StoreUnsupported,
+)
 from holdfast.core.job import By, Lease, NewJob, State
 from holdfast.core.journal import Signal, Signaled
 from holdfast.core.lifecycle import Transition
 from holdfast.core.scope import Explanation, ScopeKind
+from holdfast.core.shadow import Shadow, ShadowRead, ShadowStep
 from holdfast.store import (
     Acked,
     Canceled,
-    Capabilities,
     Change,
     Changed,
     Claim,
@@ -111,6 +118,7 @@ class PostgresStore:
             platform=True,
             tiers=True,
             steps=True,
+            sources=False,
         )
 
     @classmethod
@@ -313,6 +321,11 @@ class PostgresStore:
         if under is None:
             return done
         return await self._call(lambda step: holds.holds_under(step, under, after, limit))
+
+    # -- sources ---------------------------------------------------------------------------------
+
+    async def shadow(self, ask: ShadowStep | ShadowRead) -> Shadow:
+        raise StoreUnsupported(store="postgres", feature="sources")
 
     # -- wait ------------------------------------------------------------------------------------
 

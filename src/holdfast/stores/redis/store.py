@@ -12,16 +12,17 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.core.bounds import PAGE_MAX, WAIT_S_MAX
+from holdfast.core.capabilities import Capabilities
 from holdfast.core.clock import Clock, Micros, seconds
-from holdfast.core.errors import NOT_OPEN, StoreUnavailable
+from holdfast.core.errors import NOT_OPEN, StoreUnavailable, StoreUnsupported
 from holdfast.core.job import By, Lease, NewJob
 from holdfast.core.journal import Signal, Signaled
 from holdfast.core.lifecycle import Transition
 from holdfast.core.scope import Explanation, ScopeKind
+from holdfast.core.shadow import Shadow, ShadowRead, ShadowStep
 from holdfast.store import (
     Acked,
     Canceled,
-    Capabilities,
     Change,
     Changed,
     Claim,
@@ -94,6 +95,7 @@ class RedisStore:
             platform=True,
             tiers=True,
             steps=True,
+            sources=False,
         )
 
     @classmethod
@@ -252,6 +254,11 @@ class RedisStore:
         if under is None:
             return holds
         return await list_holds(shards, settings.NamePage(under, after, limit), now)
+
+    # -- sources ---------------------------------------------------------------------------------
+
+    async def shadow(self, ask: ShadowStep | ShadowRead) -> Shadow:
+        raise StoreUnsupported(store="redis", feature="sources")
 
     # -- wait ------------------------------------------------------------------------------------
 

@@ -66,6 +66,7 @@ TOPICS = (
     "events",
     "settings",
     "hold",
+    "shadow",
     "configured",
     "ceilings",
     "limits",
