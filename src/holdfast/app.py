@@ -9,7 +9,7 @@ from functools import cached_property, partial
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
 
-from holdfast.code_schedules import CodeSchedules
+from holdfast.code_sources import CodeSources
 from holdfast.config import Config
 from holdfast.context import Context, Missing, SyncContext
 from holdfast.core.bounds import (
@@ -92,7 +92,7 @@ class JobDecorator(Protocol):
     ) -> JobFunction[P, R]: ...
 
 
-class App(CodeSchedules, DefaultCalls):
+class App(CodeSources, DefaultCalls):
     """`App("sqlite:///jobs.db")`; settings by name, as in `Config`."""
 
     def __init__(

@@ -39,6 +39,7 @@ class DefaultCalls:
     journal = OfDefault(Tenant.journal)
     events = OfDefault(Tenant.events)
     schedules = OfDefault(Tenant.schedules)
+    sources = OfDefault(Tenant.sources)
     start = OfDefault(Tenant.start)
     flow = OfDefault(Tenant.flow)
     flows = OfDefault(Tenant.flows)

@@ -223,8 +223,8 @@ SHADOW_VERSION_MAX = 256
 """Characters of the version of an object."""
 SHADOW_BODY_MAX = 64 * 1024
 """Bytes of the body of an object."""
-SHADOW_ROWS_MAX = 500
-"""Rows, and jobs, of one step of a source, and rows that are read by their ids."""
+SHADOW_ROWS_MAX = 100
+"""Rows, and jobs, of one step of a source, and rows or sources that one call reads."""
 SHADOW_STEP_BYTES_MAX = 2 * 1024 * 1024
 """Bytes of the rows and the payloads of the jobs of one step."""
 

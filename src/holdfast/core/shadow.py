@@ -14,7 +14,6 @@ from holdfast.core import bounds
 from holdfast.core.bounds import (
     NONCE_MAX,
     OBJECT_MAX,
-    PAGE_MAX,
     SHADOW_BODY_MAX,
     SHADOW_ROWS_MAX,
     SHADOW_STEP_BYTES_MAX,
@@ -137,7 +136,7 @@ class ShadowRead(msgspec.Struct, frozen=True, kw_only=True):
             check_name("ids", id, OBJECT_MAX)
         if self.after:
             check_name("after", self.after, OBJECT_MAX)
-        within("limit", self.limit, PAGE_MAX)
+        within("limit", self.limit, SHADOW_ROWS_MAX)
         return self
 
 

@@ -91,6 +91,10 @@ TOPICS = (
     "schedules",
     "schedule_rules",
     "schedule_deaths",
+    "sources",
+    "source_listings",
+    "source_ways",
+    "source_deaths",
     "dog_queue",
 )
 """The modules of the suite, in the order of the verbs."""

@@ -45,7 +45,9 @@ async def read(bench: Bench, *, tenant: str = ACME, source: str = SOURCE, **how:
 
 async def listed(bench: Bench, tenant: str = ACME, source: str = SOURCE) -> list[ShadowRow]:
     """All rows of a source, which must have less than a page."""
-    return list((await read(bench, tenant=tenant, source=source, after="", limit=PAGE_MAX)).rows)
+    return list(
+        (await read(bench, tenant=tenant, source=source, after="", limit=SHADOW_ROWS_MAX)).rows
+    )
 
 
 async def stamp_of(bench: Bench) -> str | None:
@@ -55,10 +57,10 @@ async def stamp_of(bench: Bench) -> str | None:
 
 async def refused(bench: Bench, given: ShadowStep, kind: type[HoldfastError]) -> HoldfastError:
     """The error of a step that must change nothing."""
-    before = await read(bench, after="", limit=PAGE_MAX), await jobs(bench)
+    before = await read(bench, after="", limit=SHADOW_ROWS_MAX), await jobs(bench)
     with pytest.raises(kind) as caught:
         await bench.store.shadow(given)
-    after = await read(bench, after="", limit=PAGE_MAX), await jobs(bench)
+    after = await read(bench, after="", limit=SHADOW_ROWS_MAX), await jobs(bench)
     assert after == before
     return caught.value
 
@@ -329,7 +331,7 @@ async def test_a_source_with_rows_is_not_deleted(bench: Bench) -> None:
 async def test_a_step_of_the_largest_size_is_stored(bench: Bench) -> None:
     """P15: as many rows and jobs as a step may have."""
     bench.needs("sources")
-    size = SHADOW_STEP_BYTES_MAX // SHADOW_ROWS_MAX // 2 - 200
+    size = SHADOW_STEP_BYTES_MAX // SHADOW_ROWS_MAX // 2 - 100
     rows = tuple(row(f"{number:04}", body=b"r" * size) for number in range(SHADOW_ROWS_MAX))
     made = tuple(job(f"j{number}", body=b"p" * size) for number in range(SHADOW_ROWS_MAX))
 
@@ -373,7 +375,7 @@ async def test_the_largest_row_is_stored(bench: Bench) -> None:
         (step("s1", put=(row("1"),), drop=("1",)), "put"),
         (step("s1", put=tuple(map(row, map(str, range(SHADOW_ROWS_MAX + 1))))), "put"),
         (step("s1", jobs=(job("a", tenant=GLOBEX),)), "jobs"),
-        (ShadowRead(tenant=ACME, source=SOURCE, limit=PAGE_MAX + 1), "limit"),
+        (ShadowRead(tenant=ACME, source=SOURCE, limit=SHADOW_ROWS_MAX + 1), "limit"),
         (ShadowRead(tenant=ACME, source=SOURCE, ids=("x",) * (SHADOW_ROWS_MAX + 1)), "ids"),
     ],
     ids=lambda one: one if isinstance(one, str) else "",
