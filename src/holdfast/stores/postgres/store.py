@@ -24,7 +24,6 @@ from holdfast.core.errors import (
     HoldfastError,
     InvalidInput,
     StoreUnavailable,
-    StoreUnsupported,
 )
 from holdfast.core.job import By, Lease, NewJob, State
 from holdfast.core.journal import Signal, Signaled
@@ -72,6 +71,7 @@ from holdfast.stores.postgres.joins import Turns, release, release_completed, re
 from holdfast.stores.postgres.migrate import prepare
 from holdfast.stores.postgres.notify import Notifications
 from holdfast.stores.postgres.options import Options, parse
+from holdfast.stores.postgres.shadow import apply_step, read_shadow
 from holdfast.stores.postgres.signal import send_signals
 from holdfast.stores.postgres.step import Step
 
@@ -118,7 +118,7 @@ class PostgresStore:
             platform=True,
             tiers=True,
             steps=True,
-            sources=False,
+            sources=True,
         )
 
     @classmethod
@@ -325,7 +325,9 @@ class PostgresStore:
     # -- sources ---------------------------------------------------------------------------------
 
     async def shadow(self, ask: ShadowStep | ShadowRead) -> Shadow:
-        raise StoreUnsupported(store="postgres", feature="sources")
+        if isinstance(ask, ShadowStep):
+            return await self._transact(lambda step: apply_step(step, ask))
+        return await self._call(lambda step: read_shadow(step, ask))
 
     # -- wait ------------------------------------------------------------------------------------
 
