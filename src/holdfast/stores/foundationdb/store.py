@@ -17,10 +17,10 @@ from holdfast.core.capabilities import Capabilities
 from holdfast.core.clock import Clock, Micros, micros
 from holdfast.core.errors import (
     NOT_OPEN,
+    HoldfastError,
     InvalidInput,
     StoreError,
     StoreUnavailable,
-    StoreUnsupported,
     TenantFull,
 )
 from holdfast.core.job import By, Lease, NewJob
@@ -84,6 +84,7 @@ from holdfast.stores.foundationdb.recount import recount as correct_counts
 from holdfast.stores.foundationdb.runner import Ahead, Runner, Work, on, signed
 from holdfast.stores.foundationdb.scope_cache import ScopeCache
 from holdfast.stores.foundationdb.settings import list_settings, put_settings
+from holdfast.stores.foundationdb.shadow import apply_step, read_shadow
 from holdfast.stores.foundationdb.signal import ask_signals, send_signals, signal_bytes
 from holdfast.stores.foundationdb.step import Step
 from holdfast.stores.notifier import Notifier
@@ -139,7 +140,7 @@ class FoundationStore:
             platform=True,
             tiers=True,
             steps=True,
-            sources=False,
+            sources=True,
         )
 
     @classmethod
@@ -345,7 +346,13 @@ class FoundationStore:
     # -- sources ---------------------------------------------------------------------------------
 
     async def shadow(self, ask: ShadowStep | ShadowRead) -> Shadow:
-        raise StoreUnsupported(store="foundationdb", feature="sources")
+        if isinstance(ask, ShadowRead):
+            return await self._open().read(partial(read_shadow, read=ask))
+        ahead = on(ask.jobs, ask_enqueue) if ask.jobs else None
+        answer = await self._write(partial(apply_step, change=ask), ahead)
+        if isinstance(answer, HoldfastError):
+            raise answer
+        return answer
 
     # -- wait ------------------------------------------------------------------------------------
 

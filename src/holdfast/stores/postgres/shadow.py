@@ -72,7 +72,7 @@ async def apply_step(step: Step, change: ShadowStep) -> Shadow:
         await step.run(MAKING, change.tenant)
         sources = await step.value(OTHERS, *name)
     ids = [*(row.id for row in change.put), *change.drop]
-    sizes = {id: size for id, size in await step.rows(SIZES, *name, ids)}
+    sizes = {row[0]: row[1] for row in await step.rows(SIZES, *name, ids)}
     rows, size = totals(change, before, sizes, sources)
     if change.state is None:
         await step.run(DELETE, *name)
