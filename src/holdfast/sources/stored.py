@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import msgspec
 import uuid_utils
 from msgspec.structs import replace
 
+from holdfast.core.backoff import Delays
 from holdfast.core.bounds import SOURCE_TRIES_MAX
 from holdfast.core.changes import Draft
 from holdfast.core.clock import Micros
@@ -19,6 +22,10 @@ from holdfast.core.source import GROUP, SourcePlan, SourceState, decode, encode
 from holdfast.scopes import ScopeHandle
 from holdfast.store import Store
 
+PAUSE_S = 0.002
+PAUSE_S_MAX = 0.1
+"""The first and the longest pause before a step is tried again, about."""
+
 
 class Found(msgspec.Struct, frozen=True):
     """A source as it was read, with the rows that were asked for."""
@@ -28,6 +35,17 @@ class Found(msgspec.Struct, frozen=True):
     rows: Sequence[ShadowRow]
     at: Micros
     """The instant of the read, of the store's clock."""
+
+
+async def tries(source: str) -> AsyncIterator[None]:
+    """The tries of a step that others may have overtaken, with random pauses between them: callers
+    in step would always lose to the same one. Raises StaleSource after the last one.
+    """
+    delays = Delays(PAUSE_S, PAUSE_S_MAX, chance=random.random)
+    for _ in range(SOURCE_TRIES_MAX):
+        yield
+        await asyncio.sleep(delays.next_s())
+    raise StaleSource(field="source", source=source)
 
 
 class Stored:
@@ -64,7 +82,7 @@ class Stored:
 
     async def create(self, plan: SourcePlan) -> Found:
         """The source; made with this plan if it is not there."""
-        for _ in range(SOURCE_TRIES_MAX):
+        async for _ in tries(self.source):
             found = await self.find()
             if found is not None:
                 return found
@@ -75,7 +93,7 @@ class Stored:
                 await self.store.shadow(self._step("", state=encode(state)))
             except StaleSource:
                 continue
-        raise StaleSource(field="source", source=self.source)
+        raise AssertionError("the last try raises")
 
     async def prepare(self, plan: SourcePlan) -> None:
         """Changes that are applied in order are in a group that runs one at a time."""
@@ -104,7 +122,7 @@ class Stored:
         """The state after a change of it, which is computed again if another one came first. With a
         plan the source is made if it is not there.
         """
-        for _ in range(SOURCE_TRIES_MAX):
+        async for _ in tries(self.source):
             found = await self.get() if plan is None else await self.create(plan)
             after = change(found.state, found.at)
             if after == found.state:
@@ -114,7 +132,7 @@ class Stored:
             except StaleSource:
                 continue
             return after
-        raise StaleSource(field="source", source=self.source)
+        raise AssertionError("the last try raises")
 
     async def write(self, found: Found, draft: Draft) -> None:
         """One step: the state of the draft, its rows and its jobs, unless the source has changed

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from holdfast.core.bounds import SHADOW_ROWS_MAX, SOURCE_TRIES_MAX
+from holdfast.core.bounds import SHADOW_ROWS_MAX
 from holdfast.core.changes import Draft, Entry, fitting
 from holdfast.core.clock import Micros
 from holdfast.core.errors import QueueFull, SourceNotFound, StaleSource
 from holdfast.core.source import SourceState
-from holdfast.sources.stored import Found, Stored
+from holdfast.sources.stored import Found, Stored, tries
 
 Finish = Callable[[SourceState, Micros], SourceState]
 """The state after the last step of a page."""
@@ -101,7 +101,7 @@ async def stepped(
     after: str | None = None,
 ) -> Written:
     """Reads, drafts and writes one step, again if the source was changed in between."""
-    for _ in range(SOURCE_TRIES_MAX):
+    async for _ in tries(stored.source):
         found = await stored.get(ids, after=after, limit=0 if after is None else SHADOW_ROWS_MAX)
         _there(stored, found.state)
         guard(found.state)
@@ -119,7 +119,7 @@ async def stepped(
             now.updated - was.updated,
             now.deleted - was.deleted,
         )
-    raise StaleSource(field="source", source=stored.source)
+    raise AssertionError("the last try raises")
 
 
 def _draft(stored: Stored, found: Found) -> Draft:

@@ -81,6 +81,7 @@ VERBS = (
     "replay",
     "scopes",
     "settings",
+    "shadow",
     "signal",
     "wait",
 )
@@ -117,6 +118,7 @@ LIBRARIES = (
     "joins",
     "targets",
     "edges",
+    "shadow",
 )
 
 _CONSTANTS: dict[str, str] = {

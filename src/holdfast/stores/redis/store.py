@@ -14,7 +14,7 @@ import msgspec
 from holdfast.core.bounds import PAGE_MAX, WAIT_S_MAX
 from holdfast.core.capabilities import Capabilities
 from holdfast.core.clock import Clock, Micros, seconds
-from holdfast.core.errors import NOT_OPEN, StoreUnavailable, StoreUnsupported
+from holdfast.core.errors import NOT_OPEN, StoreUnavailable
 from holdfast.core.job import By, Lease, NewJob
 from holdfast.core.journal import Signal, Signaled
 from holdfast.core.lifecycle import Transition
@@ -64,6 +64,7 @@ from holdfast.stores.redis.layout import FORMAT
 from holdfast.stores.redis.maintenance import find_expired, prune_ended
 from holdfast.stores.redis.notify import Subscriptions
 from holdfast.stores.redis.options import Options, parse
+from holdfast.stores.redis.shadow import apply_step, read_shadow
 from holdfast.stores.redis.shards import Shards, together
 from holdfast.stores.redis.signal import send_signals
 
@@ -95,7 +96,7 @@ class RedisStore:
             platform=True,
             tiers=True,
             steps=True,
-            sources=False,
+            sources=True,
         )
 
     @classmethod
@@ -258,7 +259,10 @@ class RedisStore:
     # -- sources ---------------------------------------------------------------------------------
 
     async def shadow(self, ask: ShadowStep | ShadowRead) -> Shadow:
-        raise StoreUnsupported(store="redis", feature="sources")
+        shards = self._mine()
+        if isinstance(ask, ShadowStep):
+            return await apply_step(shards, ask, shards.now())
+        return await read_shadow(shards, ask, shards.now())
 
     # -- wait ------------------------------------------------------------------------------------
 
