@@ -97,3 +97,18 @@ def listing_fault(state: SourceState, plan: SourcePlan) -> str | None:
 def listing_ended(state: SourceState, at: Micros) -> SourceState:
     """A full listing has been compared with all rows of the shadow."""
     return replace(state, listing=None, listed_at=at, listing_fault=None)
+
+
+def begun(state: SourceState, plan: SourcePlan, run: str, job: str, until: Micros) -> SourceState:
+    """A run begins to write the source; earlier runs may not go on."""
+    return replace(state, plan=plan, poller=run, job=job, until=until)
+
+
+def held(state: SourceState, job: str, now: Micros) -> bool:
+    """Whether the run of another job writes the source now."""
+    return state.until > now and state.job != job
+
+
+def released(state: SourceState) -> SourceState:
+    """Nobody writes the source: a run has ended, or shall not go on."""
+    return replace(state, poller="", job="", until=0)

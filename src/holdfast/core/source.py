@@ -20,6 +20,7 @@ from holdfast.core.bounds import (
 )
 from holdfast.core.check import check_name, check_whole
 from holdfast.core.clock import SECOND, Micros
+from holdfast.core.codec import JSON
 from holdfast.core.errors import InvalidInput, SourceError, did_you_mean
 from holdfast.core.spec import JobSpec
 
@@ -27,7 +28,7 @@ LENGTH_MAX = int(DELAY_S_MAX) * SECOND
 POLL = "poll/"
 """Prefix of the job types of polls, and of their schedules."""
 GROUP = "source/"
-"""Prefix of the groups of changes that are applied in order, and of the holds of polls."""
+"""Prefix of the groups of changes that are applied in order."""
 
 
 Cursor = str
@@ -74,8 +75,9 @@ class SourcePlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def checked(self) -> SourcePlan:
         """Returns itself. Raises InvalidInput, which names the wrong field."""
-        self.change.checked()
-        self.poll.checked()
+        for job in (self.change.checked(), self.poll.checked()):
+            if job.codec != JSON:
+                raise InvalidInput(field="codec", why=f"must be {JSON!r}, not {job.codec!r}")
         if not isinstance(self.overlap, int | float) or not 0 <= self.overlap < 2**53:
             raise InvalidInput(field="overlap", why=f"is {self.overlap!r}, must be 0 or more")
         check_whole("page", self.page, 1, SOURCE_PAGE_MAX)
@@ -150,6 +152,10 @@ class SourceState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """The run that may write what it polls: the last one that began. Steps of earlier ones are
     refused.
     """
+    job: str = ""
+    """The id of the job of this run."""
+    until: Micros = 0
+    """Runs of other jobs wait until then: the run renews it with each page."""
     number: int = 0
     """Of the last change."""
     generation: int = 1
@@ -239,11 +245,6 @@ def check_source(name: object) -> str:
     return found
 
 
-def hold_of(tenant: str, source: str) -> str:
-    """The name of the hold of the process that polls the source."""
-    return f"{GROUP}{len(tenant)}:{tenant}/{source}"
-
-
 def stop(reason: str, author: str, at: Micros) -> Stop:
     """A pause. Raises InvalidInput for a wrong reason or author."""
     check_name("reason", reason, REASON_MAX)
@@ -281,8 +282,10 @@ def encode(state: SourceState) -> bytes:
 def decode(source: str, state: bytes) -> SourceState:
     """A stored state. Raises SourceError if it cannot be read."""
     try:
-        return _decoder.decode(state)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        found = _decoder.decode(state)
+        found.plan.checked()  # Who may write a source may have written anything.
+        return found
+    except (msgspec.MsgspecError, UnicodeDecodeError, InvalidInput) as error:
         why = f"its stored state cannot be read: {error}"
         raise SourceError(source=source, why=why) from None
 

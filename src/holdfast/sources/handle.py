@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from holdfast.core.bounds import SHADOW_ROWS_MAX, SOURCE_PAGE_MAX, within
 from holdfast.core.changes import entries
 from holdfast.core.clock import Micros
+from holdfast.core.progress import released
 from holdfast.core.shadow import ShadowRead
 from holdfast.core.source import Item, SourcePlan, SourceState, check_source, stop
 from holdfast.sources.status import ShadowObject, SourceStatus, object_of, status_of
@@ -121,7 +122,7 @@ class SourceHandle:
         """Reads no more pages until `resume`. Pushed items are still taken."""
         await self._known()
         await self._stored.change(
-            lambda state, at: replace(state, paused=stop(reason, author, at), poller="")
+            lambda state, at: released(replace(state, paused=stop(reason, author, at)))
         )
         return await self.status()
 
@@ -135,8 +136,8 @@ class SourceHandle:
         what it has already makes no changes.
         """
         await self._stored.change(
-            lambda state, at: replace(
-                state, high=None, position=None, pages=0, listing=None, poller="", fault=None
+            lambda state, at: released(
+                replace(state, high=None, position=None, pages=0, listing=None, fault=None)
             )
         )
         return await self.status()
@@ -148,7 +149,7 @@ class SourceHandle:
         """
 
         def removing(state: SourceState, at: Micros) -> SourceState:
-            return replace(state, removing=True, poller="")
+            return released(replace(state, removing=True))
 
         number = 0
         await self._stored.change(removing)

@@ -1,8 +1,8 @@
 """One run of a poll: reads pages of a source and writes what they change.
 
 Several runs may meet: a job whose lease was lost goes on for a while beside its next run. So a run
-writes its own name into the state of the source first, and every step of it is refused once another
-run has done so. The hold only keeps runs from asking the source at the same time.
+writes its name into the state of the source first, and every step of it is refused once another run
+has done so. A poll of another job waits while a run goes on, so that the source is asked by one.
 """
 
 from __future__ import annotations
@@ -26,10 +26,19 @@ from holdfast.core.changes import (
     fitting,
     row_size,
 )
-from holdfast.core.clock import SECOND, Micros
+from holdfast.core.clock import Micros, micros
 from holdfast.core.cursor import Moved, begin, given, moved
 from holdfast.core.errors import HoldfastError, QueueFull, SourceNotFound
-from holdfast.core.progress import listed, listing_begun, more, polled, wants_listing
+from holdfast.core.progress import (
+    begun,
+    held,
+    listed,
+    listing_begun,
+    more,
+    polled,
+    released,
+    wants_listing,
+)
 from holdfast.core.source import (
     Cursor,
     Fault,
@@ -37,17 +46,16 @@ from holdfast.core.source import (
     SourcePlan,
     SourceState,
     Strategy,
-    hold_of,
 )
 from holdfast.sources.reader import Fetch, Reader
 from holdfast.sources.stored import Found, Stored
 from holdfast.sources.write import stepped, write_entries
-from holdfast.store import Store, Take
+from holdfast.store import Store
 
 logger = logging.getLogger("holdfast.sources")
 
-HOLD_US: Micros = 60 * SECOND
-"""How long a run that died keeps others from asking the source, at most."""
+KEEP_S = 30.0
+"""How long a run that died keeps others from asking the source, besides the time of a page."""
 HELD_S = 5.0
 """When a poll looks again that met another one."""
 Taker = Callable[[Page, Cursor | None], Awaitable[Cursor | None]]
@@ -66,30 +74,29 @@ class Poll:
         self._reader = reader
         self._plan = plan
         self._stored = Stored(store, ctx.job.tenant, reader.name)
-        self._store = store
         self._run = str(uuid_utils.uuid7())
-        self._hold = hold_of(ctx.job.tenant, reader.name)
+        self._job = ctx.job.id
+        self._keep_us = micros(reader.page_timeout + KEEP_S)
         self._left = SOURCE_RUN_PAGES
 
     async def run(self) -> None:
         """Reads what is new, then goes on with a full listing if one is due. Raises Snooze when
         there is more than one run may read.
         """
-        state = (await self._stored.create(self._plan)).state
+        found = await self._stored.create(self._plan)
+        state = found.state
         if state.paused is not None or state.removing:
             return
-        await self._take_hold()
+        if held(state, self._job, found.at):
+            raise Snooze(HELD_S)
+        if state.plan != self._plan:
+            await self._stored.prepare(self._plan)
         try:
-            if state.plan != self._plan:
-                await self._stored.prepare(self._plan)
             await self._work()
         except Overtaken:
             logger.info("source %r: another run goes on with it", self._reader.name)
         except SourceNotFound:
             logger.info("source %r: it was deleted meanwhile", self._reader.name)
-        finally:
-            with suppress(HoldfastError):  # It ends by itself.
-                await self._store.hold([Take(self._hold, self._ctx.job.id, 0)])
 
     async def _work(self) -> None:
         state = await self._stored.change(self._begun, plan=self._plan)
@@ -100,30 +107,42 @@ class Poll:
         except QueueFull as full:
             await self._note(full)
             raise Snooze(_seconds(full)) from None
-        except (Overtaken, Snooze, SourceNotFound):
+        except (Overtaken, SourceNotFound):
+            raise
+        except Snooze:
+            await self._release()
             raise
         except Exception as error:
             await self._note(error)
             raise
+        await self._release()
 
     def _begun(self, state: SourceState, at: Micros) -> SourceState:
         """The state while this run writes it."""
         if state.paused is not None or state.removing:
             raise Overtaken
-        listed_at = state.listed_at or at
-        return replace(state, plan=self._plan, poller=self._run, listed_at=listed_at)
+        if held(state, self._job, at):
+            raise Snooze(HELD_S)
+        return begun(state, self._plan, self._run, self._job, at + self._keep_us)
 
-    def _mine(self, state: SourceState) -> None:
+    def _mine(self, state: SourceState) -> SourceState:
+        """The state, if this run may still write it."""
         if state.poller != self._run or state.paused is not None or state.removing:
             raise Overtaken
+        return state
 
-    async def _take_hold(self) -> None:
-        [held] = await self._store.hold([Take(self._hold, self._ctx.job.id, HOLD_US)])
-        if held.owner != self._ctx.job.id:
-            raise Snooze(HELD_S)
+    def _kept(self, state: SourceState, at: Micros) -> SourceState:
+        return replace(state, until=at + self._keep_us)
+
+    async def _release(self) -> None:
+        """Lets others poll. A run that dies before it keeps them waiting for a while."""
+        with suppress(Overtaken, SourceNotFound):
+            await self._stored.change(lambda state, at: released(self._mine(state)))
 
     async def _note(self, error: BaseException) -> None:
-        """Tells with the source why a poll failed. The error itself is more important."""
+        """Tells with the source why a poll failed, and lets others poll. The error itself is more
+        important.
+        """
         code = error.code if isinstance(error, HoldfastError) else type(error).__name__
         why = (str(error) or code)[:REASON_MAX]
 
@@ -132,7 +151,7 @@ class Poll:
             before = state.fault
             since, times = (at, 1) if before is None else (before.since, before.times + 1)
             fault = Fault(code=code, why=why, at=at, since=since, times=times)
-            return replace(state, fault=fault)
+            return released(replace(state, fault=fault))
 
         try:
             await self._stored.change(noted)
@@ -154,7 +173,7 @@ class Poll:
             way = self._moved(state, page, cursor, state.high, further)
 
             def finish(before: SourceState, at: Micros) -> SourceState:
-                return polled(before, way, len(found), at)
+                return self._kept(polled(before, way, len(found), at), at)
 
             done = await write_entries(self._stored, found, finish=finish, guard=self._mine)
             state = done.state
@@ -186,7 +205,7 @@ class Poll:
             state = await self._read_all(state, state.listing.position)
         while state.listing is not None and state.listing.swept is not None:
             state = await self._sweep(state.listing.swept)
-            await self._renew()
+            self._ctx.check()
 
     def _listing_due(self, state: SourceState, at: Micros) -> SourceState:
         self._mine(state)
@@ -201,7 +220,7 @@ class Poll:
             way = self._moved(state, page, cursor, None, more(state.plan, page, bool(found)))
 
             def finish(before: SourceState, at: Micros) -> SourceState:
-                return listed(before, way, len(found), at)
+                return self._kept(listed(before, way, len(found), at), at)
 
             done = await write_entries(self._stored, found, finish=finish, guard=self._mine)
             state = done.state
@@ -227,6 +246,7 @@ class Poll:
                 )
             else:
                 made.state = replace(made.state, listing=replace(listing, swept=rows[-1].id))
+            made.state = self._kept(made.state, found.at)
             return made
 
         most = SHADOW_ROWS_MAX
@@ -257,11 +277,7 @@ class Poll:
                 self._left -= 1
                 if self._left <= 0:
                     raise Snooze(0)
-                await self._renew()
-
-    async def _renew(self) -> None:
-        self._ctx.check()
-        await self._store.hold([Take(self._hold, self._ctx.job.id, HOLD_US)])
+                self._ctx.check()
 
 
 def _seconds(full: QueueFull) -> float:

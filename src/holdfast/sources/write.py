@@ -15,7 +15,7 @@ from holdfast.sources.stored import Found, Stored, tries
 
 Finish = Callable[[SourceState, Micros], SourceState]
 """The state after the last step of a page."""
-Guard = Callable[[SourceState], None]
+Guard = Callable[[SourceState], object]
 """Raises if the source is no longer the caller's to write."""
 
 
