@@ -24,7 +24,8 @@ from typing import Any, cast
 
 from holdfast import App, Batch, Context, Flow, RetryPolicy
 from holdfast.core.bounds import BATCH_MAX
-from holdfast.store import Capabilities, Store
+from holdfast.core.capabilities import Capabilities
+from holdfast.store import Store
 from holdfast.stores import open_store
 from holdfast.worker import Worker
 from holdfast.worker.signals import draining

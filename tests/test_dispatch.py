@@ -17,6 +17,7 @@ from holdfast.core.job import By, State
 from holdfast.core.journal import Signal
 from holdfast.core.lifecycle import Transition
 from holdfast.core.scope import ScopeKind
+from holdfast.core.shadow import ShadowRead
 from holdfast.dispatch import Dispatcher, StoreCall, dispatched, inner_of, name_of
 from holdfast.store import (
     Act,
@@ -121,6 +122,8 @@ REFUSED: list[tuple[str, str, Try]] = [
     ("hold", "length_us", lambda store: store.hold([Take("a", "me", -1)])),
     ("hold", "note", lambda store: store.hold([Take("a", "me", 1, "a\0b")])),
     ("hold", "limit", lambda store: store.hold(under="a", limit=bounds.PAGE_MAX + 1)),
+    ("shadow", "tenant", lambda store: store.shadow(ShadowRead(tenant=""))),
+    ("shadow", "limit", lambda store: store.shadow(ShadowRead(tenant="acme", limit=MANY))),
     ("wait", "queues", lambda store: store.wait(Watch(queues=("",)), 0)),
     ("wait", "id", lambda store: store.wait(Watch(job=Ref("acme", "")), 0)),
     ("wait", "timeout_s", lambda store: store.wait(Watch(), float("nan"))),
@@ -142,6 +145,7 @@ ACCEPTED: dict[str, tuple[int, Try]] = {
     "events": (0, lambda store: store.events("acme", 0, 10, "a")),
     "settings": (1, lambda store: store.settings([Put("a", b"1", 0)], by=By("ann"))),
     "hold": (1, lambda store: store.hold([Take("a", "me", SECOND)])),
+    "shadow": (0, lambda store: store.shadow(ShadowRead(tenant="acme"))),
     "wait": (1, lambda store: store.wait(Watch(queues=("mail",)), 0)),
     "migrate": (1, lambda store: store.migrate()),
     "close": (1, lambda store: store.close()),

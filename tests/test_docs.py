@@ -14,10 +14,11 @@ import pytest
 
 from holdfast.config import Config
 from holdfast.core import bounds, errors
+from holdfast.core.capabilities import Capabilities
 from holdfast.core.errors import HoldfastError
 from holdfast.core.job import EventKind, Reason, State
 from holdfast.enqueue import CHUNK_MAX
-from holdfast.store import Capabilities, Store
+from holdfast.store import Store
 from holdfast.stores import STORES
 
 ROOT = Path(__file__).parent.parent

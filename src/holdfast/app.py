@@ -9,7 +9,7 @@ from functools import cached_property, partial
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
 
-from holdfast.code_schedules import CodeSchedules
+from holdfast.code_sources import CodeSources
 from holdfast.config import Config
 from holdfast.context import Context, Missing, SyncContext
 from holdfast.core.bounds import (
@@ -93,7 +93,7 @@ class JobDecorator(Protocol):
     ) -> JobFunction[P, R]: ...
 
 
-class App(CodeSchedules, DefaultCalls):
+class App(CodeSources, DefaultCalls):
     """`App("sqlite:///jobs.db")`; settings by name, as in `Config`; `keys` as `encryption.Keys`."""
 
     def __init__(

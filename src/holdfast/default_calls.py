@@ -41,6 +41,7 @@ class DefaultCalls:
     schedules = OfDefault(Tenant.schedules)
     webhook = OfDefault(Tenant.webhook)
     webhooks = OfDefault(Tenant.webhooks)
+    sources = OfDefault(Tenant.sources)
     start = OfDefault(Tenant.start)
     flow = OfDefault(Tenant.flow)
     flows = OfDefault(Tenant.flows)

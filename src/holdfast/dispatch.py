@@ -28,6 +28,7 @@ from holdfast.arguments import (
     check_watch,
 )
 from holdfast.core.bounds import BATCH_MAX, EXPIRED_MAX, NAME_MAX, PAGE_MAX, PRUNE_MAX, within
+from holdfast.core.capabilities import Capabilities
 from holdfast.core.check import check_name, check_seconds, check_whole
 from holdfast.core.clock import Micros
 from holdfast.core.errors import InvalidInput, StoreUnsupported
@@ -35,13 +36,13 @@ from holdfast.core.job import By, Lease, NewJob, State
 from holdfast.core.journal import Signal, Signaled
 from holdfast.core.lifecycle import Transition
 from holdfast.core.scope import Explanation, ScopeKind, decode, scope_of
+from holdfast.core.shadow import Shadow, ShadowRead, ShadowStep
 from holdfast.core.tiers import tier_of
 from holdfast.held import check_not_held
 from holdfast.payload.outer import OuterStore
 from holdfast.store import (
     Acked,
     Canceled,
-    Capabilities,
     Change,
     Changed,
     Claim,
@@ -291,6 +292,15 @@ class Dispatcher:
         call = self.inner.hold(takes, under=under, after=after, limit=limit)
         return await self._call("hold", len(takes) or None, call)
 
+    # -- sources ---------------------------------------------------------------------------------
+
+    async def shadow(self, ask: ShadowStep | ShadowRead) -> Shadow:
+        ask.checked()
+        if not self.capabilities.sources:
+            raise StoreUnsupported(store=name_of(self), feature="sources")
+        items = len(ask.put) if isinstance(ask, ShadowStep) else None
+        return await self._call("shadow", items, self.inner.shadow(ask))
+
     # -- wait ------------------------------------------------------------------------------------
 
     async def wait(self, watch: Watch, timeout_s: float) -> None:
@@ -351,6 +361,8 @@ def _found(answer: object) -> int:
             return len(found)
         case Pruned(jobs=jobs, events=events):
             return jobs + events
+        case Shadow(sources=sources, rows=rows):
+            return len(rows) or len(sources)
         case list():
             return len(answer)
     return 1

@@ -22,6 +22,7 @@ from holdfast.core.job import Envelope, NewJob, Rules, again, check_new
 from holdfast.core.placeholder import Placeholder
 from holdfast.core.retry import RetryPolicy, policy
 from holdfast.core.schedule import check_made
+from holdfast.core.source import SourcePlan
 from holdfast.core.spec import JobSpec, spec_of
 from holdfast.core.tick import reserved_tag
 from holdfast.dispatch import Dispatcher
@@ -231,6 +232,10 @@ class Enqueuer:
     def scheduled(self, tenant: str, job: AnyJob[Any]) -> JobSpec:
         """The job as a schedule keeps it."""
         return scheduled_for(self._registry, self._codecs, tenant, job)
+
+    def source_plan(self, name: str) -> Callable[[], SourcePlan] | None:
+        """The plan of a source of the code, as far as this app knows it."""
+        return self._registry.plans.get(name)
 
     def result_of(self, type: str) -> Any:
         """The type of the result of these jobs, as far as this app knows it."""

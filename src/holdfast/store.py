@@ -19,6 +19,7 @@ from typing import Generic, Protocol
 import msgspec
 
 from holdfast.core.bounds import PAGE_MAX
+from holdfast.core.capabilities import Capabilities
 from holdfast.core.clock import Micros
 from holdfast.core.errors import HoldfastError
 from holdfast.core.job import By, Event, JobRecord, Lease, NewJob, Reason, State
@@ -27,36 +28,7 @@ from holdfast.core.lifecycle import Transition
 from holdfast.core.redact import Redacted
 from holdfast.core.result import Result_co
 from holdfast.core.scope import Explanation, ScopeKind
-
-
-class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
-    """Every difference between stores that a caller can notice."""
-
-    durable: bool
-    """An enqueue that has returned survives the end of the process and a power loss."""
-    shared: bool
-    """Several processes can work on the same jobs."""
-    encodes: bool
-    """Payloads and results are bytes. False: the objects are passed on without encoding."""
-    payload_max: int | None
-    """The store's own payload limit in bytes, if it is below the configured limit."""
-    transactional_enqueue: bool
-    """Enqueue can join the caller's transaction."""
-    transactional_ack: bool = False
-    """The completion of a job can join the caller's transaction."""
-    native_wakeup: bool
-    """`wait` is woken across processes. False: callers must poll."""
-    event_log: bool
-    time_precision_us: int
-    cluster: bool
-    scopes: bool
-    """Limits, rates, pauses, order and caps of scopes are supported. False: they are refused."""
-    platform: bool
-    """Limits, rates and pauses over all tenants are supported."""
-    tiers: bool
-    """Tiers and defaults of the platform are supported."""
-    steps: bool
-    """Journals, signals and joins are supported: steps of a job, and jobs that await others."""
+from holdfast.core.shadow import Shadow, ShadowRead, ShadowStep
 
 
 class Enqueued(msgspec.Struct, Generic[Result_co], frozen=True):
@@ -394,6 +366,16 @@ class Store(Protocol):
     ) -> list[Hold]:
         """Takes, renews or releases names. Returns the holder of each, or a page of those held
         `under` a prefix, by name, after `after`. TenantFull: a tenant has at most SLOTS_MAX slots.
+        """
+
+    async def shadow(self, ask: ShadowStep | ShadowRead) -> Shadow:
+        """Applies one step of a source, or reads. A step is refused as a whole: by StaleSource if
+        the source has another stamp than it expects, by TenantFull, and by what refuses one of its
+        jobs. A job whose id exists is not a refusal.
+
+        It is a verb because the cursor of a source, the rows of its shadow and the jobs for what
+        changed must move in one step of the store. As several steps, a crash between them would
+        lose a change or make its job twice.
         """
 
     async def wait(self, watch: Watch, timeout_s: float) -> None:

@@ -43,6 +43,7 @@ from holdfast.job_journal import JobJournal, read_journal
 from holdfast.listings import tallies
 from holdfast.schedules import ScheduleHandle
 from holdfast.scopes import GroupHandle, ScopeHandle, supported
+from holdfast.sources.calls import SourceCalls
 from holdfast.store import (
     Act,
     Change,
@@ -70,7 +71,7 @@ WAIT_POLL_S = 5.0
 REPLAY_TRIES_MAX = 3
 
 
-class Tenant(FlowCalls):
+class Tenant(FlowCalls, SourceCalls):
     """The jobs of one tenant. Made by `app.tenant(name)`; cheap to create, keeps no resources."""
 
     def __init__(self, name: str, store: Store, enqueuer: Enqueuer, codecs: Codecs) -> None:

@@ -36,6 +36,7 @@ from holdfast.core.errors import (
 from holdfast.core.job import Rules
 from holdfast.core.placeholder import Placeholder
 from holdfast.core.result import Result_co
+from holdfast.core.source import SourcePlan
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -296,6 +297,10 @@ class Registry:
         self._by_name: dict[str, JobType] = {}
         self._by_kind: dict[type[Job], JobType] = {}
         self._built_in: dict[str, JobType] = {}
+        self.plans: dict[str, Callable[[], SourcePlan]] = {}
+        """The plans of the sources of the code, by name. A plan is known when its source has a job
+        for its changes.
+        """
 
     def __iter__(self) -> Iterator[JobType]:
         return iter(self._by_name.values())

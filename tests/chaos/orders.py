@@ -21,7 +21,8 @@ from typing import Any, cast
 import msgspec
 
 from holdfast import App, Context, RetryPolicy
-from holdfast.store import Capabilities, Store
+from holdfast.core.capabilities import Capabilities
+from holdfast.store import Store
 from holdfast.stores import open_store
 from holdfast.worker import Worker
 from holdfast.worker.signals import draining

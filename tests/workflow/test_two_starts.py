@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from holdfast import Batch
+from holdfast.core.capabilities import Capabilities
 from holdfast.core.flow import BEGIN, own_id
-from holdfast.store import Act, Capabilities, Change, Selection, Store
+from holdfast.store import Act, Change, Selection, Store
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.builders import ACME
 from holdfast.testing.contract.flowing import Flowing

@@ -280,6 +280,42 @@ WEBHOOK_HOSTS_MAX = 1000
 WEBHOOK_ALLOW_MAX = 1000
 """Networks and hosts that `webhooks_allow` names."""
 
+# Sources.
+SOURCE_MAX = 40
+"""Characters of a source's name: it is part of the name of a schedule."""
+SOURCES_MAX = 1000
+"""Sources of a tenant."""
+OBJECT_MAX = 256
+"""Characters of the id of an object."""
+SOURCE_OBJECTS_MAX = 1_000_000
+"""Rows of the shadow of one source, tombstones included."""
+SOURCE_BYTES_MAX = 4 * 1024 * 1024 * 1024
+"""Bytes of these rows."""
+SOURCE_STATE_MAX = 32 * 1024
+"""Bytes of the stored state of a source."""
+SOURCE_CURSOR_MAX = 4 * 1024
+"""Bytes of a cursor in JSON."""
+SOURCE_PAGE_MAX = 1000
+"""Items of one page that a source gives."""
+SOURCE_PAGE_BYTES_MAX = 8 * 1024 * 1024
+"""Bytes of the bodies of such a page."""
+SOURCE_PAGES_MAX = 10_000
+"""Pages of one poll."""
+SOURCE_LISTING_PAGES_MAX = 100_000
+"""Pages of one full listing."""
+SOURCE_RUN_PAGES = 20
+"""Pages that one run of a poll reads before it lets other jobs run."""
+SOURCE_TRIES_MAX = 20
+"""How often a step is tried again after a concurrent change of the source."""
+SHADOW_VERSION_MAX = 256
+"""Characters of the version of an object."""
+SHADOW_BODY_MAX = 64 * 1024
+"""Bytes of the body of an object."""
+SHADOW_ROWS_MAX = 100
+"""Rows, and jobs, of one step of a source, and rows or sources that one call reads."""
+SHADOW_STEP_BYTES_MAX = 2 * 1024 * 1024
+"""Bytes of the rows and the payloads of the jobs of one step."""
+
 # Job types.
 TYPES_MAX = 1000
 """Published job types of a store. Apps run without publishing more."""

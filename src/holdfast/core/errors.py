@@ -10,7 +10,8 @@ HoldfastError
 │   ├── PayloadTooLarge        PAYLOAD_TOO_LARGE
 │   ├── InvalidPayload         INVALID_PAYLOAD     arguments do not fit the job type
 │   ├── IdConflict             ID_CONFLICT         the id belongs to another job
-│   └── StaleSetting           STALE_SETTING       compare-and-set lost
+│   ├── StaleSetting           STALE_SETTING       compare-and-set lost
+│   └── StaleSource            STALE_SOURCE        the source was changed meanwhile
 ├── PlatformOnly               PLATFORM_ONLY       a tenant may not change this setting
 ├── QueueFull                  QUEUE_FULL          the tenant's cap on jobs or bytes is reached
 ├── TenantFull                 TENANT_FULL         the tenant has reached a fixed maximum
@@ -31,6 +32,8 @@ HoldfastError
 ├── ScheduleNotFound           SCHEDULE_NOT_FOUND  also for another tenant's schedule
 ├── WebhookNotFound            WEBHOOK_NOT_FOUND   also for another tenant's webhook
 ├── SignatureRefused           SIGNATURE_REFUSED   a delivery is not signed as it should be
+├── SourceNotFound             SOURCE_NOT_FOUND    also for another tenant's source
+├── SourceError                SOURCE              what a source gave cannot be used
 ├── JobFailed                  JOB_FAILED          the awaited job has failed; has its reason
 ├── WaitTimeout                WAIT_TIMEOUT
 ├── WorkerShutdown             WORKER_SHUTDOWN     a run must stop: its worker is stopping
@@ -142,6 +145,11 @@ class StaleSetting(InvalidInput):
     text = "setting {name!r} is at version {version}, not {expected}: read it again, then change it"
 
 
+class StaleSource(InvalidInput):
+    code = "STALE_SOURCE"
+    text = "source {source!r} was changed meanwhile: read it again, then change it"
+
+
 class PlatformOnly(HoldfastError):
     code = "PLATFORM_ONLY"
     text = "{field}: {why}"
@@ -249,6 +257,16 @@ class SignatureRefused(HoldfastError):
 
     code = "SIGNATURE_REFUSED"
     text = "signature: {why}"
+
+
+class SourceNotFound(HoldfastError):
+    code = "SOURCE_NOT_FOUND"
+    text = "source {source!r}: not found.{hint}"
+
+
+class SourceError(HoldfastError):
+    code = "SOURCE"
+    text = "source {source!r}: {why}"
 
 
 class JobFailed(HoldfastError):

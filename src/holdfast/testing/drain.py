@@ -51,6 +51,7 @@ async def drain(
     threads = Threads(1)
     async with app, opened(app.lifespan, app) as state:
         await app.register_schedules()
+        await app.register_sources()
         runner = Runner(app, threads, state=state)
         acker = Acker(app.store, app.announcer)
         done: list[Drained] = []

@@ -14,8 +14,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
+from holdfast.core.capabilities import Capabilities
 from holdfast.core.errors import StoreUnavailable
-from holdfast.store import Capabilities, Store
+from holdfast.store import Store
 
 
 class Faults:

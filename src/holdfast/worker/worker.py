@@ -121,6 +121,7 @@ class Worker:
         """
         async with self.app, opened(self.app.lifespan, self.app, self._stop) as state:
             await self.app.register_schedules()
+            await self.app.register_sources()
             self._threads = Threads(self.config.concurrency)
             self._runner = Runner(self.app, self._threads, self.config, state)
             self._acker = Acker(self.app.store, self.app.announcer)

@@ -31,6 +31,7 @@ import msgspec
 from starlette.responses import Response
 
 from holdfast.core.bounds import WAIT_S_MAX
+from holdfast.core.capabilities import Capabilities
 from holdfast.core.check import check_seconds
 from holdfast.core.errors import BatchRefused, InvalidInput, JobNotFound, PayloadTooLarge
 from holdfast.core.job import Lease, NewJob, Released
@@ -48,7 +49,6 @@ from holdfast.service.rights import Unauthenticated
 from holdfast.store import (
     Acked,
     Canceled,
-    Capabilities,
     Change,
     Claim,
     Enqueued,

@@ -78,6 +78,8 @@ place), which fix their order. Readers count on from HEAD; writers move them to 
          JOURNAL  id kind name -> at, value     what a job remembers; of a join, how far it is, and
                                             its parts (`journal.py`)
          EDGES    seq place -> edges        of jobs that have many, EDGES_PART in each
+         SOURCES  source -> stamp, rows, size    SOURCE_STATES source -> state
+         SHADOW   source id -> row          the objects of a source, as they were last seen
 
 **A step** (`step.py`) is one transaction of one verb. It reads from the database, keeps its writes
 in memory, where its later reads see them, and hands them over at the end: nothing that waits for
@@ -240,6 +242,9 @@ class Space(IntEnum):
     ASIDE_JOBS = 77
     JOURNAL = 78
     EDGES = 79
+    SOURCES = 80
+    SOURCE_STATES = 81
+    SHADOW = 82
 
 
 BY_QUEUE, BY_TENANT = b"\0", b"\1"

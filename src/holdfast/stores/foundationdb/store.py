@@ -13,9 +13,11 @@ from functools import partial
 from typing import Any, TypeVar
 
 from holdfast.core.bounds import PAGE_MAX
+from holdfast.core.capabilities import Capabilities
 from holdfast.core.clock import Clock, Micros, micros
 from holdfast.core.errors import (
     NOT_OPEN,
+    HoldfastError,
     InvalidInput,
     StoreError,
     StoreUnavailable,
@@ -25,10 +27,10 @@ from holdfast.core.job import By, Lease, NewJob
 from holdfast.core.journal import Signal, Signaled
 from holdfast.core.lifecycle import Transition
 from holdfast.core.scope import Explanation, ScopeKind, scope_of, slot_scope_of
+from holdfast.core.shadow import Shadow, ShadowRead, ShadowStep
 from holdfast.store import (
     Acked,
     Canceled,
-    Capabilities,
     Change,
     Changed,
     Claim,
@@ -82,6 +84,7 @@ from holdfast.stores.foundationdb.recount import recount as correct_counts
 from holdfast.stores.foundationdb.runner import Ahead, Runner, Work, on, signed
 from holdfast.stores.foundationdb.scope_cache import ScopeCache
 from holdfast.stores.foundationdb.settings import list_settings, put_settings
+from holdfast.stores.foundationdb.shadow import apply_step, read_shadow
 from holdfast.stores.foundationdb.signal import ask_signals, send_signals, signal_bytes
 from holdfast.stores.foundationdb.step import Step
 from holdfast.stores.notifier import Notifier
@@ -137,6 +140,7 @@ class FoundationStore:
             platform=True,
             tiers=True,
             steps=True,
+            sources=True,
         )
 
     @classmethod
@@ -338,6 +342,17 @@ class FoundationStore:
         if isinstance(held, TenantFull):
             raise held
         return held
+
+    # -- sources ---------------------------------------------------------------------------------
+
+    async def shadow(self, ask: ShadowStep | ShadowRead) -> Shadow:
+        if isinstance(ask, ShadowRead):
+            return await self._open().read(partial(read_shadow, read=ask))
+        ahead = on(ask.jobs, ask_enqueue) if ask.jobs else None
+        answer = await self._write(partial(apply_step, change=ask), ahead)
+        if isinstance(answer, HoldfastError):
+            raise answer
+        return answer
 
     # -- wait ------------------------------------------------------------------------------------
 

@@ -18,13 +18,30 @@ def enqueue_jobs(tables: Tables, jobs: Sequence[NewJob], whole: bool) -> list[En
     answers = [enqueue(tables, job) for job in jobs]
     if not whole or stands(jobs, answers):
         return answers
+    _take_back(tables, jobs, answers, before)
+    return undone(answers)
+
+
+def enqueue_all(tables: Tables, jobs: Sequence[NewJob]) -> None:
+    """Makes those of the jobs that are not there; or none, and raises why one was refused."""
+    before = tables.cursor
+    answers = [enqueue(tables, job) for job in jobs]
+    refused = next((answer.error for answer in answers if answer.error is not None), None)
+    if refused is not None:
+        _take_back(tables, jobs, answers, before)
+        raise refused
+
+
+def _take_back(
+    tables: Tables, jobs: Sequence[NewJob], answers: Sequence[Enqueued], before: int
+) -> None:
+    """Removes what this call has created, and its events."""
     for job, answer in zip(jobs, answers, strict=True):
         if answer.created:
             row = tables.rows[job.tenant, job.id]
             tables.forget_key(row)
             tables.remove(row, tables.now)
     tables.drop_events(before)
-    return undone(answers)
 
 
 def enqueue(tables: Tables, job: NewJob) -> Enqueued:

@@ -7,16 +7,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from holdfast.core.bounds import PAGE_MAX, WAIT_S_MAX
+from holdfast.core.capabilities import Capabilities
 from holdfast.core.clock import Clock, Micros, SystemClock
 from holdfast.core.errors import NOT_OPEN, ConfigError, JobNotFound, StoreUnavailable
 from holdfast.core.job import By, Lease, NewJob
 from holdfast.core.journal import Signal, Signaled
 from holdfast.core.lifecycle import Transition
 from holdfast.core.scope import Explanation, ScopeKind
+from holdfast.core.shadow import Shadow, ShadowRead, ShadowStep
 from holdfast.store import (
     Acked,
     Canceled,
-    Capabilities,
     Change,
     Changed,
     Claim,
@@ -52,6 +53,7 @@ from holdfast.stores.memory.layout import Tables
 from holdfast.stores.memory.maintenance import expired, prune
 from holdfast.stores.memory.notify import soonest
 from holdfast.stores.memory.settings import Settings
+from holdfast.stores.memory.shadow import Sources
 from holdfast.stores.memory.signal import send
 from holdfast.stores.notifier import Notifier
 
@@ -73,6 +75,7 @@ class MemoryStore:
         platform=True,
         tiers=True,
         steps=True,
+        sources=True,
     )
 
     def __init__(self, clock: Clock | None = None) -> None:
@@ -81,6 +84,7 @@ class MemoryStore:
         self._tables = Tables()
         self._settings = Settings(self._tables)
         self._holds = Holds(self._tables)
+        self._sources = Sources(self._tables)
         self._notifier = Notifier()
         self._open = False
 
@@ -208,6 +212,12 @@ class MemoryStore:
         with self._step():
             holds = self._holds.take(takes)
             return holds if under is None else self._holds.page(under, after, limit)
+
+    # -- sources ---------------------------------------------------------------------------------
+
+    async def shadow(self, ask: ShadowStep | ShadowRead) -> Shadow:
+        with self._step():
+            return self._sources.shadow(ask)
 
     # -- wait ------------------------------------------------------------------------------------
 

@@ -85,6 +85,9 @@
     events    cursor -> the event             the log; `signed`: the operator and the reason
     settings  name -> value, version; of a scope: its tenant
     holds     name -> owner, until, note; of a slot: its scope
+    sources   (tenant, source) -> stamp, state, row_count, size    sources; how many rows of
+                              `shadow` each has, and their bytes. A step locks this row first
+    shadow    (tenant, source, id) -> version, number, seen, gone, at, size, body    their objects
 
 Challenge: PostgreSQL keeps every version of a row until no snapshot can see it. A counter that is
 updated with each job grows a chain of dead versions that everybody walks, and blocks everybody else
@@ -226,7 +229,7 @@ Limits: numbers are 64 bits, times whole microseconds; a text cannot hold a zero
 
 from __future__ import annotations
 
-SCHEMA_VERSION = 22
+SCHEMA_VERSION = 23
 """The number of the newest file in `sql/schema/`; the highest row of `schema_version`."""
 
 SERVER_VERSION_MIN = 13

@@ -17,16 +17,22 @@ from typing import Any, TypeVar
 
 from holdfast.core.backoff import Delays
 from holdfast.core.bounds import CLAIM_PARTS_MAX, PAGE_MAX, WAIT_S_MAX
+from holdfast.core.capabilities import Capabilities
 from holdfast.core.clock import SECOND, Clock, Micros, SystemClock
-from holdfast.core.errors import NOT_OPEN, HoldfastError, InvalidInput, StoreUnavailable
+from holdfast.core.errors import (
+    NOT_OPEN,
+    HoldfastError,
+    InvalidInput,
+    StoreUnavailable,
+)
 from holdfast.core.job import By, Lease, NewJob, State
 from holdfast.core.journal import Signal, Signaled
 from holdfast.core.lifecycle import Transition
 from holdfast.core.scope import Explanation, ScopeKind
+from holdfast.core.shadow import Shadow, ShadowRead, ShadowStep
 from holdfast.store import (
     Acked,
     Canceled,
-    Capabilities,
     Change,
     Changed,
     Claim,
@@ -70,6 +76,7 @@ from holdfast.stores.postgres.joins import Turns, release, release_completed, re
 from holdfast.stores.postgres.migrate import prepare
 from holdfast.stores.postgres.notify import Notifications
 from holdfast.stores.postgres.options import Options, parse
+from holdfast.stores.postgres.shadow import apply_step, read_shadow
 from holdfast.stores.postgres.signal import send_signals
 from holdfast.stores.postgres.step import Step
 
@@ -117,6 +124,7 @@ class PostgresStore:
             platform=True,
             tiers=True,
             steps=True,
+            sources=True,
         )
 
     @classmethod
@@ -329,6 +337,13 @@ class PostgresStore:
         if under is None:
             return done
         return await self._call(lambda step: holds.holds_under(step, under, after, limit))
+
+    # -- sources ---------------------------------------------------------------------------------
+
+    async def shadow(self, ask: ShadowStep | ShadowRead) -> Shadow:
+        if isinstance(ask, ShadowStep):
+            return await self._transact(lambda step: apply_step(step, ask))
+        return await self._call(lambda step: read_shadow(step, ask))
 
     # -- wait ------------------------------------------------------------------------------------
 

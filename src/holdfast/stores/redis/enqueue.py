@@ -76,7 +76,7 @@ async def _enqueue(
         base = await call(first, None)
         if others:
             await together(call(shard, base) for shard in others)
-    return [_enqueued(*each) for each in zip(jobs, found, strict=True)]
+    return [answer_of(*each) for each in zip(jobs, found, strict=True)]
 
 
 class _Call(msgspec.Struct):
@@ -116,7 +116,8 @@ def _parts(jobs: Sequence[NewJob], positions: list[int]) -> Iterator[list[int]]:
     yield part
 
 
-def _enqueued(job: NewJob, answer: Any) -> Enqueued:
+def answer_of(job: NewJob, answer: Any) -> Enqueued:
+    """What the script has answered for a job."""
     if answer == CREATED:
         return Enqueued(job.id, True)
     if answer == UNDONE:

@@ -125,6 +125,10 @@ type) have an empty tenant:
     holds          hash    name -> owner, until, note, tenant if it is a slot
     hold_names, hold_ends   zset   names of holds in order, and by their end
 
+    sources:<tenant>  hash   source -> stamp, bytes of its rows, state (`lib_shadow.lua`)
+    shadow:<tenant, source>  hash   id -> bytes, instant, what Python packed: its objects
+    shadow_ids:<tenant, source>  zset   the same ids, in the order of their bytes: pages
+
     events         stream  one entry for all events of a call; its id is the cursor of the last
     tails          zset    names without a row -> the cursor of their last event (`lib_events.lua`)
 

@@ -82,6 +82,7 @@ VERBS = (
     "replay",
     "scopes",
     "settings",
+    "shadow",
     "signal",
     "wait",
 )
@@ -118,6 +119,7 @@ LIBRARIES = (
     "joins",
     "targets",
     "edges",
+    "shadow",
 )
 
 _CONSTANTS: dict[str, str] = {

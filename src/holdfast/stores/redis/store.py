@@ -12,16 +12,17 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.core.bounds import PAGE_MAX, WAIT_S_MAX
+from holdfast.core.capabilities import Capabilities
 from holdfast.core.clock import Clock, Micros, seconds
 from holdfast.core.errors import NOT_OPEN, StoreUnavailable
 from holdfast.core.job import By, Lease, NewJob
 from holdfast.core.journal import Signal, Signaled
 from holdfast.core.lifecycle import Transition
 from holdfast.core.scope import Explanation, ScopeKind
+from holdfast.core.shadow import Shadow, ShadowRead, ShadowStep
 from holdfast.store import (
     Acked,
     Canceled,
-    Capabilities,
     Change,
     Changed,
     Claim,
@@ -63,6 +64,7 @@ from holdfast.stores.redis.layout import FORMAT
 from holdfast.stores.redis.maintenance import find_expired, prune_ended
 from holdfast.stores.redis.notify import Subscriptions
 from holdfast.stores.redis.options import Options, parse
+from holdfast.stores.redis.shadow import apply_step, read_shadow
 from holdfast.stores.redis.shards import Shards, together
 from holdfast.stores.redis.signal import send_signals
 
@@ -94,6 +96,7 @@ class RedisStore:
             platform=True,
             tiers=True,
             steps=True,
+            sources=True,
         )
 
     @classmethod
@@ -252,6 +255,14 @@ class RedisStore:
         if under is None:
             return holds
         return await list_holds(shards, settings.NamePage(under, after, limit), now)
+
+    # -- sources ---------------------------------------------------------------------------------
+
+    async def shadow(self, ask: ShadowStep | ShadowRead) -> Shadow:
+        shards = self._mine()
+        if isinstance(ask, ShadowStep):
+            return await apply_step(shards, ask, shards.now())
+        return await read_shadow(shards, ask, shards.now())
 
     # -- wait ------------------------------------------------------------------------------------
 

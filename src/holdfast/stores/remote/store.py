@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from holdfast.core.bounds import PAGE_MAX
+from holdfast.core.capabilities import Capabilities
 from holdfast.core.check import check_token
 from holdfast.core.clock import Clock, Micros
 from holdfast.core.errors import (
@@ -31,10 +32,10 @@ from holdfast.core.job import By, Lease, NewJob, State
 from holdfast.core.journal import Signal, Signaled
 from holdfast.core.lifecycle import Transition
 from holdfast.core.scope import Explanation, ScopeKind
+from holdfast.core.shadow import Shadow, ShadowRead, ShadowStep
 from holdfast.store import (
     Acked,
     Canceled,
-    Capabilities,
     Change,
     Changed,
     Claim,
@@ -106,6 +107,7 @@ class RemoteStore:
             platform=False,
             tiers=False,
             steps=False,
+            sources=False,
         )
 
     @classmethod
@@ -283,6 +285,11 @@ class RemoteStore:
         if takes:
             return await self._ask(wire.HOLD, wire.Takes(list(takes), listed))
         return [] if listed is None else await self._ask(wire.HOLDS, listed)
+
+    # -- sources ---------------------------------------------------------------------------------
+
+    async def shadow(self, ask: ShadowStep | ShadowRead) -> Shadow:
+        raise StoreUnsupported(store="remote", feature="sources")
 
     # -- wait ------------------------------------------------------------------------------------
 

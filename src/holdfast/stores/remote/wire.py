@@ -17,6 +17,7 @@ import msgspec
 
 from holdfast.core import errors
 from holdfast.core.bounds import PAGE_MAX
+from holdfast.core.capabilities import Capabilities
 from holdfast.core.clock import Micros
 from holdfast.core.errors import HoldfastError, StoreError
 from holdfast.core.job import By, JobRecord, Lease, NewJob
@@ -26,7 +27,6 @@ from holdfast.core.scope import Explanation, ScopeKind
 from holdfast.store import (
     Acked,
     Canceled,
-    Capabilities,
     Change,
     Changed,
     Claim,

@@ -84,6 +84,9 @@
       tier                    of a tenant: the tier that it is in
       changed at              the stamp and the instant of the last change of the rates of a tier,
                               or of the tier of a tenant
+    sources   (tenant, source) -> stamp, state, rows, size      sources; how many rows of `shadow`
+                              each has, and their bytes
+    shadow    (tenant, source, id) -> version, number, seen, gone, at, size, body      their objects
     holds     name -> owner, until, note; of a slot also the prefix of its scope's slots, and its
               tenant
 
@@ -145,7 +148,7 @@ Integers have 64 bits; a text or blob at most 1 GB, far more than our bounds all
 
 from __future__ import annotations
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 """PRAGMA user_version of a database with the tables of `migrate.SCHEMA`."""
 
 APPLICATION_ID = 0x484F4C44

@@ -12,7 +12,7 @@ from importlib import resources
 from holdfast.core.errors import SchemaTooNew, SchemaTooOld, StoreCorrupt, StoreUnsupported
 from holdfast.stores.sqlite.layout import APPLICATION_ID, SCHEMA_VERSION
 
-SCHEMA = ("schema.sql", "journals.sql", "edges.sql", "lines.sql")
+SCHEMA = ("schema.sql", "journals.sql", "edges.sql", "lines.sql", "sources.sql")
 """The scripts that make the tables of a new file."""
 
 UPGRADES = {
@@ -20,6 +20,7 @@ UPGRADES = {
     4: ("upgrade_4.sql", "lines.sql"),
     5: ("upgrade_5.sql", "journals.sql"),
     6: ("upgrade_6.sql", "edges.sql", "upgrade_6_edges.sql"),
+    7: ("sources.sql",),
 }
 """Version -> the scripts that bring a file of it to the next version."""
 

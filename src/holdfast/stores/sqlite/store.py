@@ -16,16 +16,17 @@ from typing import Any, TypeVar
 import msgspec
 
 from holdfast.core.bounds import PAGE_MAX, WAIT_S_MAX
+from holdfast.core.capabilities import Capabilities
 from holdfast.core.clock import Clock, Micros, SystemClock, seconds
 from holdfast.core.errors import NOT_OPEN, StoreUnavailable
 from holdfast.core.job import By, Lease, NewJob
 from holdfast.core.journal import Signal, Signaled
 from holdfast.core.lifecycle import Transition
 from holdfast.core.scope import Explanation, ScopeKind
+from holdfast.core.shadow import Shadow, ShadowRead, ShadowStep
 from holdfast.store import (
     Acked,
     Canceled,
-    Capabilities,
     Change,
     Changed,
     Claim,
@@ -69,6 +70,7 @@ from holdfast.stores.sqlite.notify import ProcessNotifier
 from holdfast.stores.sqlite.options import Options, parse
 from holdfast.stores.sqlite.readers import Readers
 from holdfast.stores.sqlite.settings import put_settings, settings_page
+from holdfast.stores.sqlite.shadow import apply_step, read_shadow
 from holdfast.stores.sqlite.signal import send_signals
 from holdfast.stores.sqlite.transaction import Transaction
 from holdfast.stores.sqlite.using import Joined
@@ -112,6 +114,7 @@ class SqliteStore:
             platform=True,
             tiers=True,
             steps=True,
+            sources=True,
         )
 
     @classmethod
@@ -293,6 +296,13 @@ class SqliteStore:
         if not takes and page is not None:
             return await self._page(lambda connection, now: holds_page(connection, page, now))
         return await self._write(lambda transaction: take_holds(transaction, takes, page))
+
+    # -- sources ---------------------------------------------------------------------------------
+
+    async def shadow(self, ask: ShadowStep | ShadowRead) -> Shadow:
+        if isinstance(ask, ShadowStep):
+            return await self._write(lambda transaction: apply_step(transaction, ask))
+        return await self._page(lambda connection, now: read_shadow(connection, ask, now))
 
     # -- wait ------------------------------------------------------------------------------------
 

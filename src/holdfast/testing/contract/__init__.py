@@ -68,6 +68,7 @@ TOPICS = (
     "events",
     "settings",
     "hold",
+    "shadow",
     "configured",
     "ceilings",
     "limits",
@@ -94,6 +95,10 @@ TOPICS = (
     "schedule_deaths",
     "webhooks",
     "webhooks_deaths",
+    "sources",
+    "source_listings",
+    "source_ways",
+    "source_deaths",
     "dog_queue",
 )
 """The modules of the suite, in the order of the verbs."""

@@ -7,9 +7,10 @@ from typing import Any, cast
 
 from holdfast.app import App
 from holdfast.context import Context, Fail
+from holdfast.core.capabilities import Capabilities
 from holdfast.core.errors import InvalidInput
 from holdfast.core.job import JobRecord, State
-from holdfast.store import Capabilities, Store
+from holdfast.store import Store
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.builders import ACME, finding
 from holdfast.testing.drain import Drained, drain

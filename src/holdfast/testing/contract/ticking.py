@@ -12,13 +12,14 @@ import msgspec
 
 from holdfast.app import App
 from holdfast.context import Context
+from holdfast.core.capabilities import Capabilities
 from holdfast.core.clock import SECOND, Micros, instant
 from holdfast.core.job import Lease
 from holdfast.core.schedule import QUEUE
 from holdfast.core.tick import Tick
 from holdfast.firing import Firing, Tenants
 from holdfast.schedules import ScheduleHandle
-from holdfast.store import Capabilities, Claim, Store
+from holdfast.store import Claim, Store
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.builders import ACME, finding
 from holdfast.testing.drain import drain

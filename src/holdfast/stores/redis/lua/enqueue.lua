@@ -1,6 +1,7 @@
--- enqueue: {options, positions or nil, most queues, most groups, whole}; ARGV[3] and on are all
--- names, then all fixed parts of rows, then all bodies -> an answer for each job, then the instant
--- from which the sequences are counted.
+-- enqueue: {options, positions or nil, most queues, most groups, whole, step or nil}; ARGV[3] and on
+-- are all names, then all fixed parts of rows, then all bodies -> an answer for each job, then the
+-- instant from which the sequences are counted. With a step of a source (lib_shadow) -> {its word, a
+-- number, the answers, the instant}: 'done', or why neither it nor any job was written.
 --
 -- The options of a job are its priority if it is ready at once, else {priority, delay, run_at or
 -- nil, ttl or nil, parents or nil, parts of its edges, true if they are in the fixed part, or nil
@@ -13,9 +14,14 @@
 -- the batch with one command for each key. It uses few libraries: loading them costs more than one
 -- job.
 
-local batch, positions, most_queues, most_groups, is_whole = ARGS[1], ARGS[2], ARGS[3], ARGS[4],
-  ARGS[5]
+local batch, positions, most_queues, most_groups, is_whole, step = ARGS[1], ARGS[2], ARGS[3],
+  ARGS[4], ARGS[5], ARGS[6]
 local size = #batch
+local step_texts = 3 * size + 3 -- Where the texts of the step begin.
+if step then
+  local word, number = shadow.refusal(step, step_texts)
+  if word then return {word, whole(number), {}, whole(NOW)} end
+end
 
 -- -- counts and lines of the batch ----------------------------------------------------------------
 -- Tables are made with all their fields: one that grows is copied each time it doubles.
@@ -237,7 +243,14 @@ if is_whole and created < size then
   for at = 1, size do answers[at] = answers[at] == 1 and 5 or answers[at] end
   created = 0
 end
-if created > 0 then
+if step then
+  for at = 1, size do
+    local answer = answers[at]
+    if answer ~= 1 and answer[1] ~= 0 then return {'jobs', '0', answers, whole(NOW)} end
+  end
+  shadow.apply(step, step_texts)
+end
+if created > 0 or step then
   local tails = EVENTS and events.tails(names)
   for at = 1, size do
     base.position = positions and positions[at] or 0
@@ -249,5 +262,6 @@ if created > 0 then
   write()
   base.finish()
 end
+if step then return {'done', '0', answers, whole(NOW)} end
 answers[size + 1] = whole(BASE >= 0 and BASE or SERVER_NOW)
 return answers
