@@ -157,6 +157,10 @@ class Dispatcher:
         """Whether the bytes that jobs carry are mapped on their way to the store."""
         return isinstance(self.inner, OuterStore)
 
+    async def mapped(self, change: Transition) -> Transition:
+        """A completion as `ack_using` sends it. Raises what refuses its result."""
+        return await self.inner.mapped(change) if isinstance(self.inner, OuterStore) else change
+
     async def prepare(self, tenant: str) -> None:
         """Reads what `enqueue_using` on a blocking connection cannot wait for."""
         if isinstance(self.inner, OuterStore):

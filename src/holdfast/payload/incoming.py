@@ -12,11 +12,12 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, KeyUnavailable
 from holdfast.core.job import Envelope, Event, JobRecord, Lease
 from holdfast.core.journal import Entry, Journal
 from holdfast.core.mapped import TEXT_MARK, UNREADABLE, bytes_of, text_of, unreadable
 from holdfast.core.schedule import encode
+from holdfast.core.shadow import ShadowRow
 from holdfast.core.spec import JobSpec
 from holdfast.payload.outgoing import (
     definition_of,
@@ -24,6 +25,7 @@ from holdfast.payload.outgoing import (
     envelope_values,
     head_in,
     kind_of,
+    object_value,
     with_specs,
 )
 from holdfast.payload.values import Kind, Mapped, Value
@@ -149,6 +151,23 @@ def journal_values(one: Owned) -> list[Value]:
 
 def journal_with(one: Owned, found: Sequence[Mapped]) -> Owned:
     return one[0], Journal(_entries_with(one[1].entries, iter(found)), one[1].edges)
+
+
+# -- objects of sources ----------------------------------------------------------------------------
+
+
+def row_values(tenant: str, source: str, row: ShadowRow) -> list[Value]:
+    return [object_value(tenant, source, row)] if row.body else []
+
+
+def row_with(row: ShadowRow, found: Sequence[Mapped]) -> ShadowRow:
+    """A body that can never be read is empty. One that cannot be read now is raised: the step that
+    was based on the row would store it as empty.
+    """
+    [got] = found
+    if isinstance(got, KeyUnavailable):
+        raise got
+    return msgspec.structs.replace(row, body=b"" if isinstance(got, HoldfastError) else got.body)
 
 
 # -- events and settings ---------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast.core.lifecycle import Transition
 from holdfast.store import Store
 
 
@@ -12,3 +13,7 @@ class OuterStore:
 
     async def prepare(self, tenant: str) -> None:
         """Before an enqueue on a blocking connection, in whose thread nothing can be awaited."""
+
+    async def mapped(self, change: Transition) -> Transition:
+        """A completion as `ack_using` takes it, which maps nothing. Raises what refuses it."""
+        return change

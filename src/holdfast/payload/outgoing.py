@@ -20,6 +20,7 @@ from holdfast.core.lifecycle import Transition
 from holdfast.core.mapped import UNREADABLE, Unreadable, reason_of, text_of
 from holdfast.core.schedule import TYPE as TICK
 from holdfast.core.schedule import Definition, decode, encode, schedule_of
+from holdfast.core.shadow import ShadowRow, ShadowStep
 from holdfast.core.spec import JobSpec
 from holdfast.payload.values import OF_ENTRIES, Kind, Value
 from holdfast.store import Extension, Put, Setting
@@ -178,6 +179,26 @@ def transition_with(one: Transition, values: Sequence[Value]) -> Transition:
 
 def _text_with(text: str, value: Value) -> str:
     return text if value.body == text.encode("utf-8", "replace") else text_of(value.body)
+
+
+# -- objects of sources ----------------------------------------------------------------------------
+
+
+def object_values(step: ShadowStep) -> list[Value]:
+    """The bodies of the rows that it writes."""
+    return [object_value(step.tenant, step.source, row) for row in step.put if row.body]
+
+
+def object_value(tenant: str, source: str, row: ShadowRow) -> Value:
+    return Value(tenant, source, Kind.OBJECT, row.id, "", row.body)
+
+
+def objects_with(step: ShadowStep, values: Sequence[Value]) -> ShadowStep:
+    taken = iter(values)
+    put = tuple(
+        msgspec.structs.replace(row, body=next(taken).body) if row.body else row for row in step.put
+    )
+    return msgspec.structs.replace(step, put=put)
 
 
 # -- schedules -------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ never the others of its call.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -19,6 +20,7 @@ from holdfast.core.job import By, Lease, NewJob, Reason, State
 from holdfast.core.journal import Signal, Signaled
 from holdfast.core.lifecycle import Transition, clip
 from holdfast.core.scope import Explanation, ScopeKind
+from holdfast.core.shadow import Shadow, ShadowRead, ShadowStep
 from holdfast.payload import incoming, outgoing
 from holdfast.payload.outer import OuterStore
 from holdfast.payload.values import Mapped, Mapper, Use, Value
@@ -142,6 +144,17 @@ class ThroughStore(OuterStore):
             for one, got in zip(transitions, mapped, strict=True)
         ]
 
+    async def mapped(self, change: Transition) -> Transition:
+        [found] = await self._out([change], outgoing.transition_values, outgoing.transition_with)
+        if isinstance(found, HoldfastError):
+            raise found
+        return await self.inner.mapped(found) if isinstance(self.inner, OuterStore) else found
+
+    async def ack_using(self, connection: Any, change: Transition) -> Acked:
+        """The caller has had the transition `mapped`: inside its transaction nothing may wait."""
+        found: Acked = await cast(Any, self.inner).ack_using(connection, change)
+        return found
+
     # -- signal, cancel and change ---------------------------------------------------------------
 
     async def signal(self, signals: Sequence[Signal], *, by: By | None = None) -> list[Signaled]:
@@ -239,6 +252,27 @@ class ThroughStore(OuterStore):
         limit: int = PAGE_MAX,
     ) -> list[Hold]:
         return await self.inner.hold(takes, under=under, after=after, limit=limit)
+
+    # -- sources ---------------------------------------------------------------------------------
+
+    async def shadow(self, ask: ShadowStep | ShadowRead) -> Shadow:
+        """A step is stored whole or not at all, so what cannot be mapped refuses all of it."""
+        if isinstance(ask, ShadowStep):
+            [mapped] = await self._out([ask], outgoing.object_values, outgoing.objects_with)
+            jobs = await self._jobs(ask.jobs)
+            for one in (mapped, *jobs):
+                if isinstance(one, HoldfastError):
+                    raise one
+            jobs = cast(list[NewJob], jobs)
+            ask = msgspec.structs.replace(cast(ShadowStep, mapped), jobs=tuple(jobs))
+        found = await self.inner.shadow(ask)
+        rows = await self._in(
+            found.rows,
+            partial(incoming.row_values, ask.tenant, ask.source),
+            incoming.row_with,
+            Use.READ,
+        )
+        return found if rows is found.rows else msgspec.structs.replace(found, rows=rows)
 
     # -- wait ------------------------------------------------------------------------------------
 

@@ -29,6 +29,8 @@ class Kind(StrEnum):
     ERROR = "error"
     """The text of the last error, in the record and in events."""
     PROGRESS = "progress"
+    OBJECT = "object"
+    """The body of an object of a source. The value's job is the source, its name the object."""
 
 
 TEXTS = frozenset({Kind.ERROR, Kind.PROGRESS})
