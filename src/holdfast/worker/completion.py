@@ -122,6 +122,11 @@ class OwnCompletion:
         if held is not None:
             held.release()
 
+    def close(self) -> None:
+        """The handler has ended. What it has left open stops none of the worker's own calls."""
+        if self._held is not None:
+            self._held.release()
+
     async def was_committed(self) -> bool:
         """Asks the store whether the job is completed, as long as the lease may last."""
         job, token = self._active.lease.job, self._active.lease.token

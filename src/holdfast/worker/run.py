@@ -154,7 +154,8 @@ class Runner:
         record = active.lease.job
         encode = partial(self._completed, record)
         lease_us = micros(self._config.lease_s)
-        return OwnCompletion(active, self._app.store, encode, lease_us, self._loop)
+        active.completion = OwnCompletion(active, self._app.store, encode, lease_us, self._loop)
+        return active.completion
 
     def _result(self, job: JobRecord) -> Any:
         """The decoded result of a completed job."""
@@ -198,10 +199,7 @@ class Runner:
                 return _stopped(active)
             return failed(record, Failed(_told(error)), error)
         finally:
-            if timer is not None:
-                timer.cancel()
-            if active.ending is not None and active.task is not None:
-                active.task.uncancel()  # The worker requested this cancel and handles it.
+            _close(active, timer)
 
     async def _called(self, active: ActiveJob, call: Call, ctx: Context, job: Job) -> Any:
         """What the handler returns. After it has completed its job itself, nothing else counts."""
@@ -281,6 +279,16 @@ def _timer(active: ActiveJob, timeout: int | None) -> asyncio.TimerHandle | None
         return None
     loop = asyncio.get_running_loop()
     return loop.call_later(seconds(timeout), active.end, StopReason.TIMEOUT)
+
+
+def _close(active: ActiveJob, timer: asyncio.TimerHandle | None) -> None:
+    """Ends what belongs to the run alone."""
+    if timer is not None:
+        timer.cancel()
+    if active.completion is not None:
+        active.completion.close()
+    if active.ending is not None and active.task is not None:
+        active.task.uncancel()  # The worker requested this cancel and handles it.
 
 
 def _stopped(active: ActiveJob) -> Outcome | None:
