@@ -94,7 +94,7 @@ async def test_async_drivers_commit_and_roll_back(place: Place, opened: Any) -> 
     async def note(ctx: Context[Any]) -> None: ...
 
     @place.app.job
-    async def take(ctx: Context[Any]) -> None:
+    async def take(ctx: Context[Any]) -> int:
         async with opened(place) as connection:
             statement: Any = TEXT if "sqlalchemy" in opened.__name__ else TAKE
             with pytest.raises(ZeroDivisionError):
@@ -104,6 +104,7 @@ async def test_async_drivers_commit_and_roll_back(place: Place, opened: Any) -> 
                 await connection.execute(statement)
                 await ctx.enqueue(note(), using=connection)
                 effect.result = 30
+        return 30
 
     job = await place.app.tenant("acme").enqueue(take())
 
@@ -206,7 +207,7 @@ async def test_blocking_drivers_commit_and_roll_back(
     async def note(ctx: Context[Any]) -> None: ...
 
     @place.app.job
-    def take(ctx: SyncContext[Any]) -> None:
+    def take(ctx: SyncContext[Any]) -> int:
         with opened(place) as connection:
             with pytest.raises(ZeroDivisionError):
                 _divide_here(ctx, connection)
@@ -215,6 +216,7 @@ async def test_blocking_drivers_commit_and_roll_back(
                 _execute(connection)
                 ctx.enqueue(note(), using=connection)
                 effect.result = 30
+        return 30
 
     job = await place.app.tenant("acme").enqueue(take())
 

@@ -35,7 +35,7 @@ async def test_a_row_takes_equal_and_higher_fences_and_refuses_lower_ones(place:
         connection.rollback()
 
     assert fence_of(place) == 9
-    assert (refused.value.found, refused.value.fence) == (9, 8)  # type: ignore[attr-defined]
+    assert (refused.value.found, refused.value.fence) == (9, 8)
 
 
 async def test_a_row_that_is_missing_is_made_or_refused(place: Place) -> None:

@@ -32,7 +32,9 @@ class exactly_once:  # noqa: N801 - it reads as a statement, like contextlib's
 
     def __init__(self, ctx: Context[Any], connection: Any) -> None:
         self.result: Any = None
-        """The result of the job; what the handler returns afterwards is not stored."""
+        """The result of the job. The handler may return it too, for its annotation; nothing else
+        that it returns is stored.
+        """
         self._completion: Completion = ctx.completion
         self._connection = connection
         self._transaction: OwnTransaction | None = None

@@ -50,6 +50,8 @@ class OwnCompletion:
         self._entries: tuple[Entry, ...] = ()
         self._held: Held | None = None
         self._body: Any = None
+        self.result: Any = None
+        """The result of the job, before it was encoded."""
 
     @property
     def left_s(self) -> float:
@@ -94,7 +96,7 @@ class OwnCompletion:
 
     async def ack(self, connection: Any, result: Any) -> None:
         """Completes the job in the transaction. Raises what refuses it."""
-        lease = self._active.lease
+        lease, self.result = self._active.lease, result
         outcome = self._encode(result)
         if isinstance(outcome, Failed):
             raise Fail(outcome.error)

@@ -212,7 +212,8 @@ class Runner:
                 raise
             after_completion(active.lease.job, f"it raised {error!r}")
             return None
-        if active.outcome is not None and result is not None:
+        own = active.completion
+        if own is not None and active.outcome is not None and result not in (None, own.result):
             after_completion(active.lease.job, "what it returned is not stored")
         return result
 
