@@ -66,7 +66,7 @@ def where(
         server = servers.get(request.param)
     except Missing as missing:
         missing.end_test()
-    yield lambda: Place(server.fresh("effects"), server.url)  # type: ignore[attr-defined]
+    yield lambda: Place(server.fresh("effects"), server.url)
     server.clear()
 
 

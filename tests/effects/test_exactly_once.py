@@ -306,12 +306,13 @@ async def test_plain_functions_use_it_by_with(place: Place) -> None:
         ran.append(text)
 
     @place.app.job
-    def take(ctx: SyncContext[Any]) -> None:
+    def take(ctx: SyncContext[Any]) -> int:
         with closing(place.connect()) as connection, exactly_once(ctx, connection) as effect:
             connection.execute(TAKE)
             ctx.enqueue(note("taken"), using=connection)
             ctx.log("taken")
             effect.result = 30
+        return 30
 
     job = await place.app.tenant("acme").enqueue(take())
     await drain(place.app)

@@ -32,7 +32,9 @@ class exactly_once:  # noqa: N801 - it reads as a statement, like contextlib's
 
     def __init__(self, ctx: Context[Any], connection: Any) -> None:
         self.result: Any = None
-        """The result of the job; what the handler returns afterwards is not stored."""
+        """The result of the job. The handler may return it too, for its annotation; nothing else
+        that it returns is stored.
+        """
         self._completion: Completion = ctx.completion
         self._connection = connection
         self._transaction: OwnTransaction | None = None
@@ -91,7 +93,9 @@ class exactly_once:  # noqa: N801 - it reads as a statement, like contextlib's
             await self._transaction.before_ack()
             if self._completion.has_unsent:
                 await self._wait(self._completion.keep())
-            await self._completion.ack(self._connection, self.result)
+            making = self._completion.change(self.result)
+            change = await (self._wait(making) if self._completion.maps else making)
+            await self._completion.ack(self._connection, change)
         except BaseException:
             await self._undo()
             raise

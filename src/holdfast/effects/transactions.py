@@ -97,6 +97,8 @@ class _Psycopg:
     def __init__(self, connection: Any) -> None:
         self._connection = connection
         self._awaits = is_async(connection)
+        self._left = False
+        """Whether the driver's own block has ended, in whatever way."""
 
     async def begin(self, left_s: float) -> None:
         if not self._is_idle():
@@ -115,6 +117,7 @@ class _Psycopg:
             raise _refused(ENDED)
 
     async def commit(self) -> None:
+        self._left = True
         await self._ask(self._block, "exit", None, None, None)
 
     async def abandon(self, hard: bool = False) -> None:
@@ -122,7 +125,7 @@ class _Psycopg:
 
         if not hard and self._is_idle():
             return
-        if not hard:
+        if not (hard or self._left):
             with suppress(Exception):
                 await self._ask(self._block, "exit", Rollback, Rollback(), None)
         if hard or not self._is_idle():

@@ -21,7 +21,7 @@ from holdfast.core.clock import Micros
 from holdfast.core.errors import InvalidInput, JobAlreadyTerminal, JobNotFound, StoreError
 from holdfast.core.job import Completed, Failed, Outcome, State
 from holdfast.core.journal import Entry
-from holdfast.core.lifecycle import completion
+from holdfast.core.lifecycle import Transition, completion
 from holdfast.dispatch import Dispatcher
 from holdfast.held import Held
 from holdfast.journal import RETRY_FIRST_S, RETRY_MOST_S
@@ -50,6 +50,8 @@ class OwnCompletion:
         self._entries: tuple[Entry, ...] = ()
         self._held: Held | None = None
         self._body: Any = None
+        self.result: Any = None
+        """The result of the job, before it was encoded."""
 
     @property
     def left_s(self) -> float:
@@ -92,9 +94,11 @@ class OwnCompletion:
         elif entries:
             await journal.write(*entries)
 
-    async def ack(self, connection: Any, result: Any) -> None:
-        """Completes the job in the transaction. Raises what refuses it."""
-        lease = self._active.lease
+    async def change(self, result: Any) -> Transition:
+        """The completion with this result, as `ack` sends it. Raises what refuses the result. What
+        maps it may wait, so it needs the worker's loop.
+        """
+        lease, self.result = self._active.lease, result
         outcome = self._encode(result)
         if isinstance(outcome, Failed):
             raise Fail(outcome.error)
@@ -103,6 +107,15 @@ class OwnCompletion:
         change = completion(lease.job.tenant, lease.job.id, lease.token, outcome.result)
         if self._entries:
             change = msgspec.structs.replace(change, entries=self._entries)
+        return await self._store.mapped(change) if self._store.maps else change
+
+    @property
+    def maps(self) -> bool:
+        """Whether `change` may wait."""
+        return self._store.maps
+
+    async def ack(self, connection: Any, change: Transition) -> None:
+        """Completes the job in the transaction. Raises what refuses it."""
         self._active.acking = True
         answer = await self._store.ack_using(connection, change)
         if answer.error is not None:
@@ -121,6 +134,11 @@ class OwnCompletion:
         self._entries, self._held = (), None
         if held is not None:
             held.release()
+
+    def close(self) -> None:
+        """The handler has ended. What it has left open stops none of the worker's own calls."""
+        if self._held is not None:
+            self._held.release()
 
     async def was_committed(self) -> bool:
         """Asks the store whether the job is completed, as long as the lease may last."""

@@ -10,6 +10,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from holdfast.context import Context, StopReason
 from holdfast.core.bounds import BATCH_MAX
@@ -30,6 +31,9 @@ from holdfast.store import Acked, Extension, Store
 from holdfast.worker import log
 from holdfast.worker.log import logger
 
+if TYPE_CHECKING:
+    from holdfast.worker.completion import OwnCompletion
+
 AGAIN_S = 0.25
 """Pause after a heartbeat that did not reach the store."""
 
@@ -48,7 +52,7 @@ class ActiveJob:
     __slots__ = (
         *("context", "ending", "lease", "sent_progress", "sent_s", "acking", "since_s", "task"),
         *("_progress", "ahead_us", "entries", "error", "journal", "remembers", "started_s"),
-        *("until_s", "answer", "outcome"),
+        *("until_s", "answer", "completion", "outcome"),
     )
 
     def __init__(self, lease: Lease, until_s: float) -> None:
@@ -68,6 +72,8 @@ class ActiveJob:
         """What the handler raised."""
         self.entries: tuple[Entry, ...] = ()
         """What the ack writes to the journal."""
+        self.completion: OwnCompletion | None = None
+        """Made when the handler first asks for it."""
         self.answer: Acked | None = None
         """The store's, where the handler has completed the job itself, with this outcome."""
         self.outcome: Completed | None = None

@@ -155,7 +155,8 @@ class Runner:
         record = active.lease.job
         encode = partial(self._completed, record)
         lease_us = micros(self._config.lease_s)
-        return OwnCompletion(active, self._app.store, encode, lease_us, self._loop)
+        active.completion = OwnCompletion(active, self._app.store, encode, lease_us, self._loop)
+        return active.completion
 
     def _result(self, job: JobRecord) -> Any:
         """The decoded result of a completed job."""
@@ -199,10 +200,7 @@ class Runner:
                 return self._stopped(active)
             return self._failed(record, Failed(_told(error)), error)
         finally:
-            if timer is not None:
-                timer.cancel()
-            if active.ending is not None and active.task is not None:
-                active.task.uncancel()  # The worker requested this cancel and handles it.
+            _close(active, timer)
 
     async def _called(self, active: ActiveJob, call: Call, ctx: Context, job: Job) -> Any:
         """What the handler returns. After it has completed its job itself, nothing else counts."""
@@ -215,7 +213,8 @@ class Runner:
                 raise
             after_completion(active.lease.job, f"it raised {error!r}")
             return None
-        if active.outcome is not None and result is not None:
+        own = active.completion
+        if own is not None and active.outcome is not None and result not in (None, own.result):
             after_completion(active.lease.job, "what it returned is not stored")
         return result
 
@@ -297,6 +296,16 @@ def _timer(active: ActiveJob, timeout: int | None) -> asyncio.TimerHandle | None
         return None
     loop = asyncio.get_running_loop()
     return loop.call_later(seconds(timeout), active.end, StopReason.TIMEOUT)
+
+
+def _close(active: ActiveJob, timer: asyncio.TimerHandle | None) -> None:
+    """Ends what belongs to the run alone."""
+    if timer is not None:
+        timer.cancel()
+    if active.completion is not None:
+        active.completion.close()
+    if active.ending is not None and active.task is not None:
+        active.task.uncancel()  # The worker requested this cancel and handles it.
 
 
 def _told(error: BaseException) -> str:
