@@ -73,6 +73,14 @@ class Notifier:
         for sleeper in sleepers:
             sleeper.wake()
 
+    def notify_claimers(self) -> None:
+        """Wakes all who wait for work."""
+        with self._lock:
+            sleepers = list(self._sleepers)
+        for sleeper in sleepers:
+            if sleeper.watch.job is None and not sleeper.watch.news:
+                sleeper.wake()
+
     def note_full(self, count: int, seconds: float | None) -> None:
         """Notes whether a claim left no room in the whole store, and for how long if no job ends;
         None: there is room. `count`: as it was before the claim, with which a store must have

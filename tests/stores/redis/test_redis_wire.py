@@ -81,3 +81,38 @@ async def test_a_server_that_goes_fails_what_waits(own_node: RedisNode) -> None:
     with pytest.raises(exceptions.ConnectionError):
         await waiting
     assert wire.lost
+
+
+async def test_a_patient_call_waits_for_a_long_answer(wire: Wire, node: RedisNode) -> None:
+    """It is sent when the long answer is there, and others before: so it does not delay it."""
+    node.ask("SET", "held", "0")
+    long = wire.call("EVAL", "return string.rep('x', 200000)", 0, long=True)
+    patient = wire.call("EVAL", "return redis.call('INCR', 'held')", 0, patient=True)
+    other = wire.call("GET", "held")
+
+    assert await other == b"0"
+    assert len(await long) == 200_000
+    assert await patient == 1
+    assert await wire.call("EVAL", ECHO, 0, "x", patient=True) == b"x"
+
+
+async def test_a_patient_call_that_was_given_up_is_not_made(wire: Wire, node: RedisNode) -> None:
+    """Others that were held are, in their order."""
+    node.ask("SET", "held", "0")
+    long = wire.call("EVAL", ECHO, 0, "x", long=True)
+    gone, *kept = (
+        wire.call("EVAL", "return redis.call('INCR', 'held')", 0, patient=True) for _ in range(3)
+    )
+    gone.cancel()
+
+    assert await long == b"x"
+    assert await asyncio.gather(*kept) == [1, 2]
+
+
+async def test_a_wire_that_is_lost_fails_what_it_held(wire: Wire) -> None:
+    """P15: as what was sent."""
+    calls = wire.call("EVAL", ECHO, 0, "x", long=True), wire.call("PING", patient=True)
+    wire.close()
+
+    told = await asyncio.gather(*calls, return_exceptions=True)
+    assert [type(each) for each in told] == [exceptions.ConnectionError] * 2

@@ -42,7 +42,9 @@ async def _ack(
 
     tenants = (change.tenant for change in transitions)
     reports: list[tuple[int, Any]] = []
-    answers = await shards.scatter("ack", transitions, tenants, args, now, wait=True, more=reports)
+    answers = await shards.scatter(
+        "ack", transitions, tenants, args, now, wait=True, patient=True, more=reports
+    )
     await tell_home(shards, reports, now)
     return [_acked(*each) for each in zip(transitions, answers, strict=True)]
 

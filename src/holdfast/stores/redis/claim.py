@@ -19,6 +19,9 @@ from holdfast.stores.redis.claim_shards import ShardedClaim, Taken, claim_args
 from holdfast.stores.redis.rows import Unreadable, lease, rows_of
 from holdfast.stores.redis.shards import Shards
 
+LONG_CLAIM = 64
+"""Leases whose rows and payloads may be more than a server sends at once."""
+
 
 async def claim_jobs(shards: Shards, claim: Claim, now: Micros | None) -> list[Lease]:
     concerned = shards.concerned(claim.tenants)
@@ -40,8 +43,12 @@ async def _without_limits(
         found = await sharded.leases()
         return None if sharded.meets_limits and not found else found
     args = (claim_args(claim, [claim.nonce]), None)
-    answer = await shards.call("claim", concerned[0], args, now)
-    return [lease(row) for row in rows_of(answer[0])] if answer else None
+    long = claim.limit >= LONG_CLAIM
+    answer = await shards.call("claim", concerned[0], args, now, long=long)
+    if not answer:
+        return None
+    shards.is_behind = bool(answer[4])
+    return [lease(row) for row in rows_of(answer[0])]
 
 
 async def _readable(shards: Shards, found: list[Taken], now: Micros | None) -> list[Lease]:

@@ -315,7 +315,7 @@ class LimitedClaim(ShardedClaim):
     ) -> None:
         """Tells the home what came of the permits."""
         used, told = [], []
-        for shard, (rows, _, report, known) in zip(by_shard, answers, strict=True):
+        for shard, (rows, _, report, known, _) in zip(by_shard, answers, strict=True):
             told.append((shard, report))
             started = _started([lease(row) for row in rows_of(rows)])
             for scope, number, epoch in permits[shard]:

@@ -58,8 +58,12 @@ class Links:
         tag: str,
         args: tuple[str | bytes, ...],
         replicas: int,
+        *,
+        long: bool = False,
+        patient: bool = False,
     ) -> Any:
-        """What the script of a verb answers for one shard, once so many replicas have it.
+        """What the script of a verb answers for one shard, once so many replicas have it; `long`
+        and `patient`: see `wire.py`.
 
         It may run again after its answer was lost: every script is safe to repeat.
         """
@@ -72,7 +76,8 @@ class Links:
         wire = None if replicas else self._link().straight()
         if wire is not None:
             try:
-                return await wire.call("EVALSHA", one.sha, *keys, *args)
+                call = ("EVALSHA", one.sha, *keys, *args)
+                return await wire.call(*call, long=long, patient=patient)
             except exceptions.NoScriptError:
                 pass  # It did not run.
             except (exceptions.RedisError, OSError) as error:

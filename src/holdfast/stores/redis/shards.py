@@ -42,6 +42,8 @@ class Shards:
         """Likewise: until then a claim here that finds the whole store at its limit does not ask
         the shards for room of which the home has not heard.
         """
+        self.is_behind = False
+        """With one shard: whether the last claim here left jobs that may start as soon as others end."""
         self._plain = [self._control(shard, None, None) for shard in range(number)]
         """The control of nearly all calls, for each shard."""
 
@@ -82,8 +84,11 @@ class Shards:
         texts: Sequence[str | bytes] = (),
         base: int | None = None,
         wait: bool = False,
+        long: bool = False,
+        patient: bool = False,
     ) -> Any:
-        """What a script answers for one shard; `wait` until replicas have it, if that is asked.
+        """What a script answers for one shard; `wait` until replicas have it, if that is asked;
+        `long` and `patient`: see `wire.py`.
 
         `texts` follow the arguments as they are: packed, each byte would be copied twice more.
         """
@@ -92,8 +97,9 @@ class Shards:
         if now is not None or base is not None:
             control = self._control(shard, now, base)
         replicas = self._links.options.wait_replicas if wait else 0
+        every = (control, pack(args), *texts)
         return await self._links.script(
-            name, self._tags[shard], (control, pack(args), *texts), replicas
+            name, self._tags[shard], every, replicas, long=long, patient=patient
         )
 
     def _control(self, shard: int, now: Micros | None, base: int | None) -> bytes:
@@ -120,6 +126,7 @@ class Shards:
         now: Micros | None,
         *,
         wait: bool = False,
+        patient: bool = False,
         more: list[tuple[int, Any]] | None = None,
     ) -> list[Any]:
         """One answer per item of a batch, from the shards of their tenants, asked at the same time.
@@ -130,7 +137,9 @@ class Shards:
         found: list[Any] = [None] * len(items)
 
         async def call(shard: int, positions: list[int]) -> None:
-            answers = await self.call(name, shard, args(positions), now, wait=wait)
+            answers = await self.call(
+                name, shard, args(positions), now, wait=wait, patient=patient
+            )
             if more is not None:
                 more.extend((shard, each) for each in answers[len(positions) :])
                 del answers[len(positions) :]

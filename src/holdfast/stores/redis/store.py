@@ -163,6 +163,10 @@ class RedisStore:
 
     async def ack(self, transitions: Sequence[Transition]) -> list[Acked]:
         shards = self._mine()
+        if shards.is_behind and self._subscriptions is not None:
+            # The next claim is sent right after this ack, and the server takes them in this order.
+            # The hint of the ack would come a third of a millisecond later, of three in all.
+            self._subscriptions.here().notifier.notify_claimers()
         return await ack_transitions(shards, transitions, shards.now())
 
     # -- operators -------------------------------------------------------------------------------

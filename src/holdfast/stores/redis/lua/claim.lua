@@ -1,6 +1,7 @@
 -- claim: {a claim (lib_leasing), grants or nil, permits or nil} -> {leases, how many each grant
--- took, report, 1 if it was made before}. Or 0 if the shard is one of several whose platform has settings, and there are no
--- grants: then claim.py asks all shards.
+-- took, report, 1 if it was made before, 1 if more may start as soon as jobs end}. Or 0 if the shard
+-- is one of several whose platform has settings, and there are no grants: then claim.py asks all
+-- shards.
 --
 -- With one shard, the script repairs, then gives the tenants their turns until the claim is full. It
 -- looks again at tenants of changed tiers, at more of them if it finds too few jobs. A claim over
@@ -146,4 +147,6 @@ else
   take_in_turn()
 end
 local answer = leasing.answer(claim, known)
-return {answer, taken, given and permits.report() or {}, known and 1 or 0}
+local is_behind = is_limited() and SHARDS == 1
+  and (heads.aside > 0 or platform.room_now(WHOLE_STORE) == 0)
+return {answer, taken, given and permits.report() or {}, known and 1 or 0, is_behind and 1 or 0}
