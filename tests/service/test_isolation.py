@@ -18,12 +18,14 @@ from typing import Any
 import msgspec
 import pytest
 from tests.service.asgi import Answer, Client
-from tests.service.calls import LEASE_S, Made, Pick, made
+from tests.service.calls import LEASE_S, Made, Pick, made, source_state
 from tests.service.minted import mint, tokens
 
 from holdfast import App, Context, Flow
 from holdfast.core.schedule import under
 from holdfast.core.scope import TENANT_KINDS
+from holdfast.core.shadow import ShadowRead
+from holdfast.core.source import decode as decode_source
 from holdfast.listings import configured
 from holdfast.service.app import application
 from holdfast.service.auth.claims import ALL_TENANTS
@@ -32,12 +34,15 @@ from holdfast.service.firecrawl import LINES, mount
 from holdfast.service.firecrawl.endpoint import Line
 from holdfast.service.routes import ROUTES
 from holdfast.service.service import Service
+from holdfast.sources import Item
+from holdfast.sources.handle import SourceHandle
+from holdfast.sources.stored import Stored
 from holdfast.store import Find, Selection, Store
 from holdfast.stores import open_store
 from holdfast.testing import ManualClock, drain
 
 CALLS = int(os.environ.get("HOLDFAST_FUZZ_CALLS", "8000"))
-SEED = int(os.environ.get("HOLDFAST_FUZZ_SEED", "3"))
+SEED = int(os.environ.get("HOLDFAST_FUZZ_SEED", "5"))
 BURST = 10
 """Calls of one tenant, after which the others are looked at."""
 
@@ -169,6 +174,11 @@ class World:
         for name in ("q0", "q1", "g0", known, secret):
             assert (await mine.put(f"/v1/schedules/{name}", schedule)).status == 201
 
+        for name in ("q0", "q1", "g0", known, secret):
+            source = Stored(self.store, tenant, name)
+            await source.create(decode_source(name, source_state("q0")).plan)
+            handle = SourceHandle(self.store, tenant, name)
+            await handle.push([Item(id, 1, mark) for id in (*SHARED_IDS, secret)])
         await self._start(tenant)
 
     async def _start(self, tenant: str) -> None:
@@ -197,7 +207,13 @@ class World:
         counts = [await self.store.count(tenant, by=kind) for kind in TENANT_KINDS]
         settings = await configured(self.store, tenant)
         schedules = await self.store.settings(under=under(tenant))
-        return jobs.jobs, events.events, slots, counts, settings, schedules
+        sources = (await self.store.shadow(ShadowRead(tenant=tenant))).sources
+        shadows = [
+            (await self.store.shadow(ShadowRead(tenant=tenant, source=one.source, after=""))).rows
+            for one in sources
+        ]
+        jobs_found = jobs.jobs
+        return jobs_found, events.events, slots, counts, settings, schedules, sources, shadows
 
     async def burst(self, tenant: str) -> list[str]:
         """Some calls of one tenant; what they did, for whoever has to look into it."""

@@ -27,6 +27,7 @@ from holdfast.service.api import (
     schedules,
     scopes,
     settings,
+    shadows,
     storage,
     system,
     tiers,
@@ -35,6 +36,7 @@ from holdfast.service.api import (
 )
 from holdfast.service.endpoint import Handler, Route
 from holdfast.service.rights import Right
+from holdfast.service.source_routes import source_routes
 from holdfast.workflow import written
 
 PRODUCE, WORK, READ = Right.PRODUCE, Right.WORK, Right.READ
@@ -377,6 +379,8 @@ def _store() -> Iterator[Route]:
     yield line("put", OPERATE, settings.put)
     yield line("holds", READ, holds.holds)
     yield line("hold", WORK, holds.hold)
+    yield line("shadow", READ, shadows.shadow)
+    yield line("step", PRODUCE, shadows.step)
     yield line("wait", WORK, storage.wait, waits=True)
     yield line("watch", READ, storage.watch, waits=True)
 
@@ -388,6 +392,7 @@ ROUTES: tuple[Route, ...] = (
     *_flows(),
     *_schedules(),
     *_webhooks(),
+    *source_routes(_route),
     *_platform(),
     *_dead(),
     *_events(),

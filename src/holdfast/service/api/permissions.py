@@ -124,9 +124,12 @@ def counted(call: Call, by: ScopeKind, tenant: str | None = None) -> None:
 
 
 def over_queues(call: Call) -> None:
-    """Refuses flows, whose jobs are of many queues and types, to a token for some of them."""
+    """Refuses flows and sources, whose jobs are of many queues and types, to a token for some of
+    them.
+    """
     if call.caller.queues is not None or call.caller.types is not None:
-        raise Forbidden(why="this token is for some queues or types, and flows span them")
+        why = "this token is for some queues or types, and flows and sources span them"
+        raise Forbidden(why=why)
 
 
 def sees_all(call: Call, under: str) -> bool:

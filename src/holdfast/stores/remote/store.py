@@ -289,7 +289,11 @@ class RemoteStore:
     # -- sources ---------------------------------------------------------------------------------
 
     async def shadow(self, ask: ShadowStep | ShadowRead) -> Shadow:
-        raise StoreUnsupported(store="remote", feature="sources")
+        if isinstance(ask, ShadowRead):
+            return await self._ask(wire.SHADOW, ask)
+        # As with enqueue: a step whose answer was lost is sent again.
+        jobs = tuple(msgspec.structs.replace(job, fresh=False) for job in ask.jobs)
+        return await self._ask(wire.STEP, msgspec.structs.replace(ask, jobs=jobs))
 
     # -- wait ------------------------------------------------------------------------------------
 

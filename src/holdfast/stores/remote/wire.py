@@ -24,6 +24,7 @@ from holdfast.core.job import By, JobRecord, Lease, NewJob
 from holdfast.core.journal import Journal, Signal, Signaled
 from holdfast.core.lifecycle import Transition
 from holdfast.core.scope import Explanation, ScopeKind
+from holdfast.core.shadow import Shadow, ShadowRead, ShadowStep
 from holdfast.store import (
     Acked,
     Canceled,
@@ -47,7 +48,7 @@ from holdfast.store import (
     Watch,
 )
 
-FORMAT = 4
+FORMAT = 5
 """Grows when a service and a client of different versions would misunderstand each other."""
 FORMAT_HEADER = "Holdfast-Format"
 """Every call says which format it speaks."""
@@ -281,6 +282,9 @@ PUT: Verb[list[Setting]] = Verb("put", Puts, list[Setting], repeats=False)
 """Compare-and-set: repeated, it would say that somebody else was faster."""
 HOLDS: Verb[list[Hold]] = Verb("holds", Under, list[Hold])
 HOLD: Verb[list[Hold]] = Verb("hold", Takes, list[Hold])
+SHADOW: Verb[Shadow] = Verb("shadow", ShadowRead, Shadow)
+STEP: Verb[Shadow] = Verb("step", ShadowStep, Shadow)
+"""Known by its stamp when it is repeated."""
 WAIT: Verb[None] = Verb("wait", Sleep, None, repeats=False)
 """For work. A wait whose answer is lost was one that woke in vain."""
 WATCH: Verb[None] = Verb("watch", Sleep, None, repeats=False)

@@ -21,11 +21,26 @@ from holdfast.core.bounds import (
 from holdfast.core.errors import HoldfastError, IdConflict, InvalidInput, QueueFull, StaleSource
 from holdfast.core.job import Completed, State
 from holdfast.core.shadow import Shadow, ShadowRead, ShadowRow, ShadowStep, SourceRow
+from holdfast.core.source import SourcePlan, SourceState, encode
+from holdfast.core.spec import JobSpec
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.builders import ACME, GLOBEX, finding, ids, job, rules, tenant_of
 
 SOURCE = "consignments"
-STATE = b'{"cursor":1}'
+PLAN = SourcePlan(
+    change=JobSpec(type="transfer", codec="json", version=1, body=b"", queue="sync"),
+    field="change",
+    poll=JobSpec(type="poll/x", codec="json", version=1, body=b"{}", queue="polls"),
+)
+
+
+def state(number: int, pad: int = 0) -> bytes:
+    """A state; with a length, padded to that."""
+    found = encode(SourceState(born=1, plan=PLAN, number=number))
+    return found + b" " * (pad - len(found))
+
+
+STATE = state(1)
 
 
 def row(id: str, version: str = "v1", **fields: Any) -> ShadowRow:
@@ -87,7 +102,7 @@ async def test_a_step_writes_state_rows_and_jobs_together(bench: Bench) -> None:
 
     answer = await bench.store.shadow(step("s1", put=tuple(rows), jobs=(job("a"), job("b"))))
 
-    assert answer == Shadow(bench.clock.now())
+    assert answer.at == bench.clock.now()
     found = await read(bench, after="")
     size = sum(one.size for one in rows)
     assert (found.at, list(found.sources)) == (
@@ -107,14 +122,14 @@ async def test_the_next_step_changes_and_drops_rows(bench: Bench) -> None:
 
     changed = row("2", "v2", number=4, seen=2, body=b"1")
     await bench.store.shadow(
-        step("s2", "s1", state=b"{}", put=(changed, row("4")), drop=("3", "none"))
+        step("s2", "s1", state=state(2), put=(changed, row("4")), drop=("3", "none"))
     )
 
     now = bench.clock.now()
     rows = [*as_put([row("1")], began), *as_put([changed, row("4")], now)]
     assert await listed(bench) == rows
     [source] = (await read(bench)).sources
-    assert source == SourceRow(SOURCE, "s2", b"{}", 3, sum(one.size for one in rows))
+    assert source == SourceRow(SOURCE, "s2", state(2), 3, sum(one.size for one in rows))
 
 
 async def test_a_step_is_applied_once(bench: Bench) -> None:
@@ -348,13 +363,13 @@ async def test_the_largest_row_is_stored(bench: Bench) -> None:
     bench.needs("sources")
     wide = "😀"
     one = row(wide * OBJECT_MAX, wide * SHADOW_VERSION_MAX, body=b"\xff" * SHADOW_BODY_MAX)
-    given = step("s1", source=wide * SOURCE_MAX, state=b"s" * SOURCE_STATE_MAX, put=(one,))
+    given = step("s1", source=wide * SOURCE_MAX, state=state(1, SOURCE_STATE_MAX), put=(one,))
 
     await bench.store.shadow(given)
 
     found = await read(bench, source=wide * SOURCE_MAX, ids=(one.id,))
     assert list(found.rows) == as_put([one], bench.clock.now())
-    assert found.sources[0].state == b"s" * SOURCE_STATE_MAX
+    assert found.sources[0].state == state(1, SOURCE_STATE_MAX)
 
 
 @pytest.mark.parametrize(
