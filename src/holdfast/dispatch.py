@@ -152,6 +152,7 @@ class Dispatcher:
             raise InvalidInput(field="change", why="must be a completion")
         call = cast(TransactionalStore, self.inner).ack_using(connection, change)
         return await self._call("ack_using", 1, call)
+
     @property
     def maps(self) -> bool:
         """Whether the bytes that jobs carry are mapped on their way to the store."""

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import msgspec
 
+from holdfast.core.capabilities import Capabilities
 from holdfast.core.errors import HoldfastError
 from holdfast.core.mapped import BLOB, MARK
 from holdfast.payload.values import Kind, Mapped, Use, Value
-from holdfast.store import Capabilities
 
 OWN = MARK + b"m"
 

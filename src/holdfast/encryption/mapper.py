@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.core.bounds import MAPPED_MORE
+from holdfast.core.capabilities import Capabilities
 from holdfast.core.errors import HoldfastError, InvalidInput, KeyErased
 from holdfast.core.mapped import ENCRYPTED, UNREADABLE
 from holdfast.encryption.ring import Found, Named, Ring
@@ -19,7 +20,6 @@ from holdfast.encryption.sealed import (
     unreadable,
 )
 from holdfast.payload.values import FOR_PEOPLE, Mapped, Use, Value
-from holdfast.store import Capabilities
 
 CODEC_MAX = 64
 """Characters that the name of a codec may have in a store."""

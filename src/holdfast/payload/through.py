@@ -14,6 +14,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from holdfast.core.bounds import PAGE_MAX
+from holdfast.core.capabilities import Capabilities
 from holdfast.core.clock import Micros
 from holdfast.core.errors import BatchRefused, HoldfastError, KeyUnavailable
 from holdfast.core.job import By, Lease, NewJob, Reason, State
@@ -27,7 +28,6 @@ from holdfast.payload.values import Mapped, Mapper, Use, Value
 from holdfast.store import (
     Acked,
     Canceled,
-    Capabilities,
     Change,
     Changed,
     Claim,
@@ -263,8 +263,8 @@ class ThroughStore(OuterStore):
             for one in (mapped, *jobs):
                 if isinstance(one, HoldfastError):
                     raise one
-            jobs = cast(list[NewJob], jobs)
-            ask = msgspec.structs.replace(cast(ShadowStep, mapped), jobs=tuple(jobs))
+            whole = tuple(cast(list[NewJob], jobs))
+            ask = msgspec.structs.replace(cast(ShadowStep, mapped), jobs=whole)
         found = await self.inner.shadow(ask)
         rows = await self._in(
             found.rows,

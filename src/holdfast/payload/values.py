@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 import msgspec
 
+from holdfast.core.capabilities import Capabilities
 from holdfast.core.errors import HoldfastError
 from holdfast.core.journal import EntryKind
-from holdfast.store import Capabilities
 
 
 class Kind(StrEnum):

@@ -21,7 +21,7 @@ async def apply_step(shards: Shards, step: ShadowStep, now: Micros | None) -> Sh
     for job in step.jobs:
         if (why := item_check.of_job(job)) is not None:
             raise why
-    rows = [new_row(job) for job in step.jobs]
+    rows = [new_row(job, frozenset()) for job in step.jobs]
     names, fixed, bodies, options = zip(*rows, strict=True) if rows else ((), (), (), ())
     limits = (bounds.SOURCE_OBJECTS_MAX, bounds.SOURCE_BYTES_MAX, bounds.SOURCES_MAX)
     asked = (
