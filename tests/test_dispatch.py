@@ -176,6 +176,7 @@ def test_every_verb_of_the_contract_is_dispatched_with_the_same_arguments() -> N
     own = verbs(Dispatcher)
     assert own.pop("enqueue_using")
     assert own.pop("prepare")
+    assert own.pop("mapped")
     assert own.pop("ack_using")
 
     assert own == verbs(Store)

@@ -142,7 +142,8 @@ async def test_every_kind_of_bytes_is_mapped(works: Works) -> None:
     await acme.signal("bad", "hurry", "signal value")
     await drain(app)
 
-    assert works.mirror.kinds == set(Kind) - {Kind.POSITION, Kind.PROGRESS}  # Of heartbeats.
+    elsewhere = {Kind.POSITION, Kind.PROGRESS, Kind.OBJECT}  # Of heartbeats, and of sources.
+    assert works.mirror.kinds == set(Kind) - elsewhere
     found = await works.record(bad.id)
     assert (found.state, found.error) == (State.FAILED, "never bad")
     journal = await acme.journal(bad.id)

@@ -41,7 +41,7 @@ async def bench(request: Any, tmp_path: Path) -> AsyncIterator[Bench]:
     await bench.close()
 
 
-BYTES = {"caps", "caps_journals", "journal_bytes", "steps_kept"}
+BYTES = {"caps", "caps_journals", "journal_bytes", "shadow", "steps_kept"}
 """Topics that count bytes exactly. A store counts the bytes that it stores, which are more."""
 
 globals().update(suite(*(topic for topic in TOPICS if topic not in BYTES)))
