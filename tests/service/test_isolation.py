@@ -35,6 +35,8 @@ from holdfast.service.service import Service
 from holdfast.store import Find, Selection, Store
 from holdfast.stores import open_store
 from holdfast.testing import ManualClock, drain
+from holdfast.webhooks.definition import PREFIXES
+from holdfast.webhooks.definition import under as hooks_under
 
 CALLS = int(os.environ.get("HOLDFAST_FUZZ_CALLS", "8000"))
 SEED = int(os.environ.get("HOLDFAST_FUZZ_SEED", "3"))
@@ -168,6 +170,9 @@ class World:
         schedule = {"type": "mail", "queue": "q0", "payload": mark, "every": 36_000}
         for name in ("q0", "q1", "g0", known, secret):
             assert (await mine.put(f"/v1/schedules/{name}", schedule)).status == 201
+        hook = {"url": "https://receiver.example/hook", "types": [mark]}
+        for name in ("q0", "g0", known, secret):
+            assert (await mine.put(f"/v1/webhooks/{name}", hook)).status == 201
 
         await self._start(tenant)
 
@@ -197,7 +202,8 @@ class World:
         counts = [await self.store.count(tenant, by=kind) for kind in TENANT_KINDS]
         settings = await configured(self.store, tenant)
         schedules = await self.store.settings(under=under(tenant))
-        return jobs.jobs, events.events, slots, counts, settings, schedules
+        hooks = [await self.store.settings(under=hooks_under(tenant, one)) for one in PREFIXES]
+        return jobs.jobs, events.events, slots, counts, settings, schedules, hooks
 
     async def burst(self, tenant: str) -> list[str]:
         """Some calls of one tenant; what they did, for whoever has to look into it."""
