@@ -21,7 +21,7 @@ from holdfast.core.bounds import (
     WEBHOOKS_MAX,
 )
 from holdfast.core.clock import Micros, micros
-from holdfast.core.errors import HoldfastError, InvalidInput, StaleSetting, StoreError
+from holdfast.core.errors import InvalidInput, StaleSetting, StoreError
 from holdfast.store import Store
 from holdfast.store_clock import StoreClock
 from holdfast.webhooks.definition import (
@@ -99,8 +99,9 @@ class Deliver:
                 raise  # The store is away, for all of them.
             except StaleSetting:
                 self._known.pop(_key(one), None)  # Read again in the next round.
-            except HoldfastError as error:
-                logger.error("webhook %r of %r: %s", one.name, one.tenant, error)
+            except Exception:
+                # Whatever it is about this one, it must not keep the others from theirs.
+                logger.exception("webhook %r of %r: no deliveries", one.name, one.tenant)
 
     async def _one(self, one: WebhookState, hook: Webhook, share: int, now: Micros) -> None:
         progress = self._known.get(_key(one))
@@ -136,7 +137,7 @@ class Deliver:
         last = name_of(page[-1].tenant, page[-1].name, prefix)
         wanted = {name_of(one.tenant, one.name, prefix): _key(one) for one in page}
         first = name_of(page[0].tenant, page[0].name, prefix)
-        after = first[:-1]  # A prefix of it, which sorts before it.
+        after = first[:-1].rstrip()  # A prefix of it, which sorts before it.
         while True:
             settings = await self._store.settings(under=prefix, after=after, limit=WEBHOOK_PAGE)
             for setting in settings:
