@@ -52,6 +52,7 @@ from holdfast.typed import (
 )
 from holdfast.types import publish
 from holdfast.webhooks.deliver import Delivering, webhook_type
+from holdfast.webhooks.networks import allowed
 from holdfast.workflow.handler import flow_types
 
 P = ParamSpec("P")
@@ -112,6 +113,7 @@ class App(CodeSources, DefaultCalls):
         self.store: Dispatcher = self._behind(
             open_store(store, clock) if isinstance(store, str) else _store(store)
         )
+        allowed(self.config.webhooks_allow)  # A wrong entry is told now, not by each delivery.
         self.codecs = Codecs(pickle=self.config.pickle)
         for codec in codecs:
             self.codecs.register(codec)

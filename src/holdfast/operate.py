@@ -49,7 +49,6 @@ from holdfast.stores import open_store
 from holdfast.tenant import Tenant, change_one
 from holdfast.typed import Registry
 from holdfast.types import Types, foreign_type
-from holdfast.webhooks.handle import WebhookHandle
 
 STEP = 200
 """Jobs in one step of a replay or purge. Small, so that claims can run between steps."""
@@ -260,11 +259,6 @@ def flows(store: Store, tenant: str) -> Tenant:
 def schedule(store: Store, tenant: str, name: str) -> ScheduleHandle:
     """A handle for a schedule. `schedules` lists those of a tenant, or of all."""
     return ScheduleHandle(store, tenant, name)
-
-
-def webhook(store: Store, tenant: str, name: str) -> WebhookHandle:
-    """A handle for a webhook. `webhooks_page` lists those of a tenant, or of all."""
-    return WebhookHandle(store, tenant, name)
 
 
 async def reconcile(store: Store) -> int:

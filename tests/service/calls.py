@@ -8,14 +8,11 @@ from typing import Any
 from urllib.parse import quote
 
 import msgspec
+from tests.service.setting_calls import WEBHOOK_BODIES, put_setting, under_webhooks
 
-from holdfast.core.cron import Timing
 from holdfast.core.job import By, Envelope, NewJob, Rules, State
 from holdfast.core.journal import Edge, Entry, EntryKind, Signal
 from holdfast.core.lifecycle import Transition
-from holdfast.core.schedule import Definition
-from holdfast.core.schedule import encode as encode_schedule
-from holdfast.core.schedule import name_of as schedule_name
 from holdfast.core.schedule import under as schedules_under
 from holdfast.core.scope import TENANT_KINDS, Scope, ScopeKind, ScopeSettings
 from holdfast.core.shadow import ShadowRead, ShadowRow, ShadowStep
@@ -175,6 +172,7 @@ JSON_BODIES: dict[str, Make] = {
     "push_source": lambda p: {"items": [{"id": p.id(), "version": 1, "body": {"is": p.mark}}]},
     "reconcile_source": lambda p: p.maybe(any_share=True),
     "pause_source": lambda p: {"reason": p.mark},
+    **WEBHOOK_BODIES,
     "push_tenant_slot": _slot,
     "push_part_slot": _slot,
 }
@@ -256,17 +254,9 @@ def _take(p: Pick) -> Take:
     return Take("upkeep", p.mark, LEASE_US) if p.of([0, 0, 0, 1]) else p.of([slot, worker])
 
 
-def _put_schedule(p: Pick) -> Put:
-    body = msgspec.json.encode(p.mark)
-    job = JobSpec(type="mail", codec="json", version=1, body=body, queue=p.queue())
-    value = Definition(revision=1, timing=Timing(every_us=LEASE_US), job=job)
-    name = schedule_name(p.tenant(), p.of([p.queue(), p.group()]))
-    return Put(name, p.of([encode_schedule(value), None]), p.of([0, 0, 1, 2]))
-
-
 def _put(p: Pick) -> Put:
     if p.of([0, 0, 0, 1]):
-        return _put_schedule(p)
+        return put_setting(p)
     value = msgspec.json.encode(ScopeSettings(max_running=p.of([5, 50])))
     fresh = Scope(p.tenant(), ScopeKind.QUEUE, f"new-{p.of(range(10**6))}").name
     names = [p.scope().name, p.scope().name, fresh, fresh, "other/name"]
@@ -338,7 +328,16 @@ PACKED_BODIES: dict[str, Make] = {
     "store_remembered": lambda p: Ref(p.tenant(), p.id()),
     "store_events": lambda p: wire.Reading(tenant=p.of([p.tenant(), None]), after=0, limit=1000),
     "store_settings": lambda p: wire.Under(
-        p.of([p.scope().name, "", "scope/", "schedule/", schedules_under(p.tenant())])
+        p.of(
+            [
+                p.scope().name,
+                "",
+                "scope/",
+                "schedule/",
+                schedules_under(p.tenant()),
+                under_webhooks(p),
+            ]
+        )
     ),
     "store_put": lambda p: wire.Puts(
         [_put(p)], p.of([None, None, wire.Under(p.scope().name), wire.Under("scope/")])

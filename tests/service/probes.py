@@ -35,6 +35,7 @@ from tests.service.probing import (
     worked,
     worked_packed,
 )
+from tests.service.webhook_probes import WEBHOOK_ACTS
 
 from holdfast.core import tiers
 from holdfast.core.flow import HEAD, Head, own_envelope
@@ -292,6 +293,7 @@ ACTS: dict[str, tuple[Probe, ...]] = {
         page("/ui/schedules/{tenant}/{id}/pause", reason="x"),
         page("/ui/schedules/{tenant}/{id}/run"),
     ),
+    **WEBHOOK_ACTS,
     "set a limit of a queue, pause it, resume it": (
         native("PATCH", QUEUE_PATH, {"max_running": 5}),
         native("POST", QUEUE_PATH + "/pause", {"reason": "x"}),

@@ -31,6 +31,7 @@ from holdfast.service.service import Service
 from holdfast.store import Claim, Extension, Find, Put, Ref, Selection
 from holdfast.stores import open_store
 from holdfast.stores.remote import wire
+from holdfast.webhooks.handle import WebhookHandle
 
 HOUR = 3600 * SECOND
 OWN, OTHER = "acme", "globex"
@@ -89,6 +90,7 @@ class Target(msgspec.Struct, frozen=True):
         return Scope(self.tenant)
 
 
+RECEIVER = "https://receiver.example/hook"
 MINE, BESIDE, THEIRS = Target(OWN, "mail"), Target(OWN, "bank"), Target(OTHER, "mail")
 
 
@@ -133,6 +135,7 @@ async def place(caller: Caller | None) -> AsyncIterator[Place]:
         schedule = Definition(revision=1, timing=Timing(every_us=HOUR), job=job)
         name = name_of(target.tenant, target.id)
         await service.store.settings([Put(name, encode_schedule(schedule), 0)])
+        await WebhookHandle(service.store, target.tenant, target.id).set(url=RECEIVER)
     await service.store.enqueue([new(target, target.id) for target in (MINE, BESIDE, THEIRS)])
     try:
         yield Place(service, caller)

@@ -40,6 +40,8 @@ from holdfast.sources.stored import Stored
 from holdfast.store import Find, Selection, Store
 from holdfast.stores import open_store
 from holdfast.testing import ManualClock, drain
+from holdfast.webhooks.definition import PREFIXES
+from holdfast.webhooks.definition import under as hooks_under
 
 CALLS = int(os.environ.get("HOLDFAST_FUZZ_CALLS", "8000"))
 SEED = int(os.environ.get("HOLDFAST_FUZZ_SEED", "5"))
@@ -173,6 +175,9 @@ class World:
         schedule = {"type": "mail", "queue": "q0", "payload": mark, "every": 36_000}
         for name in ("q0", "q1", "g0", known, secret):
             assert (await mine.put(f"/v1/schedules/{name}", schedule)).status == 201
+        hook = {"url": "https://receiver.example/hook", "types": [mark]}
+        for name in ("q0", "g0", known, secret):
+            assert (await mine.put(f"/v1/webhooks/{name}", hook)).status == 201
 
         for name in ("q0", "q1", "g0", known, secret):
             source = Stored(self.store, tenant, name)
@@ -212,8 +217,9 @@ class World:
             (await self.store.shadow(ShadowRead(tenant=tenant, source=one.source, after=""))).rows
             for one in sources
         ]
-        jobs_found = jobs.jobs
-        return jobs_found, events.events, slots, counts, settings, schedules, sources, shadows
+        hooks = [await self.store.settings(under=hooks_under(tenant, one)) for one in PREFIXES]
+        found = jobs.jobs, events.events, slots, counts, settings, schedules, sources, shadows
+        return *found, hooks
 
     async def burst(self, tenant: str) -> list[str]:
         """Some calls of one tenant; what they did, for whoever has to look into it."""

@@ -281,6 +281,17 @@ async def test_only_the_platform_schedules_for_many_tenants(bare: Client, client
     assert (await put(mine, OVER_ALL, DEFINITION, 1)).status == 403
 
 
+async def test_a_tenant_cannot_clear_the_history(client: Client) -> None:
+    """A definition that is sent without changes adds one, by the name of the token."""
+    await put(client, "acme", DEFINITION)
+    await put(client, "acme", msgspec.structs.replace(DEFINITION, edits=()), 1)
+
+    listed = await packed(client, "settings", wire.Under(under("acme")))
+    [setting] = msgspec.msgpack.decode(listed.body, type=list[Setting])
+    edits = decode(setting.name, setting.value).edits
+    assert [edit.author for edit in edits] == ["acme (acme)", "acme (acme)"]
+
+
 async def test_a_tenant_cannot_write_another_history(client: Client) -> None:
     """The list of changes is that of the service, and names the token."""
     await put(client, "acme", DEFINITION)
@@ -292,7 +303,7 @@ async def test_a_tenant_cannot_write_another_history(client: Client) -> None:
     [setting] = msgspec.msgpack.decode(listed.body, type=list[Setting])
     edits = decode(setting.name, setting.value).edits
     assert answer.status == 200
-    assert len(edits) == 1
+    assert len(edits) == 2
     assert edits[0].author == "the president (acme)"
     assert edits[0].at > 5
 

@@ -44,7 +44,7 @@ async def test_a_worker_is_seen_while_it_lives(yard: Yard) -> None:
     assert (note.pid, note.tenants, note.queues) == (
         os.getpid(),
         ("acme",),
-        ("mail", "holdfast.flows", "holdfast.ticks"),
+        ("mail", "holdfast.flows", "holdfast.ticks", "holdfast.webhooks"),
     )
     assert (note.types, note.concurrency, note.running, note.held) == (("work",), 4, 1, 1)
     assert await workers(yard.app.store) == []

@@ -7,7 +7,6 @@ from typing import TypeVar
 
 import click
 
-from holdfast import operate
 from holdfast.cli.common import Settings, chosen_tenant, opened, tenant_option
 from holdfast.cli.show import Plain, instant_text, print_json
 from holdfast.webhooks.handle import WebhookHandle
@@ -58,7 +57,7 @@ async def acting(
     act: Callable[[WebhookHandle], Awaitable[T]],
 ) -> T:
     async with opened(settings) as store:
-        return await act(operate.webhook(store, chosen_tenant(settings, tenant), name))
+        return await act(WebhookHandle(store, chosen_tenant(settings, tenant), name))
 
 
 def tell(state: WebhookState, done: str, as_json: bool) -> None:

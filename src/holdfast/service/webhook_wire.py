@@ -87,14 +87,15 @@ class WebhookOut(Out):
     """The names of its own headers."""
     attempts: int | None = None
     pause_after: float | None = None
-    made_by: str | None = None
     made_at: datetime | None = None
     rotated_at: datetime | None = None
     paused: PausedOut | None = None
     secret: str | None = None
     """Only in the answer of the call that made it."""
+    made_by: str | None = None
+    """This and what follows is there only where one is read."""
     cursor: int | None = None
-    """Up to which event deliveries were made; this and what follows only where one is read."""
+    """Up to which event deliveries were made."""
     gaps: int | None = None
     """How often events were deleted before they were delivered."""
     gap_at: datetime | None = None

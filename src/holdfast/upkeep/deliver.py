@@ -21,7 +21,7 @@ from holdfast.core.bounds import (
     WEBHOOKS_MAX,
 )
 from holdfast.core.clock import Micros, micros
-from holdfast.core.errors import HoldfastError, InvalidInput, StaleSetting, StoreError
+from holdfast.core.errors import InvalidInput, StaleSetting, StoreError
 from holdfast.store import Store
 from holdfast.store_clock import StoreClock
 from holdfast.webhooks.definition import (
@@ -34,7 +34,7 @@ from holdfast.webhooks.definition import (
     decode,
     name_of,
 )
-from holdfast.webhooks.reader import Place, Reader, Subscriber
+from holdfast.webhooks.reader import Progress, Reader, Subscriber
 from holdfast.webhooks.stored import WebhookState, gives_up, pause_itself, webhooks_page
 
 logger = logging.getLogger("holdfast.webhooks")
@@ -59,7 +59,7 @@ class Deliver:
         write_s = min(WRITE_S, events_keep_s / 4)
         self._reader = Reader(store, micros(write_s))
         self._clock = StoreClock(store)
-        self._places: dict[str, Place] = {}
+        self._known: dict[str, Progress] = {}
         self._after = ""
         self._more = False
         self.made = 0
@@ -85,7 +85,7 @@ class Deliver:
             for one in page
             if one.definition is not None and one.definition.paused is None
         ]
-        await self._place([one for one, _ in active], now)
+        await self._look([one for one, _ in active], now)
         of_tenant = Counter(one.tenant for one, _ in active)
         for one, hook in active:
             reason = gives_up(hook, health.get(_key(one), (None, 0))[0])
@@ -98,33 +98,34 @@ class Deliver:
             except StoreError:
                 raise  # The store is away, for all of them.
             except StaleSetting:
-                self._places.pop(_key(one), None)  # Read again in the next round.
-            except HoldfastError as error:
-                logger.error("webhook %r of %r: %s", one.name, one.tenant, error)
+                self._known.pop(_key(one), None)  # Read again in the next round.
+            except Exception:
+                # Whatever it is about this one, it must not keep the others from theirs.
+                logger.exception("webhook %r of %r: no deliveries", one.name, one.tenant)
 
     async def _one(self, one: WebhookState, hook: Webhook, share: int, now: Micros) -> None:
-        place = self._places.get(_key(one))
-        if place is None:
+        progress = self._known.get(_key(one))
+        if progress is None:
             return  # It was made or deleted meanwhile.
-        step = await self._reader.step(Subscriber(one.tenant, one.name, hook), place, share, now)
+        step = await self._reader.step(Subscriber(one.tenant, one.name, hook), progress, share, now)
         self.made += step.made
         self._more = self._more or step.more
 
-    async def _place(self, active: Sequence[WebhookState], now: Micros) -> None:
+    async def _look(self, active: Sequence[WebhookState], now: Micros) -> None:
         """Reads the stored positions, and keeps what this process has read beyond them."""
-        if len(self._places) > WEBHOOK_READ_AHEAD:
-            self._places.clear()
+        if len(self._known) > WEBHOOK_READ_AHEAD:
+            self._known.clear()
         if not active:
             return
         stored = await self._sparse(Position, CURSOR_PREFIX, active)
         for one in active:
             key = _key(one)
             found, version = stored.get(key, (None, 0))
-            place = self._places.get(key)
+            progress = self._known.get(key)
             if found is None:
-                self._places.pop(key, None)
-            elif place is None or place.version != version:
-                self._places[key] = Place(found, version, found.cursor, now)
+                self._known.pop(key, None)
+            elif progress is None or progress.version != version:
+                self._known[key] = Progress(found, version, found.cursor, now)
 
     async def _sparse(
         self, kind: type[S], prefix: str, page: Sequence[WebhookState]
@@ -136,7 +137,7 @@ class Deliver:
         last = name_of(page[-1].tenant, page[-1].name, prefix)
         wanted = {name_of(one.tenant, one.name, prefix): _key(one) for one in page}
         first = name_of(page[0].tenant, page[0].name, prefix)
-        after = first[:-1]  # A prefix of it, which sorts before it.
+        after = first[:-1].rstrip()  # A prefix of it, which sorts before it.
         while True:
             settings = await self._store.settings(under=prefix, after=after, limit=WEBHOOK_PAGE)
             for setting in settings:

@@ -113,9 +113,9 @@ def _text(at: Micros) -> str:
 
 def _note(hook: Webhook, event: Event) -> dict[str, str]:
     """Reason and error of a failure, the error only where it is asked for; or another note."""
-    note = event.note
-    if note is None:
+    if event.note is None:
         return {}
+    note = event.note.encode("utf-8", "replace").decode()
     if event.kind not in _ERRORS:
         return {"note": note[:WEBHOOK_NOTE_MAX]}
     found = {}

@@ -32,7 +32,7 @@ from holdfast.webhooks.delivery import of_event, of_gap
 logger = logging.getLogger("holdfast.webhooks")
 
 
-class Place(msgspec.Struct):
+class Progress(msgspec.Struct):
     """The position of a webhook, as this process knows it."""
 
     stored: Position
@@ -67,9 +67,9 @@ class Reader:
         self._store = store
         self._write_us = write_us
 
-    async def step(self, one: Subscriber, place: Place, limit: int, now: Micros) -> Step:
+    async def step(self, one: Subscriber, progress: Progress, limit: int, now: Micros) -> Step:
         """Reads up to `limit` events and makes their deliveries, as far as there is room."""
-        page = await self._store.events(one.tenant, place.read, limit)
+        page = await self._store.events(one.tenant, progress.read, limit)
         jobs = [
             (event.cursor, of_event(one.hook, one.name, event))
             for event in page.events
@@ -81,15 +81,16 @@ class Reader:
         if page.lost:
             if not room:
                 return Step(0, False)
-            await self._gap(one, place, page, now)
+            if not await self._gap(one, progress, page, now):
+                return Step(0, False)
             room -= 1
         done = await self._enqueue([job for _, job in jobs[:room]])
         whole = done == len(jobs)
         # Everything before the first one that was not made.
         cursor = page.cursor if whole else jobs[done][0] - 1
-        place.read = max(place.read, cursor)
-        if done or now - place.written_at >= self._write_us:
-            await self._write(one, place, now)
+        progress.read = max(progress.read, cursor)
+        if done or now - progress.written_at >= self._write_us:
+            await self._write(one, progress, now)
         return Step(done, whole and len(page.events) >= limit)
 
     async def _room(self, one: Subscriber) -> int:
@@ -113,25 +114,30 @@ class Reader:
                 logger.error("delivery %s was not made: %s", answer.id, answer.error)
         return len(jobs)
 
-    async def _gap(self, one: Subscriber, place: Place, page: EventPage, now: Micros) -> None:
-        """Tells the receiver, and whoever looks at the webhook, that events are lost."""
+    async def _gap(self, one: Subscriber, progress: Progress, page: EventPage, now: Micros) -> bool:
+        """Tells the receiver, and whoever looks at the webhook, that events are lost. False if the
+        tenant has no room for that now.
+        """
+        gap = of_gap(one.hook, one.name, one.tenant, progress.read, now)
+        if await self._enqueue([gap]) == 0:
+            return False
         logger.warning(
             "webhook %r of %r: events after cursor %d were deleted before they were delivered",
             one.name,
             one.tenant,
-            place.read,
+            progress.read,
         )
-        await self._store.enqueue([of_gap(one.hook, one.name, one.tenant, place.read, now)])
         before = page.events[0].cursor - 1 if page.events else page.cursor
-        place.read = max(place.read, before)
-        place.stored = Position(place.read, place.stored.gaps + 1, now)
-        await self._write(one, place, now)
+        progress.read = max(progress.read, before)
+        progress.stored = Position(progress.read, progress.stored.gaps + 1, now)
+        await self._write(one, progress, now)
+        return True
 
-    async def _write(self, one: Subscriber, place: Place, now: Micros) -> None:
+    async def _write(self, one: Subscriber, progress: Progress, now: Micros) -> None:
         """Writes the position. Raises StaleSetting if somebody else has: another process that does
         the upkeep, or a person who resumed it elsewhere.
         """
-        after = msgspec.structs.replace(place.stored, cursor=place.read)
-        put = Put(name_of(one.tenant, one.name, CURSOR_PREFIX), encode(after), place.version)
+        after = msgspec.structs.replace(progress.stored, cursor=progress.read)
+        put = Put(name_of(one.tenant, one.name, CURSOR_PREFIX), encode(after), progress.version)
         done = await self._store.settings([put])
-        place.stored, place.version, place.written_at = after, done[0].version, now
+        progress.stored, progress.version, progress.written_at = after, done[0].version, now

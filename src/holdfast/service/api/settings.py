@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from holdfast import operate
@@ -108,14 +110,17 @@ async def _schedule(call: Call, one: Put, tenant: str, name: str) -> Put:
         await has_room(call.service.store, tenant)
     wanted = decode_schedule(one.name, one.value)
     known = () if before is None or before.definition is None else before.definition.edits
-    if call.tenant_name is not None and wanted.edits:
-        edit = await _signed(call, wanted.edits[0])
+    if call.tenant_name is not None:
+        edit = await _signed(call, wanted.edits)
         wanted = msgspec.structs.replace(wanted, edits=known).edited(edit)
     return Put(one.name, encode_schedule(wanted), one.version)
 
 
-async def _signed(call: Call, first: Edit) -> Edit:
-    """An entry of a list of changes as this service knows it: who did it, and when."""
+async def _signed(call: Call, edits: Sequence[Edit]) -> Edit:
+    """The newest entry of a list of changes as this service knows it: who did it, and when. A list
+    that is sent empty has one too, so that it cannot be cleared.
+    """
+    first = edits[0] if edits else Edit(0, call.caller.name, "set")
     by = permissions.signed(call, By(operate.author(first.author), first.reason[:REASON_MAX]))
     assert by is not None
     now = await call.service.store_clock.look()
@@ -133,8 +138,8 @@ async def _webhook(call: Call, one: Put, tenant: str, name: str) -> Put:
     if before is None:
         await stored.has_room(store, tenant)
     wanted = decode_webhook(Webhook, one.value)
-    if call.tenant_name is not None and wanted.edits:
-        edit = await _signed(call, wanted.edits[0])
+    if call.tenant_name is not None:
+        edit = await _signed(call, wanted.edits)
         known = None if before is None else before.definition
         wanted = with_known(known, wanted)
         if known is None:

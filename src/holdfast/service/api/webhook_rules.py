@@ -11,8 +11,6 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.check import RESERVED
-from holdfast.core.errors import InvalidInput
 from holdfast.core.job import NewJob
 from holdfast.service.call import Call
 from holdfast.service.rights import Forbidden, Right
@@ -96,8 +94,8 @@ def check_put(call: Call, one: Put, prefix: str) -> None:
 
 
 def is_upkeep(call: Call) -> bool:
-    """Whether the caller does the upkeep: it acts for all tenants, with every right."""
-    return call.tenant_name is None and Right.ADMIN in call.caller.rights
+    """Whether the caller may do the upkeep: it is of no tenant, and has every right."""
+    return call.caller.tenant is None and Right.ADMIN in call.caller.rights
 
 
 def check_delivery(call: Call, job: NewJob) -> None:
@@ -108,7 +106,7 @@ def check_delivery(call: Call, job: NewJob) -> None:
     if is_upkeep(call):
         return
     if Right.OPERATE not in call.caller.rights or not is_ping(job):
-        raise InvalidInput(field="queue", why=RESERVED)
+        raise Forbidden(why="only the upkeep makes deliveries of webhooks")
 
 
 def is_delivery(job: NewJob) -> bool:

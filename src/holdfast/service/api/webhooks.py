@@ -52,6 +52,7 @@ async def get(call: Call) -> WebhookOut:
         )
     found.deliveries = {state.value: number for state, number in status.deliveries.items()}
     if status.state.definition is not None:
+        found.made_by = status.state.definition.made_by
         found.edits = [
             EditOut(at=moment(one.at), author=one.author, what=one.what, reason=one.reason)
             for one in status.state.definition.edits
@@ -126,7 +127,6 @@ def _out(state: WebhookState) -> WebhookOut:
         headers=one.headers,
         attempts=one.attempts,
         pause_after=one.pause_after_us / 1e6,
-        made_by=one.made_by,
         made_at=moment(one.made_at),
         rotated_at=None if one.rotated_at is None else moment(one.rotated_at),
         paused=None

@@ -319,6 +319,19 @@ async def test_the_webhooks_of_a_tenant_are_bounded(bench: Bench) -> None:
     await Hooking(bench, "hook-0").set(attempts=3)
 
 
+@pytest.mark.parametrize("name", ["a", "a b", "ä/ö", "x" * 55, "4:acme/x", "%_\\*[", "webhook/"])
+async def test_a_webhook_may_have_any_name(bench: Bench, name: str) -> None:
+    """P19: and whatever it is, those before and after it get their deliveries."""
+    hooks = [await Hooking(bench, one).set() for one in ("A", name, "~", "a c")]
+    await bench.put("one")
+
+    await hooks[0].rounds()
+
+    assert [await hook.about() for hook in hooks] == [["one"]] * 4
+    await hooks[1].handle.delete()
+    assert len(await bench.store.settings(under=under(ACME))) == 3
+
+
 async def test_a_webhook_that_cannot_be_read_is_shown_as_such(bench: Bench) -> None:
     """It stops nothing else, and can be set again."""
     hook = await Hooking(bench).set()
