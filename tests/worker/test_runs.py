@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import threading
-import weakref
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -58,30 +56,6 @@ async def test_results_are_stored_as_plain_data(make_yard: MakeYard) -> None:
         id = await yard.put(packed())
         yard.start()
         assert await yard.result(id) == {"bytes": b"\x00\x01", "list": [1, 2]}
-
-
-async def test_what_belongs_to_a_run_is_freed_with_it(yard: Yard) -> None:
-    """Also when a thread ran it. The collector would take a tenth of the time of a busy worker."""
-    contexts: list[weakref.ref[Context]] = []
-
-    @yard.app.job()
-    async def on_loop(ctx: Context) -> None:
-        contexts.append(weakref.ref(ctx))
-
-    @yard.app.job()
-    def in_thread(ctx: Context) -> None:
-        contexts.append(weakref.ref(ctx))
-
-    gc.disable()
-    try:
-        for job in (on_loop(), in_thread()):
-            await yard.put(job)
-        worker = yard.start()
-        await yard.facts(2)
-        await yard.stop(worker)
-        assert [each() for each in contexts] == [None, None]
-    finally:
-        gc.enable()
 
 
 async def test_an_exception_is_a_retry_with_its_traceback(yard: Yard) -> None:
