@@ -267,7 +267,7 @@ async def test_a_full_batch_goes_while_another_is_under_way() -> None:
     sender.gate.set()
 
     assert await asyncio.gather(*calls) == [n * n for n in range(14)]
-    assert sum(sender.batches, []) == list(range(14))
+    assert [item for batch in sender.batches for item in batch] == list(range(14))
     assert max(map(len, sender.batches)) == 4
 
 

@@ -2,8 +2,8 @@
 
 The next batch gathers while one is being sent, so no timer is needed and a single call is not
 delayed. If the last batch had one call, the next call is sent at once from its caller's own task.
-With `sends_max`, a further batch is sent meanwhile once it is full: callers prepare the next calls of
-one while the store works on the other.
+With `sends_max`, a further batch is sent meanwhile once the next one is full: callers prepare what
+follows one batch while the store works on the other.
 Each event loop has its own queue of calls; threads that run loops may share a coalescer.
 
 The calls of a batch are independent. If a batch fails and the store is reachable, its halves are
@@ -65,9 +65,9 @@ class Coalescer(Generic[Item, Result]):
         future: asyncio.Future[Result] = loop.create_future()
         state.waiting.append((item, future))
         number = len(state.tasks)
-        if number < self._sends_max and not state.sending:
-            if len(state.waiting) > number * self._batch_max:
-                self._start(state)
+        is_more = len(state.waiting) > number * self._batch_max
+        if is_more and number < self._sends_max and not state.sending:
+            self._start(state)
         return future
 
     def _start(self, state: _LoopState[Item, Result]) -> None:

@@ -134,8 +134,9 @@ Row: state flags reason (a byte each), attempt fence lapses (4 bytes each), more
 bytes each; in format 4 misses had 4), priority created updated run_at expires lease last (doubles;
 `last` is the cursor of its last event), nonce and worker; then the part that never changes:
 max_attempts (4 bytes), keep keep_failed key_us size (doubles), tenant id queue type group key, its
-edges if they are few, and {tags, origin} in msgpack if it has any. A text follows its length in 2 bytes. A job that ended was
-updated last when it ended. The size is that of its payload and its edges.
+edges if they are few, and {tags, origin} in msgpack if it has any. A text follows its length in 2
+bytes. A job that ended was updated last when it ended. The size is that of its payload and its
+edges.
 
 Challenge: a claim of many jobs must be a handful of commands, because each command costs more than
 the work it does. Pattern: jobs are fields of few large hashes, read and written a batch at a time,
