@@ -47,11 +47,11 @@ class Steps:
         self._happens = happens
         self._real = calls_of(store, self._script)
 
-    async def _script(self, *args: Any) -> Any:
+    async def _script(self, *args: Any, **options: Any) -> Any:
         number, self.number = self.number, self.number + 1
         if number == self._at:
             await self._happens()
-        return await self._real(*args)
+        return await self._real(*args, **options)
 
 
 class Kill(Steps):
@@ -65,11 +65,11 @@ class Kill(Steps):
 
         super().__init__(store, at, die)
 
-    async def _script(self, *args: Any) -> Any:
+    async def _script(self, *args: Any, **options: Any) -> Any:
         if self.done or self.number == self._at:
             self.done = True
             raise Killed
-        return await super()._script(*args)
+        return await super()._script(*args, **options)
 
 
 async def quiet() -> None: ...

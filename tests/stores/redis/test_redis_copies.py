@@ -221,10 +221,10 @@ async def test_a_shard_that_is_away_leaves_the_change_pending(node: RedisNode) -
         await set_tier(store, PRO, max_running=1)
         away = store._mine().tag(3)
 
-        async def script(name: str, tag: str, *args: Any) -> Any:
+        async def script(name: str, tag: str, *args: Any, **options: Any) -> Any:
             if tag == away:
                 raise StoreUnavailable(store="shard 3", why="told to fail")
-            return await real(name, tag, *args)
+            return await real(name, tag, *args, **options)
 
         real = calls_of(store, script)
         with pytest.raises(StoreUnavailable):

@@ -308,9 +308,8 @@ async def test_edges_that_cannot_be_read_stop_no_other_flow(
 ) -> None:
     """P19: neither an ack, nor a page, a claim or a prune."""
     nobody = [f"no{number}" for number in range(ROW_EDGES_MAX)]
-    await flow(
-        bench, linked("a", "b", *nobody), linked("b", after=1), linked("x", "y"), linked("y", after=1)
-    )
+    children = [linked(id, after=1) for id in ("b", "y")]
+    await flow(bench, linked("a", "b", *nobody), linked("x", "y"), *children)
     seq = f"{(await bench.get('a')).seq:016}"
     assert node.ask("HGET", key(bench.store, "edges"), seq)
     node.ask("HSET", key(bench.store, "edges"), seq, text)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from tests.servers.redis_node import RedisNode
 from tests.stores.redis.test_redis_commands import _commands
 from tests.stores.redis.test_redis_flat import FEW, MANY, filled
 
 from holdfast.core.job import Completed
+from holdfast.core.lifecycle import completion
 from holdfast.core.scope import PLATFORM, Scope
+from holdfast.store import Watch
 from holdfast.stores.redis.store import RedisStore
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.builders import MAIL, job, over_all, type_of
@@ -98,3 +102,42 @@ async def test_a_store_of_several_shards_has_limits_of_the_platform(node: RedisN
         await store.open()
         assert (store.shards, store.capabilities.platform) == (4, True)
         await store.close()
+
+
+async def test_who_waits_for_room_claims_right_after_its_own_ack(bench: Bench) -> None:
+    """Without waiting for the answer of the ack, nor for its hint; the claim sees its room."""
+    await bench.configure(PLATFORM, max_running=1)
+    await bench.end(await bench.held("warm"), Completed())  # The server learns the scripts.
+    await bench.store.wait(Watch(), 0)
+    await bench.put("a", "b")
+    [lease] = await bench.claim(2)
+    waiting = asyncio.ensure_future(bench.store.wait(Watch(), 60))
+    for _ in range(10):  # It has asked, and sleeps: answers come in the order of the calls.
+        assert await bench.claim(1) == []
+    assert not waiting.done()
+
+    done = completion(lease.job.tenant, lease.job.id, lease.token)
+    acking = asyncio.ensure_future(bench.store.ack([done]))
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+    assert waiting.done()
+    assert [each.job.id for each in await bench.claim(2)] == ["b"]
+    assert (await acking)[0].error is None
+
+
+async def test_an_ack_wakes_nobody_where_all_may_run(bench: Bench) -> None:
+    """Its own worker would ask in vain after each job."""
+    await bench.configure(PLATFORM, max_running=5)
+    await bench.put("a", "b")
+    leases = await bench.claim(5)
+    waiting = asyncio.ensure_future(bench.store.wait(Watch(), 60))
+    for _ in range(10):
+        assert await bench.claim(1) == []
+
+    for lease in leases:
+        await bench.end(lease, Completed())
+    assert await bench.claim(1) == []
+
+    assert not waiting.done()
+    waiting.cancel()

@@ -31,7 +31,7 @@ LETTERS = {
 EDGES_PART = 50
 """Edges of a job that are stored, and read, as one text."""
 ROW_EDGES_MAX = 400
-"""Bytes of edges that are stored in the row of their job, which is read and written at each step."""
+"""Bytes of edges that are stored in the row of their job: it is read and written at each step."""
 
 _KINDS = {ord(letter): kind for kind, letter in LETTERS.items()}
 _HOW = {OnFailure.FAIL: b"f", OnFailure.RUN: b"r", OnFailure.SKIP: b"s"}

@@ -26,10 +26,12 @@ A job is a row, a body and a name:
                    hash    seq -> text. Most jobs have none; flags of the row say which it has
     journal:<seq>  hash    what a job remembers: its steps, positions, signals and joins
     notes:<seq>    hash    its errors and its log (both: `lib_journal.lua`)
-    parents        hash    tenant, id -> total, left, failed: the join of a job that has parents;
-                           and its seq, so that an end is counted without its row. That is left
-                           out once the job has ended before its join
-    edges          hash    seq, part -> which jobs await its end (`lib_edges.lua`)
+    parents        hash    tenant, id -> total, left, failed: the join of a job that has several
+                           parents; and its seq, so that an end is counted without its row. That
+                           is left out once the job has ended before its join. The join of one
+                           parent is three flags of the row
+    edges          hash    seq, part -> which jobs await its end, if that is too long for its row
+                           (`lib_edges.lua`)
     of:<tenant>    zset    all its jobs, by seq: pages
     dead:<tenant>  zset    its failed jobs, by seq: the dead letters
     damaged        zset    seq of rows that cannot be read; they have no other entry
@@ -135,9 +137,10 @@ type) have an empty tenant:
 Row: state flags reason (a byte each), attempt fence lapses (4 bytes each), more flags, misses (2
 bytes each; in format 4 misses had 4), priority created updated run_at expires lease last (doubles;
 `last` is the cursor of its last event), nonce and worker; then the part that never changes:
-max_attempts (4 bytes), keep keep_failed key_us size (doubles), tenant id queue type group key, and
-{tags, origin} in msgpack if it has any. A text follows its length in 2 bytes. A job that ended was
-updated last when it ended. The size is that of its payload and its edges.
+max_attempts (4 bytes), keep keep_failed key_us size (doubles), tenant id queue type group key, its
+edges if they are few, and {tags, origin} in msgpack if it has any. A text follows its length in 2
+bytes. A job that ended was updated last when it ended. The size is that of its payload and its
+edges.
 
 Challenge: a claim of many jobs must be a handful of commands, because each command costs more than
 the work it does. Pattern: jobs are fields of few large hashes, read and written a batch at a time,

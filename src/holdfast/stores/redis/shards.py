@@ -43,7 +43,7 @@ class Shards:
         the shards for room of which the home has not heard.
         """
         self.is_behind = False
-        """With one shard: whether the last claim here left jobs that may start as soon as others end."""
+        """With one shard: whether the last claim here left jobs that may start once others end."""
         self._plain = [self._control(shard, None, None) for shard in range(number)]
         """The control of nearly all calls, for each shard."""
 
@@ -137,9 +137,7 @@ class Shards:
         found: list[Any] = [None] * len(items)
 
         async def call(shard: int, positions: list[int]) -> None:
-            answers = await self.call(
-                name, shard, args(positions), now, wait=wait, patient=patient
-            )
+            answers = await self.call(name, shard, args(positions), now, wait=wait, patient=patient)
             if more is not None:
                 more.extend((shard, each) for each in answers[len(positions) :])
                 del answers[len(positions) :]

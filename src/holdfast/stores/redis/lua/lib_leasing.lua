@@ -103,11 +103,10 @@ end
 
 -- Takes the first jobs out of lines that are visited next: few commands serve all of them. Only for
 -- a tenant without limits, since what the visit of one line starts may let jobs into another.
--- `whole_shares`: so many lines are visited for their whole share, however many jobs they have.
-local function pop_together(tenant, queues, share, twice, whole_shares)
+local function pop_together(tenant, queues, share, twice)
   local all, longer, names = {}, {}, {}
-  for at = 1, math.min(#queues, whole_shares, TOGETHER_MAX) do
-    local line, size = lines.of(tenant, queues[at]), share + (at <= twice and 1 or 0)
+  for at, queue in ipairs(queues) do
+    local line, size = lines.of(tenant, queue), share + (at <= twice and 1 or 0)
     line.popped = pop(line, size)
     for _, seq in ipairs(line.popped) do all[#all + 1] = seq end
     if #line.popped == size then longer[#longer + 1], names[#names + 1] = line, line.key end
@@ -158,8 +157,9 @@ local function take_lines(tenant, claim, wanted, turn)
     local share = fairness.line_share(wanted - got, #found)
     -- The first lines have one more, as if they were visited twice.
     local twice = math.max(0, wanted - got - share * #found)
-    if not turn and not has_settings(tenant) then
-      pop_together(tenant, found, share, twice, math.floor((wanted - got) / share))
+    local fits = #found <= TOGETHER_MAX and share * #found <= wanted - got -- All are visited.
+    if fits and not turn and not has_settings(tenant) then
+      pop_together(tenant, found, share, twice)
     end
     for at, queue in ipairs(found) do
       if got == wanted then break end
