@@ -69,6 +69,14 @@ SAYS = {
         "b: notified",
         "b: failed, 1 node failed",
     ],
+    "payment_exactly_once.py": [
+        "completed: {'cents': 500}",
+        "completed: {'cents': 300}",
+        "completed: {'cents': 50}",
+        "accounts: [('ada', 150), ('bob', 850)]",
+        "receipts: [50, 300, 500]",
+        "workers that were killed: 2",
+    ],
     "middleware.py": ["hello Ada", "[('greet', True)]"],
 }
 

@@ -1,5 +1,5 @@
 """Guides are true: the commands of "Many customers" and the programs of it, of "Recipes
-from Celery" and of "Calls to other services" say what the pages show.
+from Celery", of "Calls to other services" and of "Effects exactly once" say what the pages show.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from holdfast.cli.main import cli
 PAGE = Path(__file__).parent.parent / "docs" / "guides" / "tenants.md"
 CELERY = PAGE.with_name("from_celery.md")
 OUTBOUND = PAGE.with_name("outbound.md")
+DEPLOY = PAGE.with_name("deploy_check.md")
+EFFECTS = PAGE.with_name("effects.md")
 STEPS = list(guide.steps(PAGE))
 RUN_S = 120
 END = "--- end of step ---"
@@ -64,6 +66,23 @@ def test_every_command_of_the_guide_says_what_is_shown(desk: Path) -> None:
     ]
 
 
+def test_every_command_of_the_deploy_check_says_what_is_shown(tmp_path: Path) -> None:
+    """As a build would run them, in one folder with the program of the page."""
+    (tmp_path / "shop.py").write_text("\n\n".join(guide.program(DEPLOY)), "utf-8")
+    shown = list(guide.steps(DEPLOY))
+    script = "".join(f"{step.command}\necho '{END}'\n" for step in shown)
+
+    done = subprocess.run(
+        ["bash", "-u", "-c", f"exec 2>&1\n{script}"],
+        cwd=tmp_path, env=_environment(), capture_output=True, text=True, timeout=RUN_S,
+        check=False,
+    )  # fmt: skip
+
+    said = [_tidy(one) for one in done.stdout.split(f"{END}\n")[:-1]]
+    assert said == [step.said for step in shown]
+    assert len(said) > 4
+
+
 def _keys(desk: Path) -> dict[str, str]:
     """Makes the keys and their file."""
     entries, keys = [], {}
@@ -87,7 +106,7 @@ def _tidy(said: str) -> str:
     return "\n".join(line.rstrip() for line in said.splitlines())
 
 
-@pytest.mark.parametrize("page", [PAGE, CELERY, OUTBOUND], ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [PAGE, CELERY, OUTBOUND, EFFECTS], ids=lambda page: page.stem)
 def test_every_program_of_the_guide_prints_what_is_shown(desk: Path, page: Path) -> None:
     """As one program, from the top of the page to its end."""
     (desk / "page.py").write_text("\n\n".join(guide.program(page)), "utf-8")

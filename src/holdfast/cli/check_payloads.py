@@ -69,6 +69,8 @@ def command(ctx: click.Context, /, **given: Any) -> None:
         print_json(_data(report))
     else:
         _print(report)
+        for note in report.notes:
+            tell(settings, f"note: {note}")
     if not report.complete:
         tell(
             settings,
@@ -145,8 +147,6 @@ def _print(report: Report) -> None:
             told = "" if one.text is None else f": {one.text}"
             problem = "" if group.problem is None else group.problem.value
             click.echo(clean(f"{problem}  {group.type}  {one.tenant}/{one.id}{told}"))
-    for note in report.notes:
-        click.echo(f"note: {note}")
     found = f"{report.broken} of {many(report.checked, 'payload')} cannot be read"
     click.echo(found if report.broken else f"all {many(report.checked, 'payload')} can be read")
 

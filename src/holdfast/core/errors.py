@@ -38,6 +38,7 @@ HoldfastError
 ├── WaitTimeout                WAIT_TIMEOUT
 ├── WorkerShutdown             WORKER_SHUTDOWN     a run must stop: its worker is stopping
 ├── Timeout                    JOB_TIMEOUT         a run must stop: it exceeded its time-out
+├── StaleFence                 STALE_FENCE         a newer run has written the guarded row
 ├── OutboundError              OUTBOUND
 │   ├── OutboundRefused        OUTBOUND_REFUSED    a service's answer is not what was wanted
 │   └── OutboundLost           OUTBOUND_LOST       no answer, and the call must not be repeated
@@ -291,6 +292,11 @@ class Timeout(HoldfastError):
 
     code = "JOB_TIMEOUT"
     text = "job {id!r}: the run exceeded its time-out"
+
+
+class StaleFence(HoldfastError):
+    code = "STALE_FENCE"
+    text = "{table}: a newer run has written the row of {key}: its fence is {found}, ours {fence}"
 
 
 class OutboundError(HoldfastError):

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast.core.check import check_whole
-from holdfast.core.errors import HoldfastError, InvalidInput
+from holdfast.core.errors import InvalidInput, StaleFence
 from holdfast.run_here import run_here
 from holdfast.stores.callers import Query, is_async, query, run
 
@@ -20,13 +20,6 @@ FENCE_MAX = 2**53
 KEYS_MAX = 16
 """Columns of one key."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
-
-
-class StaleFence(HoldfastError):
-    """A newer run has written the row. Roll back; do not try again in this run."""
-
-    code = "STALE_FENCE"
-    text = "{table}: a newer run has written the row of {key}: its fence is {found}, ours {fence}"
 
 
 async def guard(
