@@ -83,6 +83,7 @@ class SyncApp:
     journal = OfDefault(SyncTenant.journal)
     schedule = OfDefault(SyncTenant.schedule)
     schedules = OfDefault(SyncTenant.schedules)
+    sources = OfDefault(SyncTenant.sources)
     start = OfDefault(SyncTenant.start)
     flow = OfDefault(SyncTenant.flow)
     flows = OfDefault(SyncTenant.flows)

@@ -23,6 +23,7 @@ from holdfast.core.errors import (
     HoldfastError,
     JobNotFound,
     ScheduleNotFound,
+    SourceNotFound,
     did_you_mean,
 )
 from holdfast.loop import run
@@ -61,7 +62,7 @@ class Told(click.ClickException):
 
     def __init__(self, error: HoldfastError) -> None:
         super().__init__(told(error))
-        if isinstance(error, JobNotFound | ScheduleNotFound):
+        if isinstance(error, JobNotFound | ScheduleNotFound | SourceNotFound):
             vars(self)["exit_code"] = EXIT_NOT_FOUND
 
     def show(self, file: Any = None) -> None:

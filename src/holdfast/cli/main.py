@@ -28,6 +28,7 @@ from holdfast.cli import (
     schedules,
     serve,
     signal,
+    sources,
     tenants,
     tier,
     worker,
@@ -66,6 +67,7 @@ COMMANDS: tuple[click.Command, ...] = (
     schedules.command,
     serve.command,
     signal.command,
+    sources.command,
     tenants.command,
     tier.command,
     worker.command,
@@ -77,7 +79,7 @@ Exit codes:
   0  success
   1  Holdfast error: `holdfast: <text> [CODE]` on stderr
   2  invalid command or option
-  3  job or schedule not found
+  3  job, schedule or source not found
 
 \b
 The store is --store, else HOLDFAST_STORE, else the app's own (--app, HOLDFAST_APP),

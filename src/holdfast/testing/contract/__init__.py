@@ -67,6 +67,7 @@ TOPICS = (
     "settings",
     "hold",
     "shadow",
+    "shadow_ends",
     "configured",
     "ceilings",
     "limits",
