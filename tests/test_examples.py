@@ -77,6 +77,14 @@ SAYS = {
         "receipts: [50, 300, 500]",
         "workers that were killed: 2",
     ],
+    "store_sync.py": [
+        "250 created, cursor 250, 249 in the shop",
+        "dead letter: transfer after 3 attempts, MAX_ATTEMPTS",
+        "replayed: 250 in the shop",
+        "252 created, 1 updated, 1 deleted",
+        "the shop is the warehouse: True",
+        "each change was done once: True busy: True",
+    ],
     "middleware.py": ["hello Ada", "[('greet', True)]"],
 }
 

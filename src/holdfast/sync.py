@@ -85,6 +85,7 @@ class SyncApp:
     schedules = OfDefault(SyncTenant.schedules)
     webhook = OfDefault(SyncTenant.webhook)
     webhooks = OfDefault(SyncTenant.webhooks)
+    sources = OfDefault(SyncTenant.sources)
     start = OfDefault(SyncTenant.start)
     flow = OfDefault(SyncTenant.flow)
     flows = OfDefault(SyncTenant.flows)

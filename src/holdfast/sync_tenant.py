@@ -7,6 +7,7 @@ from datetime import datetime
 from types import UnionType
 from typing import Any, TypeVar, Unpack, overload
 
+from holdfast.core.bounds import SHADOW_ROWS_MAX
 from holdfast.core.check import check_seconds
 from holdfast.core.errors import WaitTimeout
 from holdfast.core.job import By, JobRecord
@@ -16,11 +17,13 @@ from holdfast.explain import Explained
 from holdfast.handle import SyncJobHandle, handle_of
 from holdfast.job_journal import JobJournal
 from holdfast.run_here import run_here
+from holdfast.sources.status import SourceStatus
 from holdfast.store import Enqueued, Page, Tally
 from holdfast.sync_flows import SyncFlowCalls
 from holdfast.sync_schedules import SyncSchedule
 from holdfast.sync_scopes import Bridge, SyncGroup, SyncScope
 from holdfast.sync_webhooks import SyncWebhook
+from holdfast.sync_sources import SyncSource
 from holdfast.tenant import Tenant
 from holdfast.typed import AnyJob
 from holdfast.webhooks.stored import WebhookState
@@ -138,3 +141,10 @@ class SyncTenant(SyncFlowCalls):
 
     def schedules(self, *, after: str | None = None, limit: int = 100) -> list[ScheduleState]:
         return self._call(self._tenant.schedules(after=after, limit=limit))
+
+    def source(self, name: str) -> SyncSource:
+        return SyncSource(self._bridge, self._tenant.source(name))
+
+    def sources(self, *, after: str = "", limit: int = SHADOW_ROWS_MAX) -> list[SourceStatus]:
+        return self._call(self._tenant.sources(after=after, limit=limit))
+

@@ -9,15 +9,13 @@ from urllib.parse import quote
 
 import msgspec
 from tests.service.setting_calls import WEBHOOK_BODIES, put_setting, under_webhooks
+from tests.service.source_calls import SOURCE_BODIES, asked, held_under, stepped
 
 from holdfast.core.job import By, Envelope, NewJob, Rules, State
 from holdfast.core.journal import Edge, Entry, EntryKind, Signal
 from holdfast.core.lifecycle import Transition
 from holdfast.core.schedule import under as schedules_under
 from holdfast.core.scope import TENANT_KINDS, Scope, ScopeKind, ScopeSettings
-from holdfast.core.shadow import ShadowRead, ShadowRow, ShadowStep
-from holdfast.core.source import SourcePlan, SourceState, Strategy
-from holdfast.core.source import encode as encode_source
 from holdfast.core.spec import JobSpec
 from holdfast.service.endpoint import Route
 from holdfast.service.firecrawl.endpoint import Line
@@ -169,10 +167,8 @@ JSON_BODIES: dict[str, Make] = {
     "set_schedule": _schedule,
     "pause_schedule": lambda p: {"reason": p.mark},
     "backfill_schedule": _backfill,
-    "push_source": lambda p: {"items": [{"id": p.id(), "version": 1, "body": {"is": p.mark}}]},
-    "reconcile_source": lambda p: p.maybe(any_share=True),
-    "pause_source": lambda p: {"reason": p.mark},
     **WEBHOOK_BODIES,
+    **SOURCE_BODIES,
     "push_tenant_slot": _slot,
     "push_part_slot": _slot,
 }
@@ -263,31 +259,6 @@ def _put(p: Pick) -> Put:
     return Put(p.of(names), value, p.of([0, 0, 1, 2, 3]))
 
 
-def _under(p: Pick) -> str:
-    tenant = Scope(p.tenant())
-    return str(p.of([tenant.slots, WORKERS, p.scope().slots, "", "slot/", "upkeep"]))
-
-
-def source_state(queue: str) -> bytes:
-    """The state of a source whose jobs go to a queue, behind the others."""
-    job = JobSpec(type="mail", codec="json", version=1, body=b"{}", queue=queue, priority=-5)
-    plan = SourcePlan(change=job, field="change", poll=job, strategy=Strategy.PUSH)
-    return encode_source(SourceState(born=1, plan=plan))
-
-
-def _step(p: Pick) -> ShadowStep:
-    body = msgspec.json.encode(p.mark)
-    return ShadowStep(
-        tenant=p.tenant(),
-        source=p.queue(),
-        expect=p.of(["", "first"]),
-        stamp=p.of(["first", "second"]),
-        state=p.of([source_state(p.queue()), None]),
-        put=(ShadowRow(p.id(), "=1", 1, 1, body=body),),
-        jobs=p.of([(), (_new(p),)]),
-    )
-
-
 def _sleep(p: Pick, **more: Any) -> wire.Sleep:
     return wire.Sleep(Watch(**more), 0.0)
 
@@ -342,12 +313,10 @@ PACKED_BODIES: dict[str, Make] = {
     "store_put": lambda p: wire.Puts(
         [_put(p)], p.of([None, None, wire.Under(p.scope().name), wire.Under("scope/")])
     ),
-    "store_holds": lambda p: wire.Under(_under(p)),
-    "store_hold": lambda p: wire.Takes([_take(p)], p.of([None, wire.Under(_under(p))])),
-    "store_shadow": lambda p: ShadowRead(
-        tenant=p.tenant(), source=p.of([p.queue(), ""]), ids=(p.id(),), after="", limit=5
-    ),
-    "store_step": _step,
+    "store_holds": lambda p: wire.Under(held_under(p)),
+    "store_hold": lambda p: wire.Takes([_take(p)], p.of([None, wire.Under(held_under(p))])),
+    "store_shadow": asked,
+    "store_step": lambda p: stepped(p, _new(p)),
     "store_wait": lambda p: _sleep(p, tenants=p.of([(p.tenant(),), None])),
     "store_watch": lambda p: _sleep(p, job=Ref(p.tenant(), p.id())),
 }

@@ -18,8 +18,9 @@ from typing import Any
 import msgspec
 import pytest
 from tests.service.asgi import Answer, Client
-from tests.service.calls import LEASE_S, Made, Pick, made, source_state
+from tests.service.calls import LEASE_S, Made, Pick, made
 from tests.service.minted import mint, tokens
+from tests.service.source_calls import source_state
 
 from holdfast import App, Context, Flow
 from holdfast.core.schedule import under

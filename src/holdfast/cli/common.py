@@ -23,6 +23,7 @@ from holdfast.core.errors import (
     HoldfastError,
     JobNotFound,
     ScheduleNotFound,
+    SourceNotFound,
     WebhookNotFound,
     did_you_mean,
 )
@@ -63,7 +64,7 @@ class Told(click.ClickException):
 
     def __init__(self, error: HoldfastError) -> None:
         super().__init__(told(error))
-        if isinstance(error, JobNotFound | ScheduleNotFound | WebhookNotFound):
+        if isinstance(error, JobNotFound | ScheduleNotFound | SourceNotFound | WebhookNotFound):
             vars(self)["exit_code"] = EXIT_NOT_FOUND
 
     def show(self, file: Any = None) -> None:

@@ -30,6 +30,7 @@ from holdfast.cli import (
     schedules,
     serve,
     signal,
+    sources,
     tenants,
     tier,
     webhooks,
@@ -71,6 +72,7 @@ COMMANDS: tuple[click.Command, ...] = (
     schedules.command,
     serve.command,
     signal.command,
+    sources.command,
     tenants.command,
     tier.command,
     webhooks.command,
@@ -83,7 +85,7 @@ Exit codes:
   0  success
   1  Holdfast error: `holdfast: <text> [CODE]` on stderr
   2  invalid command or option
-  3  job, schedule or webhook not found
+  3  job, schedule, source or webhook not found
 
 \b
 The store is --store, else HOLDFAST_STORE, else the app's own (--app, HOLDFAST_APP),

@@ -69,6 +69,7 @@ TOPICS = (
     "settings",
     "hold",
     "shadow",
+    "shadow_ends",
     "configured",
     "ceilings",
     "limits",

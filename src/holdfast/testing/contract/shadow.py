@@ -3,94 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any
 
 import pytest
 
-from holdfast.core.bounds import (
-    OBJECT_MAX,
-    PAGE_MAX,
-    SHADOW_BODY_MAX,
-    SHADOW_ROWS_MAX,
-    SHADOW_STEP_BYTES_MAX,
-    SHADOW_VERSION_MAX,
-    SOURCE_MAX,
-    SOURCE_STATE_MAX,
-)
-from holdfast.core.errors import HoldfastError, IdConflict, InvalidInput, QueueFull, StaleSource
+from holdfast.core.errors import IdConflict, QueueFull, StaleSource
 from holdfast.core.job import Completed, State
-from holdfast.core.shadow import Shadow, ShadowRead, ShadowRow, ShadowStep, SourceRow
-from holdfast.core.source import SourcePlan, SourceState, encode
-from holdfast.core.spec import JobSpec
+from holdfast.core.shadow import Shadow, SourceRow
 from holdfast.testing.contract.bench import Bench
-from holdfast.testing.contract.builders import ACME, GLOBEX, finding, ids, job, rules, tenant_of
-
-SOURCE = "consignments"
-PLAN = SourcePlan(
-    change=JobSpec(type="transfer", codec="json", version=1, body=b"", queue="sync"),
-    field="change",
-    poll=JobSpec(type="poll/x", codec="json", version=1, body=b"{}", queue="polls"),
+from holdfast.testing.contract.builders import ACME, GLOBEX, ids, job, rules, tenant_of
+from holdfast.testing.contract.shadowing import (
+    SOURCE,
+    STATE,
+    as_put,
+    jobs,
+    listed,
+    read,
+    refused,
+    row,
+    stamp_of,
+    state,
+    step,
 )
-
-
-def state(number: int, pad: int = 0) -> bytes:
-    """A state; with a length, padded to that."""
-    found = encode(SourceState(born=1, plan=PLAN, number=number))
-    return found + b" " * (pad - len(found))
-
-
-STATE = state(1)
-
-
-def row(id: str, version: str = "v1", **fields: Any) -> ShadowRow:
-    """A row of the first listing, with a number of 1."""
-    return ShadowRow(id, version, **({"number": 1, "seen": 1} | fields))
-
-
-def step(stamp: str, expect: str = "", **fields: Any) -> ShadowStep:
-    """A step of the source of ACME, from one stamp to the next."""
-    own: dict[str, Any] = {"tenant": ACME, "source": SOURCE, "state": STATE}
-    return ShadowStep(expect=expect, stamp=stamp, **(own | fields))
-
-
-async def read(bench: Bench, *, tenant: str = ACME, source: str = SOURCE, **how: Any) -> Shadow:
-    return await bench.store.shadow(ShadowRead(tenant=tenant, source=source, **how))
-
-
-async def listed(bench: Bench, tenant: str = ACME, source: str = SOURCE) -> list[ShadowRow]:
-    """All rows of a source, which must have less than a page."""
-    return list(
-        (await read(bench, tenant=tenant, source=source, after="", limit=SHADOW_ROWS_MAX)).rows
-    )
-
-
-async def stamp_of(bench: Bench) -> str | None:
-    found = (await read(bench)).sources
-    return found[0].stamp if found else None
-
-
-async def refused(bench: Bench, given: ShadowStep, kind: type[HoldfastError]) -> HoldfastError:
-    """The error of a step that must change nothing."""
-    before = await read(bench, after="", limit=SHADOW_ROWS_MAX), await jobs(bench)
-    with pytest.raises(kind) as caught:
-        await bench.store.shadow(given)
-    after = await read(bench, after="", limit=SHADOW_ROWS_MAX), await jobs(bench)
-    assert after == before
-    return caught.value
-
-
-async def jobs(bench: Bench, tenant: str = ACME) -> list[str]:
-    """The ids of all jobs of a tenant, in order."""
-    found = await bench.store.find(finding(tenant, newest_first=False, limit=PAGE_MAX))
-    return ids(found.jobs)
-
-
-def as_put(rows: Sequence[ShadowRow], at: int) -> list[ShadowRow]:
-    return [
-        ShadowRow(one.id, one.version, one.number, one.seen, one.gone, one.body, at) for one in rows
-    ]
-
 
 # -- steps -----------------------------------------------------------------------------------------
 
@@ -309,98 +242,3 @@ async def test_a_source_outlives_the_process(bench: Bench) -> None:
 
     assert await listed(bench) == as_put(rows, at)
     assert await stamp_of(bench) == "s1"
-
-
-# -- deletion --------------------------------------------------------------------------------------
-
-
-async def test_a_source_without_rows_is_deleted(bench: Bench) -> None:
-    """P15: repeating it does nothing; an old step does not bring it back."""
-    bench.needs("sources")
-    await bench.store.shadow(step("s1", put=(row("1"),)))
-    await bench.store.shadow(step("s2", "s1", drop=("1",)))
-
-    last = step("s3", "s2", state=None)
-    await bench.store.shadow(last)
-    await bench.store.shadow(last)
-
-    assert await stamp_of(bench) is None
-    await refused(bench, step("s4", "s3", put=(row("1"),)), StaleSource)
-    await bench.store.shadow(step("t1", put=(row("7"),)))
-    assert [one.id for one in await listed(bench)] == ["7"]
-
-
-async def test_a_source_with_rows_is_not_deleted(bench: Bench) -> None:
-    """P15: its rows go first, in bounded steps."""
-    bench.needs("sources")
-    await bench.store.shadow(step("s1", put=(row("1"), row("2"))))
-
-    error = await refused(bench, step("s2", "s1", state=None, drop=("1",)), InvalidInput)
-
-    assert error.facts["field"] == "state"
-
-
-# -- bounds and bad input --------------------------------------------------------------------------
-
-
-async def test_a_step_of_the_largest_size_is_stored(bench: Bench) -> None:
-    """P15: as many rows and jobs as a step may have."""
-    bench.needs("sources")
-    size = SHADOW_STEP_BYTES_MAX // SHADOW_ROWS_MAX // 2 - 100
-    rows = tuple(row(f"{number:04}", body=b"r" * size) for number in range(SHADOW_ROWS_MAX))
-    made = tuple(job(f"j{number}", body=b"p" * size) for number in range(SHADOW_ROWS_MAX))
-
-    await bench.store.shadow(step("s1", put=rows, jobs=made))
-
-    assert len(await listed(bench)) == SHADOW_ROWS_MAX
-    assert len(await jobs(bench)) == SHADOW_ROWS_MAX
-    await bench.store.shadow(step("s2", "s1", drop=tuple(one.id for one in rows)))
-    assert (await read(bench)).sources[0].rows == 0
-
-
-async def test_the_largest_row_is_stored(bench: Bench) -> None:
-    """P15: with names of four bytes a character."""
-    bench.needs("sources")
-    wide = "😀"
-    one = row(wide * OBJECT_MAX, wide * SHADOW_VERSION_MAX, body=b"\xff" * SHADOW_BODY_MAX)
-    given = step("s1", source=wide * SOURCE_MAX, state=state(1, SOURCE_STATE_MAX), put=(one,))
-
-    await bench.store.shadow(given)
-
-    found = await read(bench, source=wide * SOURCE_MAX, ids=(one.id,))
-    assert list(found.rows) == as_put([one], bench.clock.now())
-    assert found.sources[0].state == state(1, SOURCE_STATE_MAX)
-
-
-@pytest.mark.parametrize(
-    ("given", "field"),
-    [
-        (step("s1", tenant=""), "tenant"),
-        (step("s1", source=""), "source"),
-        (step("s1", source="n" * (SOURCE_MAX + 1)), "source"),
-        (step("a stamp"), "stamp"),
-        (step("s1", "not one"), "expect"),
-        (step("s1", state=b"s" * (SOURCE_STATE_MAX + 1)), "state"),
-        (step("s1", put=(row(""),)), "id"),
-        (step("s1", put=(row("1", ""),)), "version"),
-        (step("s1", put=(row("1", number=-1),)), "number"),
-        (step("s1", put=(row("1", seen=2**53),)), "seen"),
-        (step("s1", put=(row("1", body=b"b" * (SHADOW_BODY_MAX + 1)),)), "body"),
-        (step("s1", put=(row("1"), row("1"))), "put"),
-        (step("s1", put=(row("1"),), drop=("1",)), "put"),
-        (step("s1", put=tuple(map(row, map(str, range(SHADOW_ROWS_MAX + 1))))), "put"),
-        (step("s1", jobs=(job("a", tenant=GLOBEX),)), "jobs"),
-        (ShadowRead(tenant=ACME, source=SOURCE, limit=SHADOW_ROWS_MAX + 1), "limit"),
-        (ShadowRead(tenant=ACME, source=SOURCE, ids=("x",) * (SHADOW_ROWS_MAX + 1)), "ids"),
-    ],
-    ids=lambda one: one if isinstance(one, str) else "",
-)
-async def test_what_cannot_be_a_step_is_refused(
-    bench: Bench, given: ShadowStep | ShadowRead, field: str
-) -> None:
-    """P15: by the name of the field."""
-    bench.needs("sources")
-    with pytest.raises(InvalidInput) as caught:
-        await bench.store.shadow(given)
-    assert caught.value.facts["field"] == field
-    assert await stamp_of(bench) is None
