@@ -13,7 +13,6 @@ from holdfast.service import (
     schedule_wire,
     scope_wire,
     tier_wire,
-    webhook_wire,
     wire,
 )
 from holdfast.service.api import (
@@ -31,12 +30,12 @@ from holdfast.service.api import (
     storage,
     system,
     tiers,
-    webhooks,
     work,
 )
 from holdfast.service.endpoint import Handler, Route
 from holdfast.service.rights import Right
 from holdfast.service.source_routes import source_routes
+from holdfast.service.webhook_routes import webhook_routes
 from holdfast.workflow import written
 
 PRODUCE, WORK, READ = Right.PRODUCE, Right.WORK, Right.READ
@@ -250,26 +249,6 @@ def _schedules() -> Iterator[Route]:
     )  # fmt: skip
 
 
-def _webhooks() -> Iterator[Route]:
-    def line(name: str, where: str, right: Right, handler: Handler, **more: Any) -> Route:
-        return _route("webhooks", name, where, right, handler, **more)
-
-    path, shapes = "/v1/webhooks/{name}", webhook_wire
-    out = shapes.WebhookOut
-    yield line("webhooks", "GET /v1/webhooks", READ, webhooks.every, answer=shapes.WebhooksOut)
-    yield line("webhook", f"GET {path}", READ, webhooks.get, answer=out)
-    yield line("delete_webhook", f"DELETE {path}", OPERATE, webhooks.delete, answer=wire.DeletedOut)
-    for name, where, handler, more in (
-        ("set", f"PUT {path}", webhooks.put, {"body": shapes.WebhookIn, "status": 201}),
-        ("pause", f"POST {path}/pause", webhooks.pause, {"body": scope_wire.PauseIn}),
-        ("resume", f"POST {path}/resume", webhooks.resume, {"body": shapes.ResumeIn}),
-        ("rotate", f"POST {path}/rotate", webhooks.rotate, {"body": shapes.RotateIn}),
-        ("test", f"POST {path}/test", webhooks.test, {"answer": wire.EnqueuedOut, "status": 201}),
-    ):
-        usual = {"answer": out, "optional_body": name in ("resume", "rotate")}
-        yield line(f"{name}_webhook", where, OPERATE, handler, **(usual | more))
-
-
 def _platform() -> Iterator[Route]:
     """About all tenants, so for no token of one."""
 
@@ -391,7 +370,7 @@ ROUTES: tuple[Route, ...] = (
     *_scopes(),
     *_flows(),
     *_schedules(),
-    *_webhooks(),
+    *webhook_routes(_route),
     *source_routes(_route),
     *_platform(),
     *_dead(),
