@@ -1,7 +1,29 @@
-"""Stores behind a mapper."""
+"""Stores behind a mapper; a bucket of each kind that needs no server, and blobs of a tenant."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from holdfast.payload.blobs import Blobs
+from holdfast.payload.bucket import Bucket, open_bucket
+from holdfast.payload.holders import Holders
+
 pytest.register_assert_rewrite("holdfast.testing.contract")
+
+
+@pytest.fixture(params=["file", "memory"])
+def bucket(request: pytest.FixtureRequest, tmp_path: Path) -> Bucket:
+    return open_bucket(f"file://{tmp_path}/blobs" if request.param == "file" else "memory://")
+
+
+@pytest.fixture
+def holders(bucket: Bucket) -> Holders:
+    """Of a process that relies on nothing that it did before."""
+    return Holders(bucket, 0.0)
+
+
+@pytest.fixture
+def acme(bucket: Bucket, holders: Holders) -> Blobs:
+    return Blobs(bucket, holders, "acme")
