@@ -3,7 +3,11 @@
 from holdfast.app import App
 from holdfast.config import Config
 from holdfast.context import Context, Fail, Retry, Snooze, StopReason, SyncContext
+from holdfast.core.blob import BlobRef
 from holdfast.core.errors import (
+    BlobCorrupt,
+    BlobNotFound,
+    BlobsUnavailable,
     FlowRefused,
     HoldfastError,
     InvalidInput,
@@ -32,6 +36,10 @@ __all__ = [
     "App",
     "Backoff",
     "Batch",
+    "BlobCorrupt",
+    "BlobNotFound",
+    "BlobRef",
+    "BlobsUnavailable",
     "By",
     "ChildrenFailed",
     "Config",

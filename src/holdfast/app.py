@@ -9,6 +9,8 @@ from functools import cached_property, partial
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
 
+import msgspec
+
 from holdfast.code_schedules import CodeSchedules
 from holdfast.config import Config
 from holdfast.context import Context, Missing, SyncContext
@@ -34,7 +36,9 @@ from holdfast.events import Announcer, Subscriber
 from holdfast.firing import tick_type
 from holdfast.idempotency import KeyOf, key_of
 from holdfast.lifespan import Lifespan, check_lifespan, opened
+from holdfast.mapped_store import offloading, unmapped
 from holdfast.middleware import Middleware, chain
+from holdfast.payload.app_blobs import blobs_by
 from holdfast.platform import PlatformHandle
 from holdfast.store import Store
 from holdfast.stores import open_store
@@ -106,7 +110,8 @@ class App(CodeSchedules, DefaultCalls):
         **settings: Any,
     ) -> None:
         self.config = Config.of(**settings)
-        self.store: Dispatcher = (
+        self.app_blobs = blobs_by(self.config)
+        self.store: Dispatcher = self._mapped(
             open_store(store, clock) if isinstance(store, str) else _store(store)
         )
         self.codecs = Codecs(pickle=self.config.pickle)
@@ -263,15 +268,30 @@ class App(CodeSchedules, DefaultCalls):
         """Replaces the store of an app that is not open yet; for command lines and tests."""
         if self._users:
             raise ConfigError(field="store", why="the app is open; close it first")
-        self.store = open_store(url)
+        self._replace(open_store(url))
+
+    def use_blobs(self, url: str) -> None:
+        """Replaces the bucket of an app that is not open yet."""
+        if self._users:
+            raise ConfigError(field="blobs", why="the app is open; close it first")
+        self.config = msgspec.structs.replace(self.config, blobs=url)
+        self.app_blobs = blobs_by(self.config)
+        self._replace(unmapped(self.store))
+
+    def _replace(self, store: Dispatcher) -> None:
+        self.store = self._mapped(store)
         self._published = 0
         self.__dict__.pop("enqueuer", None)  # It belongs to the previous store.
+
+    def _mapped(self, store: Dispatcher) -> Dispatcher:
+        """The store behind what offloads to the bucket, if there is one."""
+        return store if self.app_blobs is None else offloading(store, self.app_blobs.mapper)
 
     # -- use -------------------------------------------------------------------------------------
 
     @cached_property
     def enqueuer(self) -> Enqueuer:
-        return Enqueuer(self.store, self.registry, self.codecs, self.config)
+        return Enqueuer(self.store, self.registry, self.codecs, self.config, self.app_blobs)
 
     def tenant(self, name: str) -> Tenant:
         """A handle whose calls all act for this tenant."""

@@ -30,6 +30,8 @@ from holdfast.core.errors import (
 )
 from holdfast.core.job import JobRecord, effect_key, fence_of
 from holdfast.core.tick import tick_of
+from holdfast.payload.blobs import Blobs
+from holdfast.payload.sync_blobs import SyncBlobs
 from holdfast.steps import (
     RunJournal,
     Step,
@@ -104,6 +106,9 @@ class Client(Protocol):
 
     @property
     def group(self) -> Callable[[str], Any]: ...
+
+    @property
+    def blobs(self) -> Blobs: ...
 
 
 class Missing(StrEnum):
@@ -220,6 +225,13 @@ class Context(Generic[State_co]):
             raise InvalidInput(field="ctx", why="this run has no store to enqueue to")
         return self._client_of(self.tenant)
 
+    @property
+    def blobs(self) -> Blobs:
+        """The blobs of the job's tenant. What the run puts or reads is kept as long as its job.
+        Raises ConfigError if the app has no bucket.
+        """
+        return self.client.blobs.held_by(self.job)
+
     # -- what the job remembers ------------------------------------------------------------------
 
     @property
@@ -326,6 +338,10 @@ class SyncContext(Context[State_co]):
             except StopAsyncIteration:
                 return
             yield page
+
+    @property
+    def blobs(self) -> SyncBlobs:  # type: ignore[override]
+        return SyncBlobs(self.journal.block, super().blobs)
 
     def enqueue(self, job: Any, **options: Any) -> Any:
         return self.journal.block(super().enqueue(job, **options))

@@ -143,6 +143,11 @@ class Dispatcher:
         """Whether the bytes that jobs carry are mapped on their way to the store."""
         return isinstance(self.inner, OuterStore)
 
+    @property
+    def secret(self) -> bool:
+        """Whether logs must not show the texts of jobs."""
+        return isinstance(self.inner, OuterStore) and self.inner.secret
+
     async def prepare(self, tenant: str) -> None:
         """Reads what `enqueue_using` on a blocking connection cannot wait for."""
         if isinstance(self.inner, OuterStore):

@@ -12,7 +12,13 @@ import uuid_utils
 
 from holdfast.coalesce import Coalescer
 from holdfast.config import Config
-from holdfast.core.bounds import ATTEMPTS_MAX, BATCH_MAX, CALL_BYTES_MAX, QUEUE_MAX
+from holdfast.core.bounds import (
+    ATTEMPTS_MAX,
+    BATCH_MAX,
+    CALL_BYTES_MAX,
+    OFFLOADED_MAX,
+    QUEUE_MAX,
+)
 from holdfast.core.check import check_free, check_name, check_seconds, check_whole
 from holdfast.core.clock import instant, micros
 from holdfast.core.codec import OBJECT, REFS, Codecs
@@ -25,6 +31,8 @@ from holdfast.core.schedule import check_made
 from holdfast.core.spec import JobSpec, spec_of
 from holdfast.core.tick import reserved_tag
 from holdfast.dispatch import Dispatcher
+from holdfast.payload.app_blobs import AppBlobs
+from holdfast.payload.offload import offloads
 from holdfast.store import Enqueued
 from holdfast.typed import AnyJob, Job, JobType, Pending, Planned, Registry, the_job
 from holdfast.whole import WholeCalls
@@ -94,12 +102,18 @@ class Enqueuer:
     """Builds NewJobs and sends them to the store. Concurrent single calls share a batch."""
 
     def __init__(
-        self, store: Dispatcher, registry: Registry, codecs: Codecs, config: Config
+        self,
+        store: Dispatcher,
+        registry: Registry,
+        codecs: Codecs,
+        config: Config,
+        blobs: AppBlobs | None = None,
     ) -> None:
         self._store = store
         self._registry = registry
         self._codecs = codecs
         self._config = config
+        self.blobs = blobs
         own_max = store.capabilities.payload_max
         self._payload_max = min(config.payload_max, own_max or config.payload_max)
         self._coalescer = Coalescer(
@@ -109,7 +123,10 @@ class Enqueuer:
 
     async def enqueue(self, tenant: str, job: AnyJob[Any], options: Options) -> Enqueued:
         """Enqueues one job. The answer says created or existing; a refusal is raised."""
-        return _checked(await self._coalescer.submit(self.plan(tenant, job, options)))
+        planned = self.plan(tenant, job, options)
+        if self.blobs is not None:
+            planned = await self.blobs.ready(planned)
+        return _checked(await self._coalescer.submit(planned))
 
     async def enqueue_using(
         self, connection: Any, tenant: str, job: AnyJob[Any], options: Options
@@ -243,8 +260,11 @@ class Enqueuer:
         return sealed
 
     def _check_size(self, sealed: Envelope) -> None:
-        if len(sealed.body) > self._payload_max:
-            raise PayloadTooLarge(field="payload", size=len(sealed.body), max=self._payload_max)
+        most = self._payload_max
+        if self.blobs is not None and offloads(sealed.codec, sealed.type):
+            most = max(most, OFFLOADED_MAX)
+        if len(sealed.body) > most:
+            raise PayloadTooLarge(field="payload", size=len(sealed.body), max=most)
 
     def own_payload(self, type: str, payload: Any) -> Envelope:
         """The payload of a job of the library. PayloadTooLarge if it exceeds the limit."""

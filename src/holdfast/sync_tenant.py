@@ -15,6 +15,7 @@ from holdfast.enqueue import EnqueuedMany, Options
 from holdfast.explain import Explained
 from holdfast.handle import SyncJobHandle, handle_of
 from holdfast.job_journal import JobJournal
+from holdfast.payload.sync_blobs import SyncBlobs
 from holdfast.store import Enqueued, Page, Tally
 from holdfast.sync_flows import SyncFlowCalls
 from holdfast.sync_schedules import SyncSchedule
@@ -107,6 +108,10 @@ class SyncTenant(SyncFlowCalls):
 
     def counts(self) -> list[Tally]:
         return self._call(self._tenant.counts())
+
+    @property
+    def blobs(self) -> SyncBlobs:
+        return SyncBlobs(self._call, self._tenant.blobs)
 
     def scope(self) -> SyncScope:
         return SyncScope(self._bridge, self._tenant.scope())

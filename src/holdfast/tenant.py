@@ -32,6 +32,7 @@ from holdfast.core.errors import (
 from holdfast.core.flow import HEAD, is_flow_id
 from holdfast.core.job import TERMINAL, By, Event, JobRecord, Reason, State
 from holdfast.core.journal import Signal
+from holdfast.core.mapped import plain_codec
 from holdfast.core.schedule import name_of
 from holdfast.core.scope import Scope, ScopeKind
 from holdfast.definitions import ScheduleState, schedules_page
@@ -41,6 +42,8 @@ from holdfast.explain import Explained, explain
 from holdfast.handle import JobHandle, handle_of
 from holdfast.job_journal import JobJournal, read_journal
 from holdfast.listings import tallies
+from holdfast.payload.app_blobs import needed, with_result
+from holdfast.payload.blobs import Blobs
 from holdfast.schedules import ScheduleHandle
 from holdfast.scopes import GroupHandle, ScopeHandle, supported
 from holdfast.store import (
@@ -194,7 +197,7 @@ class Tenant(FlowCalls):
         while True:
             found = await self.get(job_id)
             if found.state in TERMINAL:
-                return self._result(found, as_)
+                return self._result(await with_result(self._enqueuer.blobs, found), as_)
             left = end - time.monotonic()
             if left <= 0:
                 raise WaitTimeout(id=job_id, timeout_s=timeout)
@@ -206,7 +209,7 @@ class Tenant(FlowCalls):
             raise JobCanceled(id=job.id)
         if job.state is State.FAILED:
             raise JobFailed(id=job.id, reason=job.reason, error=job.error)
-        codec = job.envelope.codec
+        codec = plain_codec(job.envelope.codec)
         if as_ is not None:
             return self._codecs.unseal_result_as(codec, job.result, as_)
         return self._codecs.unseal_result(codec, job.result, self._enqueuer.result_of(job.type))
@@ -300,6 +303,11 @@ class Tenant(FlowCalls):
     async def counts(self) -> list[Tally]:
         """The number of jobs of each queue in each state."""
         return [tally async for tally in tallies(self._store, self.name)]
+
+    @property
+    def blobs(self) -> Blobs:
+        """Its blobs. Raises ConfigError if the app has no bucket."""
+        return needed(self._enqueuer.blobs).of(self.name)
 
     # -- scopes ----------------------------------------------------------------------------------
 
