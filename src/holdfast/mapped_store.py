@@ -8,10 +8,11 @@ from holdfast.payload.through import ThroughStore
 
 
 def offloading(store: Dispatcher, mapper: Offload) -> Dispatcher:
-    """The store behind the mapper. One that is behind such a mapper already stays as it is."""
-    if unmapped(store) is not store:
+    """The store behind this mapper, instead of another of its kind."""
+    inner = store.inner
+    if isinstance(inner, ThroughStore) and inner.mapper is mapper:
         return store
-    return Dispatcher(ThroughStore(store.inner, mapper), store.observe)
+    return Dispatcher(ThroughStore(unmapped(store).inner, mapper), store.observe)
 
 
 def unmapped(store: Dispatcher) -> Dispatcher:

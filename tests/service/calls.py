@@ -30,6 +30,10 @@ LEASE_S = 36_000.0
 LEASE_US = int(LEASE_S) * 1_000_000
 
 
+BLOB = f"blob-{0:032x}"
+"""The id of a blob that nobody has."""
+
+
 class Pick:
     """What a call may name; each first value is the plain one, taken where there is no chance."""
 
@@ -43,6 +47,7 @@ class Pick:
         self.leases = ["x"]
         self.claims = ["x"]
         """Keys of jobs that were popped over the Firecrawl wire."""
+        self.blobs = [BLOB]
         self.mark = "mark"
         """Is in all that the call writes."""
 
@@ -383,7 +388,10 @@ def made(route: Route | Line, p: Pick) -> Made:
         "tier": "pro",
         "team": p.tenant(),
         "crawl": p.group(),
+        "blob": str(p.of(p.blobs)),
     }
+    if route.name == "blob":
+        parts["id"] = parts["blob"]
     path = route.path.format(**{name: quote(value, safe="") for name, value in parts.items()})
     if (asks := QUERIES.get(route.name)) and (query := asks(p)):
         path += "?" + "&".join(f"{name}={quote(str(value))}" for name, value in query.items())
@@ -393,6 +401,8 @@ def made(route: Route | Line, p: Pick) -> Made:
     plain = JSON_BODIES | FIRECRAWL_BODIES
     if route.name in plain:
         return Made(path, msgspec.json.encode(plain[route.name](p)), {})
+    if route.name == "put_blob":
+        return Made(path, f"{p.mark}".encode(), {"content-type": "application/octet-stream"})
     return Made(path, None, {})
 
 

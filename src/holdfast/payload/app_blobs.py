@@ -67,10 +67,12 @@ class AppBlobs:
         """What is acked as the result of a run. `until_s` says how long its lease certainly lasts:
         while the bucket does not answer, it is tried again so long.
         """
-        value = Value(job.tenant, job.id, Kind.RESULT, "", "", body)
-        if not self.mapper.has_work(value):
-            return body
-        return (await _tried(lambda: self.mapper.ready(value), until_s)).body
+        return await _tried(lambda: self.ready_result(job.tenant, job.id, body), until_s)
+
+    async def ready_result(self, tenant: str, id: str, body: object) -> Any:
+        """A result in the form that goes into a batch."""
+        value = Value(tenant, id, Kind.RESULT, "", "", body)
+        return (await self.mapper.ready(value)).body if self.mapper.has_work(value) else body
 
     async def step(self, job: JobRecord, name: str, body: bytes, until_s: Until) -> bytes:
         """What is remembered as the result of a step."""

@@ -122,6 +122,13 @@ class Blobs:
         if last is not None:
             yield last
 
+    async def raw(self, id: str) -> tuple[int, AsyncIterator[bytes]]:
+        """The size and the chunks of a blob, not compared with a reference."""
+        found = await self._bucket.open(placed(self._tenant, id).path)
+        if found is None:
+            raise BlobNotFound(id=id)
+        return found[0].size, found[1]
+
     async def read_bytes(self, ref: BlobRef, *, most: int = BLOB_BYTES_MAX) -> bytes:
         """All bytes at once. PayloadTooLarge for a blob of more than `most`."""
         if checked(ref).size > most:

@@ -48,6 +48,8 @@ NAMES = OFFLOADS | {Kind.SIGNAL, Kind.POSITION, Kind.SPEC}
 """The kinds of values that may name blobs which somebody needs later."""
 
 
+FIRECRAWL = "firecrawl"
+"""The type of the jobs of the Firecrawl protocol, whose clients get their payloads as they are."""
 REPEATS_MAX = 1000
 """Bodies that a process remembers to have put."""
 
@@ -243,4 +245,4 @@ def offloads(codec: str, type: str) -> bool:
     """
     if codec.startswith(BLOB) or plain_codec(codec) in (OBJECT, REFS):
         return False
-    return not is_reserved(type)
+    return not is_reserved(type) and type != FIRECRAWL

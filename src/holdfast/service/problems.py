@@ -9,6 +9,9 @@ from starlette.responses import Response
 
 from holdfast.core.errors import (
     BatchRefused,
+    BlobCorrupt,
+    BlobError,
+    BlobNotFound,
     CodecError,
     ConfigError,
     FlowRefused,
@@ -61,7 +64,7 @@ class WrongMedia(HoldfastError):
     """Also refused because a page of another site could make a browser send it."""
 
     code = "WRONG_MEDIA_TYPE"
-    text = "content-type: is {media!r}, only application/json is supported"
+    text = "content-type: is {media!r}, only {wanted} is supported"
 
 
 class BodyTooLarge(HoldfastError):
@@ -91,6 +94,7 @@ STATUS: tuple[tuple[type[HoldfastError], int], ...] = (
     (PlatformOnly, 403),
     (NotFound, 404),
     (JobNotFound, 404),
+    (BlobNotFound, 404),
     (ScheduleNotFound, 404),
     (MethodNotAllowed, 405),
     (WaitTimeout, 408),
@@ -98,6 +102,8 @@ STATUS: tuple[tuple[type[HoldfastError], int], ...] = (
     (StaleSetting, 409),
     (Refused, 409),
     (JobFailed, 409),
+    (BlobCorrupt, 409),
+    (BlobError, 409),
     (BodyTooLarge, 413),
     (PayloadTooLarge, 413),
     (WrongMedia, 415),
