@@ -55,6 +55,7 @@ BY_KIND: dict[str, frozenset[str]] = {
     "test_hostile.py": FULL,
     "test_tokens.py": FULL,
     "test_takeovers.py": frozenset({"memory"}),
+    "test_through_contract.py": frozenset({"memory"}),
 }
 """Other tests over every store, by file: the kinds that run them every time."""
 

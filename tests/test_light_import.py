@@ -14,6 +14,7 @@ HEAVY = {
     "anyio",
     "asyncpg",
     "click",
+    "cryptography",
     "fdb",
     "hypothesis",
     "multiprocessing",

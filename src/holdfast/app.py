@@ -36,7 +36,7 @@ from holdfast.events import Announcer, Subscriber
 from holdfast.firing import tick_type
 from holdfast.idempotency import KeyOf, key_of
 from holdfast.lifespan import Lifespan, check_lifespan, opened
-from holdfast.mapped_store import offloading, unmapped
+from holdfast.mapped_store import offloading
 from holdfast.middleware import Middleware, chain
 from holdfast.payload.app_blobs import blobs_by
 from holdfast.platform import PlatformHandle
@@ -97,7 +97,7 @@ class JobDecorator(Protocol):
 
 
 class App(CodeSchedules, DefaultCalls):
-    """`App("sqlite:///jobs.db")`; settings by name, as in `Config`."""
+    """`App("sqlite:///jobs.db")`; settings by name, as in `Config`; `keys` as `encryption.Keys`."""
 
     def __init__(
         self,
@@ -107,11 +107,13 @@ class App(CodeSchedules, DefaultCalls):
         middleware: tuple[Middleware, ...] = (),
         codecs: tuple[Codec, ...] = (),
         lifespan: Lifespan | None = None,
+        keys: Any = None,
         **settings: Any,
     ) -> None:
         self.config = Config.of(**settings)
         self.app_blobs = blobs_by(self.config)
-        self.store: Dispatcher = self._mapped(
+        self._keys = keys
+        self.store: Dispatcher = self._behind(
             open_store(store, clock) if isinstance(store, str) else _store(store)
         )
         self.codecs = Codecs(pickle=self.config.pickle)
@@ -276,16 +278,31 @@ class App(CodeSchedules, DefaultCalls):
             raise ConfigError(field="blobs", why="the app is open; close it first")
         self.config = msgspec.structs.replace(self.config, blobs=url)
         self.app_blobs = blobs_by(self.config)
-        self._replace(unmapped(self.store))
+        self.store = offloading(self.store, self.app_blobs)
+        self.__dict__.pop("enqueuer", None)
+
+    def use_keys(self, keys: Any) -> None:
+        """Encrypts with these keys, unless the app has its own; for command lines."""
+        if self._keys is not None:
+            return
+        if self._users:
+            raise ConfigError(field="keys", why="the app is open; close it first")
+        self._keys = keys
+        self.store = self._behind(offloading(self.store, None))
+        self.__dict__.pop("enqueuer", None)
 
     def _replace(self, store: Dispatcher) -> None:
-        self.store = self._mapped(store)
+        self.store = self._behind(store)
         self._published = 0
         self.__dict__.pop("enqueuer", None)  # It belongs to the previous store.
 
-    def _mapped(self, store: Dispatcher) -> Dispatcher:
-        """The store behind what offloads to the bucket, if there is one."""
-        return store if self.app_blobs is None else offloading(store, self.app_blobs.mapper)
+    def _behind(self, store: Dispatcher) -> Dispatcher:
+        """The store behind the encryption and the bucket, if the app has these."""
+        if self._keys is not None:
+            from holdfast.encryption import encrypted  # Most apps do not need it.
+
+            store = encrypted(store, self._keys)
+        return offloading(store, self.app_blobs)
 
     # -- use -------------------------------------------------------------------------------------
 

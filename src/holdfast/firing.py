@@ -23,6 +23,7 @@ from holdfast.core.clock import SECOND, Micros, seconds
 from holdfast.core.codec import JSON
 from holdfast.core.errors import HoldfastError, InvalidInput, QueueFull, StoreError, TenantFull
 from holdfast.core.job import By, JobRecord, NewJob, Reason, State
+from holdfast.core.mapped import is_mapped_codec
 from holdfast.core.schedule import ITSELF, OVER_ALL, QUEUE, TYPE, Definition, Overlap, name_of
 from holdfast.core.tick import (
     TICK_RULES,
@@ -103,6 +104,9 @@ class Firing:
 
     async def _make(self, run: _Run, plan: Due) -> None:
         made = () if run.definition.paused is not None and not run.tick.asked else plan.made
+        if made and is_mapped_codec(run.definition.job.codec):
+            await self._without_keys(run)
+            return
         if run.tenant == OVER_ALL:
             if made:
                 await self._fan_out(run, made)
@@ -112,6 +116,13 @@ class Firing:
         key_us = key_length(run.definition)
         jobs = [target(run.tenant, run.name, run.definition, at, key_us=key_us) for at in made]
         await self._enqueue(run, jobs, plan.next, earlier)
+
+    async def _without_keys(self, run: _Run) -> None:
+        """Leaves a tick to a worker that has the keys of what its job carries."""
+        if run.now - run.tick.at > FOREIGN_MOST:
+            await self._stop(run, "no worker has the keys of its payload")
+            return
+        raise Snooze(FOREIGN_S)
 
     async def _enqueue(
         self,
@@ -162,7 +173,7 @@ class Firing:
         mine = [job for job in jobs if ids[job.id][0] == run.tick.revision]
         newest = max(mine, key=lambda job: job.seq, default=None)
         if newest is not None and newest.state is State.FAILED and newest.reason in _UNKNOWN:
-            await self._stop(run, f"job {newest.id} failed: {newest.error}")
+            await self._stop(run, f"job {newest.id} failed: {_told(newest)}")
             return (), ()  # Forgotten, so that it counts no more after a resume.
         alive = [job for job in jobs if job.state in ALIVE]
         if made and alive:
@@ -309,6 +320,13 @@ class _Run(msgspec.Struct, frozen=True):
         """The ticks that made jobs, for the next tick."""
         old = [pair for pair in self.tick.earlier if pair[1] not in made]
         return (*old, *((self.tick.revision, at) for at in made))
+
+
+def _told(job: JobRecord) -> str:
+    """Why a job failed. What a payload cannot be read for may quote it, and a schedule is no place
+    for that.
+    """
+    return str(job.reason.value) if job.reason is Reason.DECODE else str(job.error)
 
 
 def _later(error: HoldfastError) -> HoldfastError | Snooze:

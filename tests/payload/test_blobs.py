@@ -78,6 +78,7 @@ async def test_what_is_put_comes_back(
 
 async def test_a_blob_may_be_empty(acme: Blobs, tmp_path: Path) -> None:
     """No chunks, and a file of no bytes."""
+    given: Any
     for given in (b"", [], io.BytesIO()):
         ref = await acme.put(given)
 

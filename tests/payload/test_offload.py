@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import sqlite3
 from collections.abc import AsyncIterator
@@ -18,6 +19,7 @@ from holdfast.core.bounds import OFFLOADED_MAX, PAYLOAD_MAX
 from holdfast.core.errors import BlobCorrupt, ConfigError, PayloadTooLarge
 from holdfast.core.job import Envelope, NewJob, Rules, State
 from holdfast.core.mapped import MARK
+from holdfast.encryption import Keys
 from holdfast.payload.bucket import Bucket
 from holdfast.payload.layout import HELD, placed
 from holdfast.store import Act, Change, Find, Ref, Selection
@@ -481,3 +483,53 @@ async def test_a_deleted_origin_of_a_replay_keeps_its_body(shop: Shop) -> None:
     await drain(shop.app)
 
     assert await shop.acme.wait(again) == LARGE
+
+
+# -- with encryption -------------------------------------------------------------------------------
+
+
+def contents(folder: Path) -> list[tuple[Path, bytes]]:
+    """All files, those of the database and those of the bucket."""
+    return [(path, path.read_bytes()) for path in folder.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("first", ["keys", "blobs"])
+async def test_what_is_offloaded_is_encrypted(tmp_path: Path, first: str) -> None:
+    """Neither the bucket nor the database has the plain text; in whatever order they were given."""
+    mark = "MARKED" * 10_000
+    keys = Keys({"m1": b"k" * 32}, require=True)
+    shop = Shop(tmp_path, **({"keys": keys} if first == "keys" else {}))
+    if first == "blobs":
+        shop.app.use_keys(keys)
+    else:
+        shop.app.use_blobs(f"file://{tmp_path}/blobs")
+    async with shop.app:
+        job = await shop.acme.enqueue(shop.echo(text=mark))
+        step = await shop.acme.enqueue(shop.steps(size=100_000))
+        await drain(shop.app)
+        again = await shop.acme.replay(job.id)
+        while not (await shop.acme.get(step.id)).finished_at:
+            await drain(shop.app)
+
+        assert await job.wait() == await shop.acme.wait(again) == mark
+        assert await step.wait() == 100_000
+        assert len(await shop.files()) == 4
+        assert shop.row(job.id) < ROW_MAX
+    for path, data in contents(tmp_path):
+        assert b"MARKED" not in data, path
+        assert b"sssss" not in data, path
+
+
+async def test_a_plain_body_is_refused_where_encryption_is_required(tmp_path: Path) -> None:
+    """Whoever may write to the bucket cannot make a worker read it."""
+    shop = Shop(tmp_path, keys=Keys({"m1": b"k" * 32}, require=True))
+    async with shop.app:
+        plain = b'{"text":"hi"}'
+        id = "body-" + "a" * 32 + ".forged"
+        await shop.bucket.put(placed("acme", id).path, plain)
+        ref = BlobRef(id, len(plain), hashlib.sha256(plain).hexdigest())
+        await put_raw(shop, forged(offloaded(ref)))
+        await drain(shop.app)
+
+        job = await shop.acme.get("forged")
+        assert (job.state, job.reason, shop.ran) == (State.FAILED, Reason.DECODE, [])

@@ -1,4 +1,4 @@
-"""Stores behind two mappers pass the behaviour suite: what jobs carry comes back as it was sent."""
+"""Stores behind mappers pass the behaviour suite: what jobs carry comes back as it was sent."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from tests.payload.mirror import Mirror
 
-from holdfast.dispatch import Dispatcher, inner_of
+from holdfast.dispatch import Dispatcher
+from holdfast.encryption import Keys, encrypted
 from holdfast.payload.through import ThroughStore
 from holdfast.stores import open_store
 from holdfast.testing import ManualClock
@@ -17,15 +18,22 @@ from holdfast.testing.contract import TOPICS, suite
 from holdfast.testing.contract.bench import Bench
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+def behind(store: Dispatcher, what: str) -> Dispatcher:
+    """The store behind two mappers that change every value, or behind the encryption."""
+    if what == "mirrors":
+        return Dispatcher(ThroughStore(ThroughStore(store.inner, Mirror()), Mirror()))
+    return encrypted(store, Keys({"m1": b"k" * 32}, require=True))
+
+
+@pytest.fixture(params=["memory-mirrors", "memory-encrypted", "sqlite-encrypted"])
 async def bench(request: Any, tmp_path: Path) -> AsyncIterator[Bench]:
-    """An empty store on a ManualClock, behind two mappers."""
+    """An empty store on a ManualClock, behind mappers."""
     clock = ManualClock()
-    url = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/jobs.db"
+    kind, what = request.param.split("-")
+    url = "memory://" if kind == "memory" else f"sqlite:///{tmp_path}/jobs.db"
 
     def make() -> Dispatcher:
-        inner = inner_of(open_store(url, clock))
-        return Dispatcher(ThroughStore(ThroughStore(inner, Mirror()), Mirror()))
+        return behind(open_store(url, clock), what)
 
     bench = Bench(make, clock)
     await bench.open()

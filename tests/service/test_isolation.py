@@ -131,9 +131,8 @@ class World:
         token = mint(sub=f"{tenant}-user", tid=tenant)
         mine = self.client.with_headers(authorization=f"Bearer {token}")
         media = {"content_type": "application/octet-stream"}
-        blob = self.blobs[tenant] = (await mine.post("/v1/blobs", mark.encode(), **media)).json[
-            "id"
-        ]
+        put = await mine.post("/v1/blobs", mark.encode(), **media)
+        blob = self.blobs[tenant] = put.json["id"]
         for number, id in enumerate((*SHARED_IDS, known, secret)):
             part = {known: known, secret: secret}.get(id)
             queue, group = part or "q0", part or "g0"

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast import App, BlobRef, Context
 from holdfast.core.blob import body_id
-from holdfast.core.bounds import REPLAYS_MAX, SWEEP_HELD_MAX, SWEEP_SHARDS
+from holdfast.core.bounds import BLOB_REPLAYS_MAX, SWEEP_HELD_MAX, SWEEP_SHARDS
 from holdfast.core.errors import BlobsUnavailable
 from holdfast.core.job import Completed
 from holdfast.payload.blobs import Blobs
@@ -204,7 +204,7 @@ async def test_a_blob_lives_as_long_as_the_last_replay(shop: Shop) -> None:
     await shop.bench.put("j", tenant="acme")
     last = "j"
     for _ in range(8):  # Each sweep finds the replay that is there, and notes it.
-        for _ in range(REPLAYS_MAX // 4):
+        for _ in range(BLOB_REPLAYS_MAX // 4):
             last = await replayed(shop, last)
         shop.age()
         assert await shop.look(ref)

@@ -37,6 +37,7 @@ DEFAULT_STORE = "sqlite:///holdfast.db"
 STORE_VARIABLE = "HOLDFAST_STORE"
 APP_VARIABLE = "HOLDFAST_APP"
 BLOBS_VARIABLE = "HOLDFAST_BLOBS"
+KEYS_VARIABLES = ("HOLDFAST_KEYS", "HOLDFAST_KEYS_REQUIRE")
 
 EXIT_ERROR = 1
 EXIT_NOT_FOUND = 3
@@ -196,21 +197,29 @@ def chosen_store(settings: Settings, *, create: bool = True) -> Store:
     if settings.store is None and settings.app is not None:
         return chosen_app(settings).store
     url = settings.store or DEFAULT_STORE
-    store, blobs = open_store(url if create else existing(url)), chosen_blobs(settings)
-    return store if blobs is None else offloading(store, blobs.mapper)
+    store = open_store(url if create else existing(url))
+    if (keys := _keys()) is not None:
+        from holdfast.encryption import encrypted
 
-
-def chosen_config(settings: Settings) -> Config:
-    """The settings of the app, if one is named, with the bucket that is named."""
-    config = Config() if settings.app is None else load_app(settings.app).config
-    if settings.blobs is None:
-        return config
-    return msgspec.structs.replace(config, blobs=settings.blobs)
+        store = encrypted(store, keys)
+    return offloading(store, chosen_blobs(settings))
 
 
 def chosen_blobs(settings: Settings) -> AppBlobs | None:
     """The bucket that the settings name: --blobs, else the app's, else none."""
-    return blobs_by(chosen_config(settings))
+    config = Config() if settings.app is None else load_app(settings.app).config
+    if settings.blobs is not None:
+        config = msgspec.structs.replace(config, blobs=settings.blobs)
+    return blobs_by(config)
+
+
+def _keys() -> Any:
+    """The keys of the environment; None if it names none."""
+    if not any(os.environ.get(name) for name in KEYS_VARIABLES):
+        return None
+    from holdfast.encryption import from_environment  # Most command lines do not need it.
+
+    return from_environment()
 
 
 def existing(url: str) -> str:
@@ -253,6 +262,8 @@ def load_app(name: str) -> App:
     if not isinstance(target, App):
         why = f"{name!r} is a {type(target).__name__}, not an App"
         raise ConfigError(field="app", why=why)
+    if (keys := _keys()) is not None:
+        target.use_keys(keys)
     return target
 
 

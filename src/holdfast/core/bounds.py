@@ -171,7 +171,7 @@ BLOBS_AT_ONCE_MAX = 8
 OFFLOADED_MAX = 8 * 1024 * 1024
 """Bytes of a payload, result or step that is offloaded: a worker has it in memory."""
 MEDIA_TYPE_MAX = 128
-REPLAYS_MAX = 100
+BLOB_REPLAYS_MAX = 100
 """Replays of replays of a job that is gone, among which upkeep looks for one that lives."""
 SWEEP_SHARDS = 256
 """Parts of a bucket. One turn of the upkeep looks at one of them."""
@@ -183,6 +183,26 @@ SWEEP_HELD_MAX = 50_000
 """Notes of holders of a part that are read together. Where there are more, those of each blob are
 read.
 """
+
+# Encryption.
+KEY_ID_MAX = 64
+"""Characters of the id of a key."""
+KEYS_MAX = 100
+"""Data keys of a tenant, and master keys of a process."""
+KEYS_CACHED_MAX = 10_000
+"""Tenants whose keys a process remembers; of keys of a callable, so many keys."""
+KEYS_FRESH_S = 60.0
+"""How long a process relies on the keys that it has read: then it reads them again."""
+KEYS_AT_ONCE = 16
+"""Tenants whose keys one call reads at the same time."""
+KEY_CALL_S = 10.0
+"""How long the provider of a key may take."""
+KEY_AGAIN_S = 1.0
+"""How long a provider that failed for a key is not asked for it again."""
+KEYS_BYTES_MAX = 64 * 1024
+"""The text of master keys, in a variable or a file."""
+REPLAYS_MAX = 1000
+"""Replays of replays that one encrypted value can be copied into."""
 
 # Settings of a scope.
 RUNNING_CAP_MAX = 1_000_000

@@ -25,7 +25,7 @@ from holdfast.payload.blobs import Blobs
 from holdfast.payload.bucket import Bucket, open_bucket
 from holdfast.payload.holders import Holders
 from holdfast.payload.offload import Offload
-from holdfast.payload.values import Kind, Mapper, Value
+from holdfast.payload.values import Kind, Value
 
 T = TypeVar("T")
 
@@ -38,10 +38,10 @@ MOST_S = 2.0
 class AppBlobs:
     """The bucket of an app and what uses it. Keeps no resource that is to be closed."""
 
-    def __init__(self, bucket: Bucket, config: Config, inner: Mapper | None = None) -> None:
+    def __init__(self, bucket: Bucket, config: Config) -> None:
         self.bucket = bucket
         self._holders = Holders(bucket, min(BLOB_KNOWN_S, config.blob_grace_s / 4))
-        self.mapper = Offload(bucket, self._holders, config.blob_above, inner)
+        self.mapper = Offload(bucket, self._holders, config.blob_above)
 
     def of(self, tenant: str) -> Blobs:
         """The blobs of a tenant."""
@@ -125,9 +125,9 @@ async def _tried(call: Callable[[], Awaitable[T]], until_s: Until) -> T:
             await asyncio.sleep(pause_s)
 
 
-def blobs_by(config: Config, inner: Mapper | None = None) -> AppBlobs | None:
+def blobs_by(config: Config) -> AppBlobs | None:
     """What the settings say; None without a bucket."""
-    return None if config.blobs is None else AppBlobs(open_bucket(config.blobs), config, inner)
+    return None if config.blobs is None else AppBlobs(open_bucket(config.blobs), config)
 
 
 def needed(blobs: AppBlobs | None) -> AppBlobs:

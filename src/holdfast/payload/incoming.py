@@ -23,9 +23,10 @@ from holdfast.payload.outgoing import (
     entry_values,
     envelope_values,
     head_in,
+    kind_of,
     with_specs,
 )
-from holdfast.payload.values import OF_ENTRIES, Kind, Mapped, Value
+from holdfast.payload.values import Kind, Mapped, Value
 from holdfast.store import Ref, Setting
 
 Taken = Iterator[Mapped]
@@ -130,7 +131,7 @@ def _needed(value: Value) -> bool:
 
 def _entries_with(entries: Sequence[Entry], found: Taken) -> tuple[Entry, ...]:
     return tuple(
-        _entry_with(entry, next(found)) if entry.kind in OF_ENTRIES else entry for entry in entries
+        entry if kind_of(entry) is None else _entry_with(entry, next(found)) for entry in entries
     )
 
 

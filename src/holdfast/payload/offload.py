@@ -55,22 +55,21 @@ REPEATS_MAX = 1000
 
 
 class Offload:
-    """The mapper. `inner` maps what it stores, and what is stored in the bucket."""
+    """The mapper of one bucket."""
 
-    def __init__(
-        self, bucket: Bucket, holders: Holders, above: int, inner: Mapper | None = None
-    ) -> None:
+    def __init__(self, bucket: Bucket, holders: Holders, above: int) -> None:
         self._bucket = bucket
         self._holders = holders
         self._above = above
-        self._inner = inner
+        self.inner: Mapper | None = None
+        """What encrypts. It maps what is stored, and what is put into the bucket."""
         self._put: OrderedDict[tuple[str, ...], BlobRef] = OrderedDict()
         """What this process has offloaded lately."""
 
     @property
     def secret(self) -> bool:
         """Whether something is encrypted: see `OuterStore`."""
-        return self._inner is not None and bool(getattr(self._inner, "secret", True))
+        return self.inner is not None and bool(getattr(self.inner, "secret", True))
 
     # -- out -------------------------------------------------------------------------------------
 
@@ -123,10 +122,10 @@ class Offload:
 
     async def _encrypted(self, answers: Sequence[Mapped]) -> Sequence[Mapped]:
         """The answers of the mapper inside. What is offloaded already was mapped before."""
-        if self._inner is None:
+        if self.inner is None:
             return answers
         todo = [one for one in answers if isinstance(one, Value) and not self._is_done(one)]
-        mapped = iter(await self._inner.outgoing(todo))
+        mapped = iter(await self.inner.outgoing(todo))
         wanted = set(map(id, todo))
         return [next(mapped) if id(one) in wanted else one for one in answers]
 
@@ -205,7 +204,12 @@ class Offload:
     # -- back ------------------------------------------------------------------------------------
 
     async def incoming(self, values: Sequence[Value], use: Use) -> Sequence[Mapped]:
-        return values if self._inner is None else await self._inner.incoming(values, use)
+        """References stay as they are. The bytes that they stand for are mapped when loaded."""
+        if self.inner is None:
+            return values
+        todo = [value for value in values if not _stands_for_body(value)]
+        mapped = dict(zip(map(id, todo), await self.inner.incoming(todo, use), strict=True))
+        return [mapped.get(id(value), value) for value in values]
 
     async def load(self, value: Value) -> Value:
         """A value with its body in place of the text. Raises BlobNotFound, BlobCorrupt,
@@ -218,9 +222,9 @@ class Offload:
         body = await Blobs(self._bucket, self._holders, value.tenant).read_bytes(ref)
         codec = value.codec.removeprefix(BLOB)
         loaded = msgspec.structs.replace(value, codec=codec, body=body)
-        if self._inner is None:
+        if self.inner is None:
             return loaded
-        [mapped] = await self._inner.incoming([loaded], Use.RUN)
+        [mapped] = await self.inner.incoming([loaded], Use.RUN)
         if isinstance(mapped, HoldfastError):
             raise mapped
         return mapped
@@ -228,15 +232,21 @@ class Offload:
     # -- life ------------------------------------------------------------------------------------
 
     def capabilities(self, inner: Capabilities) -> Capabilities:
-        return inner if self._inner is None else self._inner.capabilities(inner)
+        return inner if self.inner is None else self.inner.capabilities(inner)
 
     async def prepare(self, tenant: str) -> None:
-        if self._inner is not None:
-            await self._inner.prepare(tenant)
+        if self.inner is not None:
+            await self.inner.prepare(tenant)
 
     async def close(self) -> None:
-        if self._inner is not None:
-            await self._inner.close()
+        if self.inner is not None:
+            await self.inner.close()
+
+
+def _stands_for_body(value: Value) -> bool:
+    if value.kind is Kind.PAYLOAD:
+        return value.codec.startswith(BLOB)
+    return value.kind in OFFLOADS and is_offloaded(value.body)
 
 
 def offloads(codec: str, type: str) -> bool:

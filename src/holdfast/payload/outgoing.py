@@ -12,17 +12,17 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 
 from holdfast.core.codec import JSON
-from holdfast.core.errors import InvalidInput
+from holdfast.core.errors import HoldfastError, InvalidInput
 from holdfast.core.flow import BEGIN, CANCEL, CANCEL_SIGNAL, GUARD, HEAD, Head, read_head
 from holdfast.core.job import Envelope, NewJob
-from holdfast.core.journal import Entry, Signal
+from holdfast.core.journal import Entry, EntryKind, Signal
 from holdfast.core.lifecycle import Transition
-from holdfast.core.mapped import UNREADABLE, reason_of, text_of
+from holdfast.core.mapped import UNREADABLE, Unreadable, reason_of, text_of
 from holdfast.core.schedule import TYPE as TICK
 from holdfast.core.schedule import Definition, decode, encode, schedule_of
 from holdfast.core.spec import JobSpec
 from holdfast.payload.values import OF_ENTRIES, Kind, Value
-from holdfast.store import Extension, Put
+from holdfast.store import Extension, Put, Setting
 
 OWN = frozenset({TICK, BEGIN, CANCEL, GUARD})
 """Types of jobs that carry nothing of their tenant's."""
@@ -90,37 +90,43 @@ def job_with(job: NewJob, values: Sequence[Value]) -> NewJob:
     return msgspec.structs.replace(job, envelope=envelope_with(job.envelope, values))
 
 
-def unread(codec: str, body: object) -> InvalidInput | None:
+def unread(codec: str, body: object) -> HoldfastError | None:
     """Why a copy of a job that could not be read is refused: its payload is not there."""
     if codec != UNREADABLE:
         return None
-    reason = reason_of(body)
-    why = "this stands for a payload" if reason is None else reason.why
-    return InvalidInput(field="payload", why=f"could not be read: {why}")
+    reason = reason_of(body) or Unreadable("this stands for a payload")
+    if reason.again:
+        return reason.error("")
+    return InvalidInput(field="payload", why=f"could not be read: {reason.why}")
 
 
 # -- journals --------------------------------------------------------------------------------------
+
+
+def kind_of(entry: Entry) -> Kind | None:
+    """What the value of an entry is; None if it is not mapped."""
+    if entry.kind is EntryKind.SIGNAL and entry.name == CANCEL_SIGNAL:
+        return None  # It says nothing, and must work without keys.
+    return OF_ENTRIES.get(entry.kind)
 
 
 def entry_values(tenant: str, id: str, entries: Sequence[Entry]) -> list[Value]:
     return [
         Value(tenant, id, kind, "" if kind is Kind.LOG else entry.name, "", entry.value)
         for entry in entries
-        if (kind := OF_ENTRIES.get(entry.kind)) is not None
+        if (kind := kind_of(entry)) is not None
     ]
 
 
 def entries_with(entries: Sequence[Entry], taken: Taken) -> tuple[Entry, ...]:
     return tuple(
-        msgspec.structs.replace(entry, value=next(taken).body)
-        if entry.kind in OF_ENTRIES
-        else entry
+        entry if kind_of(entry) is None else msgspec.structs.replace(entry, value=next(taken).body)
         for entry in entries
     )
 
 
 def signal_values(one: Signal) -> list[Value]:
-    if one.name == CANCEL_SIGNAL:  # It says nothing, and must work without keys.
+    if one.name == CANCEL_SIGNAL:
         return []
     return [Value(one.tenant, one.id, Kind.SIGNAL, one.name, "", one.value)]
 
@@ -192,11 +198,30 @@ def definition_of(name: str, value: bytes | None) -> tuple[str, Definition] | No
 
 def put_values(put: Put) -> list[Value]:
     found = definition_of(put.name, put.value)
-    return [] if found is None else [_spec(found[0], put.name, "", found[1].job)]
+    if found is None or found[1].job.codec == UNREADABLE:
+        return []
+    return [_spec(found[0], put.name, "", found[1].job)]
 
 
 def put_with(put: Put, values: Sequence[Value]) -> Put:
     found = definition_of(put.name, put.value)
     assert found is not None, "its spec was taken from it"
     job = _spec_with(found[1].job, values[0])
+    return Put(put.name, encode(msgspec.structs.replace(found[1], job=job)), put.version)
+
+
+def lacks_spec(put: Put) -> bool:
+    """Whether it changes a schedule whose payload could not be read, without a new one."""
+    found = definition_of(put.name, put.value)
+    return found is not None and found[1].job.codec == UNREADABLE
+
+
+def put_kept(put: Put, before: Setting | None) -> Put:
+    """The put with the payload as it is stored. Without one it is left as it is."""
+    found = definition_of(put.name, put.value)
+    stored = None if before is None else definition_of(before.name, before.value)
+    assert found is not None, "the caller has looked"
+    if stored is None:
+        raise InvalidInput(field="payload", why="could not be read; give the job again")
+    job = msgspec.structs.replace(found[1].job, codec=stored[1].job.codec, body=stored[1].job.body)
     return Put(put.name, encode(msgspec.structs.replace(found[1], job=job)), put.version)

@@ -231,7 +231,7 @@ class ThroughStore(OuterStore):
         for one in mapped:
             if isinstance(one, HoldfastError):  # All of them are stored, or none.
                 raise one
-        sent = cast(list[Put], mapped)
+        sent = [await self._kept(put) for put in cast(list[Put], mapped)]
         found = await self.inner.settings(sent, under=under, after=after, limit=limit, by=by)
         return await self._in(found, incoming.setting_values, incoming.setting_with, Use.READ)
 
@@ -249,6 +249,14 @@ class ThroughStore(OuterStore):
 
     async def wait(self, watch: Watch, timeout_s: float) -> None:
         await self.inner.wait(watch, timeout_s)
+
+    async def _kept(self, put: Put) -> Put:
+        """A schedule whose payload cannot be read can be paused: its stored payload is kept."""
+        if not outgoing.lacks_spec(put):
+            return put
+        found = await self.inner.settings(under=put.name, limit=1)
+        before = next((one for one in found if one.name == put.name), None)
+        return outgoing.put_kept(put, before)
 
     # -- inside ----------------------------------------------------------------------------------
 
@@ -327,13 +335,14 @@ def _bare(one: Extension, got: Extension | HoldfastError) -> Extension | None:
 
 
 def _lost(one: Transition, error: HoldfastError) -> Transition:
-    """The failure of a job whose outcome cannot be stored."""
+    """The failure of a job whose outcome cannot be stored; its own reason, if it has failed."""
+    failed = one.to is State.FAILED and one.reason is not None
     return Transition(
         tenant=one.tenant,
         id=one.id,
         token=one.token,
         to=State.FAILED,
         lapsed=one.lapsed,
-        reason=Reason.PERMANENT,
-        error=clip(f"its outcome cannot be stored: {error}"),
+        reason=one.reason if failed else Reason.PERMANENT,
+        error=clip(f"its {'error' if failed else 'outcome'} cannot be stored: {error}"),
     )

@@ -65,7 +65,7 @@ class Service:
         """What it has for blobs: that of the app whose store it serves, or a bucket of its own."""
         store = dispatched(store)
         if self.app_blobs is not None:
-            store = offloading(store, self.app_blobs.mapper)
+            store = offloading(store, self.app_blobs)
         self.store = store
         self.clock = clock
         """A clock in seconds, for repeated checks of tokens."""

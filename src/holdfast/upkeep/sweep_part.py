@@ -19,8 +19,8 @@ import msgspec
 from holdfast.core.blob import named_in
 from holdfast.core.bounds import (
     BLOB_GRACE_S_MIN,
+    BLOB_REPLAYS_MAX,
     BLOBS_AT_ONCE_MAX,
-    REPLAYS_MAX,
     SWEEP_FIND,
     SWEEP_HELD_MAX,
     SWEEP_PAGE,
@@ -171,7 +171,7 @@ class Parts:
                     return True
                 continue
             replays, name = [], one.name
-            for _ in range(REPLAYS_MAX):
+            for _ in range(BLOB_REPLAYS_MAX):
                 name = replay_id(one.tenant, name)
                 replays.append(Ref(one.tenant, name))
             there = await self._there(replays)

@@ -41,14 +41,16 @@ def failed(
         job.attempt,
         job.max_attempts,
         "no attempts left" if final else "it will be retried",
-        _class_of(error) if secret else _line(outcome, error),
+        _class_of(outcome, error) if secret else _line(outcome, error),
         exc_info=None if asked or secret else error,
         extra=log_fields(job),
     )
     return outcome
 
 
-def _class_of(error: BaseException | None) -> str:
+def _class_of(outcome: Failed, error: BaseException | None) -> str:
+    if outcome.reason is Reason.DECODE:
+        return _line(outcome, error)
     kind = "" if error is None else f"{type(error).__name__}; "
     return f"{kind}its text is only in its record, encrypted"
 

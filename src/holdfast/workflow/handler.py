@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from holdfast.context import Context, Fail
+from holdfast.context import Context, Fail, Snooze
 from holdfast.core.bounds import NODES_READ
 from holdfast.core.clock import Micros
 from holdfast.core.codec import JSON, Codecs, from_plain
@@ -36,6 +36,7 @@ from holdfast.core.flow import (
 )
 from holdfast.core.job import TERMINAL, JobRecord, NewJob, Reason, State
 from holdfast.core.journal import Edge, OnFailure
+from holdfast.core.mapped import is_mapped_codec
 from holdfast.core.spec import JobSpec
 from holdfast.journal_map import NAMED_MAX, child_id
 from holdfast.store import Find, Ref, Selection, Store
@@ -174,7 +175,11 @@ class _Ending:
             raise Fail("; ".join(trouble))
 
     async def _made(self, name: str, specs: Sequence[JobSpec]) -> list[str]:
-        """Runs jobs to their end; returns what went wrong."""
+        """Runs jobs to their end; returns what went wrong. A worker without the keys of what they
+        carry leaves them to another one.
+        """
+        if any(is_mapped_codec(spec.codec) for spec in specs):
+            raise Snooze(LOOK_S)
         ctx = self._ctx
         ended = await ctx.journal.fan_out(name, lambda spec: spec.job(ctx.tenant, ""), specs)
         if not ended.failed:
