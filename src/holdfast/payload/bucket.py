@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -62,13 +62,15 @@ class Bucket:
 
     async def put(self, path: str, data: bytes) -> None:
         """Stores a small object. An existing one is replaced."""
-        await self._small("put", path, data, use_multipart=False)
+        with self._there():
+            await self._small("put", path, data, use_multipart=False)
         await self._synced(path)
 
     async def put_once(self, path: str, data: bytes) -> bytes:
         """Stores a small object unless there is one; returns what is stored then."""
         try:
-            await self._small("put", path, data, mode="create", use_multipart=False)
+            with self._there():
+                await self._small("put", path, data, mode="create", use_multipart=False)
         except FileExistsError:
             return await self.read(path) or b""
         await self._synced(path)
@@ -84,7 +86,8 @@ class Bucket:
         put = self._objects.put_async(
             path, data, use_multipart=True, chunk_size=BLOB_PART, max_concurrency=BLOB_PARTS_MAX
         )
-        await self._done(put, None)
+        with self._there():
+            await self._done(put, None)
         await self._synced(path)
 
     async def look(self, path: str) -> Stored | None:
@@ -134,6 +137,14 @@ class Bucket:
             return await self._done(anext(listing), BLOB_NAP_S)
         except (StopAsyncIteration, StopIteration, FileNotFoundError):
             return ()
+
+    @contextmanager
+    def _there(self) -> Iterator[None]:
+        """Nothing is missed by a put but the bucket itself."""
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise self._away(_short(error)) from error
 
     async def _synced(self, path: str) -> None:
         """Makes a file durable: an enqueue that returned is kept (P1). Other buckets do so."""
