@@ -9,7 +9,9 @@ import asyncio
 import hashlib
 import resource
 import sys
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 from holdfast import App, BlobRef, Context
 from holdfast.worker import Worker
@@ -25,7 +27,7 @@ def the_app(store: str, bucket: str) -> App:
         """Reads all of it, and writes a blob of the same size."""
         sha = hashlib.sha256()
 
-        async def passed():  # type: ignore[no-untyped-def]
+        async def passed() -> AsyncIterator[bytes]:
             async for chunk in ctx.blobs.read(ref):
                 sha.update(chunk)
                 yield chunk
@@ -79,9 +81,10 @@ def most() -> int:
 def main() -> None:
     what, store, bucket, file = sys.argv[1:]
     app = the_app(store, bucket)
-    work = {"base": lambda: base(app), "client": lambda: client(app, Path(file)),
-            "worker": lambda: worker(app)}[what]  # fmt: skip
-    asyncio.run(work())
+    works: dict[str, Callable[[], Coroutine[Any, Any, None]]]
+    works = {"base": lambda: base(app), "client": lambda: client(app, Path(file)),
+             "worker": lambda: worker(app)}  # fmt: skip
+    asyncio.run(works[what]())
     print(most())
 
 
