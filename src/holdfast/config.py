@@ -16,6 +16,7 @@ from holdfast.core.bounds import (
     PAYLOAD_MAX,
     PREFETCH_MAX,
     QUEUE_MAX,
+    QUEUED_CAP_MAX,
     RESULT_MAX,
     TENANT_MAX,
     WAIT_S_MAX,
@@ -51,6 +52,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     blobs."""
     blob_above: int = 32 * 1024
     """Larger payloads, results and steps are offloaded to the bucket."""
+    blob_tenant_max: int | None = None
+    """About how many bytes a tenant may have in the bucket. None: no limit."""
     blob_grace_s: float = 6 * 3600.0
     """How long a blob is kept that no job names. Its enqueue must happen in this time."""
     blob_every_s: float = 10.0
@@ -147,6 +150,7 @@ _RANGES: tuple[tuple[str, float, float], ...] = (
     ("payload_max", 1, 1 << 30),
     ("result_max", 0, 1 << 30),
     ("blob_above", 1024, OFFLOADED_MAX),
+    ("blob_tenant_max", 1, QUEUED_CAP_MAX),
     ("blob_grace_s", BLOB_GRACE_S_MIN, DELAY_S_MAX),
     ("blob_every_s", 0.01, 24 * 3600.0),
     ("concurrency", 1, CONCURRENCY_MAX),

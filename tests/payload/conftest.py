@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.payload.blobs import Blobs
+from holdfast.payload.blobs import Blobs, Shared
 from holdfast.payload.bucket import Bucket, open_bucket
 from holdfast.payload.holders import Holders
+from holdfast.payload.usage import Usage
 
 pytest.register_assert_rewrite("holdfast.testing.contract")
 
@@ -26,4 +27,4 @@ def holders(bucket: Bucket) -> Holders:
 
 @pytest.fixture
 def acme(bucket: Bucket, holders: Holders) -> Blobs:
-    return Blobs(bucket, holders, "acme")
+    return Blobs(Shared(bucket, holders, Usage(bucket, None)), "acme")

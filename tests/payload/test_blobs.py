@@ -16,10 +16,11 @@ import pytest
 from holdfast import BlobCorrupt, BlobNotFound, BlobRef, InvalidInput, PayloadTooLarge
 from holdfast.core.blob import segment
 from holdfast.core.bounds import BLOB_CHUNK, BLOB_MAX, BLOB_SEGMENT_MAX, TENANT_MAX
-from holdfast.payload.blobs import Blobs
+from holdfast.payload.blobs import Blobs, Shared
 from holdfast.payload.bucket import Bucket, open_bucket
 from holdfast.payload.holders import Holders
 from holdfast.payload.layout import placed
+from holdfast.payload.usage import Usage
 
 LARGE = os.urandom(3 * BLOB_CHUNK + 17)
 
@@ -138,7 +139,7 @@ async def test_a_reference_to_a_blob_of_another_tenant_leads_nowhere(
     """The same answer as for a blob that is gone (P7)."""
     ref = await acme.put(b"secret")
     for tenant in ("globex", "Acme", "acme2", "acm", "a/../acme", "../acme"):
-        other = Blobs(bucket, holders, tenant)
+        other = Blobs(Shared(bucket, holders, Usage(bucket, None)), tenant)
 
         with pytest.raises(BlobNotFound, match="not found"):
             await other.read_bytes(ref)
@@ -272,7 +273,7 @@ async def test_a_deleted_blob_is_gone(acme: Blobs) -> None:
 )
 async def test_every_tenant_has_blobs(bucket: Bucket, holders: Holders, tenant: str) -> None:
     """Whatever its name: no part of a path is longer than a file system takes."""
-    blobs = Blobs(bucket, holders, tenant)
+    blobs = Blobs(Shared(bucket, holders, Usage(bucket, None)), tenant)
     ref = await blobs.put(b"data")
 
     assert await blobs.read_bytes(ref) == b"data"
@@ -288,7 +289,7 @@ async def test_every_tenant_has_blobs(bucket: Bucket, holders: Holders, tenant: 
 async def test_a_damaged_file_is_told(tmp_path: Path) -> None:
     """Of the same size; the hash tells."""
     bucket = open_bucket(f"file://{tmp_path}/blobs")
-    acme = Blobs(bucket, Holders(bucket, 0.0), "acme")
+    acme = Blobs(Shared(bucket, Holders(bucket, 0.0), Usage(bucket, None)), "acme")
     ref = await acme.put(b"data")
     (tmp_path / "blobs" / placed("acme", ref.id).path).write_bytes(b"dada")
 
@@ -300,7 +301,7 @@ async def test_a_link_in_the_folder_leads_to_no_other_file(tmp_path: Path) -> No
     """What it leads to is not what the reference says, and is not deleted with the link."""
     (tmp_path / "secret").write_bytes(b"root")
     bucket = open_bucket(f"file://{tmp_path}/blobs")
-    acme = Blobs(bucket, Holders(bucket, 0.0), "acme")
+    acme = Blobs(Shared(bucket, Holders(bucket, 0.0), Usage(bucket, None)), "acme")
     ref = await acme.put(b"data")
     path = tmp_path / "blobs" / placed("acme", ref.id).path
     path.unlink()

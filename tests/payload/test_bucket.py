@@ -11,9 +11,10 @@ import pytest
 
 from holdfast import BlobsUnavailable
 from holdfast.core.errors import ConfigError, MissingExtra
-from holdfast.payload.blobs import Blobs
+from holdfast.payload.blobs import Blobs, Shared
 from holdfast.payload.bucket import Bucket, open_bucket
 from holdfast.payload.holders import Holders
+from holdfast.payload.usage import Usage
 
 
 @pytest.mark.parametrize(
@@ -96,7 +97,7 @@ def test_a_forked_child_is_told_that_it_cannot_use_it(tmp_path: Path) -> None:
 def test_a_blocking_caller_puts_and_looks_without_an_event_loop(tmp_path: Path) -> None:
     """As an enqueue in the transaction of a blocking connection does."""
     bucket = open_bucket(f"file://{tmp_path}/blobs")
-    acme = Blobs(bucket, Holders(bucket, 0.0), "acme")
+    acme = Blobs(Shared(bucket, Holders(bucket, 0.0), Usage(bucket, None)), "acme")
     work = acme.put(b"data")
     with pytest.raises(StopIteration) as done:
         work.send(None)

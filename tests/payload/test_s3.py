@@ -14,10 +14,12 @@ import pytest
 from tests.servers.process import free_port
 
 from holdfast import App, BlobNotFound, BlobRef, BlobsUnavailable, Context
+from holdfast.config import Config
 from holdfast.core.bounds import BLOB_PART
-from holdfast.payload.blobs import Blobs
+from holdfast.payload.blobs import Blobs, Shared
 from holdfast.payload.bucket import Bucket, open_bucket
 from holdfast.payload.holders import Holders
+from holdfast.payload.usage import Usage
 from holdfast.stores import open_store
 from holdfast.testing import drain
 from holdfast.upkeep.sweep import Sweep
@@ -67,12 +69,14 @@ def bucket(url: str) -> Bucket:
 async def test_a_large_blob_is_sent_in_parts_and_comes_back(bucket: Bucket) -> None:
     """And a wrong tenant finds nothing."""
     data = os.urandom(2 * BLOB_PART + 1000)
-    acme = Blobs(bucket, Holders(bucket, 0.0), "Acme/ä")
+    acme = Blobs(Shared(bucket, Holders(bucket, 0.0), Usage(bucket, None)), "Acme/ä")
     ref = await acme.put(iter([data[:1000], data[1000:]]))
 
     assert await acme.read_bytes(ref) == data
     with pytest.raises(BlobNotFound):
-        await Blobs(bucket, Holders(bucket, 0.0), "acme").read_bytes(ref)
+        await Blobs(Shared(bucket, Holders(bucket, 0.0), Usage(bucket, None)), "acme").read_bytes(
+            ref
+        )
     await acme.delete(ref)
     await acme.delete(ref)
     with pytest.raises(BlobNotFound):
@@ -95,7 +99,7 @@ async def test_jobs_are_offloaded_and_what_nothing_needs_is_swept(url: str) -> N
         await drain(app)
         made = await acme.wait(job.id, as_=BlobRef)
         assert app.app_blobs is not None
-        sweep = Sweep(app.store, app.app_blobs.bucket, 1.0, 0.0)
+        sweep = Sweep(app.store, app.app_blobs.bucket, Config(blob_grace_s=0))
         for one in {ref.id[5:7], made.id[5:7], orphan.id[5:7]}:
             await sweep._parts.look_at(one)
 
@@ -110,7 +114,7 @@ async def test_a_bucket_belongs_to_one_store(bucket: Bucket) -> None:
     stores = [open_store("memory://"), open_store("memory://")]
     for store in stores:
         await store.open()
-    sweeps = [Sweep(store, bucket, 1.0, 0.0) for store in stores]
+    sweeps = [Sweep(store, bucket, Config(blob_grace_s=0)) for store in stores]
 
     assert [await sweep._is_ours() for sweep in sweeps] == [True, False]
     for store in stores:

@@ -8,17 +8,20 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from holdfast import App, BlobRef, Context
+from holdfast.config import Config
 from holdfast.core.blob import body_id
 from holdfast.core.bounds import BLOB_REPLAYS_MAX, SWEEP_HELD_MAX, SWEEP_SHARDS
-from holdfast.core.errors import BlobsUnavailable
+from holdfast.core.errors import BlobsUnavailable, TenantFull
 from holdfast.core.job import Completed
-from holdfast.payload.blobs import Blobs
+from holdfast.payload.blobs import Blobs, Shared
 from holdfast.payload.bucket import Bucket, open_bucket
 from holdfast.payload.holders import Holders
 from holdfast.payload.layout import BLOBS, DYING, HELD, Holder, HolderKind, placed
+from holdfast.payload.usage import Usage
 from holdfast.store import Act, Change, Put, Ref, Selection
 from holdfast.stores import open_store
 from holdfast.testing import ManualClock
@@ -28,6 +31,7 @@ from holdfast.upkeep import sweep_part
 from holdfast.upkeep.sweep import CURSOR, Sweep
 
 GRACE_S = 3600.0
+CONFIG = Config(blob_every_s=10.0, blob_grace_s=GRACE_S)
 
 
 @pytest.fixture
@@ -68,11 +72,11 @@ class Shop:
         self.folder = folder
         self.bucket = Hooked(open_bucket(f"file://{folder}"))
         self.holders = Holders(self.bucket, 0.0)
-        self.acme = Blobs(self.bucket, self.holders, "acme")
+        self.acme = Blobs(Shared(self.bucket, self.holders, Usage(self.bucket, None)), "acme")
         self.sweep = self.a_sweep()
 
     def a_sweep(self) -> Sweep:
-        return Sweep(self.bench.store, self.bucket, 10.0, GRACE_S)
+        return Sweep(self.bench.store, self.bucket, CONFIG)
 
     def age(self, seconds: float = 2 * GRACE_S) -> None:
         """Makes all that there is older."""
@@ -398,14 +402,14 @@ async def test_the_blobs_of_another_store_are_left_alone(
     clock = ManualClock()
     other = open_store("memory://", clock)
     await other.open()
-    stranger = Sweep(other, shop.bucket, 10.0, GRACE_S)
+    stranger = Sweep(other, shop.bucket, CONFIG)
     with caplog.at_level(logging.ERROR, "holdfast"):
         await stranger.look_at_all()
     await other.close()
 
     assert await shop.there(ref)
     assert caplog.text.count("belongs to another store") == 1
-    assert await Sweep(shop.bench.store, shop.bucket, 10.0, GRACE_S)._is_ours()
+    assert await Sweep(shop.bench.store, shop.bucket, CONFIG)._is_ours()
 
 
 async def test_one_process_sweeps(shop: Shop) -> None:
@@ -425,7 +429,7 @@ async def test_one_process_sweeps(shop: Shop) -> None:
 async def test_a_new_bucket_of_the_same_store_is_swept(shop: Shop, tmp_path: Path) -> None:
     """After a move to another folder, for example."""
     await shop.sweep.turn()
-    moved = Sweep(shop.bench.store, open_bucket(f"file://{tmp_path}/new"), 10.0, GRACE_S)
+    moved = Sweep(shop.bench.store, open_bucket(f"file://{tmp_path}/new"), CONFIG)
 
     assert await moved._is_ours()
 
@@ -467,3 +471,47 @@ async def test_a_note_that_cannot_be_read_keeps_its_blob(shop: Shop) -> None:
     await shop.sweep._parts.look_at("ab")
 
     assert await shop.bucket.look(blob.path) is not None
+
+
+# -- what tenants have -----------------------------------------------------------------------------
+
+
+async def test_a_tenant_at_its_cap_puts_no_more_blobs(shop: Shop) -> None:
+    """At once in a process that knows what it has put, in others after a round of the sweep."""
+    most, other = 10_000, Usage(shop.bucket, 10_000)
+    own = Blobs(Shared(shop.bucket, shop.holders, Usage(shop.bucket, most)), "acme")
+    refs = [await own.put(b"x" * 4000), await own.put(iter([b"x" * 4000]))]
+
+    for data in (b"x" * 2001, iter([b"x" * 1000, b"x" * 1001])):
+        with pytest.raises(TenantFull, match="10000 bytes of blobs"):
+            await own.put(data)
+    assert await own.put(b"x" * 2000)
+    assert await other.left("acme") == most
+
+    sweep = Sweep(
+        shop.bench.store, shop.bucket, msgspec.structs.replace(CONFIG, blob_tenant_max=most)
+    )
+    await sweep.look_at_all()
+    late = Blobs(Shared(shop.bucket, shop.holders, Usage(shop.bucket, most)), "acme")
+    with pytest.raises(TenantFull):
+        await late.put(b"x")
+    assert await Usage(shop.bucket, most).left("globex") == most
+    for ref in refs:
+        await own.delete(ref)
+    await sweep.look_at_all()
+    assert await Usage(shop.bucket, most).left("acme") == most
+    assert shop.files("usage") == []
+
+
+async def test_a_round_that_was_not_all_its_own_says_nothing_of_tenants(shop: Shop) -> None:
+    """It knows only a part of what they have."""
+    await shop.acme.put(b"x" * 4000)
+    await shop.bench.store.settings([Put(CURSOR, b"1", 0)])
+    config = msgspec.structs.replace(CONFIG, blob_tenant_max=10)
+    sweep = Sweep(shop.bench.store, shop.bucket, config)
+    for _ in range(SWEEP_SHARDS):
+        await sweep.turn()
+
+    assert shop.files("usage") == []
+    await sweep.look_at_all()
+    assert shop.files("usage") == ["acme"]

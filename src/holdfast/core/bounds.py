@@ -162,6 +162,8 @@ BLOB_KNOWN_MAX = 10_000
 BLOB_KNOWN_S = 900.0
 """For how long it relies on them: at most this, and at most a quarter of the grace."""
 BLOB_GRACE_S_MIN = 60.0
+BLOB_USAGE_S = 60.0
+"""How long a process relies on what it read about the bytes of a tenant."""
 BLOB_SEGMENT_MAX = 128
 """Characters of a tenant or an id in a path. A longer one is a hash."""
 BLOBS_NAMED_MAX = 200
@@ -179,6 +181,8 @@ SWEEP_PAGE = 500
 """Blobs of a part that one step decides about."""
 SWEEP_FIND = 100
 """Jobs that are looked up together: each may have a payload of 256 KiB."""
+SWEEP_TENANTS_MAX = 100_000
+"""Tenants whose bytes one round of the sweep adds up."""
 SWEEP_HELD_MAX = 50_000
 """Notes of holders of a part that are read together. Where there are more, those of each blob are
 read.

@@ -21,10 +21,11 @@ from holdfast.core.bounds import BLOB_KNOWN_S
 from holdfast.core.errors import BlobsUnavailable, ConfigError
 from holdfast.core.job import Envelope, JobRecord, NewJob
 from holdfast.core.journal import Entry
-from holdfast.payload.blobs import Blobs
+from holdfast.payload.blobs import Blobs, Shared
 from holdfast.payload.bucket import Bucket, open_bucket
 from holdfast.payload.holders import Holders
 from holdfast.payload.offload import Offload
+from holdfast.payload.usage import Usage
 from holdfast.payload.values import Kind, Value
 
 T = TypeVar("T")
@@ -40,12 +41,13 @@ class AppBlobs:
 
     def __init__(self, bucket: Bucket, config: Config) -> None:
         self.bucket = bucket
-        self._holders = Holders(bucket, min(BLOB_KNOWN_S, config.blob_grace_s / 4))
-        self.mapper = Offload(bucket, self._holders, config.blob_above)
+        holders = Holders(bucket, min(BLOB_KNOWN_S, config.blob_grace_s / 4))
+        self._shared = Shared(bucket, holders, Usage(bucket, config.blob_tenant_max))
+        self.mapper = Offload(self._shared, config.blob_above)
 
     def of(self, tenant: str) -> Blobs:
         """The blobs of a tenant."""
-        return Blobs(self.bucket, self._holders, tenant)
+        return Blobs(self._shared, tenant)
 
     # -- out -------------------------------------------------------------------------------------
 

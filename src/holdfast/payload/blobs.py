@@ -18,31 +18,45 @@ from collections.abc import AsyncIterable, AsyncIterator, Collection, Iterable
 from pathlib import Path
 from typing import IO, Any
 
+import msgspec
+
 from holdfast.core.blob import BlobRef, check_media, named_in, put_id
 from holdfast.core.bounds import BLOB_BYTES_MAX, BLOB_CHUNK, BLOB_MAX
-from holdfast.core.errors import BlobCorrupt, BlobNotFound, InvalidInput, PayloadTooLarge
+from holdfast.core.errors import (
+    BlobCorrupt,
+    BlobNotFound,
+    InvalidInput,
+    PayloadTooLarge,
+    TenantFull,
+)
 from holdfast.core.job import JobRecord
 from holdfast.payload.bucket import Bucket
 from holdfast.payload.holders import Holders
 from holdfast.payload.layout import Holder, HolderKind, placed
+from holdfast.payload.usage import Usage
 
 Data = bytes | bytearray | memoryview | Path | IO[bytes] | Iterable[bytes] | AsyncIterable[bytes]
 """What can be put: bytes, the path of a file, an open file, or chunks."""
+
+
+class Shared(msgspec.Struct, frozen=True):
+    """What the blobs of all tenants share in one process."""
+
+    bucket: Bucket
+    holders: Holders
+    usage: Usage
 
 
 class Blobs:
     """`app.tenant(name).blobs`, and `ctx.blobs` of a job, whose blobs live as long as the job."""
 
     def __init__(
-        self,
-        bucket: Bucket,
-        holders: Holders,
-        tenant: str,
-        holder: Holder | None = None,
-        held: Collection[str] = (),
+        self, shared: Shared, tenant: str, holder: Holder | None = None, held: Collection[str] = ()
     ) -> None:
-        self._bucket = bucket
-        self._holders = holders
+        self._shared = shared
+        self._bucket = shared.bucket
+        self._holders = shared.holders
+        self._usage = shared.usage
         self._tenant = tenant
         self._holder = holder
         self._held = held
@@ -55,7 +69,7 @@ class Blobs:
         except InvalidInput:
             held = frozenset()
         holder = Holder(self._tenant, HolderKind.JOB, job.id)
-        return Blobs(self._bucket, self._holders, self._tenant, holder, held)
+        return Blobs(self._shared, self._tenant, holder, held)
 
     async def put(self, data: Data, *, media_type: str | None = None) -> BlobRef:
         """Stores a blob as a whole, or nothing. Enqueue a job that names it soon: a blob that no
@@ -64,15 +78,20 @@ class Blobs:
         check_media(media_type)
         id = put_id(secrets.token_hex(16))
         blob = placed(self._tenant, id)
+        left = await self._usage.left(self._tenant)
         sha = hashlib.sha256()
         if isinstance(data, bytes | bytearray | memoryview):
             body = bytes(data)
+            if left is not None and len(body) > left:
+                raise self._usage.full(self._tenant)
             if len(body) <= BLOB_CHUNK:
                 sha.update(body)
                 await self._bucket.put(blob.path, body)
                 return await self._stored(id, len(body), sha.hexdigest(), media_type)
             data = _parts(body)
-        chunks = _Counted(data, sha)
+        chunks = _Counted(
+            data, sha, None if left is None else (left, self._usage.full(self._tenant))
+        )
         try:
             await self._bucket.put_stream(blob.path, aiter(chunks))
         except Exception:
@@ -84,6 +103,7 @@ class Blobs:
     async def _stored(self, id: str, size: int, sha256: str, media_type: str | None) -> BlobRef:
         blob = placed(self._tenant, id)
         self._holders.wrote(blob.path)
+        self._usage.added(self._tenant, size)
         if self._holder is not None:
             await self._holders.hold(blob, self._holder)
         return BlobRef(id, size, sha256, media_type)
@@ -167,9 +187,10 @@ def _corrupt(ref: BlobRef, why: str) -> BlobCorrupt:
 class _Counted:
     """The chunks of what is put, with their number of bytes and their hash."""
 
-    def __init__(self, data: Data, sha: Any) -> None:
+    def __init__(self, data: Data, sha: Any, most: tuple[int, TenantFull] | None) -> None:
         self._data = data
         self._sha = sha
+        self._most = most
         self.size = 0
         self.failed: Exception | None = None
         """What the source has raised."""
@@ -191,6 +212,8 @@ class _Counted:
                 self.size += len(part)
                 if self.size > BLOB_MAX:
                     raise PayloadTooLarge(field="blob", size=self.size, max=BLOB_MAX)
+                if self._most is not None and self.size > self._most[0]:
+                    raise self._most[1]
                 self._sha.update(part)
                 yield part
 

@@ -5,6 +5,7 @@
                                            tenant may need the blob. Its text names both in full
     dying/SHARD/TENANT/ID/SWEEP            a note: this sweep of the upkeep may be deleting the blob
     store                                  a random text: the store whose blobs these are
+    usage/TENANT                           how many bytes the tenant had in the last round of sweeps
     clock/SWEEP                            written and read by a sweep, to learn the bucket's time
 
 SHARD is the first two digits of the hexadecimal part of the id, so the upkeep can look at a bucket

@@ -35,9 +35,7 @@ from holdfast.core.codec import OBJECT, REFS
 from holdfast.core.errors import BlobCorrupt, HoldfastError, PayloadTooLarge
 from holdfast.core.mapped import BLOB, most_of, plain_codec
 from holdfast.core.schedule import schedule_of
-from holdfast.payload.blobs import Blobs
-from holdfast.payload.bucket import Bucket
-from holdfast.payload.holders import Holders
+from holdfast.payload.blobs import Blobs, Shared
 from holdfast.payload.layout import Holder, HolderKind, placed
 from holdfast.payload.values import Kind, Mapped, Mapper, Use, Value
 from holdfast.store import Capabilities
@@ -57,9 +55,11 @@ REPEATS_MAX = 1000
 class Offload:
     """The mapper of one bucket."""
 
-    def __init__(self, bucket: Bucket, holders: Holders, above: int) -> None:
-        self._bucket = bucket
-        self._holders = holders
+    def __init__(self, shared: Shared, above: int) -> None:
+        self._shared = shared
+        self._bucket = shared.bucket
+        self._holders = shared.holders
+        self._usage = shared.usage
         self._above = above
         self.inner: Mapper | None = None
         """What encrypts. It maps what is stored, and what is put into the bucket."""
@@ -165,8 +165,12 @@ class Offload:
             ref = BlobRef(body_id(secrets.token_hex(16), value.id), len(body), sha)
             blob = placed(value.tenant, ref.id)
             try:
+                left = await self._usage.left(value.tenant) if value.kind is Kind.PAYLOAD else None
+                if left is not None and len(body) > left:
+                    return self._usage.full(value.tenant)
                 await self._bucket.put(blob.path, body)
                 self._holders.wrote(blob.path)
+                self._usage.added(value.tenant, len(body))
                 if blob.own_holder is None:  # The path has hashes, so a note has the names.
                     await self._holders.hold(blob, Holder(value.tenant, HolderKind.JOB, value.id))
             except HoldfastError as error:
@@ -219,7 +223,7 @@ class Offload:
         if ref.size > OFFLOADED_MAX + MAPPED_MORE:
             why = f"the reference says {ref.size} bytes, at most {OFFLOADED_MAX} are offloaded"
             raise BlobCorrupt(id=ref.id, why=why)
-        body = await Blobs(self._bucket, self._holders, value.tenant).read_bytes(ref)
+        body = await Blobs(self._shared, value.tenant).read_bytes(ref)
         codec = value.codec.removeprefix(BLOB)
         loaded = msgspec.structs.replace(value, codec=codec, body=body)
         if self.inner is None:

@@ -57,11 +57,7 @@ class Upkeep:
         self.prune = Prune(store, config.prune_every_s, config.events_keep_s)
         self.reconcile = Reconcile(store, config.reconcile_every_s)
         self.recur = Recur(store, config.recur_every_s)
-        self.sweep = (
-            None
-            if bucket is None
-            else Sweep(store, bucket, config.blob_every_s, config.blob_grace_s)
-        )
+        self.sweep = None if bucket is None else Sweep(store, bucket, config)
         self._leading_until = 0.0
 
     async def run(self, stop: asyncio.Event) -> None:

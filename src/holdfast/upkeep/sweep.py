@@ -16,11 +16,13 @@ import logging
 import secrets
 from contextlib import suppress
 
+from holdfast.config import Config
 from holdfast.core.bounds import SWEEP_SHARDS
 from holdfast.core.clock import micros
 from holdfast.core.errors import HoldfastError, StaleSetting, away
 from holdfast.payload.bucket import Bucket
 from holdfast.payload.layout import OWNER, shard
+from holdfast.payload.usage import write_down
 from holdfast.store import Put, Setting, Store, Take
 from holdfast.upkeep.sweep_part import Parts
 
@@ -41,12 +43,15 @@ class Sweep:
 
     name = NAME
 
-    def __init__(self, store: Store, bucket: Bucket, every_s: float, grace_s: float) -> None:
+    def __init__(self, store: Store, bucket: Bucket, config: Config) -> None:
         self._store = store
         self._bucket = bucket
-        self._every_s = every_s
+        self._every_s = config.blob_every_s
+        self._tenant_max = config.blob_tenant_max
+        self._seen = 0
+        """Parts looked at since the round of this process began."""
         self._owner = f"{NAME}-{secrets.token_hex(8)}"
-        self._parts = Parts(store, bucket, grace_s)
+        self._parts = Parts(store, bucket, config.blob_grace_s)
         self._ours = False
         self._told = False
 
@@ -62,11 +67,21 @@ class Sweep:
         digits = "0" if found is None else found.value.decode("ascii", "replace")
         number = int(digits) % SWEEP_SHARDS if digits.isdecimal() and len(digits) < 9 else 0
         await self._parts.look_at(shard(number))
+        await self._sum_up(number)
         following = b"%d" % ((number + 1) % SWEEP_SHARDS)
         with suppress(StaleSetting):  # Another process has moved it.
             version = 0 if found is None else found.version
             await self._store.settings([Put(CURSOR, following, version)])
         return self._every_s
+
+    async def _sum_up(self, number: int) -> None:
+        """After a round that was all its own: what tenants have."""
+        self._seen = self._seen + 1 if number == self._seen else 0
+        if number == SWEEP_SHARDS - 1 or self._seen == 0:
+            if self._seen == SWEEP_SHARDS and self._tenant_max is not None:
+                await write_down(self._bucket, self._parts.bytes_of, self._tenant_max)
+            self._seen = 0
+            self._parts.bytes_of.clear()
 
     async def look_at_all(self) -> None:
         """Looks at every part, for tests and for a bucket that is to be emptied."""

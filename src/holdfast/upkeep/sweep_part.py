@@ -24,6 +24,7 @@ from holdfast.core.bounds import (
     SWEEP_FIND,
     SWEEP_HELD_MAX,
     SWEEP_PAGE,
+    SWEEP_TENANTS_MAX,
 )
 from holdfast.core.clock import Micros, micros
 from holdfast.core.errors import InvalidInput
@@ -65,12 +66,15 @@ class Parts:
         self._patience_s = max(grace_s, BLOB_GRACE_S_MIN) / 2
         self._own = secrets.token_hex(8)
         self.deleted = 0
+        self.bytes_of: dict[str, int] = {}
+        """The bytes that tenants have in the parts that were looked at, by their segments."""
 
     async def look_at(self, part: str) -> None:
         """Deletes what nothing needs of one part."""
         now = await self._now()
         notes = await self._notes(f"{HELD}/{part}")
         async for page in self._bucket.under(f"{BLOBS}/{part}", SWEEP_PAGE):
+            self._count(page)
             old = [one for one in page if self._is_old(one, now)]
             blobs = [blob for one in old if (blob := placed_at(one.path)) is not None]
             held = {blob: await self._held(blob, notes) for blob in blobs}
@@ -80,6 +84,14 @@ class Parts:
             await self._decide(held, now)
         await self._clear(notes or {}, now)
         await self._clear_dying(f"{DYING}/{part}", now)
+
+    def _count(self, page: Sequence[Stored]) -> None:
+        for one in page:
+            blob = placed_at(one.path)
+            if blob is not None and (
+                blob.tenant in self.bytes_of or len(self.bytes_of) < SWEEP_TENANTS_MAX
+            ):
+                self.bytes_of[blob.tenant] = self.bytes_of.get(blob.tenant, 0) + one.size
 
     async def _now(self) -> Micros:
         """The bucket's time: no other clock counts for the age of what is in it."""
