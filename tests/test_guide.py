@@ -1,5 +1,5 @@
 """Guides are true: the commands of "Many customers" and the programs of it, of "Recipes
-from Celery" and of "Calls to other services" say what the pages show.
+from Celery", "Calls to other services" and "Large data by reference" say what the pages show.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from holdfast.cli.main import cli
 PAGE = Path(__file__).parent.parent / "docs" / "guides" / "tenants.md"
 CELERY = PAGE.with_name("from_celery.md")
 OUTBOUND = PAGE.with_name("outbound.md")
+BLOBS = PAGE.with_name("blobs.md")
 STEPS = list(guide.steps(PAGE))
 RUN_S = 120
 END = "--- end of step ---"
@@ -87,7 +88,7 @@ def _tidy(said: str) -> str:
     return "\n".join(line.rstrip() for line in said.splitlines())
 
 
-@pytest.mark.parametrize("page", [PAGE, CELERY, OUTBOUND], ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [PAGE, CELERY, OUTBOUND, BLOBS], ids=lambda page: page.stem)
 def test_every_program_of_the_guide_prints_what_is_shown(desk: Path, page: Path) -> None:
     """As one program, from the top of the page to its end."""
     (desk / "page.py").write_text("\n\n".join(guide.program(page)), "utf-8")
