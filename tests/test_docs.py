@@ -16,7 +16,7 @@ from holdfast.config import Config
 from holdfast.core import bounds, errors
 from holdfast.core.errors import HoldfastError
 from holdfast.core.job import EventKind, Reason, State
-from holdfast.enqueue import CHUNK_MAX
+from holdfast.many import CHUNK_MAX
 from holdfast.store import Capabilities, Store
 from holdfast.stores import STORES
 

@@ -21,9 +21,9 @@ from holdfast.core.errors import (
 )
 from holdfast.core.job import By, Event, JobRecord, Reason, State
 from holdfast.core.retry import Backoff, Jitter, RetryPolicy
-from holdfast.enqueue import EnqueuedMany
 from holdfast.handle import JobHandle
 from holdfast.journal_map import ChildrenFailed
+from holdfast.many import EnqueuedMany
 from holdfast.steps import TimedOut
 from holdfast.store import Enqueued
 from holdfast.tenant import Tenant

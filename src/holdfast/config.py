@@ -149,7 +149,7 @@ _RANGES: tuple[tuple[str, float, float], ...] = (
     ("keep_failed_s", 0, DELAY_S_MAX),
     ("payload_max", 1, 1 << 30),
     ("result_max", 0, 1 << 30),
-    ("blob_above", 1024, OFFLOADED_MAX),
+    ("blob_above", 16 * 1024, OFFLOADED_MAX),
     ("blob_tenant_max", 1, QUEUED_CAP_MAX),
     ("blob_grace_s", BLOB_GRACE_S_MIN, DELAY_S_MAX),
     ("blob_every_s", 0.01, 24 * 3600.0),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any, TypedDict, Unpack
 
@@ -15,7 +15,6 @@ from holdfast.config import Config
 from holdfast.core.bounds import (
     ATTEMPTS_MAX,
     BATCH_MAX,
-    CALL_BYTES_MAX,
     OFFLOADED_MAX,
     QUEUE_MAX,
 )
@@ -31,6 +30,7 @@ from holdfast.core.schedule import check_made
 from holdfast.core.spec import JobSpec, spec_of
 from holdfast.core.tick import reserved_tag
 from holdfast.dispatch import Dispatcher
+from holdfast.many import EnqueuedMany, ManyTally, chunks
 from holdfast.payload.app_blobs import AppBlobs
 from holdfast.payload.offload import offloads
 from holdfast.store import Enqueued
@@ -39,8 +39,6 @@ from holdfast.whole import WholeCalls
 
 PENDING_MAX = 10_000
 """Maximum single enqueues of one event loop that wait for a batch."""
-CHUNK_MAX = 256
-"""Jobs in one batch of `enqueue_many`. Small, so that other calls can run between batches."""
 
 
 class SharedOptions(TypedDict, total=False):
@@ -71,31 +69,6 @@ class Options(SharedOptions, total=False):
     group: str
     ttl: float
     tags: Iterable[str]
-
-
-class EnqueuedMany(msgspec.Struct, frozen=True):
-    """The result of `enqueue_many`."""
-
-    created: int
-    existing: int
-
-
-class _Tally:
-    """Counts the results of the batches. Raises the error of the first refused job."""
-
-    def __init__(self, on_batch: Callable[[list[Enqueued]], None] | None) -> None:
-        self.created = self.existing = 0
-        self._on_batch = on_batch
-
-    def add(self, results: list[Enqueued]) -> None:
-        for result in results:
-            self.created += result.created
-            self.existing += not result.created and result.error is None
-        if self._on_batch is not None:
-            self._on_batch(results)
-        for result in results:
-            if result.error is not None:
-                raise result.error
 
 
 class Enqueuer:
@@ -156,12 +129,12 @@ class Enqueuer:
 
         It stops at the first refused job.
         """
-        tally = _Tally(on_batch)
+        tally = ManyTally(on_batch)
         planned = (self.plan(tenant, job, options) for job in jobs)
         sending: asyncio.Task[list[Enqueued]] | None = None
         try:
             # One batch is sent while the next is built; never two at once, which keeps the order.
-            for batch in _chunks(planned):
+            for batch in chunks(planned):
                 if sending is not None:
                     before, sending = sending, None
                     tally.add(await before)
@@ -397,18 +370,3 @@ def checked(given: Any) -> Options:
             raise InvalidInput(field=name, why=f"there is no such option.{hint}")
     options: Options = given
     return options
-
-
-def _chunks(jobs: Iterator[NewJob]) -> Iterator[list[NewJob]]:
-    """Splits jobs into batches bounded by number and by payload bytes."""
-    chunk: list[NewJob] = []
-    size = 0
-    for job in jobs:
-        body = job.envelope.body
-        size += len(body) if isinstance(body, bytes) else 0
-        chunk.append(job)
-        if len(chunk) == CHUNK_MAX or size >= CALL_BYTES_MAX:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.core.blob import is_offloaded, read_offloaded
+from holdfast.core.blob import is_offloaded, read_reference
 from holdfast.core.codec import JSON, OBJECT, Codecs, json_fault, unread
 from holdfast.core.errors import DecodeError
 from holdfast.core.job import JobRecord
@@ -56,7 +56,7 @@ def result_of(job: JobRecord, codecs: Codecs) -> object:
 def _in_bucket(body: bytes) -> str:
     """What stands for a body that was offloaded, for people."""
     try:
-        ref = read_offloaded(body)
+        ref = read_reference(body)
     except DecodeError as error:
         return f"<unreadable: {error.facts['why']}>"
     return f"<in the bucket: {ref.size} bytes, blob {ref.id}>"

@@ -33,14 +33,14 @@ from holdfast.core.bounds import (
     STEP_BYTES_MAX,
 )
 from holdfast.core.check import check_name, check_seconds
-from holdfast.core.clock import Micros, instant, micros, seconds
+from holdfast.core.clock import Micros, instant, micros
 from holdfast.core.codec import JsonCodec
 from holdfast.core.errors import InvalidInput, JournalFull, KeyUnavailable, StoreError
 from holdfast.core.job import Lease, Parked
 from holdfast.core.journal import Entry, EntryKind, Join, Key, await_signal, join_of
 from holdfast.journal_map import Children, Making
 from holdfast.payload.app_blobs import AppBlobs, needed
-from holdfast.steps import StepOptions, TimedOut
+from holdfast.steps import StepOptions, TimedOut, pause_s, tried
 from holdfast.store import Extended, Extension
 from holdfast.typed import result_of
 
@@ -109,7 +109,7 @@ class StoredJournal:
             result = await asyncio.to_thread(fn, *args, **kwargs)
             return await result if inspect.isawaitable(result) else result
 
-        result = await _tried(run, options)
+        result = await tried(run, options)
         return await self._keep(name, result, result_of(_plain(fn)))
 
     def step_here(self, name: str, fn: Any, args: Any, kwargs: Any, options: StepOptions) -> Any:
@@ -129,7 +129,7 @@ class StoredJournal:
             except Exception:
                 if number == options.tries:
                     raise
-                self.block(asyncio.sleep(_pause_s(options, number)))
+                self.block(asyncio.sleep(pause_s(options, number)))
         return self.block(self._keep(name, result, result_of(_plain(fn))))
 
     def _begin(self, name: str) -> Entry | None:
@@ -370,23 +370,6 @@ class StoredJournal:
     def block(self, call: Coroutine[Any, Any, R]) -> R:
         """Runs a coroutine on the worker's loop, for a handler in a thread."""
         return asyncio.run_coroutine_threadsafe(call, self._loop).result()
-
-
-async def _tried(run: Callable[[], Awaitable[Any]], options: StepOptions) -> Any:
-    for number in range(1, options.tries + 1):
-        try:
-            async with asyncio.timeout(options.timeout):
-                return await run()
-        except Exception:
-            if number == options.tries:
-                raise
-            await asyncio.sleep(_pause_s(options, number))
-    raise AssertionError("the last try returns or raises")
-
-
-def _pause_s(options: StepOptions, number: int) -> float:
-    assert options.retry is not None, "several tries need a policy"
-    return seconds(options.retry.delay(number, random.random()))
 
 
 def _plain(fn: Any) -> Any:

@@ -1,13 +1,37 @@
-"""Puts the bucket of an app in front of its store, and takes it away again."""
+"""Puts the encryption and the bucket of an app in front of its store."""
 
 from __future__ import annotations
 
 import copy
+from typing import Any
 
-from holdfast.dispatch import Dispatcher
+from holdfast.core.errors import ConfigError
+from holdfast.dispatch import Dispatcher, dispatched
 from holdfast.payload.app_blobs import AppBlobs
 from holdfast.payload.offload import Offload
 from holdfast.payload.through import ThroughStore
+from holdfast.store import Store
+
+
+def given_store(given: Store) -> Dispatcher:
+    """A store that an app was given, behind a dispatcher."""
+    if hasattr(given, "enqueue") and hasattr(given, "capabilities"):
+        return dispatched(given)
+    is_what = "None (an environment variable that is not set?)" if given is None else repr(given)
+    why = f"is {is_what}; give a URL, for example App('sqlite:///jobs.db'), or a store"
+    raise ConfigError(field="store", why=why)
+
+
+def behind(store: Dispatcher, keys: Any, blobs: AppBlobs | None) -> Dispatcher:
+    """The store behind the encryption and the bucket of an app, if it has these. One that is
+    encrypted already stays so.
+    """
+    store = offloading(store, None)
+    if keys is not None and not store.maps:
+        from holdfast.encryption import encrypted  # Most apps do not need it.
+
+        store = encrypted(store, keys)
+    return offloading(store, blobs)
 
 
 def offloading(store: Dispatcher, blobs: AppBlobs | None) -> Dispatcher:

@@ -11,10 +11,11 @@ from holdfast.core.check import check_seconds
 from holdfast.core.errors import InvalidInput, WaitTimeout
 from holdfast.core.job import By, JobRecord
 from holdfast.definitions import ScheduleState
-from holdfast.enqueue import EnqueuedMany, Options
+from holdfast.enqueue import Options
 from holdfast.explain import Explained
 from holdfast.handle import SyncJobHandle, handle_of
 from holdfast.job_journal import JobJournal
+from holdfast.many import EnqueuedMany
 from holdfast.payload.sync_blobs import SyncBlobs
 from holdfast.store import Enqueued, Page, Tally
 from holdfast.sync_flows import SyncFlowCalls
@@ -42,8 +43,9 @@ class SyncTenant(SyncFlowCalls):
     def enqueue(
         self, job: AnyJob[T], *, using: Any = None, **options: Unpack[Options]
     ) -> SyncJobHandle[T]:
-        if using is not None and self._tenant.maps:
-            self._call(self._tenant.prepare())
+        enqueuer = self._tenant._enqueuer
+        if using is not None and enqueuer.maps:
+            self._call(enqueuer.prepare(self.name))
         work = self._tenant.enqueue(job, using=using, **options)
         # A connection belongs to its thread, so this call stays in the caller's thread.
         made = self._call(work) if using is None else _here(work)

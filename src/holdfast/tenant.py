@@ -36,12 +36,13 @@ from holdfast.core.mapped import plain_codec
 from holdfast.core.schedule import name_of
 from holdfast.core.scope import Scope, ScopeKind
 from holdfast.definitions import ScheduleState, schedules_page
-from holdfast.enqueue import EnqueuedMany, Enqueuer, Options, checked
+from holdfast.enqueue import Enqueuer, Options, checked
 from holdfast.events import Gap, follow
 from holdfast.explain import Explained, explain
 from holdfast.handle import JobHandle, handle_of
 from holdfast.job_journal import JobJournal, read_journal
 from holdfast.listings import tallies
+from holdfast.many import EnqueuedMany
 from holdfast.payload.app_blobs import needed, with_result
 from holdfast.payload.blobs import Blobs
 from holdfast.schedules import ScheduleHandle
@@ -93,15 +94,6 @@ class Tenant(FlowCalls):
         else:
             made = await self._enqueuer.enqueue(self.name, job, checked(options))
         return handle_of(JobHandle, made, self)
-
-    @property
-    def maps(self) -> bool:
-        """Whether something maps what is stored, so that `prepare` has something to do."""
-        return self._enqueuer.maps
-
-    async def prepare(self) -> None:
-        """Reads the keys that an enqueue on a blocking connection cannot wait for."""
-        await self._enqueuer.prepare(self.name)
 
     async def enqueue_many(
         self,

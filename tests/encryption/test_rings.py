@@ -16,9 +16,9 @@ from holdfast.core.errors import (
     KeyUnavailable,
     StaleSetting,
 )
-from holdfast.encryption import given
 from holdfast.encryption.given import GivenRing
 from holdfast.encryption.masters import MasterKeys
+from holdfast.encryption.ring import Remembered
 from holdfast.encryption.sealed import Cipher
 from holdfast.encryption.stored import StoredRing, name_of, tenant_of
 from holdfast.store import Put, Store
@@ -256,15 +256,13 @@ async def test_answers_of_a_callable_are_remembered_for_a_while() -> None:
     assert len(provider.calls) == 3
 
 
-async def test_a_bounded_number_of_answers_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fleet of tenants does not fill the memory."""
-    monkeypatch.setattr(given, "KEYS_CACHED_MAX", 10)
-    provider = Provider()
-    own = GivenRing(provider, Hand())
-    tenants = [f"t{n}" for n in range(50)]
-    provider.keys = dict.fromkeys(tenants, ("k1", b"a" * 32))
-    await own.newest(tenants)
-    assert len(own._known) == 10
+def test_a_bounded_number_of_keys_is_remembered() -> None:
+    """A fleet of tenants does not fill the memory: the oldest are read again."""
+    found: Remembered[int, int] = Remembered(10)
+    for number in range(50):
+        found.keep(number, number)
+    found.keep(45, 0)
+    assert (len(found), found.get(39), found.get(40), found.get(45)) == (10, None, 40, 0)
 
 
 async def test_a_callable_erases_by_returning_nothing() -> None:

@@ -84,7 +84,7 @@ def test_keys_show_no_secret() -> None:
 
 
 def test_the_environment_names_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    """HOLDFAST_KEYS, and HOLDFAST_KEYS_REQUIRE."""
+    """HOLDFAST_ENCRYPTION_KEYS, and HOLDFAST_ENCRYPTION_REQUIRE."""
     assert from_environment() is None
     monkeypatch.setenv(VARIABLE, f"a:{SECRET}")
     found = from_environment()
@@ -99,7 +99,7 @@ def test_the_environment_names_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("keys", "require", "words"),
     [
-        (None, "1", "is not set, and HOLDFAST_KEYS_REQUIRE needs it"),
+        (None, "1", "is not set, and HOLDFAST_ENCRYPTION_REQUIRE needs it"),
         (f"a:{SECRET}", "maybe", "must be 1, on, 0 or off"),
         ("env:OTHER", None, "must not refer to a variable"),
         ("nonsense", None, "not of the form"),

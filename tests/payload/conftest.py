@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from tests.payload.shop import Shop
 
 from holdfast.payload.blobs import Blobs, Shared
 from holdfast.payload.bucket import Bucket, open_bucket
 from holdfast.payload.holders import Holders
 from holdfast.payload.usage import Usage
-
-pytest.register_assert_rewrite("holdfast.testing.contract")
 
 
 @pytest.fixture(params=["file", "memory"])
@@ -28,3 +28,10 @@ def holders(bucket: Bucket) -> Holders:
 @pytest.fixture
 def acme(bucket: Bucket, holders: Holders) -> Blobs:
     return Blobs(Shared(bucket, holders, Usage(bucket, None)), "acme")
+
+
+@pytest.fixture
+async def shop(tmp_path: Path) -> AsyncIterator[Shop]:
+    shop = Shop(tmp_path)
+    async with shop.app:
+        yield shop

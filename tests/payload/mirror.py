@@ -24,6 +24,8 @@ class Mirror:
         self.kinds: set[Kind] = set()
         self.prepared: list[str] = []
         self.closed = 0
+        self.away: HoldfastError | None = None
+        """What every call raises."""
 
     def capabilities(self, inner: Capabilities) -> Capabilities:
         return msgspec.structs.replace(inner, encodes=True)
@@ -33,10 +35,14 @@ class Mirror:
 
     async def outgoing(self, values: Sequence[Value]) -> list[Mapped]:
         self.calls.append(("out", len(values)))
+        if self.away is not None:
+            raise self.away
         return [self._out(value) for value in values]
 
     async def incoming(self, values: Sequence[Value], use: Use) -> list[Mapped]:
         self.calls.append((use.value, len(values)))
+        if self.away is not None:
+            raise self.away
         return [self._back(value) for value in values]
 
     async def close(self) -> None:

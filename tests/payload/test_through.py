@@ -18,6 +18,7 @@ from holdfast.core.errors import (
     InvalidInput,
     KeyErased,
     KeyUnavailable,
+    StoreUnavailable,
 )
 from holdfast.core.job import Completed, Failed, Lease, Reason, Released
 from holdfast.core.journal import Entry, EntryKind
@@ -276,6 +277,21 @@ async def test_what_could_not_be_read_is_not_stored_again(hall: Hall) -> None:
     copy = msgspec.structs.replace(job("copy"), envelope=found.envelope)
     [answer] = await hall.add(copy)
     assert isinstance(answer.error, InvalidInput)
+
+
+async def test_a_mapper_that_is_away_costs_no_lease(hall: Hall) -> None:
+    """Every job of the claim waits; a claim that raised would have lost them."""
+    await hall.put("a", "b")
+    hall.mirror.away = StoreUnavailable(store="keys", why="it is down")
+    leases = await hall.claim(2)
+    assert {lease.job.envelope.codec for lease in leases} == {UNREADABLE}
+    extended = await hall.extend(leases[0], progress="half")
+    assert isinstance(extended.error, KeyUnavailable)
+    assert extended.until > 0
+    for lease in leases:
+        assert (await hall.end(lease, Released())).error is None
+    [refused] = await hall.add(job("c"))
+    assert isinstance(refused.error, KeyUnavailable)
 
 
 # -- what cannot be stored -------------------------------------------------------------------------

@@ -30,10 +30,6 @@ LEASE_S = 36_000.0
 LEASE_US = int(LEASE_S) * 1_000_000
 
 
-BLOB = f"blob-{0:032x}"
-"""The id of a blob that nobody has."""
-
-
 class Pick:
     """What a call may name; each first value is the plain one, taken where there is no chance."""
 
@@ -42,12 +38,10 @@ class Pick:
         self.chance = chance
         self.ids = ["one"]
         self.flows = ["one"]
-        self.queues = ["default"]
-        self.groups = ["g"]
-        self.leases = ["x"]
+        self.queues, self.groups, self.leases = ["default"], ["g"], ["x"]
         self.claims = ["x"]
         """Keys of jobs that were popped over the Firecrawl wire."""
-        self.blobs = [BLOB]
+        self.blobs = [f"blob-{0:032x}"]
         self.mark = "mark"
         """Is in all that the call writes."""
 
@@ -390,17 +384,13 @@ def made(route: Route | Line, p: Pick) -> Made:
         "crawl": p.group(),
         "blob": str(p.of(p.blobs)),
     }
-    if route.name == "blob":
-        parts["id"] = parts["blob"]
     path = route.path.format(**{name: quote(value, safe="") for name, value in parts.items()})
     if (asks := QUERIES.get(route.name)) and (query := asks(p)):
         path += "?" + "&".join(f"{name}={quote(str(value))}" for name, value in query.items())
-    if route.name in PACKED_BODIES:
-        body = wire.encode(PACKED_BODIES[route.name](p))
-        return Made(path, body, {"content-type": wire.MEDIA})
-    plain = JSON_BODIES | FIRECRAWL_BODIES
-    if route.name in plain:
-        return Made(path, msgspec.json.encode(plain[route.name](p)), {})
+    if make := PACKED_BODIES.get(route.name):
+        return Made(path, wire.encode(make(p)), {"content-type": wire.MEDIA})
+    if make := (JSON_BODIES | FIRECRAWL_BODIES).get(route.name):
+        return Made(path, msgspec.json.encode(make(p)), {})
     if route.name == "put_blob":
         return Made(path, f"{p.mark}".encode(), {"content-type": "application/octet-stream"})
     return Made(path, None, {})

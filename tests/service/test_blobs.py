@@ -15,7 +15,7 @@ from tests.service.minted import mint, tokens
 
 from holdfast import App, BlobRef, Context
 from holdfast.config import Config
-from holdfast.core.blob import OFFLOADED, read_offloaded
+from holdfast.core.blob import OFFLOADED, read_reference
 from holdfast.core.bounds import OFFLOADED_MAX
 from holdfast.payload.layout import placed
 from holdfast.service.app import application
@@ -238,7 +238,7 @@ async def test_the_library_runs_what_was_enqueued_over_http(world: World) -> Non
 async def test_a_forged_reference_in_a_payload_is_only_bytes(world: World) -> None:
     """A tenant may send any bytes; they are not taken for a reference of ours."""
     raw = OFFLOADED + b'{"id":"body-' + b"a" * 32 + b'.j","size":1,"sha256":"' + b"0" * 64 + b'"}'
-    assert read_offloaded(raw)
+    assert read_reference(raw)
     text = base64.b64encode(raw).decode()
     await world.client.post("/v1/jobs", {"type": "wave", "id": "j", "payload_base64": text})
     lease = await world.claim()

@@ -2,108 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import msgspec
 import pytest
+from tests.upkeep.swept import CONFIG, GRACE_S, Shop
 
 from holdfast import App, BlobRef, Context
-from holdfast.config import Config
 from holdfast.core.blob import body_id
 from holdfast.core.bounds import BLOB_REPLAYS_MAX, SWEEP_HELD_MAX, SWEEP_SHARDS
-from holdfast.core.errors import BlobsUnavailable, TenantFull
+from holdfast.core.errors import TenantFull
 from holdfast.core.job import Completed
 from holdfast.payload.blobs import Blobs, Shared
-from holdfast.payload.bucket import Bucket, open_bucket
-from holdfast.payload.holders import Holders
+from holdfast.payload.bucket import open_bucket
 from holdfast.payload.layout import BLOBS, DYING, HELD, Holder, HolderKind, placed
 from holdfast.payload.usage import Usage
 from holdfast.store import Act, Change, Put, Ref, Selection
 from holdfast.stores import open_store
 from holdfast.testing import ManualClock
-from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.builders import HOUR, rules
 from holdfast.upkeep import sweep_part
 from holdfast.upkeep.sweep import CURSOR, Sweep
-
-GRACE_S = 3600.0
-CONFIG = Config(blob_every_s=10.0, blob_grace_s=GRACE_S)
-
-
-@pytest.fixture
-async def bench() -> AsyncIterator[Bench]:
-    """Memory, on a clock of its own."""
-    clock = ManualClock()
-    bench = Bench(lambda: open_store("memory://", clock), clock)
-    await bench.open()
-    yield bench
-    await bench.close()
-
-
-class Hooked(Bucket):
-    """A real folder, and a call of the test's in front of the calls of a verb."""
-
-    def __init__(self, real: Bucket) -> None:
-        super().__init__(real._objects, real.shown, real._folder)
-        self.before: dict[str, Callable[[str], Awaitable[None]]] = {}
-
-    async def _call(self, verb: str, path: str) -> None:
-        if verb in self.before:
-            await self.before[verb](path)
-
-    async def put(self, path: str, data: bytes) -> None:
-        await self._call("put", path)
-        await super().put(path, data)
-
-    async def delete(self, path: str) -> None:
-        await self._call("delete", path)
-        await super().delete(path)
-
-
-class Shop:
-    """A folder of blobs whose files can be made older, and sweeps of it."""
-
-    def __init__(self, bench: Bench, folder: Path) -> None:
-        self.bench = bench
-        self.folder = folder
-        self.bucket = Hooked(open_bucket(f"file://{folder}"))
-        self.holders = Holders(self.bucket, 0.0)
-        self.acme = Blobs(Shared(self.bucket, self.holders, Usage(self.bucket, None)), "acme")
-        self.sweep = self.a_sweep()
-
-    def a_sweep(self) -> Sweep:
-        return Sweep(self.bench.store, self.bucket, CONFIG)
-
-    def age(self, seconds: float = 2 * GRACE_S) -> None:
-        """Makes all that there is older."""
-        for path in self.folder.rglob("*"):
-            if path.is_file():
-                at = path.stat().st_mtime - seconds
-                os.utime(path, (at, at))
-
-    async def hold(self, ref: BlobRef, name: str, kind: HolderKind = HolderKind.JOB) -> bool:
-        return await self.holders.hold(placed("acme", ref.id), Holder("acme", kind, name))
-
-    async def there(self, ref: BlobRef) -> bool:
-        return await self.bucket.look(placed("acme", ref.id).path) is not None
-
-    async def look(self, ref: BlobRef) -> bool:
-        """Sweeps the part of a blob; returns whether the blob is still there."""
-        await self.sweep._parts.look_at(ref.id[5:7])
-        return await self.there(ref)
-
-    def files(self, kind: str) -> list[str]:
-        return [path.name for path in (self.folder / kind).rglob("*") if path.is_file()]
-
-
-@pytest.fixture
-def shop(bench: Bench, tmp_path: Path) -> Shop:
-    return Shop(bench, tmp_path / "blobs")
-
 
 # -- what is deleted -------------------------------------------------------------------------------
 
@@ -244,119 +165,6 @@ async def test_a_schedule_keeps_the_blobs_that_it_names(shop: Shop) -> None:
         assert (await shop.look(ref), await shop.look(other)) == (True, False)
         await acme.schedule("yearly").delete()
         assert not await shop.look(ref)
-
-
-# -- races -----------------------------------------------------------------------------------------
-
-
-async def test_a_job_that_comes_while_a_blob_is_being_deleted_keeps_it(shop: Shop) -> None:
-    """Its note is there before the sweep looks again."""
-    ref = await shop.acme.put(b"data")
-    shop.age()
-
-    async def meanwhile(path: str) -> None:
-        if path.startswith(DYING):
-            shop.bucket.before.clear()
-            await shop.bucket.put(
-                placed("acme", ref.id).note(Holder("acme", HolderKind.JOB, "new")), b"{}"
-            )
-
-    shop.bucket.before["put"] = meanwhile
-    assert await shop.look(ref)
-    assert shop.files(DYING) == []
-
-
-async def test_a_job_that_comes_too_late_is_told(shop: Shop) -> None:
-    """The sweep has looked for notes already: the job must not be stored with a dead reference."""
-    ref = await shop.acme.put(b"data")
-    shop.age()
-    told: list[bool] = []
-
-    async def meanwhile(path: str) -> None:
-        if path.startswith(BLOBS):
-            shop.bucket.before.clear()
-            told.append(False)
-            holding.append(asyncio.create_task(shop.hold(ref, "late")))
-            await asyncio.wait(holding, timeout=0.2)
-
-    holding: list[asyncio.Task[bool]] = []
-    shop.bucket.before["delete"] = meanwhile
-    assert not await shop.look(ref)
-    assert told
-    assert await holding[0] is False
-
-
-async def test_a_holder_does_not_wait_for_ever_for_a_dead_sweep(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is told that it can try again; a later sweep clears the mark."""
-    monkeypatch.setattr("holdfast.payload.holders.BLOB_HOLD_S", 0.1)
-    ref = await shop.acme.put(b"data")
-    await shop.bucket.put(f"{placed('acme', ref.id).dying}/dead", b"")
-
-    with pytest.raises(BlobsUnavailable, match="try again"):
-        await shop.hold(ref, "j")
-    shop.age()
-    await shop.bench.put("j", tenant="acme")
-    assert await shop.look(ref)
-    assert await shop.hold(ref, "j")
-
-
-@pytest.mark.parametrize("step", range(12))
-async def test_a_sweep_that_dies_at_any_point_loses_nothing_and_leaves_nothing(
-    shop: Shop, step: int
-) -> None:
-    """The next one does the rest."""
-
-    class Dead(Exception):
-        pass
-
-    kept, gone = await shop.acme.put(b"kept"), await shop.acme.put(b"gone")
-    await shop.hold(kept, "j")
-    await shop.hold(gone, "never")
-    await shop.bench.put("j", tenant="acme")
-    shop.age()
-    count = 0
-
-    async def die(path: str) -> None:
-        nonlocal count
-        count += 1
-        if count > step:
-            raise Dead
-
-    shop.bucket.before = {"put": die, "delete": die}
-    try:
-        await shop.look(kept)
-        await shop.look(gone)
-    except* Dead:
-        pass
-    shop.bucket.before.clear()
-    shop.age()
-    shop.sweep = shop.a_sweep()
-    for _ in range(2):  # A mark that is younger than the grace is cleared by a later one.
-        await shop.look(kept)
-        await shop.look(gone)
-
-    assert (await shop.there(kept), await shop.there(gone)) == (True, False)
-    assert shop.files(DYING) == []
-    assert len(shop.files(HELD)) == 1
-
-
-async def test_two_sweeps_at_once_keep_what_lives(shop: Shop) -> None:
-    """And delete the rest once."""
-    refs = [await shop.acme.put(b"%d" % number) for number in range(20)]
-    for number, ref in enumerate(refs):
-        await shop.hold(ref, f"j{number}")
-    await shop.bench.put(*(f"j{number}" for number in range(0, 20, 2)), tenant="acme")
-    shop.age()
-    parts = {ref.id[5:7] for ref in refs}
-
-    other = shop.a_sweep()
-    for part in parts:
-        await asyncio.gather(other._parts.look_at(part), shop.sweep._parts.look_at(part))
-
-    there = [await shop.there(ref) for ref in refs]
-    assert there == [number % 2 == 0 for number in range(20)]
 
 
 # -- the round -------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from holdfast.encryption.sealed import KEY_BYTES
 @click.group("encryption")
 def command() -> None:
     """Manage the keys that encrypt what the jobs of tenants carry. The master keys are those of
-    HOLDFAST_KEYS, or of the app.
+    HOLDFAST_ENCRYPTION_KEYS, or of the app.
     """
 
 
@@ -28,7 +28,7 @@ def command() -> None:
 @click.argument("id")
 @json_option
 def new_key(id: str, as_json: bool) -> None:
-    """Make a master key with this id, and print it for HOLDFAST_KEYS. Nothing is stored."""
+    """Make a master key with this id, in the form of HOLDFAST_ENCRYPTION_KEYS. It is not stored."""
     secret = base64.b64encode(os.urandom(KEY_BYTES)).decode()
     word = f"{check_key_id('id', id)}:{secret}"
     click.echo(json.dumps({"id": id, "key": word}) if as_json else word)

@@ -88,7 +88,7 @@ def is_offloaded(body: Any) -> bool:
     return isinstance(body, bytes) and body.startswith(OFFLOADED)
 
 
-def read_offloaded(body: bytes) -> BlobRef:
+def read_reference(body: bytes) -> BlobRef:
     """The reference to the body. Raises DecodeError if it is forged or damaged."""
     try:
         return _decoder.decode(body[len(OFFLOADED) :]).checked()
@@ -102,7 +102,7 @@ def offloaded_bytes(body: Any) -> int:
     if not is_offloaded(body):
         return 0
     try:
-        return read_offloaded(body).size
+        return read_reference(body).size
     except DecodeError:
         return 0
 

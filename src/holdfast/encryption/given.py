@@ -14,10 +14,10 @@ import time
 from collections.abc import Callable, Collection
 from typing import Any
 
-from holdfast.core.bounds import KEY_AGAIN_S, KEYS_AT_ONCE, KEYS_CACHED_MAX, KEYS_FRESH_S
+from holdfast.core.bounds import KEY_AGAIN_S, KEYS_AT_ONCE, KEYS_FRESH_S
 from holdfast.core.errors import ConfigError, DecodeError, KeyErased, KeyUnavailable
 from holdfast.encryption.masters import asked, check_key_id, secret_of
-from holdfast.encryption.ring import Found, Named
+from holdfast.encryption.ring import Found, Named, Remembered
 from holdfast.encryption.sealed import Cipher
 
 Provider = Callable[[str, str | None], Any]
@@ -30,7 +30,7 @@ class GivenRing:
     def __init__(self, provider: Provider, clock: Callable[[], float] = time.monotonic) -> None:
         self._provider = provider
         self._clock = clock
-        self._known: dict[_Asked, tuple[float, Found]] = {}
+        self._known: Remembered[_Asked, tuple[float, Found]] = Remembered()
         """Until when an answer is used, and the answer."""
 
     async def newest(self, tenants: Collection[str]) -> dict[str, Found]:
@@ -50,9 +50,9 @@ class GivenRing:
         found: dict[_Asked, Found] = {}
         missing: list[_Asked] = []
         for each in wanted:
-            until_s, answer = self._known.get(each, (now, None))
-            if answer is not None and until_s > now:
-                found[each] = answer
+            known = self._known.get(each)
+            if known is not None and known[0] > now:
+                found[each] = known[1]
             else:
                 missing.append(each)
         if missing:
@@ -73,10 +73,7 @@ class GivenRing:
         return answer
 
     def _keep(self, wanted: _Asked, answer: Found, length_s: float) -> None:
-        self._known.pop(wanted, None)
-        while len(self._known) >= KEYS_CACHED_MAX:
-            self._known.pop(next(iter(self._known)), None)
-        self._known[wanted] = (self._clock() + length_s, answer)
+        self._known.keep(wanted, (self._clock() + length_s, answer))
 
 
 def _cipher(tenant: str, key_id: str | None, answer: Any) -> Found:

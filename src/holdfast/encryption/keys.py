@@ -29,8 +29,8 @@ from holdfast.encryption.stored import StoredRing
 from holdfast.payload.through import ThroughStore
 from holdfast.store import Store
 
-VARIABLE = "HOLDFAST_KEYS"
-REQUIRE_VARIABLE = "HOLDFAST_KEYS_REQUIRE"
+VARIABLE = "HOLDFAST_ENCRYPTION_KEYS"
+REQUIRE_VARIABLE = "HOLDFAST_ENCRYPTION_REQUIRE"
 
 logger = logging.getLogger("holdfast.encryption")
 
@@ -38,7 +38,7 @@ logger = logging.getLogger("holdfast.encryption")
 class Keys:
     """The keys of an app. `source` is one of these:
 
-    - "env", or "env:NAME": master keys in the variable HOLDFAST_KEYS, or NAME
+    - "env", or "env:NAME": master keys in the variable HOLDFAST_ENCRYPTION_KEYS, or NAME
     - "file:PATH": master keys in a file, which is read again when it changes
     - "call:MODULE:NAME": a callable or a wrapper, as below
     - "ID:BASE64,ID:BASE64", or a mapping of ids to bytes or base64: master keys, the newest first
@@ -116,7 +116,7 @@ def stored_ring(store: Store) -> StoredRing:
 
 
 def from_environment() -> Keys | None:
-    """The keys of HOLDFAST_KEYS; None if it is not set. For the command line and the service."""
+    """The keys of HOLDFAST_ENCRYPTION_KEYS, for command lines and services; None if not set."""
     source = os.environ.get(VARIABLE, "").strip()
     require = os.environ.get(REQUIRE_VARIABLE, "").strip().lower()
     if require not in ("", "0", "1", "on", "off"):

@@ -20,7 +20,6 @@ import msgspec
 
 from holdfast.core.bounds import (
     KEYS_AT_ONCE,
-    KEYS_CACHED_MAX,
     KEYS_FRESH_S,
     KEYS_MAX,
     PAGE_MAX,
@@ -37,7 +36,7 @@ from holdfast.core.errors import (
 )
 from holdfast.encryption.given import missing_key
 from holdfast.encryption.masters import Masters, Wrapped
-from holdfast.encryption.ring import Found, Named
+from holdfast.encryption.ring import Found, Named, Remembered
 from holdfast.encryption.sealed import KEY_BYTES, Cipher
 from holdfast.store import Put, Setting, Store
 
@@ -94,7 +93,7 @@ class StoredRing:
         self._own = own
         """Whether the store is for the keys alone, so that it is opened and closed here."""
         self._clock = clock
-        self._known: dict[str, _Known] = {}
+        self._known: Remembered[str, _Known] = Remembered()
 
     async def open(self) -> None:
         if self._own:
@@ -184,10 +183,7 @@ class StoredRing:
         if stored.erased_at is not None:
             length_s = KEYS_FRESH_S
         known = _Known(self._clock() + length_s, stored, ciphers)
-        self._known.pop(tenant, None)
-        while len(self._known) >= KEYS_CACHED_MAX:
-            self._known.pop(next(iter(self._known)), None)
-        self._known[tenant] = known
+        self._known.keep(tenant, known)
         return known
 
     # -- settings --------------------------------------------------------------------------------

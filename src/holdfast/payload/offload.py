@@ -26,7 +26,7 @@ from holdfast.core.blob import (
     is_offloaded,
     named_in,
     offloaded,
-    read_offloaded,
+    read_reference,
     segment,
 )
 from holdfast.core.bounds import BLOBS_AT_ONCE_MAX, MAPPED_MORE, OFFLOADED_MAX
@@ -138,7 +138,7 @@ class Offload:
         if value.kind not in OFFLOADS:
             return False
         try:
-            return holder_of(read_offloaded(value.body).id) == segment(value.id)
+            return holder_of(read_reference(value.body).id) == segment(value.id)
         except HoldfastError:
             return False
 
@@ -219,7 +219,7 @@ class Offload:
         """A value with its body in place of the text. Raises BlobNotFound, BlobCorrupt,
         BlobsUnavailable, or DecodeError for a forged text.
         """
-        ref = read_offloaded(value.body)
+        ref = read_reference(value.body)
         if ref.size > OFFLOADED_MAX + MAPPED_MORE:
             why = f"the reference says {ref.size} bytes, at most {OFFLOADED_MAX} are offloaded"
             raise BlobCorrupt(id=ref.id, why=why)

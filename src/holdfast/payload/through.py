@@ -7,14 +7,14 @@ never the others of its call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar, cast
 
 import msgspec
 
 from holdfast.core.bounds import PAGE_MAX
 from holdfast.core.clock import Micros
-from holdfast.core.errors import BatchRefused, HoldfastError, KeyUnavailable
+from holdfast.core.errors import BatchRefused, HoldfastError, KeyUnavailable, StoreError
 from holdfast.core.job import By, Lease, NewJob, Reason, State
 from holdfast.core.journal import Signal, Signaled
 from holdfast.core.lifecycle import Transition, clip
@@ -184,7 +184,7 @@ class ThroughStore(OuterStore):
         flat = [value for values in (*wanted, *journals) for value in values]
         if not flat:
             return page
-        taken = iter(await self.mapper.incoming(flat, Use.READ))
+        taken = iter(await _asked(flat, self.mapper.incoming(flat, Use.READ)))
         jobs = [incoming.record_with(job, taken) for job in page.jobs]
         found = dict(
             incoming.journal_with(one, [next(taken) for _ in values])
@@ -271,7 +271,7 @@ class ThroughStore(OuterStore):
         flat = [value for each in values for value in each]
         if not flat:
             return list(items)
-        taken = iter(await self.mapper.outgoing(flat))
+        taken = iter(await _asked(flat, self.mapper.outgoing(flat)))
         found: list[T | HoldfastError] = []
         for item, each in zip(items, values, strict=True):
             mapped = [next(taken) for _ in each]
@@ -297,13 +297,24 @@ class ThroughStore(OuterStore):
         flat = [value for each in values for value in each]
         if not flat:
             return list(items)
-        taken = iter(await self.mapper.incoming(flat, use))
+        taken = iter(await _asked(flat, self.mapper.incoming(flat, use)))
         found = []
         for item, each in zip(items, values, strict=True):
             mapped = [next(taken) for _ in each]
             same = all(got is value for got, value in zip(mapped, each, strict=True))
             found.append(item if same else put_back(item, mapped))
         return found
+
+
+async def _asked(values: Sequence[Value], answers: Awaitable[Sequence[Mapped]]) -> Sequence[Mapped]:
+    """What the mapper answers. Where what it needs is away, every value waits: a claim that raised
+    would lose its leases, and a heartbeat those of other jobs.
+    """
+    try:
+        return await answers
+    except StoreError as error:
+        away = KeyUnavailable(store="keys", why=str(error))
+        return [away] * len(values)
 
 
 def _error(mapped: Sequence[Mapped]) -> HoldfastError | None:

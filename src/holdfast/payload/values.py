@@ -83,7 +83,7 @@ class Mapper(Protocol):
     Both ways take any number of values and answer each of them, in order: with the same object if
     it stays as it is, with another value, of which `codec` and `body` count, or with an error,
     which fails that value alone. KeyUnavailable says that it can be tried again. A value that the
-    mapper has not made comes back as it is. An exception fails the whole call.
+    mapper has not made comes back as it is. A StoreError that is raised counts for every value.
     """
 
     def capabilities(self, inner: Capabilities) -> Capabilities:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from holdfast.core.blob import BlobRef, is_offloaded, read_offloaded
+from holdfast.core.blob import BlobRef, is_offloaded, read_reference
 from holdfast.core.clock import Micros, moment
 from holdfast.core.codec import BYTES, JSON, OBJECT, Codecs, json_fault
 from holdfast.core.errors import DecodeError, InvalidInput
@@ -80,7 +80,7 @@ def _blob_in(body: object) -> BlobOut | None:
     if not isinstance(body, bytes) or not is_offloaded(body):
         return None
     try:
-        return blob_out(read_offloaded(body))
+        return blob_out(read_reference(body))
     except DecodeError:
         return None
 

@@ -109,7 +109,7 @@ def _blobs() -> Iterator[Route]:
         "put_blob", "POST /v1/blobs", PRODUCE, blobs.put,
         query=blobs.Putting, answer=wire.BlobOut, status=201, takes_bytes=True,
     )  # fmt: skip
-    yield line("blob", "GET /v1/blobs/{id}", READ, blobs.get, gives_bytes=True)
+    yield line("blob", "GET /v1/blobs/{blob}", READ, blobs.get, gives_bytes=True)
     yield line(
         "blob_of_job", "GET /v1/jobs/{id}/blobs/{blob}", WORK, blobs.of_job, gives_bytes=True
     )

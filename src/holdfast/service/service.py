@@ -14,7 +14,7 @@ from holdfast.coalesce import Coalescer
 from holdfast.config import Config
 from holdfast.core.bounds import BATCH_MAX, OFFLOADED_MAX
 from holdfast.core.codec import Codecs
-from holdfast.core.job import NewJob, again
+from holdfast.core.job import Envelope, NewJob, again
 from holdfast.core.lifecycle import Transition
 from holdfast.dispatch import dispatched
 from holdfast.enqueue import Enqueuer
@@ -101,9 +101,9 @@ class Service:
         self.closing = False
         """Set at shutdown, so that waiting calls are answered at once."""
 
-    def payload_most(self, codec: str, type: str) -> int:
-        """How many bytes a payload of a caller may have."""
-        if self.app_blobs is not None and offloads(codec, type):
+    def payload_most(self, sealed: Envelope) -> int:
+        """How many bytes this payload of a caller may have."""
+        if self.app_blobs is not None and offloads(sealed.codec, sealed.type):
             return max(self.payload_max, OFFLOADED_MAX)
         return self.payload_max
 
@@ -113,11 +113,11 @@ class Service:
         own = self.config.result_max
         return own if self.app_blobs is None else max(own, OFFLOADED_MAX)
 
-    async def ready(self, job: NewJob) -> NewJob:
-        """The job in the form that goes into a batch with those of others, which do not wait for
-        its upload.
-        """
-        return job if self.app_blobs is None else await self.app_blobs.ready(job)
+    async def enqueued(self, job: NewJob) -> Enqueued:
+        """Enqueues a job in a batch with those of others, which do not wait for its upload."""
+        if self.app_blobs is not None:
+            job = await self.app_blobs.ready(job)
+        return await self.enqueues.submit(job)
 
     async def ready_ack(self, change: Transition) -> Transition:
         """The same of an ack. Raises why its result cannot be stored now."""

@@ -31,7 +31,14 @@ from holdfast.core.flow import (
 )
 from holdfast.core.job import TERMINAL, JobRecord, NewJob, State
 from holdfast.core.journal import Edge, EntryKind, Journal, OnFailure
-from holdfast.core.mapped import BLOB, UNREADABLE, is_mapped, is_mapped_codec
+from holdfast.core.mapped import (
+    BLOB,
+    ENCRYPTED,
+    UNREADABLE,
+    is_mapped,
+    is_mapped_codec,
+    reason_of,
+)
 from holdfast.core.spec import JobSpec
 from holdfast.enqueue import Enqueuer
 from holdfast.job_journal import with_journals
@@ -119,7 +126,8 @@ def _undone(journal: Journal) -> set[int]:
     for entry in journal.entries:
         if (entry.kind, entry.name) == (EntryKind.STEP, "ended"):
             if is_mapped(entry.value):
-                _check_read(HEAD, UNREADABLE, entry.value)
+                known = reason_of(entry.value) is not None
+                _check_read(HEAD, UNREADABLE if known else ENCRYPTED, entry.value)
             return set(msgspec.json.decode(entry.value, type=_Undone).undo)
     return set()
 

@@ -56,7 +56,7 @@ async def _body(call: Call) -> AsyncIterator[bytes]:
 
 async def get(call: Call) -> Response:
     """The bytes of a blob. Compare their SHA-256 with the reference."""
-    return await _answered(call, call.part("id"))
+    return await _answered(call, call.part("blob"))
 
 
 async def of_job(call: Call) -> Response:

@@ -271,9 +271,7 @@ def new_job(call: Call, job: NewJob) -> NewJob:
         is_reserved(job.queue) or is_reserved(envelope.type) or plain_codec(envelope.codec) == REFS
     ):
         _of_flow(call, job)
-    if envelope.codec == JSON and len(envelope.body) <= call.service.payload_most(
-        JSON, envelope.type
-    ):
+    if envelope.codec == JSON and len(envelope.body) <= call.service.payload_most(envelope):
         _json("payload", envelope.body)
     return again(job)  # A client chose the id, so it must not be marked as new.
 

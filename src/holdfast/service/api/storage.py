@@ -114,8 +114,7 @@ async def enqueue(call: Call, asked: wire.NewJobs) -> list[Enqueued]:
     jobs = await aside(size, lambda: [permissions.new_job(call, job) for job in jobs])
     await joinable(call, jobs)
     if len(jobs) == 1 and (large := _too_large(call, jobs[0])) is None:
-        ready = await call.service.ready(jobs[0])
-        return [await call.service.enqueues.submit(ready)]  # Shares a batch with other callers.
+        return [await call.service.enqueued(jobs[0])]  # Shares a batch with other callers.
     refused = {n: large for n, job in enumerate(jobs) if (large := _too_large(call, job))}
     if asked.whole and refused:
         whys = [refused.get(n) or BatchRefused(id=job.id) for n, job in enumerate(jobs)]
@@ -130,8 +129,7 @@ async def enqueue(call: Call, asked: wire.NewJobs) -> list[Enqueued]:
 
 
 def _too_large(call: Call, job: NewJob) -> PayloadTooLarge | None:
-    sealed = job.envelope
-    size, most = len(sealed.body), call.service.payload_most(sealed.codec, sealed.type)
+    size, most = len(job.envelope.body), call.service.payload_most(job.envelope)
     return PayloadTooLarge(field="payload", size=size, max=most) if size > most else None
 
 
