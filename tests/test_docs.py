@@ -17,7 +17,7 @@ from holdfast.core import bounds, errors
 from holdfast.core.capabilities import Capabilities
 from holdfast.core.errors import HoldfastError
 from holdfast.core.job import EventKind, Reason, State
-from holdfast.enqueue import CHUNK_MAX
+from holdfast.many import CHUNK_MAX
 from holdfast.store import Store
 from holdfast.stores import STORES
 

@@ -19,8 +19,8 @@ from holdfast.core.errors import (
     StoreUnavailable,
     StoreUnsupported,
 )
-from holdfast.enqueue import CHUNK_MAX
 from holdfast.handle import JobHandle
+from holdfast.many import CHUNK_MAX
 from holdfast.store import Enqueued
 from holdfast.stores import open_store
 from holdfast.tenant import Tenant

@@ -26,8 +26,8 @@ SAYS = {
         "ACEACEEA at -9.2 dB, trace:t1",
         "decoded in attempt 2: 16000 samples by reference",
         "first of its queue: waveform, never more than two parts: True",
-        "globex: canceled, 1 blob dropped",
-        "initech: failed by a full disk, so are 5 nodes after it",
+        "globex: canceled, its sound was dropped",
+        "initech: failed by a full bucket, so are 5 nodes after it",
     ],
     "clock_changes.py": table_of_clock_changes(),
     "nightly_report.py": [

@@ -1,5 +1,6 @@
-"""Guides are true: the commands of "Many customers" and the programs of it, of "Recipes
-from Celery", of "Calls to other services" and of "Effects exactly once" say what the pages show.
+"""Guides are true: the commands of "Many customers" and the programs of it, of "Recipes from
+Celery", "Calls to other services", "Effects exactly once" and "Large data by reference" say what
+the pages show.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ CELERY = PAGE.with_name("from_celery.md")
 OUTBOUND = PAGE.with_name("outbound.md")
 DEPLOY = PAGE.with_name("deploy_check.md")
 EFFECTS = PAGE.with_name("effects.md")
+BLOBS = PAGE.with_name("blobs.md")
 STEPS = list(guide.steps(PAGE))
 RUN_S = 120
 END = "--- end of step ---"
@@ -106,7 +108,10 @@ def _tidy(said: str) -> str:
     return "\n".join(line.rstrip() for line in said.splitlines())
 
 
-@pytest.mark.parametrize("page", [PAGE, CELERY, OUTBOUND, EFFECTS], ids=lambda page: page.stem)
+PROGRAMS = [PAGE, CELERY, OUTBOUND, EFFECTS, BLOBS]
+
+
+@pytest.mark.parametrize("page", PROGRAMS, ids=lambda page: page.stem)
 def test_every_program_of_the_guide_prints_what_is_shown(desk: Path, page: Path) -> None:
     """As one program, from the top of the page to its end."""
     (desk / "page.py").write_text("\n\n".join(guide.program(page)), "utf-8")

@@ -3,7 +3,11 @@
 from holdfast.app import App
 from holdfast.config import Config
 from holdfast.context import Context, Fail, Retry, Snooze, StopReason, SyncContext
+from holdfast.core.blob import BlobRef
 from holdfast.core.errors import (
+    BlobCorrupt,
+    BlobNotFound,
+    BlobsUnavailable,
     FlowRefused,
     HoldfastError,
     InvalidInput,
@@ -17,9 +21,9 @@ from holdfast.core.errors import (
 )
 from holdfast.core.job import By, Event, JobRecord, Reason, State
 from holdfast.core.retry import Backoff, Jitter, RetryPolicy
-from holdfast.enqueue import EnqueuedMany
 from holdfast.handle import JobHandle
 from holdfast.journal_map import ChildrenFailed
+from holdfast.many import EnqueuedMany
 from holdfast.steps import TimedOut
 from holdfast.store import Enqueued
 from holdfast.tenant import Tenant
@@ -32,6 +36,10 @@ __all__ = [
     "App",
     "Backoff",
     "Batch",
+    "BlobCorrupt",
+    "BlobNotFound",
+    "BlobRef",
+    "BlobsUnavailable",
     "By",
     "ChildrenFailed",
     "Config",

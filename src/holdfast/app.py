@@ -9,6 +9,8 @@ from functools import cached_property, partial
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
 
+import msgspec
+
 from holdfast.code_sources import CodeSources
 from holdfast.config import Config
 from holdfast.context import Context, Missing, SyncContext
@@ -28,13 +30,15 @@ from holdfast.core.job import JobRecord, Rules, State
 from holdfast.core.retry import policy
 from holdfast.default_calls import DefaultCalls
 from holdfast.default_tenant import no_default
-from holdfast.dispatch import Dispatcher, dispatched, name_of
+from holdfast.dispatch import Dispatcher, name_of
 from holdfast.enqueue import Enqueuer, SharedOptions, amend, checked
 from holdfast.events import Announcer, Subscriber
 from holdfast.firing import tick_type
 from holdfast.idempotency import KeyOf, key_of
 from holdfast.lifespan import Lifespan, check_lifespan, opened
+from holdfast.mapped_store import behind, given_store
 from holdfast.middleware import Middleware, chain
+from holdfast.payload.app_blobs import blobs_by
 from holdfast.platform import PlatformHandle
 from holdfast.store import Store
 from holdfast.stores import open_store
@@ -109,10 +113,10 @@ class App(CodeSources, DefaultCalls):
         **settings: Any,
     ) -> None:
         self.config = Config.of(**settings)
+        self.app_blobs = blobs_by(self.config)
         self._keys = keys
-        self.store: Dispatcher = self._behind(
-            open_store(store, clock) if isinstance(store, str) else _store(store)
-        )
+        given = open_store(store, clock) if isinstance(store, str) else given_store(store)
+        self.store: Dispatcher = behind(given, keys, self.app_blobs)
         allowed(self.config.webhooks_allow)  # A wrong entry is told now, not by each delivery.
         self.codecs = Codecs(pickle=self.config.pickle)
         for codec in codecs:
@@ -267,36 +271,38 @@ class App(CodeSources, DefaultCalls):
 
     def use_store(self, url: str) -> None:
         """Replaces the store of an app that is not open yet; for command lines and tests."""
-        if self._users:
-            raise ConfigError(field="store", why="the app is open; close it first")
-        self.store = self._behind(open_store(url))
+        self._check_closed("store")
+        self._place(open_store(url))
         self._published = 0
-        for own in ("enqueuer", "delivering"):
-            self.__dict__.pop(own, None)  # They belong to the previous store.
+
+    def use_blobs(self, url: str) -> None:
+        """Replaces the bucket of an app that is not open yet."""
+        self._check_closed("blobs")
+        self.config = msgspec.structs.replace(self.config, blobs=url)
+        self.app_blobs = blobs_by(self.config)
+        self._place(self.store)
 
     def use_keys(self, keys: Any) -> None:
         """Encrypts with these keys, unless the app has its own; for command lines."""
         if self._keys is not None:
             return
-        if self._users:
-            raise ConfigError(field="keys", why="the app is open; close it first")
+        self._check_closed("keys")
         self._keys = keys
-        self.store = self._behind(self.store)
-        self.__dict__.pop("enqueuer", None)
+        self._place(self.store)
 
-    def _behind(self, store: Dispatcher) -> Dispatcher:
-        """The store behind the encryption, if the app has keys."""
-        if self._keys is None:
-            return store
-        from holdfast.encryption import encrypted  # Most apps do not need it.
+    def _check_closed(self, field: str) -> None:
+        if self._users:
+            raise ConfigError(field=field, why="the app is open; close it first")
 
-        return encrypted(store, self._keys)
+    def _place(self, store: Dispatcher) -> None:
+        self.store = behind(store, self._keys, self.app_blobs)
+        self.__dict__.pop("enqueuer", None)  # It belongs to the previous store.
 
     # -- use -------------------------------------------------------------------------------------
 
     @cached_property
     def enqueuer(self) -> Enqueuer:
-        return Enqueuer(self.store, self.registry, self.codecs, self.config)
+        return Enqueuer(self.store, self.registry, self.codecs, self.config, self.app_blobs)
 
     @cached_property
     def delivering(self) -> Delivering:
@@ -358,14 +364,6 @@ def _queue(name: str) -> str:
 def _misused() -> ConfigError:
     why = "decorates a function or a class; give options by name: @app.job(queue='mail')"
     return ConfigError(field="job", why=why)
-
-
-def _store(given: Store) -> Dispatcher:
-    if hasattr(given, "enqueue") and hasattr(given, "capabilities"):
-        return dispatched(given)
-    is_what = "None (an environment variable that is not set?)" if given is None else repr(given)
-    why = f"is {is_what}; give a URL, for example App('sqlite:///jobs.db'), or a store"
-    raise ConfigError(field="store", why=why)
 
 
 def _work_of(source: Any) -> Callable[..., Any]:

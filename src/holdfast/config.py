@@ -8,12 +8,15 @@ import msgspec
 
 from holdfast.core.bounds import (
     ATTEMPTS_MAX,
+    BLOB_GRACE_S_MIN,
     CONCURRENCY_MAX,
     DELAY_S_MAX,
     LEASE_S_MAX,
+    OFFLOADED_MAX,
     PAYLOAD_MAX,
     PREFETCH_MAX,
     QUEUE_MAX,
+    QUEUED_CAP_MAX,
     RESULT_MAX,
     TENANT_MAX,
     WAIT_S_MAX,
@@ -42,6 +45,19 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     pickle: bool = False
     payload_max: int = PAYLOAD_MAX
     result_max: int = RESULT_MAX
+
+    # Payloads by reference.
+    blobs: str | None = None
+    """The URL of the bucket for blobs: file://, memory://, s3://, gs:// or az://. None: no
+    blobs."""
+    blob_above: int = 32 * 1024
+    """Larger payloads, results and steps are offloaded to the bucket."""
+    blob_tenant_max: int | None = None
+    """About how many bytes a tenant may have in the bucket. None: no limit."""
+    blob_grace_s: float = 6 * 3600.0
+    """How long a blob is kept that no job names. Its enqueue must happen in this time."""
+    blob_every_s: float = 10.0
+    """Seconds between two of the 256 parts of the bucket that the upkeep looks at."""
 
     # The worker.
     concurrency: int = 10
@@ -139,6 +155,10 @@ _RANGES: tuple[tuple[str, float, float], ...] = (
     ("keep_failed_s", 0, DELAY_S_MAX),
     ("payload_max", 1, 1 << 30),
     ("result_max", 0, 1 << 30),
+    ("blob_above", 16 * 1024, OFFLOADED_MAX),
+    ("blob_tenant_max", 1, QUEUED_CAP_MAX),
+    ("blob_grace_s", BLOB_GRACE_S_MIN, DELAY_S_MAX),
+    ("blob_every_s", 0.01, 24 * 3600.0),
     ("concurrency", 1, CONCURRENCY_MAX),
     ("concurrency_min", 1, CONCURRENCY_MAX),
     ("memory_max_mb", 1, 1 << 30),

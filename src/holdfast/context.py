@@ -31,6 +31,8 @@ from holdfast.core.errors import (
 )
 from holdfast.core.job import JobRecord, effect_key, fence_of
 from holdfast.core.tick import tick_of
+from holdfast.payload.blobs import Blobs
+from holdfast.payload.sync_blobs import SyncBlobs
 from holdfast.run_here import run_here
 from holdfast.steps import (
     RunJournal,
@@ -107,6 +109,9 @@ class Client(Protocol):
     @property
     def group(self) -> Callable[[str], Any]: ...
 
+    @property
+    def blobs(self) -> Blobs: ...
+
 
 class Completion(Protocol):
     """What `effects.exactly_once` does with a run; see `holdfast/worker/completion.py`."""
@@ -118,8 +123,6 @@ class Completion(Protocol):
     def check(self) -> None: ...
     def begun(self, locks_store: bool) -> None: ...
     async def keep(self) -> None: ...
-    @property
-    def maps(self) -> bool: ...
     async def change(self, result: Any) -> Any: ...
     async def ack(self, connection: Any, change: Any) -> None: ...
     def ended(self, committed: bool) -> None: ...
@@ -254,6 +257,13 @@ class Context(Generic[State_co]):
             self._completion = self._completion_of()
         return self._completion
 
+    @property
+    def blobs(self) -> Blobs:
+        """The blobs of the job's tenant. What the run puts or reads is kept as long as its job.
+        Raises ConfigError if the app has no bucket.
+        """
+        return self.client.blobs.held_by(self.job)
+
     # -- what the job remembers ------------------------------------------------------------------
 
     @property
@@ -360,6 +370,10 @@ class SyncContext(Context[State_co]):
             except StopAsyncIteration:
                 return
             yield page
+
+    @property
+    def blobs(self) -> SyncBlobs:  # type: ignore[override]
+        return SyncBlobs(self.journal.block, super().blobs)
 
     def enqueue(self, job: Any, **options: Any) -> Any:
         work = super().enqueue(job, **options)

@@ -6,6 +6,7 @@ from types import UnionType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from holdfast.default_tenant import OfDefault
+from holdfast.payload.blobs import Blobs
 from holdfast.store import Enqueued
 from holdfast.tenant import Tenant
 
@@ -45,6 +46,11 @@ class DefaultCalls:
     start = OfDefault(Tenant.start)
     flow = OfDefault(Tenant.flow)
     flows = OfDefault(Tenant.flows)
+
+    @property
+    def blobs(self) -> Blobs:
+        """As `Tenant.blobs`, of the default tenant."""
+        return self.default.blobs
 
     @overload
     async def wait(self, job: Enqueued[R], *, timeout: float = 30.0) -> R: ...

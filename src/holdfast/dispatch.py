@@ -162,6 +162,11 @@ class Dispatcher:
         """A completion as `ack_using` sends it. Raises what refuses its result."""
         return await self.inner.mapped(change) if isinstance(self.inner, OuterStore) else change
 
+    @property
+    def secret(self) -> bool:
+        """Whether logs must not show the texts of jobs."""
+        return isinstance(self.inner, OuterStore) and self.inner.secret
+
     async def prepare(self, tenant: str) -> None:
         """Reads what `enqueue_using` on a blocking connection cannot wait for."""
         if isinstance(self.inner, OuterStore):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any, TypedDict, Unpack
 
@@ -12,7 +12,12 @@ import uuid_utils
 
 from holdfast.coalesce import Coalescer
 from holdfast.config import Config
-from holdfast.core.bounds import ATTEMPTS_MAX, BATCH_MAX, CALL_BYTES_MAX, QUEUE_MAX
+from holdfast.core.bounds import (
+    ATTEMPTS_MAX,
+    BATCH_MAX,
+    OFFLOADED_MAX,
+    QUEUE_MAX,
+)
 from holdfast.core.check import check_free, check_name, check_seconds, check_whole
 from holdfast.core.clock import instant, micros
 from holdfast.core.codec import OBJECT, REFS, Codecs
@@ -27,14 +32,15 @@ from holdfast.core.spec import JobSpec, spec_of
 from holdfast.core.tick import reserved_tag
 from holdfast.dispatch import Dispatcher
 from holdfast.held import check_not_held
+from holdfast.many import EnqueuedMany, ManyTally, chunks
+from holdfast.payload.app_blobs import AppBlobs
+from holdfast.payload.offload import offloads
 from holdfast.store import Enqueued
 from holdfast.typed import AnyJob, Job, JobType, Pending, Planned, Registry, the_job
 from holdfast.whole import WholeCalls
 
 PENDING_MAX = 10_000
 """Maximum single enqueues of one event loop that wait for a batch."""
-CHUNK_MAX = 256
-"""Jobs in one batch of `enqueue_many`. Small, so that other calls can run between batches."""
 
 
 class SharedOptions(TypedDict, total=False):
@@ -67,36 +73,16 @@ class Options(SharedOptions, total=False):
     tags: Iterable[str]
 
 
-class EnqueuedMany(msgspec.Struct, frozen=True):
-    """The result of `enqueue_many`."""
-
-    created: int
-    existing: int
-
-
-class _Tally:
-    """Counts the results of the batches. Raises the error of the first refused job."""
-
-    def __init__(self, on_batch: Callable[[list[Enqueued]], None] | None) -> None:
-        self.created = self.existing = 0
-        self._on_batch = on_batch
-
-    def add(self, results: list[Enqueued]) -> None:
-        for result in results:
-            self.created += result.created
-            self.existing += not result.created and result.error is None
-        if self._on_batch is not None:
-            self._on_batch(results)
-        for result in results:
-            if result.error is not None:
-                raise result.error
-
-
 class Enqueuer:
     """Builds NewJobs and sends them to the store. Concurrent single calls share a batch."""
 
     def __init__(
-        self, store: Dispatcher, registry: Registry, codecs: Codecs, config: Config
+        self,
+        store: Dispatcher,
+        registry: Registry,
+        codecs: Codecs,
+        config: Config,
+        blobs: AppBlobs | None = None,
     ) -> None:
         self._store = store
         self._registry = registry
@@ -105,6 +91,7 @@ class Enqueuer:
             keep_us=micros(config.keep_s), keep_failed_us=micros(config.keep_failed_s)
         )
         """How long the app keeps what it enqueues."""
+        self.blobs = blobs
         own_max = store.capabilities.payload_max
         self._payload_max = min(config.payload_max, own_max or config.payload_max)
         self._coalescer = Coalescer(
@@ -116,7 +103,10 @@ class Enqueuer:
     async def enqueue(self, tenant: str, job: AnyJob[Any], options: Options) -> Enqueued:
         """Enqueues one job. The answer says created or existing; a refusal is raised."""
         check_not_held(self._store)  # The task of the batch may be somebody else's.
-        return _checked(await self._coalescer.submit(self.plan(tenant, job, options)))
+        planned = self.plan(tenant, job, options)
+        if self.blobs is not None:
+            planned = await self.blobs.ready(planned)
+        return _checked(await self._coalescer.submit(planned))
 
     async def enqueue_using(
         self, connection: Any, tenant: str, job: AnyJob[Any], options: Options
@@ -146,12 +136,12 @@ class Enqueuer:
 
         It stops at the first refused job.
         """
-        tally = _Tally(on_batch)
+        tally = ManyTally(on_batch)
         planned = (self.plan(tenant, job, options) for job in jobs)
         sending: asyncio.Task[list[Enqueued]] | None = None
         try:
             # One batch is sent while the next is built; never two at once, which keeps the order.
-            for batch in _chunks(planned):
+            for batch in chunks(planned):
                 if sending is not None:
                     before, sending = sending, None
                     tally.add(await before)
@@ -254,8 +244,11 @@ class Enqueuer:
         return sealed
 
     def _check_size(self, sealed: Envelope) -> None:
-        if len(sealed.body) > self._payload_max:
-            raise PayloadTooLarge(field="payload", size=len(sealed.body), max=self._payload_max)
+        most = self._payload_max
+        if self.blobs is not None and offloads(sealed.codec, sealed.type):
+            most = max(most, OFFLOADED_MAX)
+        if len(sealed.body) > most:
+            raise PayloadTooLarge(field="payload", size=len(sealed.body), max=most)
 
     def own_payload(self, type: str, payload: Any) -> Envelope:
         """The payload of a job of the library. PayloadTooLarge if it exceeds the limit."""
@@ -392,18 +385,3 @@ def checked(given: Any) -> Options:
             raise InvalidInput(field=name, why=f"there is no such option.{hint}")
     options: Options = given
     return options
-
-
-def _chunks(jobs: Iterator[NewJob]) -> Iterator[list[NewJob]]:
-    """Splits jobs into batches bounded by number and by payload bytes."""
-    chunk: list[NewJob] = []
-    size = 0
-    for job in jobs:
-        body = job.envelope.body
-        size += len(body) if isinstance(body, bytes) else 0
-        chunk.append(job)
-        if len(chunk) == CHUNK_MAX or size >= CALL_BYTES_MAX:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk

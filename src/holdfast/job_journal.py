@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from holdfast.attempts import UNREADABLE, AttemptError, attempt_errors
+from holdfast.core.blob import is_offloaded
 from holdfast.core.clock import Micros
 from holdfast.core.errors import DecodeError, InvalidInput, JobNotFound, did_you_mean
 from holdfast.core.job import JobRecord, Lease, State
@@ -119,6 +120,8 @@ def _of(entries: Sequence[Entry], kind: EntryKind) -> list[Remembered]:
 def _plain(value: bytes) -> Any:
     if (reason := reason_of(value)) is not None:
         return f"(cannot be read: {reason.why})"
+    if is_offloaded(value):
+        return "(in the bucket)"
     if is_mapped(value):
         return "(encrypted)"
     try:

@@ -23,27 +23,28 @@ import msgspec
 
 from holdfast.context import Fail
 from holdfast.core.backoff import Delays
+from holdfast.core.blob import is_offloaded
 from holdfast.core.bounds import (
     ENTRIES_MAX,
     ENTRY_NAME_MAX,
     INSTANT_MAX,
     LOG_BYTES_MAX,
+    OFFLOADED_MAX,
     STEP_BYTES_MAX,
 )
 from holdfast.core.check import check_name, check_seconds
-from holdfast.core.clock import Micros, instant, micros, seconds
+from holdfast.core.clock import Micros, instant, micros
 from holdfast.core.codec import JsonCodec
 from holdfast.core.errors import InvalidInput, JournalFull, KeyUnavailable, StoreError
 from holdfast.core.job import Lease, Parked
 from holdfast.core.journal import Entry, EntryKind, Join, Key, await_signal, join_of
 from holdfast.journal_map import Children, Making
-from holdfast.steps import StepOptions, TimedOut
+from holdfast.payload.app_blobs import AppBlobs, needed
+from holdfast.steps import StepOptions, TimedOut, pause_s, tried
 from holdfast.store import Extended, Extension
 from holdfast.typed import result_of
 
 R = TypeVar("R")
-Found = tuple[Any] | None
-"""A remembered result, which may be None."""
 
 RETRY_FIRST_S = 0.05
 RETRY_MOST_S = 2.0
@@ -73,6 +74,8 @@ class Session(msgspec.Struct, frozen=True):
     renewed: Callable[[float], None]
     """Told the monotonic instant at which an extension was sent that was accepted."""
     children: Children
+    blobs: AppBlobs | None = None
+    """Where large results of steps are."""
 
 
 class StoredJournal:
@@ -96,9 +99,9 @@ class StoredJournal:
 
     async def step(self, name: str, fn: Any, args: Any, kwargs: Any, options: StepOptions) -> Any:
         """See `Context.step`."""
-        found = self._begin(name, result_of(_plain(fn)))
+        found = self._begin(name)
         if found is not None:
-            return found[0]
+            return self._read(await self._body(found), result_of(_plain(fn)))
 
         async def run() -> Any:
             if inspect.iscoroutinefunction(fn):
@@ -106,7 +109,7 @@ class StoredJournal:
             result = await asyncio.to_thread(fn, *args, **kwargs)
             return await result if inspect.isawaitable(result) else result
 
-        result = await _tried(run, options)
+        result = await tried(run, options)
         return await self._keep(name, result, result_of(_plain(fn)))
 
     def step_here(self, name: str, fn: Any, args: Any, kwargs: Any, options: StepOptions) -> Any:
@@ -116,9 +119,9 @@ class StoredJournal:
         if options.timeout is not None:
             why = "works for coroutine functions only: a thread cannot be stopped"
             raise InvalidInput(field="timeout", why=why)
-        found = self._begin(name, result_of(_plain(fn)))
+        found = self._begin(name)
         if found is not None:
-            return found[0]
+            return self._read(self.block(self._body(found)), result_of(_plain(fn)))
         for number in range(1, options.tries + 1):
             try:
                 result = fn(*args, **kwargs)
@@ -126,10 +129,10 @@ class StoredJournal:
             except Exception:
                 if number == options.tries:
                     raise
-                self.block(asyncio.sleep(_pause_s(options, number)))
+                self.block(asyncio.sleep(pause_s(options, number)))
         return self.block(self._keep(name, result, result_of(_plain(fn))))
 
-    def _begin(self, name: str, kind: Any) -> Found:
+    def _begin(self, name: str) -> Entry | None:
         """What an earlier attempt remembers of the step. Refuses a name that this run has used."""
         check_name("name", name, ENTRY_NAME_MAX)
         with self._lock:
@@ -137,22 +140,34 @@ class StoredJournal:
                 why = f"{name!r} was used before in this run; each step needs a name of its own"
                 raise InvalidInput(field="name", why=why)
             self._used.add(name)
-        entry = self._known.get((EntryKind.STEP, name))
-        return None if entry is None else (self._read(entry.value, kind),)
+        return self._known.get((EntryKind.STEP, name))
+
+    async def _body(self, step: Entry) -> bytes:
+        """The result of a step, also if that was offloaded."""
+        if not is_offloaded(step.value):
+            return step.value
+        return await needed(self._session.blobs).step_of(self._session.lease.job, step)
 
     async def _keep(self, name: str, result: Any, kind: Any) -> Any:
         """Stores the result of a step; returns it as a later attempt would find it."""
-        value = self._encoded(name, result)
-        await self._finish(self.write(Entry(EntryKind.STEP, name, value)))
+        most = STEP_BYTES_MAX if self._session.blobs is None else OFFLOADED_MAX
+        value = self._encoded(name, result, most)
+        await self._finish(self._remember(name, value))
         return self._read(value, kind)
 
-    def _encoded(self, name: str, result: Any) -> bytes:
+    async def _remember(self, name: str, value: bytes) -> None:
+        session = self._session
+        if session.blobs is not None:
+            value = await session.blobs.step(session.lease.job, name, value, session.until_s)
+        await self.write(Entry(EntryKind.STEP, name, value))
+
+    def _encoded(self, name: str, result: Any, most: int = STEP_BYTES_MAX) -> bytes:
         try:
             value = self._codec.encode(result)
         except Exception as error:
             raise Fail(f"the result of step {name!r} cannot be stored: {error}") from error
-        if len(value) > STEP_BYTES_MAX:
-            why = f"the result of step {name!r} has {len(value)} bytes, at most {STEP_BYTES_MAX}"
+        if len(value) > most:
+            why = f"the result of step {name!r} has {len(value)} bytes, at most {most}"
             raise Fail(f"{why} are allowed; store it elsewhere and return a reference")
         return value
 
@@ -167,7 +182,7 @@ class StoredJournal:
 
     def sleep(self, name: str, length_s: float | None, until: datetime | None) -> None:
         """See `Context.sleep`."""
-        done = self._begin(name, Any)
+        done = self._begin(name)
         length_us = None if length_s is None else micros(length_s)
         if done is None:
             value = msgspec.json.encode({"sleeps_us": length_us})
@@ -182,7 +197,7 @@ class StoredJournal:
         """See `Context.wait_for`."""
         if timeout is not None:
             check_seconds("timeout", timeout)
-        if self._begin(name, Any) is not None:  # Only a wait that timed out is a step.
+        if self._begin(name) is not None:  # Only a wait that timed out is a step.
             return TimedOut()
         signal = self._known.get((EntryKind.SIGNAL, name))
         if signal is not None:
@@ -224,7 +239,7 @@ class StoredJournal:
 
     async def fan_out(self, name: str, job_type: Any, items: Any) -> Join:
         """Makes a job of each item and parks until all have ended; returns how they ended."""
-        self._begin(name, Any)
+        self._begin(name)
         children = self._session.children
         join = self._known.get((EntryKind.JOIN, name))
         position = self._known.get((EntryKind.POSITION, name))
@@ -256,7 +271,7 @@ class StoredJournal:
 
     async def cursor(self, name: str, fetch_after: Any) -> AsyncIterator[Any]:
         """See `Context.cursor`."""
-        self._begin(name, Any)
+        self._begin(name)
         known = self._known.get((EntryKind.POSITION, name))
         position = None if known is None else self._read(known.value, Any)
         while True:
@@ -355,23 +370,6 @@ class StoredJournal:
     def block(self, call: Coroutine[Any, Any, R]) -> R:
         """Runs a coroutine on the worker's loop, for a handler in a thread."""
         return asyncio.run_coroutine_threadsafe(call, self._loop).result()
-
-
-async def _tried(run: Callable[[], Awaitable[Any]], options: StepOptions) -> Any:
-    for number in range(1, options.tries + 1):
-        try:
-            async with asyncio.timeout(options.timeout):
-                return await run()
-        except Exception:
-            if number == options.tries:
-                raise
-            await asyncio.sleep(_pause_s(options, number))
-    raise AssertionError("the last try returns or raises")
-
-
-def _pause_s(options: StepOptions, number: int) -> float:
-    assert options.retry is not None, "several tries need a policy"
-    return seconds(options.retry.delay(number, random.random()))
 
 
 def _plain(fn: Any) -> Any:

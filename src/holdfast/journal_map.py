@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 
 from holdfast.context import Fail
-from holdfast.core.bounds import BATCH_MAX, INSTANT_MAX, JOIN_MAX
+from holdfast.core.blob import offloaded_bytes
+from holdfast.core.bounds import BATCH_MAX, INSTANT_MAX, JOIN_MAX, RESOLVED_BYTES_MAX
 from holdfast.core.errors import HoldfastError, InvalidInput, JobCanceled, JobFailed, JobNotFound
 from holdfast.core.job import JobRecord, NewJob, Parked, State, effect_key
 from holdfast.core.journal import Edge, Entry, EntryKind, OnFailure, await_join, join_of, new_join
@@ -64,7 +65,7 @@ class Children(msgspec.Struct, frozen=True):
     store: Store
     plan: Callable[[Any], NewJob]
     """The job of an item in the form for the store."""
-    result: Callable[[JobRecord], Any]
+    result: Callable[[JobRecord], Awaitable[Any]]
     """The decoded result of a completed job."""
 
     async def prepare(self, name: str, job_type: Any, items: Iterable[Any], making: Making) -> int:
@@ -129,6 +130,7 @@ class Children(msgspec.Struct, frozen=True):
         """
         found: list[Any] = []
         failed: dict[str, HoldfastError] = {}
+        size = 0
         for first in range(0, total, BATCH_MAX):
             numbers = range(first, min(total, first + BATCH_MAX))
             ids = tuple(child_id(self.parent, name, number) for number in numbers)
@@ -138,7 +140,13 @@ class Children(msgspec.Struct, frozen=True):
                 error = _error_of(id, records.get(id))
                 if error is not None:
                     failed[id] = error
-                found.append(self.result(records[id]) if error is None else error)
+                    found.append(error)
+                    continue
+                size += offloaded_bytes(records[id].result)
+                if size > RESOLVED_BYTES_MAX:
+                    why = f"results of {name!r} have more than {RESOLVED_BYTES_MAX} bytes together"
+                    raise Fail(f"the {why}; return references (BlobRef)")
+                found.append(await self.result(records[id]))
         if failed and not collect:
             raise ChildrenFailed(name, total, failed)
         return found

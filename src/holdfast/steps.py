@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from datetime import datetime
 from typing import Any, ParamSpec, Protocol, Self, TypeVar, overload
@@ -10,6 +12,7 @@ import msgspec
 
 from holdfast.core.bounds import STEP_TRIES_MAX
 from holdfast.core.check import check_seconds, check_whole
+from holdfast.core.clock import seconds as seconds_of
 from holdfast.core.errors import InvalidInput
 from holdfast.core.journal import Join
 from holdfast.core.retry import PRESETS, RetryPolicy, policy
@@ -151,3 +154,22 @@ def length_s(
     if until.tzinfo is None or until.utcoffset() is None:
         raise InvalidInput(field="until", why="has no time zone; use datetime(..., tzinfo=UTC)")
     return None
+
+
+async def tried(run: Callable[[], Awaitable[Any]], options: StepOptions) -> Any:
+    """Runs a step as often as its options say."""
+    for number in range(1, options.tries + 1):
+        try:
+            async with asyncio.timeout(options.timeout):
+                return await run()
+        except Exception:
+            if number == options.tries:
+                raise
+            await asyncio.sleep(pause_s(options, number))
+    raise AssertionError("the last try returns or raises")
+
+
+def pause_s(options: StepOptions, number: int) -> float:
+    """How long a step waits after its try of this number."""
+    assert options.retry is not None, "several tries need a policy"
+    return seconds_of(options.retry.delay(number, random.random()))

@@ -21,6 +21,7 @@ import msgspec
 
 from holdfast.core.errors import InvalidInput, StoreUnavailable
 from holdfast.default_tenant import OfDefault
+from holdfast.payload.sync_blobs import SyncBlobs
 from holdfast.platform import PlatformHandle
 from holdfast.store import Enqueued
 from holdfast.sync_scopes import SyncPlatform
@@ -89,6 +90,11 @@ class SyncApp:
     start = OfDefault(SyncTenant.start)
     flow = OfDefault(SyncTenant.flow)
     flows = OfDefault(SyncTenant.flows)
+
+    @property
+    def blobs(self) -> SyncBlobs:
+        """As `SyncTenant.blobs`, of the default tenant."""
+        return self.default.blobs
 
     @overload
     def wait(self, job: Enqueued[T], *, timeout: float = 30.0) -> T: ...

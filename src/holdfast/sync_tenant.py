@@ -12,18 +12,20 @@ from holdfast.core.check import check_seconds
 from holdfast.core.errors import WaitTimeout
 from holdfast.core.job import By, JobRecord
 from holdfast.definitions import ScheduleState
-from holdfast.enqueue import EnqueuedMany, Options
+from holdfast.enqueue import Options
 from holdfast.explain import Explained
 from holdfast.handle import SyncJobHandle, handle_of
 from holdfast.job_journal import JobJournal
+from holdfast.many import EnqueuedMany
+from holdfast.payload.sync_blobs import SyncBlobs
 from holdfast.run_here import run_here
 from holdfast.sources.status import SourceStatus
 from holdfast.store import Enqueued, Page, Tally
 from holdfast.sync_flows import SyncFlowCalls
 from holdfast.sync_schedules import SyncSchedule
 from holdfast.sync_scopes import Bridge, SyncGroup, SyncScope
-from holdfast.sync_webhooks import SyncWebhook
 from holdfast.sync_sources import SyncSource
+from holdfast.sync_webhooks import SyncWebhook
 from holdfast.tenant import Tenant
 from holdfast.typed import AnyJob
 from holdfast.webhooks.stored import WebhookState
@@ -48,8 +50,9 @@ class SyncTenant(SyncFlowCalls):
     def enqueue(
         self, job: AnyJob[T], *, using: Any = None, **options: Unpack[Options]
     ) -> SyncJobHandle[T]:
-        if using is not None and self._tenant.maps:
-            self._call(self._tenant.prepare())
+        enqueuer = self._tenant._enqueuer
+        if using is not None and enqueuer.maps:
+            self._call(enqueuer.prepare(self.name))
         work = self._tenant.enqueue(job, using=using, **options)
         # A connection belongs to its thread, so this call stays in the caller's thread.
         made = self._call(work) if using is None else run_here(work, "using", _AWAIT)
@@ -115,6 +118,10 @@ class SyncTenant(SyncFlowCalls):
     def counts(self) -> list[Tally]:
         return self._call(self._tenant.counts())
 
+    @property
+    def blobs(self) -> SyncBlobs:
+        return SyncBlobs(self._call, self._tenant.blobs)
+
     def scope(self) -> SyncScope:
         return SyncScope(self._bridge, self._tenant.scope())
 
@@ -147,4 +154,3 @@ class SyncTenant(SyncFlowCalls):
 
     def sources(self, *, after: str = "", limit: int = SHADOW_ROWS_MAX) -> list[SourceStatus]:
         return self._call(self._tenant.sources(after=after, limit=limit))
-

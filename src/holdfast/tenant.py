@@ -32,15 +32,19 @@ from holdfast.core.errors import (
 from holdfast.core.flow import HEAD, is_flow_id
 from holdfast.core.job import TERMINAL, By, Event, JobRecord, Reason, State
 from holdfast.core.journal import Signal
+from holdfast.core.mapped import plain_codec
 from holdfast.core.schedule import name_of
 from holdfast.core.scope import Scope, ScopeKind
 from holdfast.definitions import ScheduleState, schedules_page
-from holdfast.enqueue import EnqueuedMany, Enqueuer, Options, checked
+from holdfast.enqueue import Enqueuer, Options, checked
 from holdfast.events import Gap, follow
 from holdfast.explain import Explained, explain
 from holdfast.handle import JobHandle, handle_of
 from holdfast.job_journal import JobJournal, read_journal
 from holdfast.listings import tallies
+from holdfast.many import EnqueuedMany
+from holdfast.payload.app_blobs import needed, with_result
+from holdfast.payload.blobs import Blobs
 from holdfast.schedules import ScheduleHandle
 from holdfast.scopes import GroupHandle, ScopeHandle, supported
 from holdfast.sources.calls import SourceCalls
@@ -93,15 +97,6 @@ class Tenant(FlowCalls, SourceCalls):
         else:
             made = await self._enqueuer.enqueue(self.name, job, checked(options))
         return handle_of(JobHandle, made, self)
-
-    @property
-    def maps(self) -> bool:
-        """Whether something maps what is stored, so that `prepare` has something to do."""
-        return self._enqueuer.maps
-
-    async def prepare(self) -> None:
-        """Reads the keys that an enqueue on a blocking connection cannot wait for."""
-        await self._enqueuer.prepare(self.name)
 
     async def enqueue_many(
         self,
@@ -197,7 +192,7 @@ class Tenant(FlowCalls, SourceCalls):
         while True:
             found = await self.get(job_id)
             if found.state in TERMINAL:
-                return self._result(found, as_)
+                return self._result(await with_result(self._enqueuer.blobs, found), as_)
             left = end - time.monotonic()
             if left <= 0:
                 raise WaitTimeout(id=job_id, timeout_s=timeout)
@@ -209,7 +204,7 @@ class Tenant(FlowCalls, SourceCalls):
             raise JobCanceled(id=job.id)
         if job.state is State.FAILED:
             raise JobFailed(id=job.id, reason=job.reason, error=job.error)
-        codec = job.envelope.codec
+        codec = plain_codec(job.envelope.codec)
         if as_ is not None:
             return self._codecs.unseal_result_as(codec, job.result, as_)
         return self._codecs.unseal_result(codec, job.result, self._enqueuer.result_of(job.type))
@@ -303,6 +298,11 @@ class Tenant(FlowCalls, SourceCalls):
     async def counts(self) -> list[Tally]:
         """The number of jobs of each queue in each state."""
         return [tally async for tally in tallies(self._store, self.name)]
+
+    @property
+    def blobs(self) -> Blobs:
+        """Its blobs. Raises ConfigError if the app has no bucket."""
+        return needed(self._enqueuer.blobs).of(self.name)
 
     # -- scopes ----------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from holdfast.core.errors import KeyUnavailable
 from holdfast.core.shadow import ShadowRead
 from holdfast.payload.values import Kind
 from holdfast.testing.contract.builders import ACME, finding, job
-from holdfast.testing.contract.shadow import SOURCE, listed, row, step
+from holdfast.testing.contract.shadowing import SOURCE, listed, row, step
 
 
 @pytest.fixture

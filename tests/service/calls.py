@@ -16,7 +16,6 @@ from holdfast.core.journal import Edge, Entry, EntryKind, Signal
 from holdfast.core.lifecycle import Transition
 from holdfast.core.schedule import under as schedules_under
 from holdfast.core.scope import TENANT_KINDS, Scope, ScopeKind, ScopeSettings
-from holdfast.core.spec import JobSpec
 from holdfast.service.endpoint import Route
 from holdfast.service.firecrawl.endpoint import Line
 from holdfast.store import Act, Change, Claim, Extension, Find, Put, Ref, Selection, Take, Watch
@@ -36,11 +35,10 @@ class Pick:
         self.chance = chance
         self.ids = ["one"]
         self.flows = ["one"]
-        self.queues = ["default"]
-        self.groups = ["g"]
-        self.leases = ["x"]
+        self.queues, self.groups, self.leases = ["default"], ["g"], ["x"]
         self.claims = ["x"]
         """Keys of jobs that were popped over the Firecrawl wire."""
+        self.blobs = [f"blob-{0:032x}"]
         self.mark = "mark"
         """Is in all that the call writes."""
 
@@ -381,16 +379,17 @@ def made(route: Route | Line, p: Pick) -> Made:
         "tier": "pro",
         "team": p.tenant(),
         "crawl": p.group(),
+        "blob": str(p.of(p.blobs)),
     }
     path = route.path.format(**{name: quote(value, safe="") for name, value in parts.items()})
     if (asks := QUERIES.get(route.name)) and (query := asks(p)):
         path += "?" + "&".join(f"{name}={quote(str(value))}" for name, value in query.items())
-    if route.name in PACKED_BODIES:
-        body = wire.encode(PACKED_BODIES[route.name](p))
-        return Made(path, body, {"content-type": wire.MEDIA})
-    plain = JSON_BODIES | FIRECRAWL_BODIES
-    if route.name in plain:
-        return Made(path, msgspec.json.encode(plain[route.name](p)), {})
+    if make := PACKED_BODIES.get(route.name):
+        return Made(path, wire.encode(make(p)), {"content-type": wire.MEDIA})
+    if make := (JSON_BODIES | FIRECRAWL_BODIES).get(route.name):
+        return Made(path, msgspec.json.encode(make(p)), {})
+    if route.name == "put_blob":
+        return Made(path, f"{p.mark}".encode(), {"content-type": "application/octet-stream"})
     return Made(path, None, {})
 
 

@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from jwt.algorithms import get_default_algorithms
 from tests.service.asgi import Answer, Client
 
+from holdfast.config import Config
 from holdfast.service.app import application
 from holdfast.service.auth.claims import ALL_TENANTS, TENANT_CLAIMS, TENANT_PATTERN
 from holdfast.service.auth.jwks import Key, OneKey
@@ -92,7 +93,7 @@ def tokens(algorithm: str = "HS256", **more: Any) -> Tokens:
 @asynccontextmanager
 async def serving(auth: Auth) -> AsyncIterator[Client]:
     """A service on a memory store that asks `auth` who calls."""
-    service = Service(open_store("memory://"), auth)
+    service = Service(open_store("memory://"), auth, config=Config(blobs="memory://"))
     await service.store.open()
     try:
         yield Client(application(service, owns_store=False))

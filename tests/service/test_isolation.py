@@ -23,6 +23,7 @@ from tests.service.minted import mint, tokens
 from tests.service.source_calls import source_state
 
 from holdfast import App, Context, Flow
+from holdfast.config import Config
 from holdfast.core.schedule import under
 from holdfast.core.scope import TENANT_KINDS
 from holdfast.core.shadow import ShadowRead
@@ -115,6 +116,7 @@ class World:
         self.leases = ["x"]
         self.claims = ["x"]
         self.flows: dict[str, list[str]] = {}
+        self.blobs: dict[str, str] = {}
         self.statuses: dict[str, Counter[int]] = {}
 
     def pick(self, tenant: str) -> Pick:
@@ -125,6 +127,7 @@ class World:
         every = [id for ids in self.flows.values() for id in ids]
         pick.ids = [*SHARED_IDS, *known, *every]
         pick.flows = [*every, *self.flows[tenant] * 6]
+        pick.blobs = [*self.blobs.values(), *[self.blobs[tenant]] * 4]
         pick.queues = ["q0", "q1", *known]
         pick.groups = ["g0", "g1", *known]
         pick.leases, pick.claims = self.leases[-60:], self.claims[-24:]
@@ -135,13 +138,16 @@ class World:
         mark, known, secret = CONTENT[tenant], KNOWN[tenant], SECRET[tenant]
         token = mint(sub=f"{tenant}-user", tid=tenant)
         mine = self.client.with_headers(authorization=f"Bearer {token}")
+        media = {"content_type": "application/octet-stream"}
+        put = await mine.post("/v1/blobs", mark.encode(), **media)
+        blob = self.blobs[tenant] = put.json["id"]
         for number, id in enumerate((*SHARED_IDS, known, secret)):
             part = {known: known, secret: secret}.get(id)
             queue, group = part or "q0", part or "g0"
             job: dict[str, Any] = {"type": "mail", "id": id, "queue": queue, "group": group}
             job |= {"key": f"k-{id}", "delay": 36_000 if id in LATER else 0}
             raw = base64.b64encode(mark.encode()).decode()
-            body = {"payload_base64": raw} if number % 3 == 0 else {"payload": [mark]}
+            body = {"payload_base64": raw} if number % 3 == 0 else {"payload": [mark, blob]}
             assert (await mine.post("/v1/jobs", {**job, **body, "tags": [mark]})).status == 201
         claim = {"worker": mark, "limit": 8, "lease": LEASE_S}
         leases = (await mine.post("/v1/claim", claim)).json["leases"]
@@ -293,7 +299,8 @@ async def _told(talk: Any, events: int) -> bytes:
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
     """Its clock stands still: nothing changes but by a call."""
-    service = Service(open_store("memory://", ManualClock()), tokens())
+    config = Config(blobs="memory://")
+    service = Service(open_store("memory://", ManualClock()), tokens(), config=config)
     await service.store.open()
     found = World(service, SEED)
     for tenant in TENANTS:

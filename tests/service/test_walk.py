@@ -26,7 +26,7 @@ def test_every_step_of_the_walk_works() -> None:
     if found is None or (int(found[1]), int(found[2])) < (7, 82):
         pytest.skip("no curl that knows --json")
 
-    with serving("memory://") as url:  # It has every capability.
+    with serving("memory://", "--blobs=memory://") as url:  # It has every capability.
         done = subprocess.run(
             ["bash", "-eu", "-o", "pipefail", "-c", f"H={url}\n{_script()}"],
             capture_output=True,

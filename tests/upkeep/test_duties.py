@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
@@ -16,23 +15,11 @@ from holdfast.core.clock import SECOND
 from holdfast.core.job import Completed
 from holdfast.loop import keep_turning
 from holdfast.store import Lapsed, Tally
-from holdfast.stores import open_store
-from holdfast.testing import ManualClock
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.builders import HOUR, LEASE, rules
 from holdfast.upkeep.prune import Prune
 from holdfast.upkeep.reconcile import Reconcile
 from holdfast.upkeep.rescue import Rescue
-
-
-@pytest.fixture
-async def bench() -> AsyncIterator[Bench]:
-    """Memory, on a clock of its own."""
-    clock = ManualClock()
-    bench = Bench(lambda: open_store("memory://", clock), clock)
-    await bench.open()
-    yield bench
-    await bench.close()
 
 
 async def test_a_lapsed_lease_with_attempts_left_is_ready_again(bench: Bench) -> None:

@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import click
+import msgspec
 from click.core import ParameterSource
 
 from holdfast.app import App
+from holdfast.config import Config
 from holdfast.core.bounds import TENANT_MAX
 from holdfast.core.check import check_name
 from holdfast.core.errors import (
@@ -28,12 +30,15 @@ from holdfast.core.errors import (
     did_you_mean,
 )
 from holdfast.loop import run
+from holdfast.mapped_store import offloading
+from holdfast.payload.app_blobs import AppBlobs, blobs_by
 from holdfast.store import Store
 from holdfast.stores import open_store
 
 DEFAULT_STORE = "sqlite:///holdfast.db"
 STORE_VARIABLE = "HOLDFAST_STORE"
 APP_VARIABLE = "HOLDFAST_APP"
+BLOBS_VARIABLE = "HOLDFAST_BLOBS"
 KEYS_VARIABLES = ("HOLDFAST_ENCRYPTION_KEYS", "HOLDFAST_ENCRYPTION_REQUIRE")
 
 EXIT_ERROR = 1
@@ -51,6 +56,7 @@ class Settings:
     store_typed: bool = False
     """Whether it was given on the command line (not by the environment)."""
     app: str | None = None
+    blobs: str | None = None
     loudness: int = 0
     """Negative: quiet. Positive: verbose."""
 
@@ -108,6 +114,19 @@ def app_option(envvar: str | None = None) -> Callable[[F], F]:
     )
 
 
+def blobs_option(envvar: str | None = None) -> Callable[[F], F]:
+    """`--blobs URL`, before or after the command's name."""
+
+    def said(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+        if value is not None:
+            _settings(ctx).blobs = value
+
+    text = "URL of the bucket for blobs. Default: that of the App."
+    return click.option(
+        "--blobs", metavar="URL", envvar=envvar, expose_value=False, callback=said, help=text
+    )
+
+
 def loudness_options(function: F) -> F:
     """`-q` and `-v`."""
 
@@ -130,7 +149,7 @@ def loudness_options(function: F) -> F:
 
 def common_options(function: F) -> F:
     """Adds the options that every command accepts after its name."""
-    return store_option()(app_option()(loudness_options(function)))
+    return store_option()(app_option()(blobs_option()(loudness_options(function))))
 
 
 def tenant_option(text: str) -> Callable[[F], F]:
@@ -178,14 +197,22 @@ async def opened(settings: Settings, *, create: bool = False) -> AsyncIterator[S
 def chosen_store(settings: Settings, *, create: bool = True) -> Store:
     """The store that the settings name, closed: --store, else the app's, else the default."""
     if settings.store is None and settings.app is not None:
-        return load_app(settings.app).store
+        return chosen_app(settings).store
     url = settings.store or DEFAULT_STORE
     store = open_store(url if create else existing(url))
-    if (keys := _keys()) is None:
-        return store
-    from holdfast.encryption import encrypted
+    if (keys := _keys()) is not None:
+        from holdfast.encryption import encrypted
 
-    return encrypted(store, keys)
+        store = encrypted(store, keys)
+    return offloading(store, chosen_blobs(settings))
+
+
+def chosen_blobs(settings: Settings) -> AppBlobs | None:
+    """The bucket that the settings name: --blobs, else the app's, else none."""
+    config = Config() if settings.app is None else load_app(settings.app).config
+    if settings.blobs is not None:
+        config = msgspec.structs.replace(config, blobs=settings.blobs)
+    return blobs_by(config)
 
 
 def _keys() -> Any:
@@ -209,8 +236,15 @@ def chosen_app(settings: Settings) -> App:
     if settings.app is None:
         raise ConfigError(field="app", why="no app: give --app MODULE:ATTR or set HOLDFAST_APP")
     app = load_app(settings.app)
+    return with_settings(app, settings)
+
+
+def with_settings(app: App, settings: Settings) -> App:
+    """The app on the store and the bucket that the settings name."""
     if settings.store is not None:
         app.use_store(settings.store)
+    if settings.blobs is not None and settings.blobs != app.config.blobs:
+        app.use_blobs(settings.blobs)
     return app
 
 

@@ -28,7 +28,8 @@ from holdfast.core.bounds import PAYLOAD_MAX
 from holdfast.core.errors import InvalidInput, InvalidPayload, did_you_mean
 from holdfast.core.job import NewJob
 from holdfast.core.plural import many
-from holdfast.enqueue import EnqueuedMany, Options, checked
+from holdfast.enqueue import Options, checked
+from holdfast.many import EnqueuedMany
 from holdfast.operate import plan_raw
 from holdfast.store import Store
 from holdfast.types import Types

@@ -39,10 +39,12 @@ from holdfast.cli import (
 )
 from holdfast.cli.common import (
     APP_VARIABLE,
+    BLOBS_VARIABLE,
     STORE_VARIABLE,
     Settings,
     Told,
     app_option,
+    blobs_option,
     loudness_options,
     store_option,
 )
@@ -115,6 +117,7 @@ class Guarded(click.Group):
 @click.version_option(metadata.version("holdfast"), prog_name="holdfast")
 @store_option(envvar=STORE_VARIABLE)
 @app_option(envvar=APP_VARIABLE)
+@blobs_option(envvar=BLOBS_VARIABLE)
 @loudness_options
 @click.pass_context
 def cli(ctx: click.Context) -> None:

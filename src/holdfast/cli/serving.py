@@ -12,11 +12,13 @@ import msgspec
 
 from holdfast.app import App
 from holdfast.cli.common import (
+    BLOBS_VARIABLE,
     STORE_VARIABLE,
     Settings,
     chosen_store,
     load_app,
     log_to_stderr,
+    with_settings,
     work,
 )
 from holdfast.cli.demo_service import hello, keep_busy
@@ -90,10 +92,11 @@ def _mounts(wish: Wish) -> Sequence[Mount]:
 
 def _service(settings: Settings, wish: Wish, app: App | None) -> Service:
     auth = auth_of(_auth(wish))
-    if app is not None and settings.store is not None:
-        app.use_store(settings.store)
-    store = chosen_store(settings) if app is None else app.store
-    return Service(store, auth, _limits(wish), config=Config() if app is None else app.config)
+    if app is not None:
+        app = with_settings(app, settings)
+        return Service(app.store, auth, _limits(wish), config=app.config, blobs=app.app_blobs)
+    config = Config() if settings.blobs is None else Config.of(blobs=settings.blobs)
+    return Service(chosen_store(settings), auth, _limits(wish), config=config)
 
 
 def _limits(wish: Wish) -> Limits:
@@ -124,6 +127,8 @@ def _supervise(settings: Settings, wish: Wish) -> int:
     if settings.store is not None:
         # By the environment, not as an argument: a URL may hold a password, and `ps` shows those.
         os.environ[STORE_VARIABLE] = settings.store
+    if settings.blobs is not None:
+        os.environ[BLOBS_VARIABLE] = settings.blobs
     os.environ.update(wish.variables())
     supervisor = Supervisor(this_command(arguments), wish.processes, DRAIN_S)
     click.echo(f"serving on http://{wish.host}:{wish.port}, {wish.processes} processes", err=True)

@@ -11,6 +11,7 @@ import click
 
 from holdfast.app import App
 from holdfast.cli.common import (
+    BLOBS_VARIABLE,
     STORE_VARIABLE,
     Settings,
     chosen_app,
@@ -194,6 +195,8 @@ def _supervise(settings: Settings, app: App, wish: _Wish) -> int:
     if settings.store is not None:
         # By the environment, not as an argument: a URL may hold a password, and `ps` shows those.
         os.environ[STORE_VARIABLE] = settings.store
+    if settings.blobs is not None:
+        os.environ[BLOBS_VARIABLE] = settings.blobs
 
     def started(number: int, pid: int) -> None:
         logger.info("worker process %d started (pid %d)", number, pid)

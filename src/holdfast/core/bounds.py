@@ -155,6 +155,54 @@ OUTBOUND_AFTER_S_MAX = 24 * 3600.0
 OUTBOUND_KEYS_MAX = 1000
 """Idempotency keys of one run that are compared, so that no key is used for two requests."""
 
+# Payloads by reference.
+BLOB_MAX = 32 * 1024 * 1024 * 1024
+"""Bytes of one blob: what S3 takes in 10,000 parts of BLOB_PART."""
+BLOB_PART = 5 * 1024 * 1024
+"""Bytes of a blob that are sent together."""
+BLOB_PARTS_MAX = 2
+"""Parts of one blob that are sent at the same time. They are in memory."""
+BLOB_CHUNK = 1024 * 1024
+"""Bytes of a blob that are read together."""
+BLOB_BYTES_MAX = 64 * 1024 * 1024
+"""Bytes of a blob that `read_bytes` takes into memory, unless its caller allows more."""
+BLOB_NAP_S = 60.0
+"""How long a bucket may take for the next bytes of a blob."""
+BLOB_CALL_S = 30.0
+"""How long a small call of a bucket may take with all its tries."""
+BLOB_HOLD_S = 5.0
+"""How long a new holder of a blob waits for the upkeep, which may be deleting it."""
+BLOB_KNOWN_MAX = 10_000
+"""Notes of holders that a process remembers to have written."""
+BLOB_KNOWN_S = 900.0
+"""For how long it relies on them: at most this, and at most a quarter of the grace."""
+BLOB_GRACE_S_MIN = 60.0
+BLOB_USAGE_S = 60.0
+"""How long a process relies on what it read about the bytes of a tenant."""
+BLOB_SEGMENT_MAX = 128
+"""Characters of a tenant or an id in a path. A longer one is a hash."""
+BLOBS_NAMED_MAX = 200
+"""Blobs that one payload, result, step or signal may name."""
+BLOBS_AT_ONCE_MAX = 8
+"""Calls of a bucket that one batch makes at the same time."""
+OFFLOADED_MAX = 8 * 1024 * 1024
+"""Bytes of a payload, result or step that is offloaded: a worker has it in memory."""
+MEDIA_TYPE_MAX = 128
+BLOB_REPLAYS_MAX = 100
+"""Replays of replays of a job that is gone, among which upkeep looks for one that lives."""
+SWEEP_SHARDS = 256
+"""Parts of a bucket. One turn of the upkeep looks at one of them."""
+SWEEP_PAGE = 500
+"""Blobs of a part that one step decides about."""
+SWEEP_FIND = 100
+"""Jobs that are looked up together: each may have a payload of 256 KiB."""
+SWEEP_TENANTS_MAX = 100_000
+"""Tenants whose bytes one round of the sweep adds up."""
+SWEEP_HELD_MAX = 50_000
+"""Notes of holders of a part that are read together. Where there are more, those of each blob are
+read.
+"""
+
 # Encryption.
 KEY_ID_MAX = 64
 """Characters of the id of a key."""

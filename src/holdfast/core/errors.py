@@ -39,12 +39,16 @@ HoldfastError
 ├── WorkerShutdown             WORKER_SHUTDOWN     a run must stop: its worker is stopping
 ├── Timeout                    JOB_TIMEOUT         a run must stop: it exceeded its time-out
 ├── StaleFence                 STALE_FENCE         a newer run has written the guarded row
+├── BlobError                  BLOB
+│   ├── BlobNotFound           BLOB_NOT_FOUND      also for another tenant's blob
+│   └── BlobCorrupt            BLOB_CORRUPT        its bytes are not those of the reference
 ├── OutboundError              OUTBOUND
 │   ├── OutboundRefused        OUTBOUND_REFUSED    a service's answer is not what was wanted
 │   └── OutboundLost           OUTBOUND_LOST       no answer, and the call must not be repeated
 └── StoreError                 STORE
     ├── StoreUnavailable       STORE_UNAVAILABLE   can be tried again
     ├── KeyUnavailable         KEY_UNAVAILABLE     a key cannot be had now; can be tried again
+    │   └── BlobsUnavailable   BLOBS_UNAVAILABLE   the bucket does not answer; can be tried again
     ├── StoreReadOnly          STORE_READ_ONLY
     ├── StoreFull              STORE_FULL
     ├── StoreCorrupt           STORE_CORRUPT
@@ -299,6 +303,22 @@ class StaleFence(HoldfastError):
     text = "{table}: a newer run has written the row of {key}: its fence is {found}, ours {fence}"
 
 
+class BlobError(HoldfastError):
+    code = "BLOB"
+    text = "blob {id!r}: {why}"
+
+
+class BlobNotFound(BlobError):
+    code = "BLOB_NOT_FOUND"
+    text = "blob {id!r}: not found"
+
+
+class BlobCorrupt(BlobError):
+    """The bytes that were read are not those that the reference names."""
+
+    code = "BLOB_CORRUPT"
+
+
 class OutboundError(HoldfastError):
     code = "OUTBOUND"
     text = "{method} {place}: {why}"
@@ -329,6 +349,11 @@ class KeyUnavailable(StoreError):
     """A key or a blob cannot be had now. The job waits; the others of the call are not affected."""
 
     code = "KEY_UNAVAILABLE"
+
+
+class BlobsUnavailable(KeyUnavailable):
+    code = "BLOBS_UNAVAILABLE"
+    text = "bucket {bucket}: {why}"
 
 
 NOT_OPEN = "it is not open: use `async with app:`, or app.sync in blocking code"

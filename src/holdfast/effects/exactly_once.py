@@ -93,8 +93,7 @@ class exactly_once:  # noqa: N801 - it reads as a statement, like contextlib's
             await self._transaction.before_ack()
             if self._completion.has_unsent:
                 await self._wait(self._completion.keep())
-            making = self._completion.change(self.result)
-            change = await (self._wait(making) if self._completion.maps else making)
+            change = await self._wait(self._completion.change(self.result))
             await self._completion.ack(self._connection, change)
         except BaseException:
             await self._undo()

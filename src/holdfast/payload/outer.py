@@ -11,6 +11,11 @@ class OuterStore:
 
     inner: Store
 
+    @property
+    def secret(self) -> bool:
+        """Whether logs must not show the texts of jobs, because they are stored encrypted."""
+        return True
+
     async def prepare(self, tenant: str) -> None:
         """Before an enqueue on a blocking connection, in whose thread nothing can be awaited."""
 

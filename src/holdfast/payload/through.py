@@ -61,6 +61,11 @@ class ThroughStore(OuterStore):
         self.mapper = mapper
 
     @property
+    def secret(self) -> bool:
+        own: bool = getattr(self.mapper, "secret", True)
+        return own or (isinstance(self.inner, OuterStore) and self.inner.secret)
+
+    @property
     def capabilities(self) -> Capabilities:
         return self.mapper.capabilities(self.inner.capabilities)
 

@@ -51,6 +51,10 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it may take as long as the caller wants to wait."""
     streams: bool = False
     """Whether it answers with server-sent events."""
+    takes_bytes: bool = False
+    """Whether its body is any bytes."""
+    gives_bytes: bool = False
+    """Whether it answers with any bytes."""
     hidden: bool = False
     """Whether it is left out of the OpenAPI document."""
     part: str = ""
@@ -121,7 +125,7 @@ async def read(request: Request) -> bytes:
     """The body. The guard bounds its size and its time."""
     media = header(request, b"content-type")
     if media not in (None, JSON_MEDIA) and not _is_json(media or ""):
-        raise WrongMedia(media=media)
+        raise WrongMedia(media=media, wanted=JSON_MEDIA)
     parts: list[bytes] = []
     while True:
         message = await request.receive()

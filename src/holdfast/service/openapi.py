@@ -18,6 +18,7 @@ from holdfast.service.rights import Right
 _PARAM = re.compile(r"\{(\w+)\}")
 TEMPLATE = "#/components/schemas/{name}"
 
+BYTES = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 PROBLEMS = {
     "400": "The body is not JSON",
     "401": "No token, or an invalid one",
@@ -26,7 +27,7 @@ PROBLEMS = {
     "408": "The request did not finish in time",
     "409": "The lease is lost, the state forbids it, or it was changed concurrently",
     "413": "Too large",
-    "415": "The content type of the body is not JSON",
+    "415": "The content type of the body is not the documented one",
     "422": "A value is invalid; `field` names it",
     "429": "Too many requests; try again after `Retry-After`",
     "501": "The store cannot do it",
@@ -73,6 +74,8 @@ def _operation(route: Route) -> dict[str, Any]:
         found["description"] = f"Needs the right {route.right.value}."
     else:
         found["security"] = []
+    if route.takes_bytes:
+        found["requestBody"] = {"required": True, "content": BYTES}
     if route.body is not None:
         found["requestBody"] = {
             "required": not route.optional_body,
@@ -144,6 +147,8 @@ def _headers(route: Route) -> list[dict[str, Any]]:
 def _answers(route: Route) -> dict[str, Any]:
     if route.streams:
         content: dict[str, Any] = {"text/event-stream": {"schema": {"type": "string"}}}
+    elif route.gives_bytes:
+        content = BYTES
     elif route.answer is None:
         content = {"text/plain": {"schema": {"type": "string"}}}
     else:

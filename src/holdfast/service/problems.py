@@ -9,6 +9,9 @@ from starlette.responses import Response
 
 from holdfast.core.errors import (
     BatchRefused,
+    BlobCorrupt,
+    BlobError,
+    BlobNotFound,
     CodecError,
     ConfigError,
     FlowRefused,
@@ -66,7 +69,7 @@ class WrongMedia(HoldfastError):
     """Also refused because a page of another site could make a browser send it."""
 
     code = "WRONG_MEDIA_TYPE"
-    text = "content-type: is {media!r}, only application/json is supported"
+    text = "content-type: is {media!r}, only {wanted} is supported"
 
 
 class BodyTooLarge(HoldfastError):
@@ -96,6 +99,7 @@ STATUS: tuple[tuple[type[HoldfastError], int], ...] = (
     (PlatformOnly, 403),
     (NotFound, 404),
     (JobNotFound, 404),
+    (BlobNotFound, 404),
     (ScheduleNotFound, 404),
     (WebhookNotFound, 404),
     (SignatureRefused, 400),
@@ -108,6 +112,8 @@ STATUS: tuple[tuple[type[HoldfastError], int], ...] = (
     (SourceError, 422),
     (Refused, 409),
     (JobFailed, 409),
+    (BlobCorrupt, 409),
+    (BlobError, 409),
     (BodyTooLarge, 413),
     (PayloadTooLarge, 413),
     (WrongMedia, 415),

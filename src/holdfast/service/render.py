@@ -10,15 +10,16 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
+from holdfast.core.blob import BlobRef, is_offloaded, read_reference
 from holdfast.core.clock import Micros, moment
 from holdfast.core.codec import BYTES, JSON, OBJECT, Codecs, json_fault
-from holdfast.core.errors import InvalidInput
+from holdfast.core.errors import DecodeError, InvalidInput
 from holdfast.core.job import Event, JobRecord, Lease, effect_key
 from holdfast.core.journal import Entry
-from holdfast.core.mapped import told
+from holdfast.core.mapped import plain_codec, told
 from holdfast.core.scope import Scope, ScopeKind
 from holdfast.service.journal_wire import EntryOut
-from holdfast.service.wire import EventOut, JobOut, LeaseOut, ResultOut
+from holdfast.service.wire import BlobOut, EventOut, JobOut, LeaseOut, ResultOut
 
 _codecs = Codecs()
 
@@ -31,7 +32,8 @@ def job_out(job: JobRecord, *, payload: bool = True) -> JobOut:
     """A job, with its payload and result unless it is part of a list."""
     rules, envelope = job.rules, job.envelope
     body, text = shown(envelope.codec, envelope.body) if payload else (None, None)
-    result, result_text = shown(envelope.codec, job.result) if payload else (None, None)
+    codec = plain_codec(envelope.codec)
+    result, result_text = shown(codec, job.result) if payload else (None, None)
     return JobOut(
         id=job.id,
         tenant=job.tenant,
@@ -46,6 +48,7 @@ def job_out(job: JobRecord, *, payload: bool = True) -> JobOut:
         run_at=moment(job.run_at),
         payload=body,
         payload_base64=text,
+        payload_blob=_blob_in(envelope.body) if payload else None,
         codec=envelope.codec,
         version=envelope.version,
         key=job.key,
@@ -61,10 +64,25 @@ def job_out(job: JobRecord, *, payload: bool = True) -> JobOut:
         error=_told(job.error),
         result=result,
         result_base64=result_text,
+        result_blob=_blob_in(job.result) if payload else None,
         progress=_told(job.progress),
         replayed_as=job.replayed_as,
         awaits=job.awaits,
     )
+
+
+def blob_out(ref: BlobRef) -> BlobOut:
+    return BlobOut(id=ref.id, size=ref.size, sha256=ref.sha256, media_type=ref.media_type)
+
+
+def _blob_in(body: object) -> BlobOut | None:
+    """The reference that stands for a body; None for a body itself, and for a forged one."""
+    if not isinstance(body, bytes) or not is_offloaded(body):
+        return None
+    try:
+        return blob_out(read_reference(body))
+    except DecodeError:
+        return None
 
 
 def lease_out(lease: Lease) -> LeaseOut:
@@ -87,14 +105,16 @@ def entry_out(entry: Entry) -> EntryOut:
 
 
 def result_out(job: JobRecord, *, done: bool) -> ResultOut:
-    result, text = shown(job.envelope.codec, job.result)
+    codec = plain_codec(job.envelope.codec)
+    result, text = shown(codec, job.result)
     return ResultOut(
         id=job.id,
         state=job.state,
         done=done,
         result=result,
         result_base64=text,
-        codec=None if text is None else job.envelope.codec,
+        result_blob=_blob_in(job.result),
+        codec=None if text is None else codec,
         reason=job.reason,
         error=_told(job.error),
     )
@@ -129,12 +149,13 @@ def scope_text(scope: Scope) -> str:
 
 
 def shown(codec: str, body: Any) -> tuple[Raw | None, str | None]:
-    """A payload or result as JSON, or in base64 if it is bytes or not valid JSON.
+    """A payload or result as JSON, or in base64 if it is bytes or not valid JSON; neither of one
+    that is in a bucket.
 
     It is inserted unquoted only if it is certainly valid JSON. Otherwise the stored text could
     forge a part of the answer.
     """
-    if body is None:
+    if body is None or is_offloaded(body):
         return None, None
     text: bytes | None = None
     try:

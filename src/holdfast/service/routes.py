@@ -16,6 +16,7 @@ from holdfast.service import (
     wire,
 )
 from holdfast.service.api import (
+    blobs,
     dead,
     events,
     flows,
@@ -101,6 +102,20 @@ def _jobs() -> Iterator[Route]:
         body=wire.TimeIn, answer=wire.JobOut,
     )  # fmt: skip
     yield line("delete", "DELETE /v1/jobs/{id}", OPERATE, jobs.delete, answer=wire.DeletedOut)
+
+
+def _blobs() -> Iterator[Route]:
+    def line(name: str, where: str, right: Right, handler: Handler, **more: Any) -> Route:
+        return _route("blobs", name, where, right, handler, **more)
+
+    yield line(
+        "put_blob", "POST /v1/blobs", PRODUCE, blobs.put,
+        query=blobs.Putting, answer=wire.BlobOut, status=201, takes_bytes=True,
+    )  # fmt: skip
+    yield line("blob", "GET /v1/blobs/{blob}", READ, blobs.get, gives_bytes=True)
+    yield line(
+        "blob_of_job", "GET /v1/jobs/{id}/blobs/{blob}", WORK, blobs.of_job, gives_bytes=True
+    )
 
 
 def _work() -> Iterator[Route]:
@@ -366,6 +381,7 @@ def _store() -> Iterator[Route]:
 
 ROUTES: tuple[Route, ...] = (
     *_jobs(),
+    *_blobs(),
     *_work(),
     *_scopes(),
     *_flows(),

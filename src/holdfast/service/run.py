@@ -104,7 +104,9 @@ async def serve(
         running = Worker(worker)
         tasks.append(loop.create_task(running.run()))
     elif upkeep:
-        duties = Upkeep(service.store, service.config, fresh_name("service-"))
+        blobs = service.app_blobs
+        bucket = None if blobs is None else blobs.bucket
+        duties = Upkeep(service.store, service.config, fresh_name("service-"), bucket)
         tasks.append(loop.create_task(duties.run(stop)))
     tasks += [loop.create_task(one(stop)) for one in beside]
     try:

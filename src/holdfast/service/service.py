@@ -7,16 +7,20 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
+import msgspec
 from starlette.requests import Request
 
 from holdfast.coalesce import Coalescer
 from holdfast.config import Config
-from holdfast.core.bounds import BATCH_MAX
+from holdfast.core.bounds import BATCH_MAX, OFFLOADED_MAX
 from holdfast.core.codec import Codecs
-from holdfast.core.job import NewJob, again
+from holdfast.core.job import Envelope, NewJob, again
 from holdfast.core.lifecycle import Transition
 from holdfast.dispatch import dispatched
 from holdfast.enqueue import Enqueuer
+from holdfast.mapped_store import offloading
+from holdfast.payload.app_blobs import AppBlobs, blobs_by
+from holdfast.payload.offload import offloads
 from holdfast.service.deadlines import Deadlines
 from holdfast.service.metrics import Metrics
 from holdfast.service.poll import Pollers
@@ -53,13 +57,19 @@ class Service:
         limits: Limits | None = None,
         config: Config | None = None,
         *,
+        blobs: AppBlobs | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        store = self.store = dispatched(store)
+        self.config = config or Config()
+        self.app_blobs = blobs_by(self.config) if blobs is None else blobs
+        """What it has for blobs: that of the app whose store it serves, or a bucket of its own."""
+        store = dispatched(store)
+        if self.app_blobs is not None:
+            store = offloading(store, self.app_blobs)
+        self.store = store
         self.clock = clock
         """A clock in seconds, for repeated checks of tokens."""
         self.limits = (limits or Limits()).checked()
-        self.config = config or Config()
         self.codecs = Codecs()
         self.types = Types(store)
         self.pollers = Pollers(store)
@@ -74,7 +84,7 @@ class Service:
             store.extend, batch_max=BATCH_MAX, pending_max=PENDING_MAX
         )
         self._auth = auth
-        self.enqueuer = Enqueuer(store, Registry(), self.codecs, self.config)
+        self.enqueuer = Enqueuer(store, Registry(), self.codecs, self.config, self.app_blobs)
         self._rates = Rates(self.limits.rate_per_s, self.limits.burst)
         self.deadlines = Deadlines()
         own_max = store.capabilities.payload_max or self.config.payload_max
@@ -90,6 +100,31 @@ class Service:
         self.reads = ReadLimits(of.reads)
         self.closing = False
         """Set at shutdown, so that waiting calls are answered at once."""
+
+    def payload_most(self, sealed: Envelope) -> int:
+        """How many bytes this payload of a caller may have."""
+        if self.app_blobs is not None and offloads(sealed.codec, sealed.type):
+            return max(self.payload_max, OFFLOADED_MAX)
+        return self.payload_max
+
+    @property
+    def result_most(self) -> int:
+        """How many bytes a result may have."""
+        own = self.config.result_max
+        return own if self.app_blobs is None else max(own, OFFLOADED_MAX)
+
+    async def enqueued(self, job: NewJob) -> Enqueued:
+        """Enqueues a job in a batch with those of others, which do not wait for its upload."""
+        if self.app_blobs is not None:
+            job = await self.app_blobs.ready(job)
+        return await self.enqueues.submit(job)
+
+    async def ready_ack(self, change: Transition) -> Transition:
+        """The same of an ack. Raises why its result cannot be stored now."""
+        if self.app_blobs is None or not isinstance(change.result, bytes):
+            return change
+        body = await self.app_blobs.ready_result(change.tenant, change.id, change.result)
+        return msgspec.structs.replace(change, result=body)
 
     async def caller(self, request: Request) -> Caller:
         """The caller, if it may call now."""

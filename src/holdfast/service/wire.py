@@ -83,6 +83,15 @@ class TimeIn(Strict):
 # -- jobs ------------------------------------------------------------------------------------------
 
 
+class BlobOut(Out):
+    """A reference to a blob: GET /v1/blobs/{id} has its bytes."""
+
+    id: str
+    size: int
+    sha256: str
+    media_type: str | None = None
+
+
 class JobOut(Out):
     """A job as stored. It never contains the lease token."""
 
@@ -102,6 +111,8 @@ class JobOut(Out):
     """Omitted in lists, and if it is bytes."""
     payload_base64: str | None = None
     """Set if it is not JSON; `codec` names the format."""
+    payload_blob: BlobOut | None = None
+    """Set if it is in a bucket; `codec` then begins with `blob+`."""
     version: int = 1
     key: str | None = None
     group: str | None = None
@@ -116,6 +127,7 @@ class JobOut(Out):
     error: str | None = None
     result: Raw | None = None
     result_base64: str | None = None
+    result_blob: BlobOut | None = None
     progress: str | None = None
     replayed_as: str | None = None
     awaits: str | None = None
@@ -136,6 +148,7 @@ class ResultOut(Out):
     done: bool
     result: Raw | None = None
     result_base64: str | None = None
+    result_blob: BlobOut | None = None
     """Set if it is not JSON; `codec` names the format."""
     codec: str | None = None
     reason: Reason | None = None

@@ -17,12 +17,14 @@ from holdfast.config import Config
 from holdfast.core.clock import micros
 from holdfast.core.errors import StoreError
 from holdfast.loop import Duty, keep_turning
+from holdfast.payload.bucket import Bucket
 from holdfast.store import Store, Take
 from holdfast.upkeep.deliver import Deliver
 from holdfast.upkeep.prune import Prune
 from holdfast.upkeep.reconcile import Reconcile
 from holdfast.upkeep.recur import Recur
 from holdfast.upkeep.rescue import Rescue
+from holdfast.upkeep.sweep import Sweep
 
 logger = logging.getLogger("holdfast")
 
@@ -37,6 +39,7 @@ class Report(msgspec.Struct, frozen=True):
     rescued: int
     pruned: int
     corrected: int = 0
+    swept: int = 0
 
 
 class Upkeep:
@@ -44,7 +47,9 @@ class Upkeep:
 
     name = NAME
 
-    def __init__(self, store: Store, config: Config, owner: str) -> None:
+    def __init__(
+        self, store: Store, config: Config, owner: str, bucket: Bucket | None = None
+    ) -> None:
         self._store = store
         self._config = config
         # Host names and pids may be the same on many machines, but owner names must be unique.
@@ -54,6 +59,7 @@ class Upkeep:
         self.reconcile = Reconcile(store, config.reconcile_every_s)
         self.recur = Recur(store, config.recur_every_s)
         self.deliver = Deliver(store, config.deliver_every_s, config.events_keep_s)
+        self.sweep = None if bucket is None else Sweep(store, bucket, config)
         self._leading_until = 0.0
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -62,6 +68,8 @@ class Upkeep:
             duties = self.rescue, self.prune, self.reconcile, self.recur, self.deliver
             for duty in duties:
                 group.create_task(keep_turning(_Led(self, duty), stop))
+            if self.sweep is not None:  # It has an election of its own.
+                group.create_task(keep_turning(self.sweep, stop))
         if self.leading:
             await self._resign()
 
@@ -81,7 +89,11 @@ class Upkeep:
         """Takes or renews the hold, three times within its duration."""
         asked = time.monotonic()
         report = Report(
-            self.rescue.lag_s, self.rescue.done, self.prune.done, self.reconcile.corrected
+            self.rescue.lag_s,
+            self.rescue.done,
+            self.prune.done,
+            self.reconcile.corrected,
+            0 if self.sweep is None else self.sweep.deleted,
         )
         take = Take(
             NAME,

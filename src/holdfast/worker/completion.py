@@ -38,7 +38,7 @@ class OwnCompletion:
         self,
         active: ActiveJob,
         store: Dispatcher,
-        encode: Callable[[Any], Outcome],
+        encode: Callable[[Any], Coroutine[Any, Any, Outcome | None]],
         lease_us: Micros,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
@@ -99,7 +99,7 @@ class OwnCompletion:
         maps it may wait, so it needs the worker's loop.
         """
         lease, self.result = self._active.lease, result
-        outcome = self._encode(result)
+        outcome = await self._encode(result)
         if isinstance(outcome, Failed):
             raise Fail(outcome.error)
         assert isinstance(outcome, Completed)
@@ -107,12 +107,7 @@ class OwnCompletion:
         change = completion(lease.job.tenant, lease.job.id, lease.token, outcome.result)
         if self._entries:
             change = msgspec.structs.replace(change, entries=self._entries)
-        return await self._store.mapped(change) if self._store.maps else change
-
-    @property
-    def maps(self) -> bool:
-        """Whether `change` may wait."""
-        return self._store.maps
+        return await self._store.mapped(change)
 
     async def ack(self, connection: Any, change: Transition) -> None:
         """Completes the job in the transaction. Raises what refuses it."""

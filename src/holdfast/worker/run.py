@@ -9,16 +9,20 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from holdfast.app import App
 from holdfast.coalesce import Coalescer
 from holdfast.config import Config
 from holdfast.context import Context, Fail, Missing, Retry, Snooze, StopReason, SyncContext
-from holdfast.core.bounds import BATCH_MAX, CONCURRENCY_MAX
+from holdfast.core.bounds import BATCH_MAX, CONCURRENCY_MAX, OFFLOADED_MAX
 from holdfast.core.clock import micros, seconds
 from holdfast.core.codec import OBJECT, REFS
 from holdfast.core.errors import (
+    BlobError,
     CodecNotFound,
     DecodeError,
+    InvalidInput,
     InvalidPayload,
     JobNotFound,
     PayloadTooLarge,
@@ -36,12 +40,14 @@ from holdfast.core.job import (
     Released,
     Snoozed,
 )
+from holdfast.core.mapped import BLOB, plain_codec
 from holdfast.held import check_not_held
 from holdfast.job_journal import with_left_out
 from holdfast.journal import Park, Session, StoredJournal
 from holdfast.journal_map import Children
 from holdfast.loop import RETRY_MOST_S
 from holdfast.middleware import Call, chain
+from holdfast.payload.app_blobs import with_result
 from holdfast.store import Extended, Extension
 from holdfast.typed import Job, JobType, Style
 from holdfast.worker.completion import OwnCompletion
@@ -71,7 +77,8 @@ class Runner:
         self._unseal: Callable[..., Job] = app.codecs.unseal
         self._leftovers: dict[Context, asyncio.Future[Any]] = {}
         self._strangers = Strangers()
-        self._secret = app.store.maps
+        self._secret = app.store.secret
+        self._blobs = app.app_blobs
         self._remembers = app.store.capabilities.steps
         self._loop = asyncio.get_running_loop()
         self._extends: Coalescer[Extension, Extended] = Coalescer(
@@ -86,6 +93,9 @@ class Runner:
             known = None if job_type is None else job_type.version
             return self._missed(record, Reason.UNKNOWN_TYPE, _type_of(record, known))
         try:
+            if record.envelope.codec.startswith(BLOB) and self._blobs is not None:
+                sealed = await self._blobs.payload_of(record)
+                record = msgspec.structs.replace(record, envelope=sealed)
             if record.envelope.codec == REFS:
                 job = await self._with_results(record, job_type)
             else:
@@ -101,7 +111,7 @@ class Runner:
             return None
         except CodecNotFound:
             return self._missed(record, Reason.DECODE, f"codec {record.envelope.codec!r}")
-        except DecodeError as error:
+        except (DecodeError, BlobError) as error:
             return self._failed(record, Failed(str(error), reason=Reason.DECODE, retryable=False))
         active.remembers = self._remembers
         journal = partial(self._journal, active) if self._remembers else None
@@ -118,7 +128,7 @@ class Runner:
 
     async def _with_results(self, record: JobRecord, job_type: JobType) -> Job:
         """A job that has results of other jobs among its arguments."""
-        resolver = Resolver(self._app.store, self._app.codecs, record)
+        resolver = Resolver(self._app.store, self._app.codecs, record, self._blobs)
         envelope = await resolver.envelope()
         try:
             return self._unseal(envelope, job_type.kind, job_type.version, job_type.upgrades)
@@ -142,6 +152,7 @@ class Runner:
                 plan=lambda job: enqueuer.plan(record.tenant, job, {}),
                 result=self._result,
             ),
+            blobs=self._blobs,
         )
         active.journal = StoredJournal(session, self._loop)
         return active.journal
@@ -152,16 +163,17 @@ class Runner:
 
     def _completion(self, active: ActiveJob) -> OwnCompletion:
         """How the handler completes its job itself, made when it first does."""
-        record = active.lease.job
-        encode = partial(self._completed, record)
+        assert active.context is not None, "the handler runs"
+        encode = partial(self._completed, active, active.context.job)
         lease_us = micros(self._config.lease_s)
         active.completion = OwnCompletion(active, self._app.store, encode, lease_us, self._loop)
         return active.completion
 
-    def _result(self, job: JobRecord) -> Any:
+    async def _result(self, job: JobRecord) -> Any:
         """The decoded result of a completed job."""
+        job = await with_result(self._blobs, job)
         kind = self._app.enqueuer.result_of(job.type)
-        return self._app.codecs.unseal_result(job.envelope.codec, job.result, kind)
+        return self._app.codecs.unseal_result(plain_codec(job.envelope.codec), job.result, kind)
 
     async def _perform(
         self, active: ActiveJob, ctx: Context, job: Job, call: Call
@@ -172,7 +184,7 @@ class Runner:
         timer = _timer(active, record.rules.timeout_us)
         try:
             result = await self._called(active, call, ctx, job)
-            return active.outcome or self._completed(record, result)
+            return active.outcome or await self._completed(active, ctx.job, result)
         except Park as wish:
             active.entries = wish.entries
             return wish.outcome
@@ -246,18 +258,32 @@ class Runner:
                 thread.exception()  # Ignored: its run was acked already.
         active.leave()
 
-    def _completed(self, record: JobRecord, result: Any) -> Outcome:
+    async def _completed(self, active: ActiveJob, record: JobRecord, result: Any) -> Outcome:
         codec = record.envelope.codec
-        if result is None or codec == OBJECT:
-            return Completed(result)
+        if result is None:
+            return Completed()
+        if codec == OBJECT:
+            return await self._kept(active, record, result)
         try:
             body = self._app.codecs.get(codec).encode(result)
         except Exception as error:
             why = InvalidPayload(field="result", type=record.type, why=f"result: {error}")
             return self._failed(record, Failed(str(why), Reason.PERMANENT, retryable=False))
-        if len(body) > self._config.result_max:
-            large = PayloadTooLarge(field="result", size=len(body), max=self._config.result_max)
+        most = self._config.result_max
+        if self._blobs is not None:
+            most = max(most, OFFLOADED_MAX)
+        if len(body) > most:
+            large = PayloadTooLarge(field="result", size=len(body), max=most)
             return self._failed(record, Failed(str(large), Reason.PERMANENT, retryable=False))
+        return await self._kept(active, record, body)
+
+    async def _kept(self, active: ActiveJob, record: JobRecord, body: Any) -> Outcome:
+        """The outcome with a result; a large one is offloaded, and its blobs are held."""
+        if self._blobs is not None:
+            try:
+                body = await self._blobs.result(record, body, active.end_s)
+            except InvalidInput as error:
+                return self._failed(record, Failed(str(error), Reason.PERMANENT, retryable=False))
         return Completed(body)
 
     def _stopped(self, active: ActiveJob) -> Outcome | None:

@@ -181,7 +181,9 @@ class Worker:
         heartbeat = Heartbeat(store, self.active_jobs, config.lease_s, config.beat_s)
         lookout = Lookout(store, self.active_jobs, heartbeat)
         presence, stalls = self._presence, Stalls(self.active_jobs)
-        upkeep = Upkeep(store, config, self.name) if config.upkeep else None
+        blobs = self.app.app_blobs
+        bucket = None if blobs is None else blobs.bucket
+        upkeep = Upkeep(store, config, self.name, bucket) if config.upkeep else None
 
         async def work(stop: asyncio.Event) -> None:
             async with asyncio.TaskGroup() as group:

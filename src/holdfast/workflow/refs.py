@@ -7,14 +7,17 @@ from typing import Any
 
 import msgspec
 
+from holdfast.core.blob import offloaded_bytes
 from holdfast.core.bounds import BATCH_MAX, RESOLVED_BYTES_MAX
 from holdfast.core.codec import JSON, REFS, Codecs, JsonCodec
 from holdfast.core.errors import CodecNotFound, DecodeError, JobNotFound, StoreError
 from holdfast.core.flow import ITEMS, Results, check_pledge, each_node, node_id
 from holdfast.core.job import Envelope, JobRecord, State
 from holdfast.core.journal import EntryKind, join_of
+from holdfast.core.mapped import plain_codec
 from holdfast.core.placeholder import How
 from holdfast.journal_map import child_id
+from holdfast.payload.app_blobs import AppBlobs, with_result
 from holdfast.store import Find, Ref, Selection, Store
 from holdfast.typed import JobType
 
@@ -27,10 +30,13 @@ PAGE = 250
 class Resolver:
     """Puts results into the payload of one job."""
 
-    def __init__(self, store: Store, codecs: Codecs, job: JobRecord) -> None:
+    def __init__(
+        self, store: Store, codecs: Codecs, job: JobRecord, blobs: AppBlobs | None = None
+    ) -> None:
         self._store = store
         self._codecs = codecs
         self._job = job
+        self._blobs = blobs
         self._size = 0
         self._from: dict[str, str] = {}
         """Where each argument comes from, for errors."""
@@ -69,14 +75,14 @@ class Resolver:
                 raise self._wrong(f"argument {name!r}: {JobNotFound(id=id)}")
             if job.state is not State.COMPLETED:  # The type of the argument may allow None.
                 self._from[name] += f", which is {job.state.value}"
-            return self._raw(name, job)
+            return await self._raw(name, job)
         if results.how is How.MAP:
             self._from[name] = f"the results of map {nodes[0]}"
             nodes = await self._children(name, nodes[0])
         else:
             self._from[name] = f"the results of {len(nodes)} jobs"
         listed = [
-            self._raw(name, job)
+            await self._raw(name, job)
             async for _, job in self._read(nodes)
             if job is not None and job.state is State.COMPLETED
         ]
@@ -105,11 +111,14 @@ class Resolver:
             for id in part:
                 yield id, found.get(id)
 
-    def _raw(self, name: str, job: JobRecord) -> msgspec.Raw:
+    async def _raw(self, name: str, job: JobRecord) -> msgspec.Raw:
         """A result as JSON."""
         if job.result is None:
             return _NULL
-        codec = job.envelope.codec
+        if self._size + offloaded_bytes(job.result) > RESOLVED_BYTES_MAX:
+            raise self._too_large(name)
+        job = await with_result(self._blobs, job)
+        codec = plain_codec(job.envelope.codec)
         if codec in (JSON, REFS):
             body = job.result
         else:
@@ -123,9 +132,12 @@ class Resolver:
                 raise self._wrong(why) from error
         self._size += len(body)
         if self._size > RESOLVED_BYTES_MAX:
-            why = f"argument {name!r}: the results have more than {RESOLVED_BYTES_MAX} bytes"
-            raise self._wrong(f"{why}; store large data elsewhere and return references")
+            raise self._too_large(name)
         return msgspec.Raw(body)
+
+    def _too_large(self, name: str) -> DecodeError:
+        why = f"argument {name!r}: the results have more than {RESOLVED_BYTES_MAX} bytes"
+        return self._wrong(f"{why}; store large data elsewhere and return references")
 
     def _wrong(self, why: str) -> DecodeError:
         return DecodeError(codec=REFS, type=self._job.type, why=why)

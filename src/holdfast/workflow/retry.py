@@ -31,7 +31,14 @@ from holdfast.core.flow import (
 )
 from holdfast.core.job import TERMINAL, JobRecord, NewJob, State
 from holdfast.core.journal import Edge, EntryKind, Journal, OnFailure
-from holdfast.core.mapped import ENCRYPTED, UNREADABLE, is_mapped, is_mapped_codec, reason_of
+from holdfast.core.mapped import (
+    BLOB,
+    ENCRYPTED,
+    UNREADABLE,
+    is_mapped,
+    is_mapped_codec,
+    reason_of,
+)
 from holdfast.core.spec import JobSpec
 from holdfast.enqueue import Enqueuer
 from holdfast.job_journal import with_journals
@@ -80,7 +87,8 @@ async def retry_flow(
     nodes = await _read(store, job.tenant, head.ids(job.id))
     again = _again(nodes, _undone(journal), mode)
     for sealed in (nodes[number].job.envelope for number in again):
-        _check_read(sealed.type, sealed.codec, sealed.body)
+        if enqueuer.blobs is None or not sealed.codec.startswith(BLOB):
+            _check_read(sealed.type, sealed.codec, sealed.body)
     for spec in (*(spec for _, spec in head.undo), *head.last):
         _check_read(spec.type, spec.codec, spec.body)
     if not again:
@@ -110,7 +118,7 @@ def _check_read(type: str, codec: str, body: object) -> None:
     if codec == UNREADABLE:
         raise unread(type, body)
     if is_mapped_codec(codec):
-        raise CodecNotFound(codec=codec, known="those of a process with its keys")
+        raise CodecNotFound(codec=codec, known="those of a process with its keys or its bucket")
 
 
 def _undone(journal: Journal) -> set[int]:

@@ -71,7 +71,7 @@ async def enqueue(call: Call) -> Status:
     known = await call.service.types.known([call.body.type])
     job = planned(call, call.body, known, call.header(IDEMPOTENCY_HEADER))
     await joinable(call, [job])
-    result = await call.service.enqueues.submit(job)
+    result = await call.service.enqueued(job)
     if result.error is not None:
         raise result.error
     return Status(201 if result.created else 200, _told(result, call.body.type in known))
@@ -148,12 +148,13 @@ def _sealed(call: Call, job: NewJobIn) -> Envelope:
         codec, body = BYTES, unbase64("payload_base64", job.payload_base64)
     else:
         codec, body = JSON, b"{}" if job.payload is UNSET else bytes(job.payload)
-    most = call.service.payload_max
+    sealed = Envelope(job.type, codec, 1, body)
+    most = call.service.payload_most(sealed)
     if len(body) > most:
         raise PayloadTooLarge(field="payload", size=len(body), max=most)
     if codec == JSON and (fault := json_fault(body)) is not None:
         raise InvalidInput(field="payload", why=fault)
-    return Envelope(job.type, codec, 1, body)
+    return sealed
 
 
 # -- read ------------------------------------------------------------------------------------------

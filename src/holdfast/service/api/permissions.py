@@ -286,7 +286,7 @@ def new_job(call: Call, job: NewJob) -> NewJob:
         is_reserved(job.queue) or is_reserved(envelope.type) or plain_codec(envelope.codec) == REFS
     ):
         _of_flow(call, job)
-    if envelope.codec == JSON and len(envelope.body) <= call.service.payload_max:
+    if envelope.codec == JSON and len(envelope.body) <= call.service.payload_most(envelope):
         _json("payload", envelope.body)
     return again(job)  # A client chose the id, so it must not be marked as new.
 
@@ -379,7 +379,7 @@ def transition(call: Call, one: Transition, *, upkeep: bool) -> Transition:
     if not upkeep and (one.token is None or one.lapsed):
         raise Forbidden(why="only the upkeep, with the right admin, may ack expired leases")
     if one.result is not None:
-        _result(one.result, call.service.config.result_max)
+        _result(one.result, call.service.result_most)
     if one.error is not None and len(one.error) > text_most_of(one.error, ERROR_CHARS_MAX):
         return msgspec.structs.replace(one, error=clip(one.error))
     return one
@@ -409,7 +409,7 @@ async def results(call: Call, changes: Sequence[Transition]) -> None:
         ids = tuple({one.id for one in odd if one.tenant == tenant})
         select = Selection(tenant=tenant, ids=ids)
         page = await call.service.store.find(Find(select=select, limit=min(len(ids), PAGE_MAX)))
-        in_json = {job.id for job in page.jobs if job.envelope.codec == JSON}
+        in_json = {job.id for job in page.jobs if plain_codec(job.envelope.codec) == JSON}
         for one in odd:
             if one.tenant == tenant and one.id in in_json:
                 _json("result", one.result)

@@ -115,7 +115,7 @@ async def enqueue(call: Call, asked: wire.NewJobs) -> list[Enqueued]:
     jobs = await aside(size, lambda: [permissions.new_job(call, job) for job in jobs])
     await joinable(call, jobs)
     if len(jobs) == 1 and (large := _too_large(call, jobs[0])) is None:
-        return [await call.service.enqueues.submit(jobs[0])]  # Shares a batch with other callers.
+        return [await call.service.enqueued(jobs[0])]  # Shares a batch with other callers.
     refused = {n: large for n, job in enumerate(jobs) if (large := _too_large(call, job))}
     if asked.whole and refused:
         whys = [refused.get(n) or BatchRefused(id=job.id) for n, job in enumerate(jobs)]
@@ -130,7 +130,7 @@ async def enqueue(call: Call, asked: wire.NewJobs) -> list[Enqueued]:
 
 
 def _too_large(call: Call, job: NewJob) -> PayloadTooLarge | None:
-    size, most = len(job.envelope.body), call.service.payload_max
+    size, most = len(job.envelope.body), call.service.payload_most(job.envelope)
     return PayloadTooLarge(field="payload", size=size, max=most) if size > most else None
 
 
@@ -193,7 +193,7 @@ async def ack(call: Call, changes: list[Transition]) -> list[Acked]:
     )
     await permissions.results(call, changes)
     if len(changes) == 1:
-        answers = [await call.service.acks.submit(changes[0])]
+        answers = [await call.service.acks.submit(await call.service.ready_ack(changes[0]))]
     else:
         answers = await call.service.store.ack(changes)
     return await hidden(call, [Ref(one.tenant, one.id) for one in changes], answers)

@@ -29,6 +29,7 @@ from holdfast.core.job import (
 )
 from holdfast.core.journal import Entry
 from holdfast.core.lifecycle import Transition, completion, decide
+from holdfast.core.mapped import plain_codec
 from holdfast.core.schedule import TYPE as TICK
 from holdfast.service.api.entries import error_of, parked, written_by
 from holdfast.service.api.hiding import hidden
@@ -146,7 +147,7 @@ def _with(change: Transition, entries: tuple[Entry, ...]) -> Transition:
 
 async def _acked(call: Call, changes: list[Transition]) -> list[Acked]:
     if len(changes) == 1:  # A single one shares a batch with other callers.
-        answers = [await call.service.acks.submit(changes[0])]
+        answers = [await call.service.acks.submit(await call.service.ready_ack(changes[0]))]
     else:
         answers = await call.service.store.ack(changes) if changes else []
     if call.caller.queues is None:
@@ -206,19 +207,19 @@ def _result(call: Call, one: AckIn, job: JobRecord, where: str) -> object:
     """The result in the codec of the payload, so that every reader of the job can decode it."""
     if one.result_base64 is not UNSET:
         body = unbase64(f"{where}result_base64", one.result_base64)
-        if job.envelope.codec != BYTES:
+        if plain_codec(job.envelope.codec) != BYTES:
             why = "is only for jobs with a payload in base64; give the result as JSON"
             raise InvalidInput(field=f"{where}result_base64", why=why)
     elif one.result is UNSET:
         return None
     else:
         body = bytes(one.result)
-    if len(body) > call.service.config.result_max:
-        most = call.service.config.result_max
+    most = call.service.result_most
+    if len(body) > most:
         raise PayloadTooLarge(field=f"{where}result", size=len(body), max=most)
     if one.result is not UNSET and (fault := json_fault(body)) is not None:
         raise InvalidInput(field=f"{where}result", why=fault)
-    codec = job.envelope.codec
+    codec = plain_codec(job.envelope.codec)
     if codec in (JSON, BYTES):
         return body
     try:
