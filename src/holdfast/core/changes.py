@@ -150,12 +150,16 @@ class Draft:
         self.drop: list[str] = []
         self.jobs: list[NewJob] = []
 
-    def absorb(self, found: Sequence[Entry]) -> None:
-        """Compares items with the rows of the shadow, in their order."""
+    def absorb(self, found: Sequence[Entry], *, full: bool = False) -> None:
+        """Compares items with the rows of the shadow, in their order. A page of a full listing is
+        believed when it has an object again that was gone before the listing began, whatever its
+        version: an object that was made anew may count from one.
+        """
         for entry in found:
             row = self.rows.get(entry.id)
             there = row is not None and not row.gone
-            if row is not None and _stale(entry.version, row.version):
+            again = full and not there and row is not None and row.seen < self.state.generation
+            if row is not None and not again and _stale(entry.version, row.version):
                 continue
             if entry.deleted:
                 if row is not None and there:

@@ -222,7 +222,9 @@ class Poll:
             def finish(before: SourceState, at: Micros) -> SourceState:
                 return self._kept(listed(before, way, len(found), at), at)
 
-            done = await write_entries(self._stored, found, finish=finish, guard=self._mine)
+            done = await write_entries(
+                self._stored, found, finish=finish, guard=self._mine, full=True
+            )
             state = done.state
             listing = state.listing
             return None if listing is None or listing.swept is not None else listing.position

@@ -57,6 +57,7 @@ async def write_entries(
     *,
     finish: Finish = nothing,
     guard: Guard = anybody,
+    full: bool = False,
 ) -> Written:
     """Compares the items with the shadow and writes what has changed. The state moves with the last
     step by `finish`, so if the process dies before it, the page is read again, and its first items
@@ -68,7 +69,7 @@ async def write_entries(
         part = fitting(found[start:], lambda one: one.size, most)
         last = start + len(part) >= len(found)
         try:
-            done = await _step(stored, part, finish if last else nothing, guard)
+            done = await _step(stored, part, finish if last else nothing, guard, full=full)
         except QueueFull:
             if len(part) <= 1:
                 raise
@@ -80,12 +81,14 @@ async def write_entries(
         start += len(part)
 
 
-async def _step(stored: Stored, part: Sequence[Entry], finish: Finish, guard: Guard) -> Written:
+async def _step(
+    stored: Stored, part: Sequence[Entry], finish: Finish, guard: Guard, *, full: bool
+) -> Written:
     ids = list(dict.fromkeys(one.id for one in part))
 
     def draft(found: Found) -> Draft:
         made = _draft(stored, found)
-        made.absorb(part)
+        made.absorb(part, full=full)
         made.state = finish(made.state, found.at)
         return made
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.context import Context
-from holdfast.core.source import Page
+from holdfast.core.source import Item, Page
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.sourcing import Remote, Sourcing, polled
 
@@ -134,3 +134,21 @@ async def test_tombstones_are_dropped_after_their_time(bench: Bench) -> None:
 
     assert sourcing.kinds()[4:] == [("deleted", "2"), ("created", "2")]
     await sourcing.check()
+
+
+async def test_an_object_that_was_made_anew_is_found_by_a_listing(bench: Bench) -> None:
+    """S4.30: although its versions count from one again. A late push of its old state is not."""
+    bench.needs("sources")
+    sourcing = Sourcing(bench, Remote(1, 2, 3, 4), reconcile=600)
+    known = {id: Item(id, 5, {"version": 1}) for id in sourcing.remote.objects}
+    sourcing.fetch = lambda ctx, cursor: Page([one for id, one in known.items() if id > cursor][:3])
+    await sourcing.handle.push(known.values())
+    await sourcing.handle.push([Item(2, 6, deleted=True)])
+    assert (await sourcing.handle.push([Item(2, 4, {"version": 1})])).created == 0
+
+    known[2] = Item(2, 1, {"version": 1})
+    await sourcing.run()
+    await sourcing.walk(3)
+
+    assert sourcing.kinds()[4:] == [("deleted", "2"), ("created", "2")]
+    assert await sourcing.shadow() == sourcing.remote.objects
