@@ -15,6 +15,7 @@ from holdfast.core.bounds import OFFLOADED_MAX, PAYLOAD_MAX
 from holdfast.core.errors import ConfigError, PayloadTooLarge
 from holdfast.core.job import State
 from holdfast.payload.layout import HELD, placed
+from holdfast.payload.values import Kind, Value
 from holdfast.store import Act, Change, Find, Ref, Selection
 from holdfast.testing import drain
 
@@ -291,3 +292,63 @@ async def test_a_deleted_origin_of_a_replay_keeps_its_body(shop: Shop) -> None:
     await drain(shop.app)
 
     assert await shop.acme.wait(again) == LARGE
+
+
+# -- who holds blobs -------------------------------------------------------------------------------
+
+
+async def holders(shop: Shop, ref: BlobRef) -> set[str]:
+    """What the notes about a blob name."""
+    under = shop.bucket.under(placed("acme", ref.id).held, 99)
+    return {one.path.rsplit("/", 1)[1] for page in [each async for each in under] for one in page}
+
+
+async def test_jobs_results_steps_signals_and_schedules_hold_what_they_name(shop: Shop) -> None:
+    """Before they are stored; whatever carries the reference."""
+
+    @shop.app.job
+    async def remembers(ctx: Context, text: str) -> str:
+        return await ctx.step("ref", lambda: text)
+
+    ref = await shop.acme.blobs.put(b"data")
+    await shop.acme.enqueue(shop.echo(text=f"see {ref.id}."), id="payload")
+    assert await holders(shop, ref) == {"job.payload"}
+    await shop.acme.enqueue(shop.echo(), id="signaled", delay=100)
+    await shop.acme.signal("signaled", "here", {"ref": ref.id})
+    await shop.acme.schedule("yearly").set(shop.echo(text=ref.id), cron="0 0 1 1 *")
+    found = await holders(shop, ref)
+    assert found == {"job.payload", "job.signaled", "schedule.schedule_2f4_3aacme_2fyearly"}
+
+    made = await shop.acme.blobs.put(b"other")
+    await shop.acme.enqueue(remembers(text=made.id), id="steps")
+    await drain(shop.app)
+    assert await holders(shop, made) == {"job.steps"}
+    copy = await shop.acme.enqueue(shop.copy(ref=ref), id="copy")
+    await drain(shop.app)
+    assert await holders(shop, await copy.wait()) == {"job.copy"}
+
+
+async def test_a_text_that_only_looks_like_a_blob_changes_nothing(shop: Shop) -> None:
+    """No blob, no note, no error."""
+    text = f"blob-{7:032x}"
+    job = await shop.acme.enqueue(shop.echo(text=text))
+    await drain(shop.app)
+
+    assert await job.wait() == text
+    assert [page async for page in shop.bucket.under(HELD, 9)] == []
+
+
+def test_an_enqueue_on_a_blocking_connection_waits_for_nothing(tmp_path: Path) -> None:
+    """Its coroutine is run without an event loop: the bucket is called by its blocking calls."""
+    shop = Shop(tmp_path)
+    assert shop.app.app_blobs is not None
+    planned = shop.app.enqueuer.plan("acme", shop.echo(text=LARGE), {})
+    sealed = planned.envelope
+    value = Value("acme", planned.id, Kind.PAYLOAD, "", sealed.codec, sealed.body, sealed.type)
+    with pytest.raises(StopIteration) as done:
+        shop.app.app_blobs.mapper.outgoing([value]).send(None)
+
+    [mapped] = done.value.value
+    assert mapped.codec == "blob+json"
+    loaded = asyncio.run(shop.app.app_blobs.mapper.load(mapped))
+    assert (loaded.codec, loaded.body) == (sealed.codec, sealed.body)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import random
 
 import pytest
 from tests.upkeep.swept import Shop
 
 from holdfast.core.errors import BlobsUnavailable
 from holdfast.payload.layout import BLOBS, DYING, HELD, Holder, HolderKind, placed
+from holdfast.store import Act, Change, Find, Ref, Selection
 
 # -- races -----------------------------------------------------------------------------------------
 
@@ -121,3 +123,47 @@ async def test_two_sweeps_at_once_keep_what_lives(shop: Shop) -> None:
 
     there = [await shop.there(ref) for ref in refs]
     assert there == [number % 2 == 0 for number in range(20)]
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_no_living_job_loses_a_blob_whatever_meets(shop: Shop, seed: int) -> None:
+    """Jobs come and go that name old blobs, while two sweeps look at the same part."""
+    chance, ids = random.Random(seed), [f"blob-00{number:030x}" for number in range(6)]
+    lost: list[str] = []
+
+    async def user(number: int) -> None:
+        for round_ in range(6):
+            blob, job = placed("acme", chance.choice(ids)), f"j{number}-{round_}"
+            if await shop.bucket.look(blob.path) is None:
+                continue
+            if not await shop.holders.hold(blob, Holder("acme", HolderKind.JOB, job)):
+                continue  # It was deleted meanwhile, and the caller is told.
+            await shop.bench.put(job, tenant="acme")
+            for _ in range(chance.randrange(4)):
+                await asyncio.sleep(0)
+            if await shop.bucket.look(blob.path) is None:
+                lost.append(f"{blob.id} of {job}")
+            if chance.random() < 0.7:
+                shop.age_file(blob.note(Holder("acme", HolderKind.JOB, job)))
+                await shop.bench.store.cancel([Ref("acme", job)])
+                select = Selection(tenant="acme", ids=(job,))
+                await shop.bench.store.change(Change(select=select, act=Act.DELETE))
+
+    async def sweeps() -> None:
+        sweep = shop.a_sweep()
+        for _ in range(6):
+            await sweep._parts.look_at("00")
+
+    for id in ids:
+        await shop.bucket.put(placed("acme", id).path, b"data")
+    shop.age()
+    await asyncio.gather(sweeps(), sweeps(), *map(user, range(8)))
+
+    assert lost == []
+    page = await shop.bench.store.find(Find(select=Selection(tenant="acme"), limit=100))
+    alive = {job.id for job in page.jobs}
+    for id in ids:
+        blob = placed("acme", id)
+        held = [one.path async for found in shop.bucket.under(blob.held, 99) for one in found]
+        if {path.rsplit("job.", 1)[1] for path in held} & alive:
+            assert await shop.bucket.look(blob.path) is not None
