@@ -19,7 +19,7 @@ from holdfast.store import Enqueued, Page, Tally
 from holdfast.sync_flows import SyncFlowCalls
 from holdfast.sync_schedules import SyncSchedule
 from holdfast.sync_scopes import Bridge, SyncGroup, SyncScope
-from holdfast.tenant import Tenant
+from holdfast.tenant import Tenant, preparing
 from holdfast.typed import AnyJob
 
 R = TypeVar("R")
@@ -41,8 +41,8 @@ class SyncTenant(SyncFlowCalls):
     def enqueue(
         self, job: AnyJob[T], *, using: Any = None, **options: Unpack[Options]
     ) -> SyncJobHandle[T]:
-        if using is not None and self._tenant.maps:
-            self._call(self._tenant.prepare())
+        if using is not None and (before := preparing(self._tenant)) is not None:
+            self._call(before)
         work = self._tenant.enqueue(job, using=using, **options)
         # A connection belongs to its thread, so this call stays in the caller's thread.
         made = self._call(work) if using is None else _here(work)

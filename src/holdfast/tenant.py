@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from datetime import datetime
 from enum import StrEnum
 from types import UnionType
@@ -90,15 +90,6 @@ class Tenant(FlowCalls):
         else:
             made = await self._enqueuer.enqueue(self.name, job, checked(options))
         return handle_of(JobHandle, made, self)
-
-    @property
-    def maps(self) -> bool:
-        """Whether something maps what is stored, so that `prepare` has something to do."""
-        return self._enqueuer.maps
-
-    async def prepare(self) -> None:
-        """Reads the keys that an enqueue on a blocking connection cannot wait for."""
-        await self._enqueuer.prepare(self.name)
 
     async def enqueue_many(
         self,
@@ -347,6 +338,12 @@ class Tenant(FlowCalls):
         end.
         """
         return follow(self._store, self.name, after, job_id)
+
+
+def preparing(tenant: Tenant) -> Coroutine[Any, Any, None] | None:
+    """Reads the keys that an enqueue on a blocking connection cannot wait for; None: no keys."""
+    enqueuer = tenant._enqueuer
+    return enqueuer.prepare(tenant.name) if enqueuer.maps else None
 
 
 async def change_one(store: Store, ref: Ref, act: Act, **change: Any) -> None:
