@@ -26,7 +26,7 @@ from holdfast.sync_schedules import SyncSchedule
 from holdfast.sync_scopes import Bridge, SyncGroup, SyncScope
 from holdfast.sync_sources import SyncSource
 from holdfast.sync_webhooks import SyncWebhook
-from holdfast.tenant import Tenant
+from holdfast.tenant import Tenant, preparing
 from holdfast.typed import AnyJob
 from holdfast.webhooks.stored import WebhookState
 
@@ -50,9 +50,8 @@ class SyncTenant(SyncFlowCalls):
     def enqueue(
         self, job: AnyJob[T], *, using: Any = None, **options: Unpack[Options]
     ) -> SyncJobHandle[T]:
-        enqueuer = self._tenant._enqueuer
-        if using is not None and enqueuer.maps:
-            self._call(enqueuer.prepare(self.name))
+        if using is not None and (before := preparing(self._tenant)) is not None:
+            self._call(before)
         work = self._tenant.enqueue(job, using=using, **options)
         # A connection belongs to its thread, so this call stays in the caller's thread.
         made = self._call(work) if using is None else run_here(work, "using", _AWAIT)

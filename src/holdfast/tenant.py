@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from datetime import datetime
 from enum import StrEnum
 from types import UnionType
@@ -362,6 +362,12 @@ class Tenant(FlowCalls, SourceCalls):
         end.
         """
         return follow(self._store, self.name, after, job_id)
+
+
+def preparing(tenant: Tenant) -> Coroutine[Any, Any, None] | None:
+    """Reads the keys that an enqueue on a blocking connection cannot wait for; None: no keys."""
+    enqueuer = tenant._enqueuer
+    return enqueuer.prepare(tenant.name) if enqueuer.maps else None
 
 
 async def change_one(store: Store, ref: Ref, act: Act, **change: Any) -> None:
