@@ -109,6 +109,8 @@ class App(CodeSchedules, DefaultCalls):
         self.store: Dispatcher = (
             open_store(store, clock) if isinstance(store, str) else _store(store)
         )
+        self.url = store if isinstance(store, str) else None
+        """What the store was opened by, if that was a URL."""
         self.codecs = Codecs(pickle=self.config.pickle)
         for codec in codecs:
             self.codecs.register(codec)
@@ -263,7 +265,7 @@ class App(CodeSchedules, DefaultCalls):
         """Replaces the store of an app that is not open yet; for command lines and tests."""
         if self._users:
             raise ConfigError(field="store", why="the app is open; close it first")
-        self.store = open_store(url)
+        self.store, self.url = open_store(url), url
         self._published = 0
         self.__dict__.pop("enqueuer", None)  # It belongs to the previous store.
 
