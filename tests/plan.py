@@ -25,7 +25,7 @@ TOPICS: dict[str, frozenset[str]] = {
             *("enqueue", "idempotency", "claim", "repeats", "order", "extend", "ack", "cancel"),
             *("change", "upkeep", "keeping", "find", "count", "tallies", "events", "settings"),
             *("hold", "live_limits", "groups", "slots", "pause", "caps", "shares", "explain"),
-            *("unreadable", "wait", "life", "shadow"),
+            *("unreadable", "wait", "life", "shadow", "using"),
         }
     ),
     # Redis Cluster runs the Lua of Redis. A cluster can break what touches keys of more than one

@@ -118,6 +118,8 @@ class App(CodeSources, DefaultCalls):
         given = open_store(store, clock) if isinstance(store, str) else given_store(store)
         self.store: Dispatcher = behind(given, keys, self.app_blobs)
         allowed(self.config.webhooks_allow)  # A wrong entry is told now, not by each delivery.
+        self.url = store if isinstance(store, str) else None
+        """What the store was opened by, if that was a URL."""
         self.codecs = Codecs(pickle=self.config.pickle)
         for codec in codecs:
             self.codecs.register(codec)
@@ -273,6 +275,7 @@ class App(CodeSources, DefaultCalls):
         """Replaces the store of an app that is not open yet; for command lines and tests."""
         self._check_closed("store")
         self._place(open_store(url))
+        self.url = url
         self._published = 0
 
     def use_blobs(self, url: str) -> None:
@@ -296,7 +299,8 @@ class App(CodeSources, DefaultCalls):
 
     def _place(self, store: Dispatcher) -> None:
         self.store = behind(store, self._keys, self.app_blobs)
-        self.__dict__.pop("enqueuer", None)  # It belongs to the previous store.
+        for own in ("enqueuer", "delivering"):
+            self.__dict__.pop(own, None)  # They belong to the previous store.
 
     # -- use -------------------------------------------------------------------------------------
 

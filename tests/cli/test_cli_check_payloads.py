@@ -22,6 +22,7 @@ app = App("memory://")
 @app.job
 async def greet(ctx: Context, name: {type}) -> None: ...
 """
+OWN = "sqlite:///own.db"
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -117,7 +118,7 @@ def test_a_wrong_call_is_no_finding(shelf: Shelf, run: Run, arguments: tuple[str
     assert run(*arguments, "--store", shelf.url).returncode == 2
 
 
-def test_it_changes_nothing(shelf: Shelf, run: Run) -> None:
+def test_it_changes_nothing(shelf: Shelf, run: Run, tmp_path: Path) -> None:
     """It publishes no types, makes no file, and leaves an older schema as it is."""
     job = NewJob(
         tenant="acme", id="a", queue="q", envelope=Envelope("gone", "json", 1, b"{}"), rules=Rules()
@@ -128,7 +129,11 @@ def test_it_changes_nothing(shelf: Shelf, run: Run) -> None:
     run("old:app", "--store", shelf.url)
     missing = run("old:app", "--store", f"{shelf.url}.not-there")
 
+    (tmp_path / "own.py").write_text(APP.format(type="str").replace("memory://", OWN), "utf-8")
+    own = run("own:app")
+
     assert shelf.use(lambda store: store.settings(under="type/")) == before
+    assert (own.returncode, (tmp_path / "own.db").exists()) == (1, False)
     assert missing.returncode == 1
     assert "there is no such database" in missing.stderr
     assert not Path(f"{shelf.path}.not-there").exists()

@@ -82,18 +82,17 @@ def command(ctx: click.Context, /, **given: Any) -> None:
 
 def _app(settings: Settings) -> App:
     """The app on the store that is named. A wrong name is a wrong call, not a finding."""
-    if settings.store is not None:
-        settings.store = _unchanged(existing(settings.store))
     try:
-        return chosen_app(settings)
+        app = chosen_app(settings)
     except ConfigError as error:
         raise click.UsageError(str(error)) from error
+    if app.url is not None and app.url.startswith(MIGRATES):
+        app.use_store(_unchanged(existing(app.url)))
+    return app
 
 
 def _unchanged(url: str) -> str:
     """The URL with the option that leaves an older schema as it is."""
-    if not url.startswith(MIGRATES):
-        return url
     return f"{url}{'&' if '?' in url else '?'}migrate=never"
 
 
