@@ -14,7 +14,6 @@ import msgspec
 from holdfast.arguments import (
     check_extension,
     check_job,
-    check_put,
     check_signal,
     check_transition,
 )
@@ -35,40 +34,26 @@ from holdfast.core.mapped import (
     plain_codec,
     text_most_of,
 )
-from holdfast.core.schedule import OVER_ALL, Definition, check_made, schedule_of
-from holdfast.core.schedule import PREFIX as SCHEDULES
 from holdfast.core.schedule import QUEUE as TICKS
 from holdfast.core.schedule import TYPE as TICK
-from holdfast.core.schedule import decode as decode_schedule
-from holdfast.core.schedule import under as schedules_under
 from holdfast.core.scope import (
-    PLATFORM,
-    PREFIX,
     SLOTS,
     TENANT_KINDS,
     Scope,
     ScopeKind,
-    scope_of,
     slot_scope_of,
 )
 from holdfast.core.tick import check_tick
 from holdfast.core.tick import is_reserved as is_tick
-from holdfast.core.tiers import PREFIX as TIERS
-from holdfast.core.tiers import tier_of
 from holdfast.dispatch import OF_PLATFORM
 from holdfast.service.api import webhook_rules
 from holdfast.service.call import Call
 from holdfast.service.rights import Forbidden, Right
-from holdfast.store import Claim, Extension, Find, Put, Ref, Selection, Setting
-from holdfast.types import PREFIX as TYPES
+from holdfast.store import Claim, Extension, Find, Ref, Selection
 from holdfast.webhooks.definition import TYPE as WEBHOOK
-from holdfast.webhooks.definition import webhook_of
 
 TRUSTED_CODECS = frozenset({"pickle"})
 """Codecs whose decoding runs code: accepted only from an admin of every tenant."""
-
-_OVER_ALL = (*(f"{PREFIX}{kind.value}/0:" for kind in ScopeKind), TIERS)
-"""Prefixes of the settings of the platform: its scopes, whose tenant is empty, and its tiers."""
 
 
 def need(call: Call, right: Right) -> None:
@@ -105,7 +90,7 @@ def ref(call: Call, one: Ref) -> Ref:
 # -- names of settings and slots -------------------------------------------------------------------
 
 
-def _scoped(call: Call, scope: Scope) -> None:
+def scoped(call: Call, scope: Scope) -> None:
     own(call, scope.tenant)
     call.caller.check_scope(scope)
 
@@ -132,105 +117,10 @@ def over_queues(call: Call) -> None:
         raise Forbidden(why=why)
 
 
-def sees_all(call: Call, under: str) -> bool:
-    """Whether the caller may see every setting under a prefix that it may list."""
-    caller = call.caller
-    if caller.queues is not None:
-        return False
-    if under.startswith(SCHEDULES) and caller.types is not None:
-        return False
-    if webhook_rules.is_of_webhooks(under):
-        return True  # They are listed only to those who may see them all.
-    if caller.platform and caller.types is None:
-        return True
-    return not any(one.startswith(under) or under.startswith(one) for one in _OVER_ALL)
-
-
-def seen_setting(call: Call, one: Setting) -> bool:
-    """Whether the caller may see this setting in a list."""
-    name = one.name
-    if name.startswith(SCHEDULES):
-        try:
-            return may_schedule(call, decode_schedule(name, one.value))
-        except InvalidInput:
-            return may_schedule(call, None)
-    scope = scope_of(name)
-    if scope is None:
-        return tier_of(name) is None or call.caller.may_scope(PLATFORM)
-    return call.caller.may_look(scope)
-
-
 def seen_hold(call: Call, name: str) -> bool:
     """Whether the caller may see this hold in a list."""
     scope = slot_scope_of(name)
     return scope is None or call.caller.may_scope(scope)
-
-
-def put(call: Call, one: Put) -> Put:
-    """The put, if its scope is one of the caller's, or its schedule. Other settings are for admins
-    only.
-    """
-    scope = scope_of(check_put(one).name)
-    if scope is not None:
-        _scoped(call, scope)
-    elif (schedule := schedule_of(one.name)) is not None:
-        _schedule(call, one, schedule[0])
-    elif (webhook := webhook_of(one.name)) is not None:
-        own(call, webhook[1])
-        webhook_rules.check_put(call, one, webhook[0])
-    elif call.tenant_name is not None:
-        raise Forbidden(why="this token may change only settings of its own tenant")
-    elif tier_of(one.name) is not None:
-        call.caller.check_scope(PLATFORM)
-    else:
-        need(call, Right.ADMIN)
-    return one
-
-
-def _schedule(call: Call, one: Put, tenant: str) -> None:
-    """A schedule makes jobs, so the caller must be allowed to enqueue them."""
-    own(call, tenant)
-    if tenant == OVER_ALL:
-        call.caller.check_platform()
-    if one.value is None:
-        return
-    need(call, Right.PRODUCE)
-    definition = decode_schedule(one.name, one.value)
-    # A schedule whose zone is gone pauses itself, which must be possible. It makes no jobs then.
-    job = check_made(definition.job if definition.broken else definition.checked().job)
-    call.caller.check_queue(job.queue)
-    call.caller.check_type(job.type)
-    _codec(call, job.codec)
-    if job.codec == JSON:
-        _json("payload", job.body)
-
-
-def may_schedule(call: Call, definition: Definition | None) -> bool:
-    """Whether the caller may see and change this schedule: its queues and types include the job.
-    What cannot be read is for callers of all queues and types.
-    """
-    caller = call.caller
-    if definition is None:
-        return caller.queues is None and caller.types is None
-    return caller.may_queue(definition.job.queue) and caller.may_type(definition.job.type)
-
-
-def settings_under(call: Call, under: str) -> str:
-    """The prefix. Raises Forbidden if the caller may not list it."""
-    if webhook_rules.is_of_webhooks(under):
-        webhook_rules.listed(call, under)
-    elif call.tenant_name is not None:
-        if not under.startswith(schedules_under(call.tenant_name)):
-            _inside(under, PREFIX, call.tenant_name)
-    elif under.startswith(SCHEDULES):
-        pass  # Whoever may read the jobs of every tenant may read what makes them.
-    elif under.startswith(_OVER_ALL):
-        call.caller.check_platform()
-    elif under.startswith(TYPES) and call.caller.platform:
-        pass  # It limits types, and so it must know which there are.
-    elif not under.startswith(PREFIX):
-        need(call, Right.ADMIN)
-    return under
 
 
 def signed(call: Call, by: By | None) -> By | None:
@@ -247,15 +137,15 @@ def slot(call: Call, name: str) -> bool:
     """Whether this is the name of a slot. Raises Forbidden if it belongs to another tenant."""
     scope = slot_scope_of(name)
     if scope is not None:
-        _scoped(call, scope)
+        scoped(call, scope)
     return scope is not None
 
 
 def slots_under(under: str, tenant: str) -> str:
-    return _inside(under, SLOTS, tenant)
+    return inside(under, SLOTS, tenant)
 
 
-def _inside(under: str, prefix: str, tenant: str) -> str:
+def inside(under: str, prefix: str, tenant: str) -> str:
     """Includes the length of the tenant's name, so that `acme` is not a prefix of `acme2`."""
     if not any(
         under.startswith(f"{prefix}{kind.value}/{len(tenant)}:{tenant}/") for kind in TENANT_KINDS
@@ -273,7 +163,7 @@ def new_job(call: Call, job: NewJob) -> NewJob:
     envelope = job.envelope
     call.caller.check_queue(job.queue)
     call.caller.check_type(envelope.type)
-    _codec(call, envelope.codec)
+    check_codec(call, envelope.codec)
     check_job(job)
     if not isinstance(envelope.body, bytes):
         why = f"must be bytes, not {type(envelope.body).__name__}"
@@ -287,7 +177,7 @@ def new_job(call: Call, job: NewJob) -> NewJob:
     ):
         _of_flow(call, job)
     if envelope.codec == JSON and len(envelope.body) <= call.service.payload_most(envelope):
-        _json("payload", envelope.body)
+        check_json("payload", envelope.body)
     return again(job)  # A client chose the id, so it must not be marked as new.
 
 
@@ -304,19 +194,19 @@ def _of_flow(call: Call, job: NewJob) -> None:
         return
     try:
         for codec in made_from(job):
-            _codec(call, codec)
+            check_codec(call, codec)
     except (msgspec.MsgspecError, UnicodeDecodeError, ValueError, TypeError) as error:
         why = f"is not the payload of a {job.envelope.type}: {error}"
         raise InvalidInput(field="payload", why=why) from error
 
 
-def _json(field: str, body: bytes) -> None:
+def check_json(field: str, body: bytes) -> None:
     """Refuses JSON that could not be inserted into an answer unchanged."""
     if (fault := json_fault(body)) is not None:
         raise InvalidInput(field=field, why=fault)
 
 
-def _codec(call: Call, codec: str) -> None:
+def check_codec(call: Call, codec: str) -> None:
     if codec == OBJECT:
         raise InvalidInput(field="codec", why="an object cannot be sent; name a codec")
     if codec == UNREADABLE:
@@ -412,7 +302,7 @@ async def results(call: Call, changes: Sequence[Transition]) -> None:
         in_json = {job.id for job in page.jobs if plain_codec(job.envelope.codec) == JSON}
         for one in odd:
             if one.tenant == tenant and one.id in in_json:
-                _json("result", one.result)
+                check_json("result", one.result)
 
 
 def selection(call: Call, select: Selection) -> Selection:

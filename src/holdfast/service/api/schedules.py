@@ -20,7 +20,7 @@ from holdfast.definitions import ScheduleState, instants, schedules_page
 from holdfast.fields import Strict, given
 from holdfast.schedules import ScheduleHandle
 from holdfast.service.api.jobs import planned
-from holdfast.service.api.permissions import may_schedule
+from holdfast.service.api.setting_permissions import may_schedule
 from holdfast.service.call import Call
 from holdfast.service.endpoint import Status
 from holdfast.service.render import shown

@@ -18,7 +18,7 @@ from holdfast.core.scope import NO_SETTINGS, decode, encode, scope_of
 from holdfast.definitions import ScheduleState, has_room
 from holdfast.schedules import ScheduleHandle
 from holdfast.scopes import ScopeHandle
-from holdfast.service.api import permissions
+from holdfast.service.api import permissions, setting_permissions
 from holdfast.service.api.verbs import verb
 from holdfast.service.api.webhook_rules import with_known
 from holdfast.service.call import Call
@@ -42,14 +42,14 @@ async def _listed(call: Call, asked: wire.Under) -> list[Setting]:
     """A page of settings. Without those of scopes that the caller may not see: of the platform, and
     of queues that its token is not for.
     """
-    under, after = permissions.settings_under(call, asked.under), asked.after
+    under, after = setting_permissions.settings_under(call, asked.under), asked.after
     store = call.service.store
-    if permissions.sees_all(call, under):
+    if setting_permissions.sees_all(call, under):
         return await store.settings(under=under, after=after, limit=asked.limit)
     found: list[Setting] = []
     for _ in range(SCOPES_MAX // PAGE_MAX):
         page = await store.settings(under=under, after=after, limit=PAGE_MAX)
-        found += [one for one in page if permissions.seen_setting(call, one)]
+        found += [one for one in page if setting_permissions.seen_setting(call, one)]
         if len(page) < PAGE_MAX or len(found) >= asked.limit:
             break
         after = page[-1].name
@@ -59,12 +59,12 @@ async def _listed(call: Call, asked: wire.Under) -> list[Setting]:
 @verb(wire.PUT)
 async def put(call: Call, asked: wire.Puts) -> list[Setting]:
     """Applies all puts or none."""
-    puts = [permissions.put(call, one) for one in asked.puts]
+    puts = [setting_permissions.put(call, one) for one in asked.puts]
     by = permissions.signed(call, asked.by)
     listed = asked.listed
     if listed is not None:
         permissions.need(call, Right.READ)
-        permissions.settings_under(call, listed.under)
+        setting_permissions.settings_under(call, listed.under)
     puts = [await _allowed(call, one) for one in puts]
     done = await call.service.store.settings(puts, by=by)
     return done if listed is None else await _listed(call, listed)
@@ -79,7 +79,7 @@ async def _allowed(call: Call, one: Put) -> Put:
         return await _webhook(call, one, *webhook[1:])
     scope = scope_of(name)
     if scope is None:
-        return one  # Not of a scope: `permissions.put` accepts it from admins only.
+        return one  # Not of a scope: `setting_permissions.put` accepts it from admins only.
     wanted = NO_SETTINGS if one.value is None else decode(name, one.value)
     if platform and wanted.ceiling is None:
         return one
@@ -100,7 +100,7 @@ async def _schedule(call: Call, one: Put, tenant: str, name: str) -> Put:
     except ScheduleNotFound:
         before = None
     version = 0 if before is None else before.version
-    if before is not None and not permissions.may_schedule(call, before.definition):
+    if before is not None and not setting_permissions.may_schedule(call, before.definition):
         raise Forbidden(why="this token is not for the jobs of this schedule")
     if version != one.version:
         raise StaleSetting(field="version", name=one.name, version=version, expected=one.version)
