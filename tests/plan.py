@@ -57,6 +57,7 @@ BY_KIND: dict[str, frozenset[str]] = {
     "test_tokens.py": FULL,
     "test_takeovers.py": frozenset({"memory"}),
     "test_through_contract.py": frozenset({"memory"}),
+    "test_encrypted.py": FULL,
 }
 """Other tests over every store, by file: the kinds that run them every time."""
 

@@ -114,6 +114,36 @@ async def test_flows_are_listed_without_keys(vault: Vault) -> None:
         assert SECRET.encode() not in head.body
 
 
+async def test_errors_of_flows_are_hidden_without_keys(vault: Vault) -> None:
+    """Of the flow, which names those of its nodes, and of each node."""
+    app, act = vault.app()
+    async with app:
+        flow = Flow("order")
+        flow.add(act(f"fail {SECRET}"))
+        run = await app.default.start(flow)
+        await drain(app)
+        client = vault.service(None)
+        for path in (f"/v1/flows/{run.id}", f"/v1/flows/{run.id}/nodes", f"/ui/flows/{run.id}"):
+            answer = await client.get(path)
+            assert SECRET.encode() not in answer.body
+            assert b"sealed:1:" not in answer.body
+        assert (await client.get(f"/v1/flows/{run.id}")).json["error"] == "(encrypted)"
+        assert SECRET in str((await run.status()).error)
+
+
+async def test_payloads_of_schedules_are_hidden_without_keys(vault: Vault) -> None:
+    """Their timing is not."""
+    app, act = vault.app()
+    async with app:
+        await app.default.schedule("nightly").set(act(SECRET), every=60)
+        for path in ("/v1/schedules", "/v1/schedules/nightly", "/ui/schedules"):
+            answer = await vault.service(None).get(path)
+            assert answer.status == 200, answer
+            assert SECRET.encode() not in answer.body
+        found = (await vault.service(KEYS).get("/v1/schedules/nightly")).json
+        assert found["payload"] == {"text": SECRET}
+
+
 # -- work over HTTP --------------------------------------------------------------------------------
 
 

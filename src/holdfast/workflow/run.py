@@ -14,6 +14,7 @@ from holdfast.core.errors import InvalidInput, JobNotFound, did_you_mean
 from holdfast.core.flow import CANCEL_SIGNAL, HEAD, head_of
 from holdfast.core.job import TERMINAL, By, JobRecord, State
 from holdfast.core.journal import EntryKind, Join, Journal, join_of
+from holdfast.core.mapped import told
 from holdfast.enqueue import Enqueuer
 from holdfast.store import Find, Ref, Selection, Store
 from holdfast.workflow.cancel import cancel_flow
@@ -190,7 +191,7 @@ def status_of(job: JobRecord, journal: Journal) -> FlowStatus:
         taken=head.nodes - join.total,
         created_at=job.created_at,
         finished_at=job.finished_at,
-        error=job.error,
+        error=None if job.error is None else told(job.error),
         origin=head.origin,
     )
 
@@ -212,7 +213,7 @@ def _node(number: int, id: str, job: JobRecord | None, *, taken: bool) -> FlowNo
         type=job.type,
         state=job.state,
         attempt=job.attempt,
-        error=job.error,
+        error=None if job.error is None else told(job.error),
         taken=taken,
     )
 
