@@ -64,7 +64,7 @@ class PollOptions(TypedDict, total=False):
 class SourceOptions(PollOptions, total=False):
     """The options of `@app.source`. Durations are in seconds."""
 
-    every: float
+    every: float | None
     """The time between two polls; without it there are only those that are asked for."""
     tenant: str
     """Whose source it is. Default: the app's tenant."""
@@ -246,6 +246,12 @@ class CodeSources(CodeSchedules):
         if not callable(fetch):
             why = "decorates a function: @app.source('consignments', every=300)"
             raise ConfigError(field=f"source {name}", why=why)
+        for option, seconds in (
+            ("every", given.get("every")),
+            ("reconcile", given.get("reconcile")),
+        ):
+            if seconds is not None:
+                _check_length(name, option, seconds)
         source = Source(self, name, fetch, given)
         options: Any = {
             option: value
@@ -299,6 +305,13 @@ class CodeSources(CodeSchedules):
             except HoldfastError as error:
                 logger.warning("source %r was not registered: %s", source.name, error)
         return number
+
+
+def _check_length(name: str, option: str, seconds: object) -> None:
+    try:
+        check_seconds(option, seconds, 1.0)
+    except InvalidInput as error:
+        raise ConfigError(field=f"source {name}", why=str(error)) from None
 
 
 def _poll_of(app: CodeSources, source: Source) -> Callable[..., Any]:

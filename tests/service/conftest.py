@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 from tests.service.asgi import Client
 from tests.service.firecrawl import KINDS
+from tests.service.minted import serving, tokens
 
 from holdfast.service.app import application
 from holdfast.service.auth.nobody import NoAuth
@@ -36,3 +37,10 @@ def client(service: Service) -> Client:
 def kind(request: pytest.FixtureRequest) -> str:
     """A store that the Firecrawl wire is tried over."""
     return str(request.param)
+
+
+@pytest.fixture
+async def bare() -> AsyncIterator[Client]:
+    """A service that asks for tokens."""
+    async with serving(tokens()) as found:
+        yield found

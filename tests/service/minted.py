@@ -118,3 +118,8 @@ def refused(answer: Answer, status: int) -> str:
     challenge = answer.headers.get("www-authenticate", "")
     assert challenge.startswith("Bearer") == (status == 401)
     return str(answer.json["detail"])
+
+
+def bearer(**claims: Any) -> str:
+    """The header of a token with these claims."""
+    return f"Bearer {mint(**claims)}"

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
 import pytest
 from tests.service.asgi import Answer, Client
-from tests.service.minted import mint, serving, tokens
+from tests.service.minted import bearer
 
 from holdfast.core.bounds import EDITS_MAX
 from holdfast.core.cron import Timing
@@ -37,17 +36,6 @@ DEFINITION = Definition(
 )
 START = 1_767_225_600_000_000
 EVERY_TENANT: dict[str, Any] = {ALL_TENANTS: True}
-
-
-def bearer(**claims: Any) -> str:
-    return f"Bearer {mint(**claims)}"
-
-
-@pytest.fixture
-async def bare() -> AsyncIterator[Client]:
-    """A service that asks for tokens."""
-    async with serving(tokens()) as found:
-        yield found
 
 
 @pytest.fixture

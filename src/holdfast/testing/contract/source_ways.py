@@ -128,7 +128,7 @@ async def test_pushed_items_are_changes_too(bench: Bench) -> None:
 async def test_a_source_that_only_pushes_is_listed(bench: Bench) -> None:
     """S4.30: pushes that were lost are found."""
     bench.needs("sources")
-    sourcing = Sourcing(bench, Remote(1, 2, 3, 4), strategy="push", reconcile=600, every=0)
+    sourcing = Sourcing(bench, Remote(1, 2, 3, 4), strategy="push", reconcile=600, every=None)
     pages: dict[Any, int] = {None: 0, "a": 2}
 
     def page(ctx: Context, cursor: str | None) -> Page:
