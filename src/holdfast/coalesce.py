@@ -50,11 +50,13 @@ class Coalescer(Generic[Item, Result]):
             return await self._send_alone(state, item)
         while len(state.waiting) >= self._pending_max:
             await state.flushed.wait()
-        return await self.push(item)
+        return await self._push(state, item)
 
     def push(self, item: Item) -> asyncio.Future[Result]:
         """Submits without waiting and without the bound, for callers that have their own bound."""
-        state = self._state()
+        return self._push(self._state(), item)
+
+    def _push(self, state: _LoopState[Item, Result], item: Item) -> asyncio.Future[Result]:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Result] = loop.create_future()
         state.waiting.append((item, future))

@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Iterable
 from itertools import chain
 
+from msgspec.structs import astuple, replace
+
 from holdfast.core.bounds import RELEASE_MAX
 from holdfast.stores.sqlite import journal_statements as sql
 from holdfast.stores.sqlite.bulk import insert_rows
@@ -42,7 +44,8 @@ def release_left(transaction: Transaction, credits: TurnCredits) -> None:
     parents: list[Parent] = []
     for name in names:
         values = (name, RELEASE_MAX // len(names))
-        parents += map(Parent._make, transaction.execute(sql.RELEASING, values).fetchall())
+        found = transaction.execute(sql.RELEASING, values).fetchall()
+        parents += [Parent(*row) for row in found]
         credits.released = name
     transaction.parents += parents
     _Release(transaction, parents).run()
@@ -103,7 +106,8 @@ class _Release:
                 portions.append((parent, number))
                 left -= number
                 if number < rest:
-                    parents.appendleft(parent._replace(followed=parent.followed + number))
+                    followed = parent.followed + number
+                    parents.appendleft(replace(parent, followed=followed))
                 else:
                     self._done.append(parent)
             most += left
@@ -115,7 +119,7 @@ class _Release:
         """Stores what is not followed yet, and forgets what is."""
         transaction = self._transaction
         rest = list(chain.from_iterable(self._turns.values()))
-        insert_rows(transaction.connection, sql.RELEASING_PUT, rest)
+        insert_rows(transaction.connection, sql.RELEASING_PUT, list(map(astuple, rest)))
         stored = [(each.tenant, each.seq) for each in self._done if each.seq in self._stored]
         if stored:
             transaction.connection.executemany(sql.RELEASING_DROP, stored)

@@ -35,38 +35,27 @@ Edges = list[tuple[Parent, list[EdgeRow]]]
 """Jobs with those of their edges that are followed next."""
 
 
-class _Target:
+class _Target(msgspec.Struct, gc=False):
     """A join that edges lead to and its job, as the edges followed so far have left them."""
 
-    __slots__ = (
-        "attempt", "awaits", "due", "ended", "failed", "fence", "group", "id", "join", "late",
-        "queue", "run_at", "seq", "state", "tenant", "type",
-    )  # fmt: skip
-
-    def __init__(self, join: str, row: tuple[Any, ...]) -> None:
-        state: str
-        self.join = join
-        self.seq: int
-        self.tenant: str
-        self.id: str
-        self.queue: str
-        self.type: str
-        self.group: str | None
-        self.awaits: str | None
-        self.run_at: Micros
-        self.attempt: int
-        self.fence: int
-        self.late: int
-        self.due: int
-        """How many ends the join awaits yet."""
-        self.failed: int
-        """How many of its parents have not completed."""
-        (
-            self.seq, self.tenant, self.id, self.queue, self.type, self.group, state, self.awaits,
-            self.run_at, self.attempt, self.fence, self.late, self.due, self.failed,
-        ) = row  # fmt: skip
-        self.state = STATES.get(state, State.FAILED)
-        self.ended = self.state in TERMINAL
+    join: str
+    seq: int
+    tenant: str
+    id: str
+    queue: str
+    type: str
+    group: str | None
+    state: State
+    awaits: str | None
+    run_at: Micros
+    attempt: int
+    fence: int
+    late: int
+    due: int
+    """How many ends the join awaits yet."""
+    failed: int
+    """How many of its parents have not completed."""
+    ended: bool = False
 
     @property
     def is_awaited(self) -> bool:
@@ -158,7 +147,9 @@ def _targets(
         else:
             found = transaction.execute(sql.CHILDREN, values).fetchall()
         for row in found:
-            target = _Target(join, row)
+            target = _Target(join, *row)
+            target.state = STATES.get(target.state, State.FAILED)
+            target.ended = target.state in TERMINAL
             by_id[target.id] = target
     return targets
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -151,7 +151,7 @@ def edges_of(stored: Any) -> int:
     return stored if isinstance(stored, int) and 0 <= stored <= EDGES_MAX else EDGES_MAX
 
 
-class Parent(NamedTuple):
+class Parent(msgspec.Struct, frozen=True, gc=False):
     """A job that has ended or was deleted, whose edges have to be followed."""
 
     seq: int
