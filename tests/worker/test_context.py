@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import time
+import weakref
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
@@ -70,3 +72,27 @@ async def test_a_run_knows_how_long_it_may_certainly_go_on(yard: Yard) -> None:
     assert 500 < after_s <= 600
     assert 0 < await yard.result(await yard.put(short())) <= 5
     assert await yard.app.run_now(unleased()) == math.inf
+
+
+async def test_what_belongs_to_a_run_is_freed_with_it(yard: Yard) -> None:
+    """Also when a thread ran it. The collector would take a tenth of the time of a busy worker."""
+    contexts: list[weakref.ref[Context]] = []
+
+    @yard.app.job()
+    async def on_loop(ctx: Context) -> None:
+        contexts.append(weakref.ref(ctx))
+
+    @yard.app.job()
+    def in_thread(ctx: Context) -> None:
+        contexts.append(weakref.ref(ctx))
+
+    gc.disable()
+    try:
+        for job in (on_loop(), in_thread()):
+            await yard.put(job)
+        worker = yard.start()
+        await yard.facts(2)
+        await yard.stop(worker)
+        assert [each() for each in contexts] == [None, None]
+    finally:
+        gc.enable()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +17,7 @@ from holdfast.core.errors import ConfigError, StoreUnsupported
 from holdfast.testing.contract.bench import Bench
 from holdfast.testing.contract.flowing import Flowing
 from holdfast.workflow import flow as builder
+from holdfast.workflow.order import ordered
 
 app = App("memory://")
 
@@ -358,6 +361,32 @@ async def test_a_store_without_joins_refuses_flows(
     with pytest.raises(StoreUnsupported, match="flows"):
         await at.acme.start(flow)
     assert at.mortal.calls == []
+
+
+def test_a_flow_is_freed_with_the_last_name_for_it() -> None:
+    """Its nodes may live longer. Left to the collector, flows cost a busy client a tenth more."""
+    flow, [first] = flow_of("a")
+    flow.add(pair(left=first.result(), right=["b"]), after=first)
+    flow.undo(first, nothing)
+    flow.finally_(nothing())
+    gone = weakref.ref(flow)
+
+    gc.disable()
+    try:
+        del flow
+        assert gone() is None
+    finally:
+        gc.enable()
+    assert first.name == "step#0"
+
+
+def test_a_plan_keeps_the_order_in_which_nodes_were_added() -> None:
+    """Unless a link makes one come after a later one."""
+    flow, [a, b, c] = flow_of("a", "b", "c")
+    assert ordered(flow) == [a, b, c]
+
+    flow.link(c, a)
+    assert ordered(flow) == [b, c, a]
 
 
 def test_classes_take_results_as_functions_do() -> None:
