@@ -57,6 +57,26 @@ function edges.read(seq, number)
   return found
 end
 
+local decoded = 0 -- Values of `decode` that are in its list.
+
+local function decode(text, parent, start, into)
+  local at, size = 3, #text
+  while at <= size do
+    local how, target, name, next_at = struct.unpack('>c1Hc0Hc0', text, at)
+    local to = decoded
+    into[to + 1], into[to + 2], into[to + 3], into[to + 4] = parent, how, start .. target, name
+    at, decoded = next_at, to + 4
+  end
+end
+
+-- Adds the edges that are in the row of a job to a list of so many values, as lib_joins lists them.
+-- What cannot be read ends them. Returns how many values the list has now.
+function edges.add(parent, start, into, number)
+  decoded = number
+  if texts[parent.seq] then pcall(decode, texts[parent.seq], parent, start, into) end
+  return decoded
+end
+
 -- The fields and the parts of a new job, added to a list.
 function edges.fields(seq, parts, into)
   for at, text in ipairs(parts) do

@@ -8,6 +8,7 @@
 
 local SHARE = 50 -- Edges that the jobs of one tenant follow in its turn.
 local PASSES_MAX = 300 -- Of one call: each is a few commands, and follows one link of a chain.
+local IN_ROW_MAX = 100 -- More edges than the row of a job can have.
 local RELEASING = key('releasing')
 local PARENT, PARENT_SIZE = '>BI4c16', 21
 
@@ -30,9 +31,10 @@ end
 
 -- Notes that a job has ended, or is deleted before its end: then its state is 0.
 function joins.ended(row, state)
-  edges.know(row)
+  local in_row = rows.has(row, ROW_EDGES)
+  if in_row then edges.know(row) end
   add({tenant = row.tenant, seq = row.seq, id = row.id, state = state, followed = 0,
-    in_row = rows.has(row, ROW_EDGES)})
+    in_row = in_row})
 end
 
 -- Reads the first parts of the jobs that come next.
@@ -41,24 +43,33 @@ local function prefetch(turns, share)
   for _, turn in ipairs(turns) do
     for at = turn.first, math.min(#turn, turn.first + share - 1) do
       local parent = turn[at]
-      fields[#fields + 1] = edges.field(parent.seq, math.floor(parent.followed / EDGES_PART))
+      if not parent.in_row then
+        fields[#fields + 1] = edges.field(parent.seq, math.floor(parent.followed / EDGES_PART))
+      end
     end
   end
   edges.load(fields)
 end
 
 -- Adds up to `most` edges of the jobs of a tenant to a list: the job that has ended, what a failure
--- does, the name of the target, the join; and so on.
-local function take_of(turn, most, into)
-  while most > 0 and turn.first <= #turn do
+-- does, the name of the target, the join; and so on. Returns how many values the list has now.
+local function take_of(turn, most, into, size_of_list)
+  local to, start, last = size_of_list, rows.start(turn.tenant), #turn
+  while most > IN_ROW_MAX and turn.first <= last and turn[turn.first].in_row do
+    local parent, before = turn[turn.first], to
+    to = edges.add(parent, start, into, to)
+    parent.followed, parent.done, turn.first = EDGES_PART, true, turn.first + 1
+    most = most - (to - before) / 4
+  end
+  while most > 0 and turn.first <= last do
     local parent = turn[turn.first]
     local number = math.floor(parent.followed / EDGES_PART)
-    local part, to = edges.read(parent.seq, number), #into
+    local part = edges.read(parent.seq, number)
     local from, size = parent.followed - number * EDGES_PART, #part / 3
     local taken = math.max(0, math.min(most, size - from))
     for at = 3 * from + 1, 3 * (from + taken), 3 do
       into[to + 1], into[to + 2] = parent, part[at]
-      into[to + 3], into[to + 4] = rows.name(turn.tenant, part[at + 1]), part[at + 2]
+      into[to + 3], into[to + 4] = start .. part[at + 1], part[at + 2]
       to = to + 4
     end
     parent.followed, most = parent.followed + taken, most - taken
@@ -70,24 +81,25 @@ local function take_of(turn, most, into)
       end
     end
   end
+  return to
 end
 
 -- The next edges, at most so many: a turn of each tenant.
 local function take(most)
-  local round, served, found = turns_of, {}, {}
+  local round, served, found, size = turns_of, {}, {}, 0
   local share = #round > 1 and SHARE or most
   turns_of = {}
   prefetch(round, share)
   for _, turn in ipairs(round) do
-    local room = math.min(share, most - #found / 4)
-    take_of(turn, room, found)
+    local room = math.min(share, most - size / 4)
+    size = take_of(turn, room, found, size)
     if turn.first <= #turn then
       local to = room > 0 and served or turns_of
       to[#to + 1] = turn
     end
   end
   for _, turn in ipairs(served) do turns_of[#turns_of + 1] = turn end
-  return found
+  return found, size
 end
 
 -- -- what a call leaves ---------------------------------------------------------------------------
@@ -162,9 +174,9 @@ function joins.release()
   if not next(by_tenant) and not changed then return end
   local left, passes = RELEASE_MAX, 0
   while #turns_of > 0 and left > 0 and passes < PASSES_MAX do
-    local found = take(left)
-    left, passes = left - #found / 4, passes + 1
-    targets.follow(found)
+    local found, size = take(left)
+    left, passes = left - size / 4, passes + 1
+    targets.follow(found, size)
   end
   leave()
 end

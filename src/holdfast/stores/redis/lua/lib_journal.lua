@@ -30,8 +30,8 @@ local function join_of(text, at)
   return {total = total, left = left, failed = failed, dirty = false}
 end
 
--- Reads the joins of the parents of the jobs of these names. What ends a job before its join is
--- complete closes the join: it has no sequence then.
+-- Reads the joins of the parents of the jobs of these names. Returns all that are known, by name;
+-- false is none. What ends a job before its join is complete closes the join: it has no sequence then.
 function journal.load_parents(names)
   local missing = {}
   for _, name in ipairs(names) do
@@ -43,6 +43,7 @@ function journal.load_parents(names)
     if join then join.seq = seq end
     parents_of[missing[at]] = join
   end
+  return parents_of
 end
 
 -- The join of the parents of the job of this name; nil if it has none.

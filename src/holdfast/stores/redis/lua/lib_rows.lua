@@ -25,14 +25,15 @@ end
 
 -- What the name of a job starts with; as `name_of` in rows.py.
 local starts = {}
-function rows.name(tenant, id)
+function rows.start(tenant)
   local start = starts[tenant]
   if not start then
     start = #tenant .. ':' .. tenant
     starts[tenant] = start
   end
-  return start .. id
+  return start
 end
+function rows.name(tenant, id) return rows.start(tenant) .. id end
 
 function rows.name_of(row) return row.name or rows.name(row.tenant, row.id) end
 
@@ -124,7 +125,7 @@ function rows.list(seqs)
   return found
 end
 
--- Reads the sequences of these names.
+-- Reads the sequences of these names. Returns all that are known, by name; false is none.
 function rows.find(names)
   local missing = {}
   for _, name in ipairs(names) do
@@ -132,6 +133,7 @@ function rows.find(names)
   end
   local found = base.fetch('HMGET', NAMES, missing)
   for index, name in ipairs(missing) do by_name[name] = found[index] or false end
+  return by_name
 end
 
 -- The sequence of a name; nil if there is none.

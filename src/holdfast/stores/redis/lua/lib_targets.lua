@@ -45,8 +45,7 @@ end
 -- Counts the end of a parent in the join of a job. If more than the number changes, it adds to a
 -- list what to do: the sequence, the join, and the parent and what its failure does, if that ends
 -- the job. A job is waiting as long as its join is open, so its row need not be read before.
-local function tell(parent, how, name, todo)
-  local join = journal.parents(name)
+local function tell(parent, how, join, todo)
   local seq = join and join.left > 0 and join.seq
   if not seq then return end
   local failed = parent.state ~= COMPLETED
@@ -90,37 +89,48 @@ local function tell_named(parent, target, name)
 end
 
 -- Reads what these edges lead to, together: joins of parents, and the rows that have their join
--- themselves, or joins of their runs. An edge may be wrong about which of them it is.
-local function load(found)
-  local waiting, named, seqs = {}, {}, {}
-  for at = 3, #found, 4 do
-    local list = (found[at + 1] ~= '' or IN_ROW[found[at - 1]]) and named or waiting
-    list[#list + 1] = found[at]
+-- themselves, or joins of their runs. An edge may be wrong about which of them it is. Returns the
+-- joins and the sequences by name.
+local function load(found, size)
+  local waiting, named, number, seqs = {}, {}, 0, {}
+  for at = 3, size, 4 do
+    if found[at + 1] ~= '' or IN_ROW[found[at - 1]] then
+      number = number + 1
+      named[number] = found[at]
+    else
+      waiting[#waiting + 1] = found[at]
+    end
   end
-  journal.load_parents(waiting)
-  for _, name in ipairs(waiting) do
-    if not journal.parents(name) then named[#named + 1] = name end
+  local joins_of = journal.load_parents(waiting)
+  for at = 1, #waiting do
+    if not joins_of[waiting[at]] then
+      number = number + 1
+      named[number] = waiting[at]
+    end
   end
-  rows.find(named)
-  for _, name in ipairs(named) do seqs[#seqs + 1] = rows.seq_of(name) end
+  local seq_of = rows.find(named)
+  for at = 1, number do seqs[#seqs + 1] = seq_of[named[at]] or nil end
   rows.load(seqs)
+  return joins_of, seq_of
 end
 
--- Follows these edges, as `take` of lib_joins lists them.
-function targets.follow(found)
+-- Follows these edges, so many values as `take` of lib_joins lists them.
+function targets.follow(found, size)
   local todo, seqs = {}, {}
-  load(found)
-  for at = 1, #found, 4 do
+  local joins_of, seq_of = load(found, size)
+  for at = 1, size, 4 do
     local parent, how, name, join = found[at], found[at + 1], found[at + 2], found[at + 3]
+    local of_row = IN_ROW[how]
     if join ~= '' then
       tell_named(parent, name, join)
-    else
-      local row = (IN_ROW[how] or not journal.parents(name)) and rows.named(name)
-      how = IN_ROW[how] or how
+    elseif not of_row and joins_of[name] then
+      tell(parent, how, joins_of[name], todo)
+    elseif seq_of[name] then
+      local row = rows.get(seq_of[name])
       if row and has(row, ROW_JOIN) then
-        tell_row(parent, how, row)
-      elseif not row or has(row, PARENTS) then
-        tell(parent, how, name, todo)
+        tell_row(parent, of_row or how, row)
+      elseif row and has(row, PARENTS) then
+        tell(parent, of_row or how, journal.parents(name), todo)
       end
     end
   end
