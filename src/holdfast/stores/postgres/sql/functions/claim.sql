@@ -37,8 +37,8 @@ BEGIN
         RETURN QUERY SELECT * FROM holdfast.repeat_claim(nonce, leased, in_tenants, in_queues, now);
         RETURN;
     END IF;
-    RETURN QUERY SELECT * FROM holdfast.fold_backlog();
-    IF FOUND THEN
+    IF holdfast.fold_backlog() THEN
+        RETURN QUERY SELECT * FROM jsonb_populate_record(NULL::holdfast.lease, '{"run_at": -1}');
         RETURN;
     END IF;
     SELECT * INTO low FROM holdfast.prepare_claim(in_tenants, most, now, events, repair_most,
@@ -162,7 +162,7 @@ BEGIN
     END LOOP;
     IF unlimited > 0 THEN
         SELECT seqs || p.picked, tids || p.picked_tids, p.gave INTO seqs, tids, gave
-        FROM holdfast.select_unlimited(
+        FROM holdfast.select_jobs(
             tenants, queues, asks, gave, ranks, lows, unlimited, excluded, now
         ) p;
     END IF;
@@ -185,10 +185,21 @@ CREATE OR REPLACE FUNCTION holdfast.claimable_tenants(
 DECLARE
     -- A tenant can take an eighth of a claim on average.
     wanted bigint := greatest(room, least(room, 4 * lines_per_claim) * breadth);
+    -- A quarter more tenants than fill the claim, since some have less than they may take.
+    enough bigint := (room + room / 4) * breadth;
+    credits bigint[];
+    number bigint;
+    all_weights bigint;
+    share bigint;
+    most bigint;
+    total bigint := 0;
+    last integer := 0;
 BEGIN
-    WITH turns AS MATERIALIZED (
+    SELECT array_agg(n.tenant), array_agg(n.turn), array_agg(n.credit), array_agg(n.weight),
+        array_agg(n.limited), count(*), sum(n.weight)
+    INTO names, places, credits, weights, limited, number, all_weights FROM (
         SELECT t.tenant, t.turn, t.credit, coalesce(
-                s.weight, i.weight, (SELECT d.weight FROM holdfast.tiers d WHERE d.tier = ''), 1
+                r.weight, (SELECT d.weight FROM holdfast.tiers d WHERE d.tier = ''), 1
             ) AS weight,
             r.tenant IS NOT NULL OR (SELECT limits_all FROM holdfast.store_state) AS limited
         FROM (
@@ -199,44 +210,38 @@ BEGIN
             SELECT u.* FROM holdfast.unchanged_tenants(
                 changes, in_tenants, in_queues, wanted
             ) u
-            ORDER BY turn LIMIT wanted
+            ORDER BY turn, tenant LIMIT wanted
         ) t
         -- Looked up one by one, whatever the planner thinks of their number.
         LEFT JOIN LATERAL (
-            SELECT * FROM holdfast.tenants_with_settings x WHERE x.tenant = t.tenant LIMIT 1
+            SELECT x.tenant, coalesce(s.weight, i.weight) AS weight
+            FROM holdfast.tenants_with_settings x LEFT JOIN LATERAL (
+                SELECT y.weight FROM holdfast.scopes y
+                WHERE y.kind = 'tenant' AND y.tenant = x.tenant AND y.part = '' LIMIT 1
+            ) s ON true LEFT JOIN LATERAL (
+                SELECT y.weight FROM holdfast.tiers y WHERE y.tier = x.tier LIMIT 1
+            ) i ON true
+            WHERE x.tenant = t.tenant LIMIT 1
         ) r ON true
-        LEFT JOIN LATERAL (
-            SELECT x.weight FROM holdfast.scopes x
-            WHERE x.kind = 'tenant' AND x.tenant = t.tenant AND x.part = '' LIMIT 1
-        ) s ON true
-        LEFT JOIN LATERAL (
-            SELECT x.weight FROM holdfast.tiers x WHERE x.tier = r.tier LIMIT 1
-        ) i ON true
-    ), shares AS (
-        -- A turn is worth at least an eighth of a claim, so that few lines are visited by each.
-        SELECT count(*) AS number, greatest(
-            1, room / sum(x.weight)::bigint,
-            room * count(*) / (sum(x.weight)::bigint * lines_per_claim)
-        ) AS share FROM turns x
-    ), allowances AS (
-        SELECT t.*, x.number, CASE WHEN t.credit > 0 THEN t.credit ELSE t.weight * x.share END
-            AS allowed
-        FROM turns t CROSS JOIN shares x
-    ), planned AS (
-        SELECT a.*, least(a.allowed, room) AS most,
-            sum(least(a.allowed, room)) OVER (ORDER BY a.turn, a.tenant) AS total
-        FROM allowances a
-    )
-    -- A quarter more tenants than fill the claim, since some have less than they may take.
-    SELECT array_agg(p.tenant ORDER BY p.turn, p.tenant),
-        array_agg(p.turn ORDER BY p.turn, p.tenant),
-        array_agg(p.allowed ORDER BY p.turn, p.tenant),
-        array_agg(p.weight ORDER BY p.turn, p.tenant),
-        array_agg(p.limited ORDER BY p.turn, p.tenant),
-        array_agg(p.most + 1 ORDER BY p.turn, p.tenant),
-        count(*) < max(p.number) OR max(p.number) = wanted
-    INTO names, places, allowed, weights, limited, mosts, cut
-    FROM planned p WHERE p.total - p.most < (room + room / 4) * breadth;
+        ORDER BY t.turn, t.tenant
+    ) n;
+    -- A turn is worth at least an eighth of a claim, so that few lines are visited by each.
+    share := greatest(
+        1, room / all_weights, room * number / (all_weights * lines_per_claim)
+    );
+    WHILE last < number AND total < enough LOOP
+        last := last + 1;
+        most := CASE WHEN credits[last] > 0 THEN credits[last] ELSE weights[last] * share END;
+        allowed := allowed || most;
+        most := least(most, room);
+        mosts := mosts || most + 1;
+        total := total + most;
+    END LOOP;
+    cut := last < number OR number = wanted;
+    names := names[:last];
+    places := places[:last];
+    weights := weights[:last];
+    limited := limited[:last];
 END
 $$;
 
@@ -277,25 +282,43 @@ CREATE OR REPLACE FUNCTION holdfast.claim_visits(
     gave bigint[], rooms bigint[], allowed bigint[], OUT tenants text[], OUT queues text[],
     OUT credits bigint[], OUT dry_tenants text[], OUT dry_queues text[]
 ) LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    owner integer := 0;
+    last integer;
+    total bigint;
+    dry boolean;
+    more boolean;
+    credit bigint;
 BEGIN
-    SELECT array_agg(v.tenant ORDER BY v.n), array_agg(v.queue ORDER BY v.n),
-        array_agg(CASE
-            WHEN v.place > 1 THEN NULL
-            WHEN v.total < allowed[v.owner] AND (v.total = rooms[v.owner] OR v.dry AND v.more)
-            THEN allowed[v.owner] - v.total ELSE 0 END ORDER BY v.n),
-        array_agg(v.tenant ORDER BY v.n) FILTER (WHERE v.gave < v.ask),
-        array_agg(v.queue ORDER BY v.n) FILTER (WHERE v.gave < v.ask)
-    INTO tenants, queues, credits, dry_tenants, dry_queues
-    FROM (
-        SELECT u.*, sum(u.gave) OVER (PARTITION BY u.owner)::bigint AS total,
-            bool_or(u.gave < u.ask) OVER (PARTITION BY u.owner) AS dry,
-            bool_or(coalesce(u.gave, 0) >= u.ask AND u.has > u.ask) OVER (PARTITION BY u.owner)
-                AS more,
-            row_number() OVER (PARTITION BY u.owner ORDER BY u.ask = 0, u.n) AS place
-        FROM unnest(of_tenants, of_queues, owners, has, asks, gave) WITH ORDINALITY
-            AS u(tenant, queue, owner, has, ask, gave, n)
-    ) v
-    WHERE v.ask > 0;
+    -- The lines come in the order of their owners.
+    FOR i IN 1..coalesce(cardinality(asks), 0) LOOP
+        IF owners[i] <> owner THEN
+            owner := owners[i];
+            last := i;
+            total := 0;
+            dry := false;
+            more := false;
+            WHILE owners[last] = owner LOOP
+                total := total + coalesce(gave[last], 0);
+                dry := dry OR coalesce(gave[last] < asks[last], false);
+                more := more
+                    OR coalesce(gave[last], 0) >= asks[last] AND has[last] > asks[last];
+                last := last + 1;
+            END LOOP;
+            credit := CASE
+                WHEN total < allowed[owner] AND (total = rooms[owner] OR dry AND more)
+                THEN allowed[owner] - total ELSE 0 END;
+        END IF;
+        CONTINUE WHEN asks[i] = 0;
+        tenants := tenants || of_tenants[i];
+        queues := queues || of_queues[i];
+        credits := credits || credit;
+        credit := NULL;
+        IF gave[i] < asks[i] THEN
+            dry_tenants := dry_tenants || of_tenants[i];
+            dry_queues := dry_queues || of_queues[i];
+        END IF;
+    END LOOP;
 END
 $$;
 

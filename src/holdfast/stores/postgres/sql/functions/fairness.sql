@@ -6,9 +6,7 @@
 -- order of claims, as of jobs that ended. STABLE, so that it sees what the statement of its caller
 -- sees.
 CREATE OR REPLACE FUNCTION holdfast.line_changes() RETURNS holdfast.line_change[]
-LANGUAGE plpgsql STABLE
-SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off
-SET enable_sort = off SET enable_bitmapscan = off AS $$
+LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN ARRAY(
         SELECT (
@@ -60,13 +58,11 @@ END
 $$;
 
 -- The tenants that deltas name and that can be claimed from. `dry` lines gave less than they have
--- to this very claim; they are among those that deltas name.
+-- to this very claim; they are among those that deltas name. A function that PostgreSQL can inline.
 CREATE OR REPLACE FUNCTION holdfast.changed_tenants(
     changes holdfast.line_change[], in_tenants text[], in_queues text[], dry_tenants text[],
         dry_queues text[]
-) RETURNS SETOF holdfast.tenant_turn LANGUAGE plpgsql STABLE AS $$
-BEGIN
-    RETURN QUERY
+) RETURNS SETOF holdfast.tenant_turn LANGUAGE sql STABLE AS $$
     SELECT t.tenant, CASE
             WHEN coalesce(c.lines > 0 OR c.kept, false) THEN greatest(c.turn, t.turned)
             ELSE coalesce(greatest(t.turned, t.came), c.turn, 0) END,
@@ -90,8 +86,7 @@ BEGIN
     ) c ON true
     WHERE coalesce(c.open, true) AND (t.has OR coalesce(c.lines, 0) > t.was_line AND (
         in_queues IS NULL OR holdfast.has_unchanged_line(t.tenant, in_queues, changes)
-    ));
-END
+    ))
 $$;
 
 -- The first tenants that are not among the `named` ones and that have an open line in one of these
@@ -175,37 +170,35 @@ CREATE OR REPLACE FUNCTION holdfast.lines_of_tenants(
     OUT queues text[], OUT has bigint[], OUT low_ranks bigint[], OUT low_seqs bigint[]
 ) LANGUAGE plpgsql STABLE AS $$
 BEGIN
-    WITH changed AS MATERIALIZED (
-        SELECT u.tenant, u.queue, u.has, u.turn, u.low_rank, u.low_seq, u.open
-        FROM unnest(changes) u WHERE u.tenant = ANY (of_tenants)
-    )
     SELECT array_agg(f.place), array_agg(f.tenant), array_agg(f.queue), array_agg(f.has),
         array_agg(f.low_rank), array_agg(f.low_seq)
     INTO owners, tenants, queues, has, low_ranks, low_seqs FROM (
-        SELECT w.place::integer AS place, w.most, l.tenant, l.queue, l.has, l.turn, l.low_rank,
-            l.low_seq, row_number() OVER (PARTITION BY w.place ORDER BY l.turn, l.queue) AS n
-        FROM unnest(of_tenants, mosts) WITH ORDINALITY AS w(tenant, most, place) JOIN (
-            SELECT u.tenant, u.queue, u.has, u.turn, u.low_rank, u.low_seq FROM changed u
+        SELECT l.*, row_number() OVER (PARTITION BY l.place ORDER BY l.turn, l.queue) AS n FROM (
+            SELECT w.place::integer, w.most, u.tenant, u.queue, u.has, u.turn, u.low_rank, u.low_seq
+            FROM unnest(changes) u JOIN unnest(of_tenants, mosts) WITH ORDINALITY
+                AS w(tenant, most, place) ON w.tenant = u.tenant
             WHERE u.open AND u.has > 0 AND (in_queues IS NULL OR u.queue = ANY (in_queues))
                 AND (u.tenant, u.queue) NOT IN (
                     SELECT d.tenant, d.queue
                         FROM unnest(dry_tenants, dry_queues) AS d(tenant, queue)
                 )
             UNION ALL
-            SELECT s.* FROM unnest(of_tenants, mosts) AS t(tenant, most) CROSS JOIN LATERAL (
+            SELECT w.place::integer, w.most, s.* FROM unnest(of_tenants, mosts) WITH ORDINALITY
+                AS w(tenant, most, place) CROSS JOIN LATERAL (
                 SELECT c.tenant, c.part, c.enqueued - c.blocked, c.turn,
                     coalesce(c.floor_rank, -9223372036854775808), coalesce(c.floor_seq, 0)
                 FROM holdfast.counts c
                 WHERE in_queues IS NULL AND c.kind = 'queue' AND c.open AND c.enqueued > c.blocked
-                    AND c.tenant = t.tenant
-                    AND (c.tenant, c.part) NOT IN (SELECT u.tenant, u.queue FROM changed u)
-                ORDER BY c.turn LIMIT t.most
+                    AND c.tenant = w.tenant
+                    AND (c.tenant, c.part) NOT IN (SELECT u.tenant, u.queue FROM unnest(changes) u)
+                ORDER BY c.turn LIMIT w.most
             ) s
             UNION ALL
-            SELECT c.* FROM (
-                SELECT t.tenant, q.queue FROM unnest(of_tenants) AS t(tenant)
+            SELECT n.place::integer, n.most, c.* FROM (
+                SELECT w.*, q.queue FROM unnest(of_tenants, mosts) WITH ORDINALITY
+                    AS w(tenant, most, place)
                 CROSS JOIN (SELECT DISTINCT q.queue FROM unnest(in_queues) AS q(queue)) q
-                WHERE (t.tenant, q.queue) NOT IN (SELECT u.tenant, u.queue FROM changed u)
+                WHERE (w.tenant, q.queue) NOT IN (SELECT u.tenant, u.queue FROM unnest(changes) u)
             ) n CROSS JOIN LATERAL (
                 SELECT x.tenant, x.part, x.enqueued - x.blocked AS has, x.turn,
                     coalesce(x.floor_rank, -9223372036854775808), coalesce(x.floor_seq, 0)
@@ -213,8 +206,7 @@ BEGIN
                 WHERE x.kind = 'queue' AND x.tenant = n.tenant AND x.part = n.queue AND x.open
                 LIMIT 1
             ) c WHERE c.has > 0
-        ) l ON l.tenant = w.tenant
-        ORDER BY place, n
+        ) l ORDER BY l.place, l.turn, l.queue
     ) f WHERE f.n <= f.most;
 END
 $$;
@@ -271,7 +263,8 @@ $$;
 -- How many tenants take turns in a queue.
 CREATE OR REPLACE FUNCTION holdfast.count_tenants_in_queue(of_queue text) RETURNS bigint
 LANGUAGE plpgsql STABLE
-SET plan_cache_mode = force_generic_plan SET jit = off AS $$
+SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off
+SET enable_sort = off SET enable_bitmapscan = off AS $$
 DECLARE
     changes holdfast.line_change[] := holdfast.line_changes();
 BEGIN

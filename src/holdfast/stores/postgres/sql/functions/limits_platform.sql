@@ -7,6 +7,13 @@ CREATE OR REPLACE FUNCTION holdfast.platform_changes() RETURNS jsonb LANGUAGE pl
 DECLARE
     more jsonb;
 BEGIN
+    IF NOT holdfast.platform_has_parts() THEN
+        RETURN jsonb_build_object(holdfast.scope_key('platform', '', ''), (
+            SELECT coalesce(sum(d.processing), 0) FROM holdfast.deltas d
+            WHERE d.id >= (SELECT deltas_floor FROM holdfast.store_state)
+                AND d.queue IS NOT NULL AND d.processing <> 0
+        ));
+    END IF;
     WITH changed AS (
         SELECT d.queue, d.type, sum(d.processing) AS processing FROM holdfast.deltas d
         WHERE d.id >= (SELECT deltas_floor FROM holdfast.store_state)
@@ -26,6 +33,16 @@ BEGIN
         SELECT scope, sum(processing) AS processing FROM scoped GROUP BY scope
     ) s;
     RETURN more;
+END
+$$;
+
+-- Whether any queue or type has settings over all tenants.
+CREATE OR REPLACE FUNCTION holdfast.platform_has_parts() RETURNS boolean
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN EXISTS (
+        SELECT FROM holdfast.scopes s WHERE s.kind IN ('queue', 'type') AND s.tenant = ''
+    );
 END
 $$;
 
@@ -82,6 +99,10 @@ BEGIN
     state.room := least(most, whole.room);
     IF state.room = 0 THEN
         state.wakes := holdfast.schedule_reopen('platform', '', '', whole.opens_at);
+        RETURN state;
+    ELSIF NOT holdfast.platform_has_parts() AND NOT EXISTS (SELECT FROM holdfast.aside) THEN
+        state.by_rounds := false;
+        state.priced := false;
         RETURN state;
     END IF;
     SELECT coalesce(array_agg(holdfast.scope_key(r.kind, '', r.part))
@@ -227,22 +248,6 @@ LANGUAGE sql VOLATILE SET jit = off AS $$
         SELECT x.number FROM summed x WHERE x.kind = s.kind AND x.part = s.part
     ), 0)
     WHERE s.tenant = ''
-$$;
-
--- Adds folded deltas to the running jobs of the platform's scopes.
-CREATE OR REPLACE FUNCTION holdfast.add_to_platform(folded holdfast.deltas[]) RETURNS void
-LANGUAGE plpgsql AS $$
-BEGIN
-    UPDATE holdfast.scopes s SET running = s.running + f.number FROM (
-        SELECT w.kind, w.part, sum(x.number) AS number FROM (
-            SELECT d.queue, d.type, sum(d.processing) AS number FROM unnest(folded) d
-            WHERE d.queue IS NOT NULL AND d.processing <> 0 GROUP BY d.queue, d.type
-        ) x CROSS JOIN LATERAL (
-            VALUES ('platform', ''), ('queue', x.queue), ('type', x.type)
-        ) w(kind, part) GROUP BY w.kind, w.part HAVING sum(x.number) <> 0
-    ) f
-    WHERE s.kind = f.kind AND s.tenant = '' AND s.part = f.part;
-END
 $$;
 
 -- Notes whether limits of the platform concern claims: while one of its scopes has settings, or

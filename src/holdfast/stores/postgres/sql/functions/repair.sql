@@ -48,9 +48,7 @@ $$;
 -- the lock of claims. True when sleepers must be told of a new instant.
 CREATE OR REPLACE FUNCTION holdfast.repair(
     now bigint, low_due bigint, low_held bigint, events boolean, most integer, passes integer
-) RETURNS boolean LANGUAGE plpgsql
-SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off
-SET enable_sort = off SET enable_bitmapscan = off AS $$
+) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
     moved bigint;
     is_due boolean;
