@@ -37,11 +37,9 @@ BEGIN
         RETURN QUERY SELECT * FROM holdfast.repeat_claim(nonce, leased, in_tenants, in_queues, now);
         RETURN;
     END IF;
-    IF holdfast.has_backlog() THEN
-        RETURN QUERY SELECT * FROM holdfast.fold_backlog();
-        IF FOUND THEN
-            RETURN;
-        END IF;
+    IF holdfast.fold_backlog() THEN
+        RETURN QUERY SELECT * FROM jsonb_populate_record(NULL::holdfast.lease, '{"run_at": -1}');
+        RETURN;
     END IF;
     SELECT * INTO low FROM holdfast.prepare_claim(in_tenants, most, now, events, repair_most,
         repair_passes);
@@ -164,7 +162,7 @@ BEGIN
     END LOOP;
     IF unlimited > 0 THEN
         SELECT seqs || p.picked, tids || p.picked_tids, p.gave INTO seqs, tids, gave
-        FROM holdfast.select_unlimited(
+        FROM holdfast.select_jobs(
             tenants, queues, asks, gave, ranks, lows, unlimited, excluded, now
         ) p;
     END IF;
@@ -187,8 +185,19 @@ CREATE OR REPLACE FUNCTION holdfast.claimable_tenants(
 DECLARE
     -- A tenant can take an eighth of a claim on average.
     wanted bigint := greatest(room, least(room, 4 * lines_per_claim) * breadth);
+    -- A quarter more tenants than fill the claim, since some have less than they may take.
+    enough bigint := (room + room / 4) * breadth;
+    credits bigint[];
+    number bigint;
+    all_weights bigint;
+    share bigint;
+    most bigint;
+    total bigint := 0;
+    last integer := 0;
 BEGIN
-    WITH turns AS MATERIALIZED (
+    SELECT array_agg(n.tenant), array_agg(n.turn), array_agg(n.credit), array_agg(n.weight),
+        array_agg(n.limited), count(*), sum(n.weight)
+    INTO names, places, credits, weights, limited, number, all_weights FROM (
         SELECT t.tenant, t.turn, t.credit, coalesce(
                 r.weight, (SELECT d.weight FROM holdfast.tiers d WHERE d.tier = ''), 1
             ) AS weight,
@@ -201,7 +210,7 @@ BEGIN
             SELECT u.* FROM holdfast.unchanged_tenants(
                 changes, in_tenants, in_queues, wanted
             ) u
-            ORDER BY turn LIMIT wanted
+            ORDER BY turn, tenant LIMIT wanted
         ) t
         -- Looked up one by one, whatever the planner thinks of their number.
         LEFT JOIN LATERAL (
@@ -214,30 +223,25 @@ BEGIN
             ) i ON true
             WHERE x.tenant = t.tenant LIMIT 1
         ) r ON true
-    ), shares AS (
-        -- A turn is worth at least an eighth of a claim, so that few lines are visited by each.
-        SELECT count(*) AS number, greatest(
-            1, room / sum(x.weight)::bigint,
-            room * count(*) / (sum(x.weight)::bigint * lines_per_claim)
-        ) AS share FROM turns x
-    ), allowances AS (
-        SELECT t.*, x.number, CASE WHEN t.credit > 0 THEN t.credit ELSE t.weight * x.share END
-            AS allowed
-        FROM turns t CROSS JOIN shares x
-    ), planned AS (
-        SELECT a.*, least(a.allowed, room) AS most,
-            sum(least(a.allowed, room)) OVER (ORDER BY a.turn, a.tenant) AS total
-        FROM allowances a
-    )
-    -- A quarter more tenants than fill the claim, since some have less than they may take.
-    SELECT array_agg(p.tenant), array_agg(p.turn), array_agg(p.allowed), array_agg(p.weight),
-        array_agg(p.limited), array_agg(p.most + 1),
-        count(*) < max(p.number) OR max(p.number) = wanted
-    INTO names, places, allowed, weights, limited, mosts, cut
-    FROM (
-        SELECT * FROM planned x WHERE x.total - x.most < (room + room / 4) * breadth
-        ORDER BY x.turn, x.tenant
-    ) p;
+        ORDER BY t.turn, t.tenant
+    ) n;
+    -- A turn is worth at least an eighth of a claim, so that few lines are visited by each.
+    share := greatest(
+        1, room / all_weights, room * number / (all_weights * lines_per_claim)
+    );
+    WHILE last < number AND total < enough LOOP
+        last := last + 1;
+        most := CASE WHEN credits[last] > 0 THEN credits[last] ELSE weights[last] * share END;
+        allowed := allowed || most;
+        most := least(most, room);
+        mosts := mosts || most + 1;
+        total := total + most;
+    END LOOP;
+    cut := last < number OR number = wanted;
+    names := names[:last];
+    places := places[:last];
+    weights := weights[:last];
+    limited := limited[:last];
 END
 $$;
 

@@ -3,7 +3,7 @@
 -- Locks the first jobs of those of these lines that `gave` has no number for yet, and fills it in.
 -- They are asked for `number` jobs in all. `picked_tids`: where the rows of the jobs are; a locked
 -- row stays there.
-CREATE OR REPLACE FUNCTION holdfast.select_unlimited(
+CREATE OR REPLACE FUNCTION holdfast.select_jobs(
     tenants text[], queues text[], asks bigint[], INOUT gave bigint[], ranks bigint[],
     lows bigint[], number bigint, excluded text[], now bigint, OUT picked bigint[],
     OUT picked_tids tid[]
@@ -11,18 +11,26 @@ CREATE OR REPLACE FUNCTION holdfast.select_unlimited(
 DECLARE
     places integer[];
 BEGIN
-    SELECT * INTO picked, places, picked_tids FROM holdfast.select_jobs(
-        tenants, queues, asks, gave, ranks, lows, excluded, now
-    );
-    IF coalesce(cardinality(picked), 0) < number THEN
+    FOR pass IN 1..2 LOOP
+        SELECT array_agg(first.seq), array_agg(line.place::integer), array_agg(first.tid)
+        INTO picked, places, picked_tids
+        FROM unnest(tenants, queues, asks, gave, ranks, lows) WITH ORDINALITY
+            AS line(tenant, queue, ask, gave, low_rank, low_seq, place)
+        CROSS JOIN LATERAL (
+            SELECT j.seq, j.ctid AS tid FROM holdfast.jobs j
+            WHERE j.gate = 0 AND j.late = 0 AND j.queue = line.queue AND j.tenant = line.tenant
+                AND j.state = 'enqueued' AND (j.expires_at IS NULL OR j.expires_at > now)
+                AND (j.group_name IS NULL OR NOT j.group_name = ANY (excluded))
+                AND (-j.priority, j.seq) >= (line.low_rank, line.low_seq)
+            ORDER BY -j.priority, j.seq LIMIT line.ask FOR UPDATE SKIP LOCKED
+        ) first
+        WHERE line.ask > 0 AND line.gave IS NULL;
+        EXIT WHEN cardinality(picked) >= number;
         -- Fewer than the counts promise: read these lines again from their very beginning, so that
         -- no job is left behind. What was selected is locked by us and is selected again.
-        SELECT * INTO picked, places, picked_tids FROM holdfast.select_jobs(
-            tenants, queues, asks, gave,
-            array_fill((-9223372036854775808)::bigint, ARRAY[cardinality(ranks)]),
-            array_fill(0::bigint, ARRAY[cardinality(ranks)]), excluded, now
-        );
-    END IF;
+        ranks := array_fill((-9223372036854775808)::bigint, ARRAY[cardinality(ranks)]);
+        lows := array_fill(0::bigint, ARRAY[cardinality(ranks)]);
+    END LOOP;
     picked := coalesce(picked, '{}');
     FOR i IN 1..cardinality(gave) LOOP
         gave[i] := coalesce(gave[i], 0);
@@ -30,30 +38,6 @@ BEGIN
     FOR i IN 1..cardinality(picked) LOOP
         gave[places[i]] := gave[places[i]] + 1;
     END LOOP;
-END
-$$;
-
--- Locks the first jobs of each of these lines that has not given any yet, up to its quota, and
--- tells the place of each job's line. Of tenants without settings.
-CREATE OR REPLACE FUNCTION holdfast.select_jobs(
-    tenants text[], queues text[], quotas bigint[], gave bigint[], low_ranks bigint[],
-    low_seqs bigint[], excluded text[], now bigint,
-    OUT seqs bigint[], OUT places integer[], OUT tids tid[]
-) LANGUAGE plpgsql AS $$
-BEGIN
-    SELECT array_agg(first.seq), array_agg(line.place::integer), array_agg(first.tid)
-    INTO seqs, places, tids
-    FROM unnest(tenants, queues, quotas, gave, low_ranks, low_seqs) WITH ORDINALITY
-        AS line(tenant, queue, quota, gave, low_rank, low_seq, place)
-    CROSS JOIN LATERAL (
-        SELECT j.seq, j.ctid AS tid FROM holdfast.jobs j
-        WHERE j.gate = 0 AND j.late = 0 AND j.queue = line.queue AND j.tenant = line.tenant
-            AND j.state = 'enqueued' AND (j.expires_at IS NULL OR j.expires_at > now)
-            AND (j.group_name IS NULL OR NOT j.group_name = ANY (excluded))
-            AND (-j.priority, j.seq) >= (line.low_rank, line.low_seq)
-        ORDER BY -j.priority, j.seq LIMIT line.quota FOR UPDATE SKIP LOCKED
-    ) first
-    WHERE line.quota > 0 AND line.gave IS NULL;
 END
 $$;
 

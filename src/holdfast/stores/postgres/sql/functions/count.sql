@@ -25,19 +25,16 @@ END
 $$;
 
 -- Folds a portion where there are more deltas than a claim may read, so that no claim takes long,
--- however much was written while nobody claimed. Where there are still too many it returns what
--- tells the caller to make the claim again, a row with a run_at of -1: the claim ends then, which
--- keeps what is folded.
-CREATE OR REPLACE FUNCTION holdfast.fold_backlog() RETURNS SETOF holdfast.lease
-LANGUAGE plpgsql AS $$
-DECLARE
-    told holdfast.lease;
+-- however much was written while nobody claimed. True where there are still too many: the claim
+-- tells its caller to make it again, by a row with a run_at of -1, and ends, which keeps what is
+-- taken.
+CREATE OR REPLACE FUNCTION holdfast.fold_backlog() RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM holdfast.fold_deltas(10000, true);
-    IF holdfast.has_backlog() THEN
-        told.run_at := -1;
-        RETURN NEXT told;
+    IF NOT holdfast.has_backlog() THEN
+        RETURN false;
     END IF;
+    PERFORM holdfast.fold_deltas(10000, true);
+    RETURN holdfast.has_backlog();
 END
 $$;
 
@@ -81,62 +78,60 @@ DECLARE
     -- An older snapshot does too: to find the last one among very many deltas, all must be read.
     seen pg_snapshot := CASE WHEN holdfast.has_backlog() THEN state.last_refresh
         ELSE holdfast.last_refresh() END;
-    folded record;
+    taken record;
+    lines bigint;
     last bigint;
 BEGIN
     PERFORM holdfast.announce();
-    SELECT * INTO folded FROM holdfast.add_to_counts(most, state, seen, later);
-    IF folded.number >= 10000 THEN
+    SELECT * INTO taken FROM holdfast.take_deltas(most, state, seen, later);
+    lines := holdfast.add_to_counts(taken.changes);
+    IF taken.number >= 10000 THEN
         ANALYZE holdfast.counts;  -- So that the planner knows before autovacuum comes around.
     END IF;
-    IF folded.number >= most THEN
-        committed := least(committed, folded.last_id);
+    IF taken.number >= most THEN
+        committed := least(committed, taken.last_id);
     END IF;
     SELECT last_value INTO last FROM holdfast.instants;
     -- The floors of leases and due jobs: an old snapshot keeps dead entries of indexes in place,
     -- and claims must not walk over them. What comes later is named by its delta.
-    UPDATE holdfast.store_state SET last_refresh = coalesce(folded.refreshed, seen),
+    UPDATE holdfast.store_state SET last_refresh = coalesce(taken.refreshed, seen),
         folded_at = clock_timestamp(), deltas_floor = committed + 1,
         -- Folding pays where several deltas become one update of a line.
-        fold_at = least(1000, greatest(64, 3 * folded.lines)),
+        fold_at = least(1000, greatest(64, 3 * lines)),
         leases_floor = coalesce((
             SELECT l.until FROM holdfast.leases l
-            WHERE NOT l.spent AND l.until >= least(state.leases_floor, folded.leases_until)
+            WHERE NOT l.spent AND l.until >= least(state.leases_floor, taken.leases_until)
             ORDER BY l.until LIMIT 1
         ), 9223372036854775807),
         due_floor = least(last, (
             SELECT j.run_at FROM holdfast.jobs j WHERE j.gate = 2 AND j.late = 0
-                AND j.run_at >= least(state.due_floor, folded.due) ORDER BY j.run_at LIMIT 1
+                AND j.run_at >= least(state.due_floor, taken.due) ORDER BY j.run_at LIMIT 1
         ));
-    RETURN folded.number;
+    RETURN taken.number;
 END
 $$;
 
--- Adds deltas to the counts of their queues, tenants and groups, and notes where the ready jobs of
--- each line begin by now (`floor`), for the same reason as the floors of `fold_deltas`. Returns how
--- many lines there were, and what the deltas say in all.
-CREATE OR REPLACE FUNCTION holdfast.add_to_counts(
-    most integer, state holdfast.store_state, seen pg_snapshot, later boolean, OUT lines bigint,
-    OUT number bigint, OUT last_id bigint, OUT due bigint, OUT leases_until bigint,
-    OUT refreshed pg_snapshot
-) LANGUAGE plpgsql AS $$
+-- Adds these changes to the counts, and notes where the ready jobs of each line begin by now
+-- (`floor`), for the same reason as the floors of `fold_deltas`. Returns how many lines there were.
+-- After the statement that has read the deltas: it must see all jobs that they name.
+CREATE OR REPLACE FUNCTION holdfast.add_to_counts(changes holdfast.counts[]) RETURNS bigint
+LANGUAGE plpgsql AS $$
 DECLARE
     changed holdfast.count_change[];
+    lines bigint;
 BEGIN
     -- Not one upsert: what it needs besides the new row it would have to search for, row by row.
-    WITH summed AS MATERIALIZED (
-        SELECT * FROM holdfast.take_deltas(most, state, seen, later)
-    ), found AS MATERIALIZED (
+    WITH found AS MATERIALIZED (
         SELECT s.*, c.place, first.rank, first.seq,
             max(s.turn) FILTER (WHERE s.kind = 'tenant') OVER (PARTITION BY s.tenant)
-                AS tenant_turn
-        FROM summed s
+                AS new_turn
+        FROM unnest(changes) s
         LEFT JOIN LATERAL (
             SELECT x.ctid AS place, x.floor_rank, x.floor_seq FROM holdfast.counts x
             WHERE x.kind = s.kind AND x.tenant = s.tenant AND x.part = s.part LIMIT 1
         ) c ON true
         CROSS JOIN LATERAL holdfast.first_position(
-            c.place IS NULL, c.floor_rank, c.floor_seq, s.head_rank, s.head_seq
+            c.place IS NULL, c.floor_rank, c.floor_seq, s.floor_rank, s.floor_seq
         ) low
         LEFT JOIN LATERAL (
             SELECT -j.priority AS rank, j.seq FROM holdfast.jobs j
@@ -145,7 +140,6 @@ BEGIN
                 AND (-j.priority, j.seq) >= (low.place[1], low.place[2])
             ORDER BY -j.priority, j.seq LIMIT 1
         ) first ON true
-        WHERE s.kind <> ''
     ), updated AS (
         UPDATE holdfast.counts c SET
             waiting = c.waiting + s.waiting, scheduled = c.scheduled + s.scheduled,
@@ -158,13 +152,14 @@ BEGIN
             turn = CASE
                 WHEN c.kind = 'tenant' AND (c.lines > 0 OR c.kept)
                     OR c.kind = 'queue' AND c.enqueued > c.blocked
-                THEN greatest(c.turn, s.turn) ELSE coalesce(greatest(s.turn, s.came), c.turn) END,
+                THEN greatest(c.turn, s.turn)
+                ELSE coalesce(greatest(s.turn, s.tenant_turn), c.turn) END,
             credit = coalesce(s.credit, c.credit),
             floor_rank = coalesce(s.rank, 9223372036854775807),
             floor_seq = coalesce(s.seq, 9223372036854775807),
             -- The line is written anyway: no claim has to correct its copy then.
             tenant_turn = CASE c.kind
-                WHEN 'queue' THEN greatest(c.tenant_turn, s.tenant_turn) ELSE c.tenant_turn END,
+                WHEN 'queue' THEN greatest(c.tenant_turn, s.new_turn) ELSE c.tenant_turn END,
             kept = CASE WHEN c.kept
                 THEN EXISTS (SELECT FROM holdfast.aside a WHERE a.tenant = c.tenant)
                 ELSE false END
@@ -176,36 +171,30 @@ BEGIN
         INSERT INTO holdfast.counts
         SELECT s.kind, s.tenant, s.part, s.waiting, s.scheduled, s.enqueued, s.processing,
             s.retrying, s.completed, s.failed, s.canceled, s.bytes, s.blocked, true,
-            coalesce(greatest(s.turn, s.came), 0), coalesce(s.credit, 0),
+            coalesce(greatest(s.turn, s.tenant_turn), 0), coalesce(s.credit, 0),
             coalesce(s.rank, 9223372036854775807), coalesce(s.seq, 9223372036854775807)
         FROM found s WHERE s.place IS NULL
         RETURNING kind, tenant, part, true, (kind = 'queue' AND enqueued > blocked)::integer
     )
-    SELECT u.*, w.number, w.turn, w.due, w.leases_until, w.refreshed
-    INTO changed, lines, number, last_id, due, leases_until, refreshed FROM summed w, (
-        SELECT array_agg((x.kind, x.tenant, x.part, x.is_new, x.lines)::holdfast.count_change)
+    SELECT array_agg((x.kind, x.tenant, x.part, x.is_new, x.lines)::holdfast.count_change)
             FILTER (WHERE x.is_new OR x.lines <> 0), count(*) FILTER (WHERE x.kind = 'queue')
-        FROM (SELECT * FROM updated UNION ALL SELECT * FROM inserted) x
-    ) u WHERE w.kind = '';
+    INTO changed, lines FROM (SELECT * FROM updated UNION ALL SELECT * FROM inserted) x;
     IF changed IS NOT NULL THEN
         PERFORM holdfast.count_new_lines(changed);
     END IF;
+    RETURN lines;
 END
 $$;
 
--- Deletes up to `most` deltas, oldest first, and returns them added up by scope: each counts for
--- its queue, its tenant and its group. A row without a kind has what they say in all. Running jobs
--- are added to the scopes of the platform.
+-- Deletes up to `most` deltas, oldest first, and returns them added up by scope, as rows that are
+-- to be added to `counts`: each counts for its queue, its tenant and its group. Their `floor` is
+-- where jobs came, their `tenant_turn` when. Running jobs are added to the scopes of the platform.
 CREATE OR REPLACE FUNCTION holdfast.take_deltas(
-    most integer, state holdfast.store_state, seen pg_snapshot, later boolean
-) RETURNS TABLE (
-    kind text, tenant text, part text, waiting bigint, scheduled bigint, enqueued bigint,
-    processing bigint, retrying bigint, completed bigint, failed bigint, canceled bigint,
-    bytes bigint, blocked bigint, came bigint, turn bigint, credit bigint, head_rank bigint,
-    head_seq bigint, number bigint, due bigint, leases_until bigint, refreshed pg_snapshot
+    most integer, state holdfast.store_state, seen pg_snapshot, later boolean,
+    OUT changes holdfast.counts[], OUT number bigint, OUT last_id bigint, OUT due bigint,
+    OUT leases_until bigint, OUT refreshed pg_snapshot
 ) LANGUAGE plpgsql AS $$
 BEGIN
-    RETURN QUERY
     WITH gone AS MATERIALIZED (
         DELETE FROM holdfast.deltas g WHERE g.ctid = ANY (ARRAY(
             SELECT d.ctid FROM holdfast.deltas d WHERE d.id >= state.deltas_floor
@@ -236,36 +225,35 @@ BEGIN
             ) w(kind, part) GROUP BY w.kind, w.part HAVING sum(x.number) <> 0
         ) f
         WHERE s.kind = f.kind AND s.tenant = '' AND s.part = f.part
+    ), summed AS (
+        SELECT s.kind, s.tenant, s.part, sum(s.waiting), sum(s.scheduled), sum(s.enqueued),
+            sum(s.processing), sum(s.retrying), sum(s.completed), sum(s.failed), sum(s.canceled),
+            sum(s.bytes)::bigint, sum(s.blocked), true, max(s.id) FILTER (WHERE s.served),
+            (max(ARRAY[s.id, s.credit]) FILTER (WHERE s.credit IS NOT NULL))[2],
+            min(s.head_rank), min(s.head_seq), 0, 0, 0, min(s.id) FILTER (WHERE s.comes), false,
+            false
+        FROM (
+            SELECT 'queue' AS kind, d.tenant, d.queue AS part, d.waiting, d.scheduled, d.enqueued,
+                d.processing, d.retrying, d.completed, d.failed, d.canceled, 0::bigint AS bytes,
+                d.blocked, d.id, d.enqueued > d.blocked AS comes, d.served, NULL::bigint AS credit,
+                d.head_rank, d.head_seq
+            FROM gone d WHERE d.queue IS NOT NULL
+            UNION ALL
+            SELECT 'tenant', d.tenant, '', d.waiting, d.scheduled, d.enqueued, d.processing,
+                d.retrying, d.completed, d.failed, d.canceled, d.bytes, 0, d.id,
+                d.enqueued > d.blocked, d.turned, d.credit, NULL, NULL
+            FROM gone d WHERE d.queue IS NOT NULL
+            UNION ALL
+            SELECT 'group', d.tenant, d.group_name, d.waiting, d.scheduled, d.enqueued,
+                d.processing, d.retrying, d.completed, d.failed, d.canceled, 0, 0, d.id, false,
+                false, NULL, NULL, NULL
+            FROM gone d WHERE d.queue IS NOT NULL AND d.group_name IS NOT NULL
+        ) s GROUP BY s.kind, s.tenant, s.part
     )
-    SELECT s.kind, s.tenant, s.part, sum(s.waiting), sum(s.scheduled), sum(s.enqueued),
-        sum(s.processing), sum(s.retrying), sum(s.completed), sum(s.failed), sum(s.canceled),
-        sum(s.bytes)::bigint, sum(s.blocked), min(s.id) FILTER (WHERE s.comes),
-        max(s.id) FILTER (WHERE s.served),
-        (max(ARRAY[s.id, s.credit]) FILTER (WHERE s.credit IS NOT NULL))[2],
-        min(s.head_rank), min(s.head_seq), NULL::bigint, NULL::bigint, NULL::bigint,
-        NULL::pg_snapshot
-    FROM (
-        SELECT 'queue' AS kind, d.tenant, d.queue AS part, d.waiting, d.scheduled, d.enqueued,
-            d.processing, d.retrying, d.completed, d.failed, d.canceled, 0::bigint AS bytes,
-            d.blocked, d.id, d.enqueued > d.blocked AS comes, d.served, NULL::bigint AS credit,
-            d.head_rank, d.head_seq
-        FROM gone d WHERE d.queue IS NOT NULL
-        UNION ALL
-        SELECT 'tenant', d.tenant, '', d.waiting, d.scheduled, d.enqueued, d.processing, d.retrying,
-            d.completed, d.failed, d.canceled, d.bytes, 0, d.id, d.enqueued > d.blocked, d.turned,
-            d.credit, NULL, NULL
-        FROM gone d WHERE d.queue IS NOT NULL
-        UNION ALL
-        SELECT 'group', d.tenant, d.group_name, d.waiting, d.scheduled, d.enqueued, d.processing,
-            d.retrying, d.completed, d.failed, d.canceled, 0, 0, d.id, false, false, NULL, NULL,
-                NULL
-        FROM gone d WHERE d.queue IS NOT NULL AND d.group_name IS NOT NULL
-    ) s GROUP BY s.kind, s.tenant, s.part
-    UNION ALL
-    SELECT '', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-        max(g.id), NULL, NULL, NULL, count(*), min(g.due), min(g.leases_until),
+    SELECT ARRAY(SELECT s::holdfast.counts FROM summed s), count(*), max(g.id), min(g.due),
+        min(g.leases_until),
         (array_agg(g.refreshed ORDER BY g.id DESC) FILTER (WHERE g.refreshed IS NOT NULL))[1]
-    FROM gone g;
+    INTO changes, number, last_id, due, leases_until, refreshed FROM gone g;
 END
 $$;
 
