@@ -92,7 +92,7 @@ class Enqueuer:
         self._coalescer = Coalescer(
             store.enqueue, batch_max=BATCH_MAX, pending_max=PENDING_MAX, again=again
         )
-        self.whole = WholeCalls(store)
+        self.whole = WholeCalls(store, blobs)
 
     async def enqueue(self, tenant: str, job: AnyJob[Any], options: Options) -> Enqueued:
         """Enqueues one job. The answer says created or existing; a refusal is raised."""
