@@ -97,7 +97,7 @@ class Enqueuer:
         self._coalescer = Coalescer(
             store.enqueue, batch_max=BATCH_MAX, pending_max=PENDING_MAX, again=again
         )
-        self.whole = WholeCalls(store)
+        self.whole = WholeCalls(store, blobs)
         self.webhooks_allow = config.webhooks_allow
 
     async def enqueue(self, tenant: str, job: AnyJob[Any], options: Options) -> Enqueued:

@@ -14,6 +14,7 @@ from holdfast.core.bounds import BATCH_MAX, WHOLE_BYTES_MAX
 from holdfast.core.errors import HoldfastError, away
 from holdfast.core.job import NewJob, again, edge_bytes
 from holdfast.held import check_not_held
+from holdfast.payload.app_blobs import AppBlobs
 from holdfast.store import Enqueued, Store
 
 REQUESTS_MAX = 64
@@ -30,8 +31,9 @@ Answer = list[Enqueued] | BaseException
 class WholeCalls:
     """`await create(jobs)` creates all of these jobs, which are of one tenant, or none of them."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, blobs: AppBlobs | None = None) -> None:
         self._store = store
+        self._blobs = blobs
         self._coalescer: Coalescer[Jobs, Answer]
         self._coalescer = Coalescer(
             self._send, batch_max=REQUESTS_MAX, pending_max=PENDING_MAX, sends_max=SENDS_MAX
@@ -40,6 +42,8 @@ class WholeCalls:
     async def create(self, jobs: Jobs) -> list[Enqueued]:
         """The answer for each job, as `Store.enqueue` gives it for a whole call."""
         check_not_held(self._store)
+        if self._blobs is not None:  # Others of the call do not wait for these uploads.
+            jobs = await self._blobs.ready_all(jobs)
         answer = await self._coalescer.submit(jobs)
         if isinstance(answer, BaseException):
             raise answer

@@ -14,6 +14,7 @@ from holdfast.core.blob import is_offloaded
 from holdfast.core.bounds import OFFLOADED_MAX, PAYLOAD_MAX
 from holdfast.core.errors import ConfigError, PayloadTooLarge
 from holdfast.core.job import State
+from holdfast.payload.bucket import Stored
 from holdfast.payload.layout import HELD, placed
 from holdfast.payload.values import Kind, Value
 from holdfast.store import Act, Change, Find, Ref, Selection
@@ -352,3 +353,24 @@ def test_an_enqueue_on_a_blocking_connection_waits_for_nothing(tmp_path: Path) -
     assert mapped.codec == "blob+json"
     loaded = asyncio.run(shop.app.app_blobs.mapper.load(mapped))
     assert (loaded.codec, loaded.body) == (sealed.codec, sealed.body)
+
+
+async def test_blobs_that_there_are_not_are_looked_for_once(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not again in the batch, where the jobs of others would wait for it."""
+    looks: list[str] = []
+    look = shop.bucket.look
+
+    async def counted(path: str) -> Stored | None:
+        looks.append(path)
+        return await look(path)
+
+    monkeypatch.setattr(shop.bucket, "look", counted)
+    text = ",".join(f"blob-{number:032x}" for number in range(100))
+    await shop.acme.enqueue(shop.echo(text=text))
+    flow = Flow("names")
+    flow.add(shop.echo(text=text))
+    await shop.acme.start(flow)
+
+    assert len(looks) == 100

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from tests.service.asgi import Answer, Client
+from tests.service.live import serving
 from tests.service.minted import mint, tokens
 
 from holdfast import App, BlobRef, Context
@@ -271,3 +272,22 @@ async def test_each_route_needs_its_right(tmp_path: Path) -> None:
 
     assert statuses == [200, 403, 403]
     await service.store.close()
+
+
+async def test_the_library_uses_a_service_and_a_bucket_beside_it(tmp_path: Path) -> None:
+    """A remote store: its client moves large bodies itself, and the service passes references."""
+    bucket = f"file://{tmp_path}/blobs"
+    with serving(f"sqlite:///{tmp_path}/jobs.db") as url:
+        app = App(url, blobs=bucket)
+
+        @app.job
+        async def twice(ctx: Context, text: str, ref: BlobRef) -> str:
+            return text + (await ctx.blobs.read_bytes(ref)).decode()
+
+        async with app:
+            acme = app.tenant("acme")
+            job = await acme.enqueue(twice(text=LARGE, ref=await acme.blobs.put(b"!")))
+            assert len((await acme.get(job.id)).envelope.body) < 300
+            await drain(app)
+
+            assert await job.wait() == LARGE + "!"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -17,7 +17,8 @@ import msgspec
 from holdfast.config import Config
 from holdfast.core.backoff import Delays
 from holdfast.core.blob import is_offloaded
-from holdfast.core.bounds import BLOB_KNOWN_S
+from holdfast.core.bounds import BLOB_KNOWN_S, BLOBS_AT_ONCE_MAX
+from holdfast.core.check import is_reserved
 from holdfast.core.errors import BlobsUnavailable, ConfigError
 from holdfast.core.job import Envelope, JobRecord, NewJob
 from holdfast.core.journal import Entry
@@ -64,6 +65,16 @@ class AppBlobs:
             return job
         made = Envelope(sealed.type, mapped.codec, sealed.version, mapped.body)
         return msgspec.structs.replace(job, envelope=made)
+
+    async def ready_all(self, jobs: Sequence[NewJob]) -> list[NewJob]:
+        """The same of several. Those of the library itself carry what its batch looks at."""
+        room = asyncio.Semaphore(BLOBS_AT_ONCE_MAX)
+
+        async def one(job: NewJob) -> NewJob:
+            async with room:
+                return job if is_reserved(job.envelope.type) else await self.ready(job)
+
+        return await asyncio.gather(*map(one, jobs))
 
     async def result(self, job: JobRecord, body: object, until_s: Until) -> object:
         """What is acked as the result of a run. `until_s` says how long its lease certainly lasts:

@@ -31,17 +31,21 @@ class Holders:
         self._known_s = known_s
         self._known: OrderedDict[str, float] = OrderedDict()
         """Paths of blobs and notes that this process wrote, and when."""
+        self._missed: OrderedDict[str, float] = OrderedDict()
+        """Paths of blobs that there were not, and when it looked. Ids are random, so nobody puts
+        one later. A value may name many, and passes here twice: alone, and in a batch with others.
+        """
 
     def wrote(self, path: str) -> None:
         """Notes that this process has just written this blob: no sweep deletes it for a while."""
-        self._known[path] = time.monotonic()
-        self._known.move_to_end(path)
-        while len(self._known) > BLOB_KNOWN_MAX:
-            self._known.popitem(last=False)
+        _remember(self._known, path)
 
     def recent(self, path: str) -> bool:
         """Whether this process wrote the blob or the note lately."""
-        at = self._known.get(path)
+        return self._lately(self._known, path)
+
+    def _lately(self, known: OrderedDict[str, float], path: str) -> bool:
+        at = known.get(path)
         return at is not None and time.monotonic() - at < self._known_s
 
     async def hold(self, blob: Placed, holder: Holder) -> bool:
@@ -50,12 +54,20 @@ class Holders:
         if self.recent(note):
             return True
         fresh = self.recent(blob.path)
-        if not fresh and await self._bucket.look(blob.path) is None:
+        if not fresh and await self._misses(blob):
             return False
         kept = await self._noted(blob, note, note_text(holder), fresh)
         if kept:
             self.wrote(note)
         return kept
+
+    async def _misses(self, blob: Placed) -> bool:
+        if self._lately(self._missed, blob.path):
+            return True
+        missed = await self._bucket.look(blob.path) is None
+        if missed:
+            _remember(self._missed, blob.path)
+        return missed
 
     async def _noted(self, blob: Placed, note: str, text: bytes, fresh: bool) -> bool:
         pause_s, end = FIRST_S, time.monotonic() + BLOB_HOLD_S
@@ -71,6 +83,13 @@ class Holders:
                 raise BlobsUnavailable(bucket=self._bucket.shown, why=why)
             await _pause(pause_s)
             pause_s *= 2
+
+
+def _remember(known: OrderedDict[str, float], path: str) -> None:
+    known[path] = time.monotonic()
+    known.move_to_end(path)
+    while len(known) > BLOB_KNOWN_MAX:
+        known.popitem(last=False)
 
 
 async def _pause(length_s: float) -> None:

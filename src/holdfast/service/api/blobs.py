@@ -19,7 +19,7 @@ from holdfast.payload.blobs import Blobs
 from holdfast.service.api.journals import running
 from holdfast.service.call import Call
 from holdfast.service.endpoint import Status
-from holdfast.service.problems import NotJson, WrongMedia
+from holdfast.service.problems import NotJson, TimedOut, WrongMedia
 from holdfast.service.render import blob_out
 
 MEDIA = "application/octet-stream"
@@ -102,6 +102,13 @@ class Streamed(Response):
         await send(start)
         async with aclosing(self._chunks) as chunks:  # type: ignore[type-var]
             async for chunk in chunks:
-                async with asyncio.timeout(SEND_S):
-                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                await _sent(send, chunk)
         await send({"type": "http.response.body", "body": b""})
+
+
+async def _sent(send: Send, chunk: bytes) -> None:
+    try:
+        async with asyncio.timeout(SEND_S):
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+    except TimeoutError:
+        raise TimedOut(seconds=SEND_S) from None
