@@ -162,6 +162,24 @@ async def test_a_forged_state_is_refused(client: Client, state: bytes) -> None:
     assert (await client.get(PATH)).json["state"] == "new"
 
 
+@pytest.mark.parametrize(
+    "row",
+    [
+        ShadowRow("1", "#x", 1, 1),
+        ShadowRow("1", "7", 1, 1),
+        ShadowRow("1", "~abc", 1, 1),
+        ShadowRow("1", "=1", 1, 1, body=b"{"),
+        ShadowRow("1", "=1", 1, 1, body=b"[" * 1000 + b"]" * 1000),
+    ],
+)
+async def test_a_row_that_the_library_could_not_have_made_is_refused(
+    client: Client, row: ShadowRow
+) -> None:
+    """P19: others read its version as a number and its body as JSON."""
+    assert (await stepped(client, step("second", "first", put=(row,)))).status == 422
+    assert (await client.get(f"{PATH}/objects")).json == {"objects": []}
+
+
 async def test_a_step_cannot_bring_jobs_that_an_enqueue_could_not(client: Client) -> None:
     """P19: of another tenant, of the library, or pickled; and its rows are not stored."""
     row = ShadowRow("1", "=1", 1, 1)

@@ -7,6 +7,7 @@ them, if the source is still as it was read. So each change is made by exactly o
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
@@ -23,7 +24,7 @@ from holdfast.core.bounds import (
 )
 from holdfast.core.check import check_name
 from holdfast.core.clock import Micros
-from holdfast.core.codec import to_plain
+from holdfast.core.codec import json_fault, to_plain
 from holdfast.core.errors import InvalidInput, SourceError
 from holdfast.core.job import Envelope, NewJob
 from holdfast.core.shadow import ROW_BYTES, ShadowRow
@@ -105,14 +106,28 @@ def _version(item: Item, body: bytes) -> str:
     return f"={check_name('version', given, SHADOW_VERSION_MAX - 1)}"
 
 
+_NUMBER = re.compile(r"#-?[0-9]{1,16}\Z", re.ASCII)
+_FORM = re.compile(r"=.|~[0-9a-f]{64}\Z", re.ASCII | re.DOTALL)
+
+
+def check_row(row: ShadowRow) -> ShadowRow:
+    """The row, if the library could have made it; for rows from outside."""
+    if _NUMBER.match(row.version) is None and _FORM.match(row.version) is None:
+        raise InvalidInput(field="version", why=f"{row.version!r} is not that of a row")
+    if row.body and (fault := json_fault(row.body)) is not None:
+        raise InvalidInput(field="body", why=fault)
+    return row
+
+
 def shown(version: str) -> int | str:
     """A stored version as the source gave it."""
-    return int(version[1:]) if version.startswith("#") else version[1:]
+    return int(version[1:]) if _NUMBER.match(version) else version[1:]
 
 
 def _stale(new: str, old: str) -> bool:
     """Whether numbers say that the object was seen in a later state already."""
-    return new.startswith("#") and old.startswith("#") and int(new[1:]) < int(old[1:])
+    numbers = _NUMBER.match(new) and _NUMBER.match(old)
+    return bool(numbers) and int(new[1:]) < int(old[1:])
 
 
 T = TypeVar("T")

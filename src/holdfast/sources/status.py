@@ -148,5 +148,13 @@ def object_of(row: ShadowRow) -> ShadowObject:
         number=row.number,
         gone=row.gone,
         seen_at=row.at,
-        body=msgspec.json.decode(row.body) if row.body else None,
+        body=_body(row.body),
     )
+
+
+def _body(stored: bytes) -> Any:
+    """The body; a text about it if somebody stored one that is not JSON."""
+    try:
+        return msgspec.json.decode(stored) if stored else None
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return f"<{len(stored)} bytes that cannot be read>"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from holdfast.core.changes import check_row
 from holdfast.core.errors import InvalidInput, SourceError
 from holdfast.core.shadow import Shadow, ShadowRead, ShadowStep
 from holdfast.core.source import check_source, decode
@@ -44,5 +45,7 @@ def _checked(call: Call, asked: ShadowStep) -> ShadowStep:
             decode(asked.source, asked.state)
         except SourceError as error:
             raise InvalidInput(field="state", why=str(error)) from None
+    for row in asked.put:
+        check_row(row)
     jobs = tuple(permissions.new_job(call, job) for job in asked.jobs)
     return msgspec.structs.replace(asked, jobs=jobs)

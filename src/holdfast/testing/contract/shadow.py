@@ -53,7 +53,7 @@ async def test_the_next_step_changes_and_drops_rows(bench: Bench) -> None:
     began = bench.clock.now()
     bench.clock.advance(5)
 
-    changed = row("2", "v2", number=4, seen=2, body=b"1")
+    changed = row("2", "=v2", number=4, seen=2, body=b"1")
     await bench.store.shadow(
         step("s2", "s1", state=state(2), put=(changed, row("4")), drop=("3", "none"))
     )
@@ -85,7 +85,7 @@ async def test_a_stale_step_changes_nothing(bench: Bench, expect: str) -> None:
     bench.needs("sources")
     await bench.store.shadow(step("s1", put=(row("1"),)))
 
-    late = step("s9", expect, put=(row("1", "v9"), row("2")), jobs=(job("a"),))
+    late = step("s9", expect, put=(row("1", "=v9"), row("2")), jobs=(job("a"),))
     error = await refused(bench, late, StaleSource)
 
     assert error.facts["source"] == SOURCE
@@ -102,7 +102,7 @@ async def test_of_steps_at_once_one_is_applied(bench: Bench) -> None:
     bench.needs("sources")
     await bench.store.shadow(step("s0"))
     rival = [
-        step(f"s{one}", "s0", put=(row("1", f"v{one}"),), jobs=(job(f"j{one}"),))
+        step(f"s{one}", "s0", put=(row("1", f"=v{one}"),), jobs=(job(f"j{one}"),))
         for one in range(1, 4)
     ]
 
@@ -114,7 +114,7 @@ async def test_of_steps_at_once_one_is_applied(bench: Bench) -> None:
     assert sum(isinstance(one, StaleSource) for one in answers) == 2
     assert await stamp_of(bench) == f"s{won}"
     assert await jobs(bench) == [f"j{won}"]
-    assert [one.version for one in await listed(bench)] == [f"v{won}"]
+    assert [one.version for one in await listed(bench)] == [f"=v{won}"]
 
 
 # -- jobs of a step --------------------------------------------------------------------------------
@@ -223,18 +223,18 @@ async def test_tenants_and_sources_have_rows_of_their_own(bench: Bench) -> None:
     bench.needs("sources")
     names = [(ACME, "ab"), (ACME, "a"), (GLOBEX, "ab"), ("acmea", "b")]
     for index, (tenant, source) in enumerate(names):
-        one = step("s1", tenant=tenant, source=source, put=(row("b1", f"v{index}"),))
+        one = step("s1", tenant=tenant, source=source, put=(row("b1", f"=v{index}"),))
         await bench.store.shadow(one)
 
     for index, (tenant, source) in enumerate(names):
-        assert [one.version for one in await listed(bench, tenant, source)] == [f"v{index}"]
+        assert [one.version for one in await listed(bench, tenant, source)] == [f"=v{index}"]
 
 
 async def test_a_source_outlives_the_process(bench: Bench) -> None:
     """S4.41: cursor and shadow are as durable as jobs are."""
     bench.needs("sources")
     bench.needs("durable")
-    rows = (row("1", body=b"\x00\xff"), row("2", gone=True))
+    rows = (row("1", body=b'"\xc3\xa9"'), row("2", gone=True))
     await bench.store.shadow(step("s1", put=rows))
     at = bench.clock.now()
 

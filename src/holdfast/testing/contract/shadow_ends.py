@@ -30,6 +30,12 @@ from holdfast.testing.contract.shadowing import (
     step,
 )
 
+
+def text(size: int) -> bytes:
+    """A text of so many bytes, as JSON."""
+    return b'"' + b"x" * (size - 2) + b'"'
+
+
 # -- deletion --------------------------------------------------------------------------------------
 
 
@@ -66,7 +72,10 @@ async def test_a_step_of_the_largest_size_is_stored(bench: Bench) -> None:
     """P15: as many rows and jobs as a step may have."""
     bench.needs("sources")
     size = SHADOW_STEP_BYTES_MAX // SHADOW_ROWS_MAX // 2 - 100
-    rows = tuple(row(f"{number:04}", body=b"r" * size) for number in range(SHADOW_ROWS_MAX))
+    rows = tuple(
+        row(f"{number:04}", body=b'"' + b"r" * (size - 2) + b'"')
+        for number in range(SHADOW_ROWS_MAX)
+    )
     made = tuple(job(f"j{number}", body=b"p" * size) for number in range(SHADOW_ROWS_MAX))
 
     await bench.store.shadow(step("s1", put=rows, jobs=made))
@@ -81,7 +90,11 @@ async def test_the_largest_row_is_stored(bench: Bench) -> None:
     """P15: with names of four bytes a character."""
     bench.needs("sources")
     wide = "😀"
-    one = row(wide * OBJECT_MAX, wide * SHADOW_VERSION_MAX, body=b"\xff" * SHADOW_BODY_MAX)
+    one = row(
+        wide * OBJECT_MAX,
+        "=" + wide * (SHADOW_VERSION_MAX - 1),
+        body=b'"' + b"x" * (SHADOW_BODY_MAX - 2) + b'"',
+    )
     given = step("s1", source=wide * SOURCE_MAX, state=state(1, SOURCE_STATE_MAX), put=(one,))
 
     await bench.store.shadow(given)

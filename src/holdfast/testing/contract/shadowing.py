@@ -35,7 +35,7 @@ def state(number: int, pad: int = 0) -> bytes:
 STATE = state(1)
 
 
-def row(id: str, version: str = "v1", **fields: Any) -> ShadowRow:
+def row(id: str, version: str = "=v1", **fields: Any) -> ShadowRow:
     """A row of the first listing, with a number of 1."""
     return ShadowRow(id, version, **({"number": 1, "seen": 1} | fields))
 

@@ -257,3 +257,26 @@ async def test_a_poll_that_is_asked_for_twice_is_one(bench: Bench) -> None:
     assert (first.created, again.created, first.id) == (True, False, again.id)
     found = await bench.store.find(finding(ACME, queues=(POLLS,)))
     assert [job.type for job in found.jobs] == [f"poll/{NAME}"]
+
+
+async def test_a_source_of_many_tenants_has_a_shadow_for_each(bench: Bench) -> None:
+    """P7, P19: each with a cursor of its own; one that fails, fails alone."""
+    bench.needs("sources")
+    lists = {"acme": Remote(1, 2), "globex": Remote(5)}
+    sourcing = Sourcing(bench, Remote(), tenants=lambda: list(lists))
+
+    def page(ctx: Context, cursor: int) -> Page:
+        if ctx.tenant == "globex" and not lists["acme"].objects.get(3):
+            raise OSError("away")
+        return Page(lists[ctx.tenant].items(cursor, 3))
+
+    sourcing.fetch = page
+    await sourcing.run()
+    await sourcing.walk()
+    assert len(sourcing.changes) == 2
+    lists["acme"].put(3)
+    await sourcing.walk(2)
+
+    assert sorted(change.id for change in sourcing.changes) == ["1", "2", "3", "5"]
+    status = await sourcing.app.tenant("globex").source(NAME).status()
+    assert (status.cursor, status.objects, status.state) == (5, 1, "ok")
