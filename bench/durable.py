@@ -20,7 +20,7 @@ import msgspec
 from bench.places import NAMES, Missing, place
 from bench.run_info import say
 from holdfast import App, Context, Flow
-from holdfast.dispatch import StoreCall
+from holdfast.store_calls import StoreCall
 from holdfast.worker import Worker
 
 IN_FLIGHT = 100

@@ -26,8 +26,8 @@ from holdfast.core.clock import SECOND
 from holdfast.core.job import NewJob, Outcome, Parked
 from holdfast.core.journal import await_signal
 from holdfast.core.lifecycle import decide
-from holdfast.dispatch import StoreCall
 from holdfast.store import Store
+from holdfast.store_calls import StoreCall
 from holdfast.worker import Worker
 
 STORES = ("sqlite-full", "postgres", "redis")

@@ -18,7 +18,7 @@ from holdfast.core.journal import Signal
 from holdfast.core.lifecycle import Transition
 from holdfast.core.scope import ScopeKind
 from holdfast.core.shadow import ShadowRead
-from holdfast.dispatch import Dispatcher, StoreCall, dispatched, inner_of, name_of
+from holdfast.dispatch import Dispatcher, dispatched, inner_of, name_of
 from holdfast.store import (
     Act,
     Change,
@@ -32,6 +32,7 @@ from holdfast.store import (
     Take,
     Watch,
 )
+from holdfast.store_calls import StoreCall
 from holdfast.stores import open_store
 from holdfast.stores.memory.store import MemoryStore
 from holdfast.testing.contract.builders import job

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from holdfast.config import Config
-from holdfast.core import bounds, errors
+from holdfast.core import bounds, edge_bounds, errors
 from holdfast.core.capabilities import Capabilities
 from holdfast.core.errors import HoldfastError
 from holdfast.core.job import EventKind, Reason, State
@@ -204,7 +204,7 @@ def _defaults() -> dict[str, object]:
 def _limits() -> dict[str, float]:
     return {
         name: value
-        for name, value in vars(bounds).items()
+        for name, value in (vars(bounds) | vars(edge_bounds)).items()
         if name.isupper() and isinstance(value, int | float)
     }
 

@@ -18,14 +18,15 @@ from typing import cast
 
 import msgspec
 
-from holdfast.context import log_fields
 from holdfast.core.backoff import Delays
 from holdfast.core.bounds import BATCH_MAX
-from holdfast.core.errors import HoldfastError, JournalFull, KeyUnavailable, StoreError, away
+from holdfast.core.errors import HoldfastError, JournalFull, KeyUnavailable, StoreError
 from holdfast.core.job import Failed, Lease, Outcome, Reason
 from holdfast.core.journal import Entry
 from holdfast.core.lifecycle import Transition, decide
+from holdfast.core.outage import away
 from holdfast.events import Announcer, Confirmed
+from holdfast.job_logger import log_fields
 from holdfast.loop import Outage
 from holdfast.store import Acked, Store
 

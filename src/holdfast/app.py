@@ -23,10 +23,10 @@ from holdfast.core.bounds import (
     TYPE_MAX,
 )
 from holdfast.core.check import RESERVED, check_name, check_whole, is_reserved
-from holdfast.core.clock import Clock, SystemClock, micros
-from holdfast.core.codec import OBJECT, REFS, Codec, Codecs, Upgrade
+from holdfast.core.clock import Clock, micros
+from holdfast.core.codec import REFS, Codec, Codecs, Upgrade
 from holdfast.core.errors import ConfigError, StoreUnavailable
-from holdfast.core.job import JobRecord, Rules, State
+from holdfast.core.job import Rules
 from holdfast.core.retry import policy
 from holdfast.default_calls import DefaultCalls
 from holdfast.default_tenant import no_default
@@ -55,6 +55,7 @@ from holdfast.typed import (
     the_job,
 )
 from holdfast.types import publish
+from holdfast.unstored import unstored
 from holdfast.webhooks.deliver import Delivering, webhook_type
 from holdfast.webhooks.networks import allowed
 from holdfast.workflow.handler import flow_types
@@ -346,7 +347,7 @@ class App(CodeSources, DefaultCalls):
         """
         made = the_job(job)
         job_type = self.registry.of(made)
-        record = _unstored(tenant, job_type, made, self.codecs)
+        record = unstored(tenant, job_type, made, self.codecs)
 
         async def handler(ctx: Context, job: Job) -> Any:
             if job_type.style is Style.PROCESS:
@@ -385,28 +386,3 @@ def _style(name: str, source: Any, cpu: bool) -> Style:
             field="cpu", why=f"{name!r} is async; cpu=True needs a function defined with `def`"
         )
     return Style.LOOP
-
-
-def _unstored(tenant: str, job_type: JobType, job: Job, codecs: Codecs) -> JobRecord:
-    now = SystemClock().now()  # Each run counts as a job of its own and has its own effect key.
-    return JobRecord(
-        tenant=check_name("tenant", tenant, TENANT_MAX),
-        id="now",
-        queue=job_type.queue,
-        envelope=codecs.seal(job_type.name, job_type.version, OBJECT, job),
-        rules=job_type.rules,
-        priority=job_type.priority,
-        key=None,
-        group=None,
-        tags=(),
-        origin=None,
-        seq=0,
-        state=State.PROCESSING,
-        attempt=1,
-        fence=1,
-        lapses=0,
-        misses=0,
-        created_at=now,
-        updated_at=now,
-        run_at=now,
-    )

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 from weakref import WeakKeyDictionary
 
-from holdfast.core.errors import away
+from holdfast.core.outage import away
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

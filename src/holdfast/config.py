@@ -8,11 +8,9 @@ import msgspec
 
 from holdfast.core.bounds import (
     ATTEMPTS_MAX,
-    BLOB_GRACE_S_MIN,
     CONCURRENCY_MAX,
     DELAY_S_MAX,
     LEASE_S_MAX,
-    OFFLOADED_MAX,
     PAYLOAD_MAX,
     PREFETCH_MAX,
     QUEUE_MAX,
@@ -22,6 +20,7 @@ from holdfast.core.bounds import (
     WAIT_S_MAX,
 )
 from holdfast.core.check import check_name
+from holdfast.core.edge_bounds import BLOB_GRACE_S_MIN, OFFLOADED_MAX
 from holdfast.core.errors import ConfigError, InvalidInput, did_you_mean
 from holdfast.core.retry import RetryPolicy, policy
 

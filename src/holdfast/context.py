@@ -11,7 +11,6 @@ from collections.abc import (
     Coroutine,
     Iterable,
     Iterator,
-    MutableMapping,
 )
 from datetime import datetime
 from enum import StrEnum
@@ -31,6 +30,7 @@ from holdfast.core.errors import (
 )
 from holdfast.core.job import JobRecord, effect_key, fence_of
 from holdfast.core.tick import tick_of
+from holdfast.job_logger import JobLogger, log_fields
 from holdfast.payload.blobs import Blobs
 from holdfast.payload.sync_blobs import SyncBlobs
 from holdfast.run_here import run_here
@@ -205,7 +205,7 @@ class Context(Generic[State_co]):
     @property
     def logger(self) -> logging.LoggerAdapter[logging.Logger]:
         """A logger that adds the tenant and the job id to its lines."""
-        return _JobLogger(logger, log_fields(self.job))
+        return JobLogger(logger, log_fields(self.job))
 
     @property
     def stopping(self) -> StopReason | None:
@@ -380,24 +380,3 @@ class SyncContext(Context[State_co]):
         if options.get("using") is not None:  # A connection belongs to its thread.
             return run_here(work, "using", "use it in a coroutine (async def)")
         return self.journal.block(work)
-
-
-def log_fields(job: JobRecord) -> dict[str, object]:
-    """The fields about a job that a log line carries in `extra`."""
-    return {
-        "tenant": job.tenant,
-        "job_id": job.id,
-        "type": job.type,
-        "queue": job.queue,
-        "attempt": job.attempt,
-        "worker": job.worker,
-    }
-
-
-class _JobLogger(logging.LoggerAdapter[logging.Logger]):
-    def process(
-        self, msg: Any, kwargs: MutableMapping[str, Any]
-    ) -> tuple[Any, MutableMapping[str, Any]]:
-        facts = self.extra or {}
-        kwargs.setdefault("extra", facts)
-        return f"[{facts['tenant']}/{facts['job_id']}] {msg}", kwargs

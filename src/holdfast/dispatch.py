@@ -6,11 +6,8 @@ own work, and its arguments are always within `core/bounds.py`.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any, Protocol, TypeVar, cast
-
-import msgspec
 
 from holdfast.arguments import (
     DELAY_MAX,
@@ -63,26 +60,12 @@ from holdfast.store import (
     Tally,
     Watch,
 )
+from holdfast.store_calls import Observer, measured
 
 T = TypeVar("T")
 
 OF_PLATFORM = (ScopeKind.PLATFORM, ScopeKind.TYPE)
 """Kinds of scopes that no tenant has."""
-
-
-class StoreCall(msgspec.Struct, frozen=True, gc=False):
-    """One call that reached the store, after its end."""
-
-    verb: str
-    items: int
-    """The size of the batch of the call, or the number of results of a call that reads."""
-    seconds: float
-    error: type[BaseException] | None = None
-    """The error that it raised. Refused items have their own answers and are not errors here."""
-
-
-Observer = Callable[[StoreCall], None]
-"""Called after each call, in the task of the caller. It must be fast and must not raise."""
 
 
 class TransactionalStore(Protocol):
@@ -348,34 +331,7 @@ class Dispatcher:
     ) -> Coroutine[Any, Any, T]:
         """The plain call if there is no observer, so that measuring costs nothing then."""
         observe = self.observe
-        return call if observe is None else _measured(observe, verb, items, call)
-
-
-async def _measured(
-    observe: Observer, verb: str, items: int | None, call: Coroutine[Any, Any, T]
-) -> T:
-    started = time.perf_counter()
-    try:
-        answer = await call
-    except BaseException as error:
-        observe(StoreCall(verb, items or 0, time.perf_counter() - started, type(error)))
-        raise
-    seconds = time.perf_counter() - started
-    observe(StoreCall(verb, _found(answer) if items is None else items, seconds))
-    return answer
-
-
-def _found(answer: object) -> int:
-    match answer:
-        case Page(jobs=found) | EventPage(events=found) | Changed(done=found):
-            return len(found)
-        case Pruned(jobs=jobs, events=events):
-            return jobs + events
-        case Shadow(sources=sources, rows=rows):
-            return len(rows) or len(sources)
-        case list():
-            return len(answer)
-    return 1
+        return call if observe is None else measured(observe, verb, items, call)
 
 
 def _check_page(under: str | None, after: str, limit: int) -> None:

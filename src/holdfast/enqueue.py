@@ -12,15 +12,11 @@ import uuid_utils
 
 from holdfast.coalesce import Coalescer
 from holdfast.config import Config
-from holdfast.core.bounds import (
-    ATTEMPTS_MAX,
-    BATCH_MAX,
-    OFFLOADED_MAX,
-    QUEUE_MAX,
-)
+from holdfast.core.bounds import ATTEMPTS_MAX, BATCH_MAX, QUEUE_MAX
 from holdfast.core.check import check_free, check_name, check_seconds, check_whole
 from holdfast.core.clock import instant, micros
 from holdfast.core.codec import OBJECT, REFS, Codecs
+from holdfast.core.edge_bounds import OFFLOADED_MAX
 from holdfast.core.errors import InvalidInput, PayloadTooLarge, did_you_mean
 from holdfast.core.flow import NodeFields, Results, own_envelope
 from holdfast.core.job import Envelope, NewJob, Rules, again, check_new

@@ -29,12 +29,12 @@ from holdfast.core.bounds import (
     ENTRY_NAME_MAX,
     INSTANT_MAX,
     LOG_BYTES_MAX,
-    OFFLOADED_MAX,
     STEP_BYTES_MAX,
 )
 from holdfast.core.check import check_name, check_seconds
 from holdfast.core.clock import Micros, instant, micros
 from holdfast.core.codec import JsonCodec
+from holdfast.core.edge_bounds import OFFLOADED_MAX
 from holdfast.core.errors import InvalidInput, JournalFull, KeyUnavailable, StoreError
 from holdfast.core.job import Lease, Parked
 from holdfast.core.journal import Entry, EntryKind, Join, Key, await_signal, join_of

@@ -14,7 +14,7 @@ from collections.abc import Coroutine
 from typing import Any, Protocol, TypeVar
 
 from holdfast.core.backoff import Delays
-from holdfast.core.errors import away
+from holdfast.core.outage import away
 
 logger = logging.getLogger("holdfast")
 

@@ -13,6 +13,7 @@ from holdfast import load as _load
 from holdfast import worker_registry
 from holdfast.audit import Audit
 from holdfast.audit_limits import GroupOf
+from holdfast.change_one import change_one
 from holdfast.config import Config
 from holdfast.core.bounds import (
     PAGE_MAX,
@@ -46,7 +47,7 @@ from holdfast.scopes import (
 )
 from holdfast.store import Act, Change, Find, Hold, Ref, Selection, Store, Tally
 from holdfast.stores import open_store
-from holdfast.tenant import Tenant, change_one
+from holdfast.tenant import Tenant
 from holdfast.typed import Registry
 from holdfast.types import Types, foreign_type
 

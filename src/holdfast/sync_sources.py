@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast.core.bounds import SHADOW_ROWS_MAX
+from holdfast.core.edge_bounds import SHADOW_ROWS_MAX
 from holdfast.core.source import Item
 from holdfast.sources.handle import UNNAMED, ObjectPage, Pushed, SourceHandle
 from holdfast.sources.status import ShadowObject, SourceStatus

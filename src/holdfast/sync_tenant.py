@@ -7,8 +7,8 @@ from datetime import datetime
 from types import UnionType
 from typing import Any, TypeVar, Unpack, overload
 
-from holdfast.core.bounds import SHADOW_ROWS_MAX
 from holdfast.core.check import check_seconds
+from holdfast.core.edge_bounds import SHADOW_ROWS_MAX
 from holdfast.core.errors import WaitTimeout
 from holdfast.core.job import By, JobRecord
 from holdfast.definitions import ScheduleState

@@ -9,8 +9,8 @@ from enum import StrEnum
 from types import UnionType
 from typing import Any, TypeVar, Unpack, overload
 
+from holdfast.change_one import change_one, signed
 from holdfast.core.bounds import (
-    INSTANT_MAX,
     PRIORITY_MAX,
     PRIORITY_MIN,
     WAIT_S_MAX,
@@ -119,7 +119,7 @@ class Tenant(FlowCalls, SourceCalls):
         """
         if is_flow_id(job_id) and (await self.get(job_id)).type == HEAD:
             return await self.flow(job_id).cancel(by=by)
-        [result] = await self._store.cancel([Ref(self.name, job_id)], by=_signed(by))
+        [result] = await self._store.cancel([Ref(self.name, job_id)], by=signed(by))
         if result.error is not None:
             raise result.error
         return result.canceled
@@ -242,7 +242,7 @@ class Tenant(FlowCalls, SourceCalls):
         or JobCanceled for a job that has ended, JournalFull, or QueueFull for a full tenant.
         """
         signal = Signal(self.name, job_id, name, _json("value", value))
-        [answer] = await self._store.signal([signal], by=_signed(by))
+        [answer] = await self._store.signal([signal], by=signed(by))
         if answer.error is not None:
             raise answer.error
         return answer.stored
@@ -272,7 +272,7 @@ class Tenant(FlowCalls, SourceCalls):
                 return job.replayed_as
             select = Selection(tenant=self.name, ids=(job_id,))
             replay = Change(
-                select=select, act=Act.REPLAY, limit=1, from_step=from_step, by=_signed(by)
+                select=select, act=Act.REPLAY, limit=1, from_step=from_step, by=signed(by)
             )
             changed = await self._store.change(replay)
             ref = Ref(self.name, job_id)
@@ -370,32 +370,11 @@ def preparing(tenant: Tenant) -> Coroutine[Any, Any, None] | None:
     return enqueuer.prepare(tenant.name) if enqueuer.maps else None
 
 
-async def change_one(store: Store, ref: Ref, act: Act, **change: Any) -> None:
-    """Reprioritises, reschedules or deletes a job that is not leased. Raises JobNotFound or
-    NotChangeable.
-    """
-    select = Selection(tenant=ref.tenant, ids=(ref.id,))
-    if change.get("run_at") is not None:
-        check_whole("run_at", change["run_at"], 0, INSTANT_MAX)
-    change["by"] = _signed(change.get("by"))
-    changed = await store.change(Change(select=select, act=act, limit=1, **change))
-    if ref in changed.done:
-        return
-    page = await store.find(Find(select=select, limit=1))
-    if not page.jobs:
-        raise JobNotFound(id=ref.id)
-    raise NotChangeable(id=ref.id, state=page.jobs[0].state.value)
-
-
 def _json(field: str, value: Any) -> bytes:
     try:
         return _encoder.encode(value)
     except Exception as error:
         raise InvalidInput(field=field, why=f"cannot be sent as JSON: {error}") from error
-
-
-def _signed(by: By | None) -> By | None:
-    return None if by is None else by.checked()
 
 
 def _instant(field: str, at: datetime | None) -> Micros | None:

@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 
 from holdfast.coalesce import Coalescer
 from holdfast.core.bounds import BATCH_MAX, WHOLE_BYTES_MAX
-from holdfast.core.errors import HoldfastError, away
+from holdfast.core.errors import HoldfastError
 from holdfast.core.job import NewJob, again, edge_bytes
+from holdfast.core.outage import away
 from holdfast.held import check_not_held
 from holdfast.payload.app_blobs import AppBlobs
 from holdfast.store import Enqueued, Store

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.bounds import KEY_AGAIN_S, KEYS_FRESH_S, KEYS_MAX
+from holdfast.core.edge_bounds import KEY_AGAIN_S, KEYS_FRESH_S, KEYS_MAX
 from holdfast.core.errors import (
     DecodeError,
     InvalidInput,

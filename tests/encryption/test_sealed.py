@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.core.bounds import KEY_ID_MAX, MAPPED_MORE
+from holdfast.core.bounds import MAPPED_MORE
+from holdfast.core.edge_bounds import KEY_ID_MAX
 from holdfast.core.errors import DecodeError
 from holdfast.core.job import replay_id
 from holdfast.core.mapped import ENCRYPTED

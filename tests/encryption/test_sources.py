@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.bounds import KEYS_BYTES_MAX, KEYS_MAX
+from holdfast.core.edge_bounds import KEYS_BYTES_MAX, KEYS_MAX
 from holdfast.core.errors import ConfigError, HoldfastError, KeyUnavailable
 from holdfast.encryption import Keys, from_environment
 from holdfast.encryption.keys import REQUIRE_VARIABLE, VARIABLE

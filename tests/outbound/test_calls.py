@@ -17,7 +17,7 @@ from tests.outbound.killed import make_app
 from tests.outbound.service import NEVER, RESET, Service
 
 from holdfast import Context, Retry, State, SyncContext
-from holdfast.core.bounds import OUTBOUND_ANSWER_MAX
+from holdfast.core.edge_bounds import OUTBOUND_ANSWER_MAX
 from holdfast.core.errors import InvalidInput, MissingExtra
 from holdfast.outbound import Outbound, OutboundRefused
 from holdfast.worker import Worker

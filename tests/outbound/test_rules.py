@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.bounds import OUTBOUND_AFTER_S_MAX
+from holdfast.core.edge_bounds import OUTBOUND_AFTER_S_MAX
 from holdfast.outbound import rules
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC).timestamp()

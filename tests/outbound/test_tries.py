@@ -9,7 +9,7 @@ from tests.outbound.conftest import NO_ANSWER, NOT_SENT, Desk, Recorder, Time
 
 from holdfast import Context, Fail, JobRecord, State
 from holdfast.context import StopReason
-from holdfast.core.bounds import OUTBOUND_AFTER_S_MAX
+from holdfast.core.edge_bounds import OUTBOUND_AFTER_S_MAX
 from holdfast.core.errors import OutboundLost, OutboundRefused
 from holdfast.core.job import Reason
 from holdfast.outbound import Answer, Outbound

@@ -15,7 +15,8 @@ import pytest
 
 from holdfast import BlobCorrupt, BlobNotFound, BlobRef, InvalidInput, PayloadTooLarge
 from holdfast.core.blob import segment
-from holdfast.core.bounds import BLOB_CHUNK, BLOB_MAX, BLOB_SEGMENT_MAX, TENANT_MAX
+from holdfast.core.bounds import TENANT_MAX
+from holdfast.core.edge_bounds import BLOB_CHUNK, BLOB_MAX, BLOB_SEGMENT_MAX
 from holdfast.payload.blobs import Blobs, Shared
 from holdfast.payload.bucket import Bucket, open_bucket
 from holdfast.payload.holders import Holders

@@ -11,7 +11,8 @@ from tests.payload.shop import LARGE, ROW_MAX, Shop, measured
 
 from holdfast import App, BlobNotFound, BlobRef, Context, Flow, Job, JobFailed
 from holdfast.core.blob import is_offloaded
-from holdfast.core.bounds import OFFLOADED_MAX, PAYLOAD_MAX
+from holdfast.core.bounds import PAYLOAD_MAX
+from holdfast.core.edge_bounds import OFFLOADED_MAX
 from holdfast.core.errors import ConfigError, PayloadTooLarge
 from holdfast.core.job import State
 from holdfast.payload.bucket import Stored
@@ -242,7 +243,7 @@ async def test_an_app_without_a_bucket_says_how_to_set_it(tmp_path: Path) -> Non
 
 async def test_a_job_names_a_limited_number_of_blobs(shop: Shop) -> None:
     """Each costs a call of the bucket."""
-    from holdfast.core.bounds import BLOBS_NAMED_MAX
+    from holdfast.core.edge_bounds import BLOBS_NAMED_MAX
     from holdfast.core.errors import InvalidInput
 
     ids = [f"blob-{number:032x}" for number in range(BLOBS_NAMED_MAX + 1)]

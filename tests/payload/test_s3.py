@@ -15,7 +15,7 @@ from tests.servers.process import free_port
 
 from holdfast import App, BlobNotFound, BlobRef, BlobsUnavailable, Context
 from holdfast.config import Config
-from holdfast.core.bounds import BLOB_PART
+from holdfast.core.edge_bounds import BLOB_PART
 from holdfast.payload.blobs import Blobs, Shared
 from holdfast.payload.bucket import Bucket, open_bucket
 from holdfast.payload.holders import Holders

@@ -17,7 +17,7 @@ from tests.service.minted import mint, tokens
 from holdfast import App, BlobRef, Context
 from holdfast.config import Config
 from holdfast.core.blob import OFFLOADED, read_reference
-from holdfast.core.bounds import OFFLOADED_MAX
+from holdfast.core.edge_bounds import OFFLOADED_MAX
 from holdfast.payload.layout import placed
 from holdfast.service.app import application
 from holdfast.service.auth.nobody import NoAuth

@@ -10,7 +10,7 @@ import pytest
 from tests.payload.mirror import Mirror
 
 from holdfast.config import Config
-from holdfast.core.bounds import OFFLOADED_MAX
+from holdfast.core.edge_bounds import OFFLOADED_MAX
 from holdfast.dispatch import Dispatcher
 from holdfast.encryption import Keys, encrypted
 from holdfast.mapped_store import offloading

@@ -12,7 +12,7 @@ from tests.upkeep.swept import CONFIG, GRACE_S, Shop
 
 from holdfast import App, BlobRef, Context
 from holdfast.core.blob import body_id
-from holdfast.core.bounds import BLOB_REPLAYS_MAX, SWEEP_HELD_MAX, SWEEP_SHARDS
+from holdfast.core.edge_bounds import BLOB_REPLAYS_MAX, SWEEP_HELD_MAX, SWEEP_SHARDS
 from holdfast.core.errors import TenantFull
 from holdfast.core.job import Completed
 from holdfast.payload.blobs import Blobs, Shared

@@ -10,7 +10,7 @@ import pytest
 from tests.webhooks.conftest import Desk
 
 from holdfast.config import Config
-from holdfast.core.bounds import WEBHOOK_LOOKUPS_OF_TENANT
+from holdfast.core.edge_bounds import WEBHOOK_LOOKUPS_OF_TENANT
 from holdfast.core.errors import InvalidInput
 from holdfast.core.job import JobRecord, State
 from holdfast.outbound.tries import NotSent

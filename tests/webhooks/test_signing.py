@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.bounds import WEBHOOK_BODY_MAX
+from holdfast.core.edge_bounds import WEBHOOK_BODY_MAX
 from holdfast.core.errors import InvalidInput
 from holdfast.webhooks import SignatureRefused, verify
 from holdfast.webhooks.signing import SIGNATURE_HEADER, new_secret, signature

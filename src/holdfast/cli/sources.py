@@ -20,7 +20,7 @@ from holdfast.cli.common import (
 from holdfast.cli.dead import somebody_there
 from holdfast.cli.show import Plain, clean, instant_text, print_json, print_table, short
 from holdfast.cli.signing import user
-from holdfast.core.bounds import SHADOW_ROWS_MAX
+from holdfast.core.edge_bounds import SHADOW_ROWS_MAX
 from holdfast.core.source import Fault
 from holdfast.sources.calls import sources_page
 from holdfast.sources.handle import ObjectPage, SourceHandle

@@ -15,7 +15,7 @@ from holdfast.cli.show import print_json
 from holdfast.cli.signing import signed, user
 from holdfast.cli.values import length, names
 from holdfast.cli.webhook_shown import acting, of_tenant, tell
-from holdfast.core.bounds import WEBHOOK_ATTEMPTS_MAX
+from holdfast.core.edge_bounds import WEBHOOK_ATTEMPTS_MAX
 from holdfast.core.errors import InvalidInput
 from holdfast.core.job import By
 from holdfast.webhooks.handle import WebhookHandle

@@ -21,14 +21,9 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.bounds import (
-    BLOB_MAX,
-    BLOB_SEGMENT_MAX,
-    BLOBS_NAMED_MAX,
-    JSON_DEPTH_MAX,
-    MEDIA_TYPE_MAX,
-)
+from holdfast.core.bounds import JSON_DEPTH_MAX
 from holdfast.core.check import check_name, check_whole
+from holdfast.core.edge_bounds import BLOB_MAX, BLOB_SEGMENT_MAX, BLOBS_NAMED_MAX, MEDIA_TYPE_MAX
 from holdfast.core.errors import BlobNotFound, DecodeError, InvalidInput
 from holdfast.core.mapped import MARK
 

@@ -14,7 +14,10 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.core.bounds import (
+from holdfast.core.check import check_name
+from holdfast.core.clock import Micros
+from holdfast.core.codec import json_fault, to_plain
+from holdfast.core.edge_bounds import (
     OBJECT_MAX,
     SHADOW_BODY_MAX,
     SHADOW_STEP_BYTES_MAX,
@@ -22,9 +25,6 @@ from holdfast.core.bounds import (
     SOURCE_PAGE_BYTES_MAX,
     SOURCE_PAGE_MAX,
 )
-from holdfast.core.check import check_name
-from holdfast.core.clock import Micros
-from holdfast.core.codec import json_fault, to_plain
 from holdfast.core.errors import InvalidInput, SourceError
 from holdfast.core.job import Envelope, NewJob
 from holdfast.core.shadow import ROW_BYTES, ShadowRow

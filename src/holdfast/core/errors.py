@@ -258,8 +258,6 @@ class WebhookNotFound(HoldfastError):
 
 
 class SignatureRefused(HoldfastError):
-    """Raised by `holdfast.webhooks.verify`: the delivery must not be believed."""
-
     code = "SIGNATURE_REFUSED"
     text = "signature: {why}"
 
@@ -393,15 +391,6 @@ class SchemaTooOld(StoreError):
 class StoreUnsupported(StoreError):
     code = "STORE_UNSUPPORTED"
     text = "store {store}: does not support {feature}"
-
-
-def away(error: BaseException) -> bool:
-    """Whether the store as a whole failed. Otherwise one item of the call may be the cause, and the
-    others can be sent again without it.
-    """
-    if isinstance(error, StoreError):
-        return type(error) is not StoreError
-    return isinstance(error, OSError) or not isinstance(error, Exception)
 
 
 REFUSALS: dict[str, type[Refused]] = {

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from holdfast.core.bounds import REASON_MAX, SOURCE_LISTING_PAGES_MAX
+from holdfast.core.bounds import REASON_MAX
 from holdfast.core.clock import Micros
 from holdfast.core.cursor import Moved
+from holdfast.core.edge_bounds import SOURCE_LISTING_PAGES_MAX
 from holdfast.core.errors import SourceError
 from holdfast.core.source import Fault, Listing, Page, SourcePlan, SourceState, Strategy
 

@@ -10,9 +10,11 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from holdfast.core import bounds
-from holdfast.core.bounds import (
-    NONCE_MAX,
+from holdfast.core import edge_bounds
+from holdfast.core.bounds import NONCE_MAX, TENANT_MAX, within
+from holdfast.core.check import check_name, check_nonce, check_whole
+from holdfast.core.clock import Micros
+from holdfast.core.edge_bounds import (
     OBJECT_MAX,
     SHADOW_BODY_MAX,
     SHADOW_ROWS_MAX,
@@ -20,11 +22,7 @@ from holdfast.core.bounds import (
     SHADOW_VERSION_MAX,
     SOURCE_MAX,
     SOURCE_STATE_MAX,
-    TENANT_MAX,
-    within,
 )
-from holdfast.core.check import check_name, check_nonce, check_whole
-from holdfast.core.clock import Micros
 from holdfast.core.errors import HoldfastError, InvalidInput, StaleSource, TenantFull
 from holdfast.core.job import NewJob
 
@@ -197,9 +195,9 @@ def totals(
 def refusal(step: ShadowStep, rows: int, size: int, sources: int) -> HoldfastError | None:
     """Why a source may not have so many rows and bytes after the step; None if it may."""
     for what, has, most in (
-        ("objects of a source", rows, bounds.SOURCE_OBJECTS_MAX),
-        ("bytes of a source", size, bounds.SOURCE_BYTES_MAX),
-        ("sources", sources + 1, bounds.SOURCES_MAX),
+        ("objects of a source", rows, edge_bounds.SOURCE_OBJECTS_MAX),
+        ("bytes of a source", size, edge_bounds.SOURCE_BYTES_MAX),
+        ("sources", sources + 1, edge_bounds.SOURCES_MAX),
     ):
         if step.state is not None and has > most:
             return TenantFull(tenant=step.tenant, what=what, max=most)

@@ -10,17 +10,16 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.bounds import (
-    DELAY_S_MAX,
-    REASON_MAX,
+from holdfast.core.bounds import DELAY_S_MAX, REASON_MAX
+from holdfast.core.check import check_name, check_whole
+from holdfast.core.clock import SECOND, Micros
+from holdfast.core.codec import JSON
+from holdfast.core.edge_bounds import (
     SOURCE_CURSOR_MAX,
     SOURCE_MAX,
     SOURCE_PAGE_MAX,
     SOURCE_PAGES_MAX,
 )
-from holdfast.core.check import check_name, check_whole
-from holdfast.core.clock import SECOND, Micros
-from holdfast.core.codec import JSON
 from holdfast.core.errors import InvalidInput, SourceError, did_you_mean
 from holdfast.core.spec import JobSpec
 

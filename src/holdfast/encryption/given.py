@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Collection
 from typing import Any
 
-from holdfast.core.bounds import KEY_AGAIN_S, KEYS_AT_ONCE, KEYS_FRESH_S
+from holdfast.core.edge_bounds import KEY_AGAIN_S, KEYS_AT_ONCE, KEYS_FRESH_S
 from holdfast.core.errors import ConfigError, DecodeError, KeyErased, KeyUnavailable
 from holdfast.encryption.masters import asked, check_key_id, secret_of
 from holdfast.encryption.ring import Found, Named, Remembered

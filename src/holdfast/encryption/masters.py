@@ -14,14 +14,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from holdfast.core.bounds import (
-    KEY_CALL_S,
-    KEY_ID_MAX,
-    KEYS_BYTES_MAX,
-    KEYS_FRESH_S,
-    KEYS_MAX,
-)
 from holdfast.core.check import check_name
+from holdfast.core.edge_bounds import KEY_CALL_S, KEY_ID_MAX, KEYS_BYTES_MAX, KEYS_FRESH_S, KEYS_MAX
 from holdfast.core.errors import ConfigError, InvalidInput, KeyUnavailable
 from holdfast.encryption.sealed import KEY_BYTES, NONCE_BYTES, aead_of
 

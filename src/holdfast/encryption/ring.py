@@ -6,7 +6,7 @@ import threading
 from collections.abc import Collection
 from typing import Generic, Protocol, TypeVar
 
-from holdfast.core.bounds import KEYS_CACHED_MAX
+from holdfast.core.edge_bounds import KEYS_CACHED_MAX
 from holdfast.core.errors import HoldfastError
 from holdfast.encryption.sealed import Cipher
 

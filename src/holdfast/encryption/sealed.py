@@ -19,7 +19,7 @@ from typing import Protocol
 
 import msgspec
 
-from holdfast.core.bounds import KEY_ID_MAX, REPLAYS_MAX
+from holdfast.core.edge_bounds import KEY_ID_MAX, REPLAYS_MAX
 from holdfast.core.errors import DecodeError
 from holdfast.core.job import replay_id
 from holdfast.core.mapped import ENCRYPTED, MARK

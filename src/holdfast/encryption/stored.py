@@ -18,15 +18,10 @@ from itertools import pairwise
 
 import msgspec
 
-from holdfast.core.bounds import (
-    KEYS_AT_ONCE,
-    KEYS_FRESH_S,
-    KEYS_MAX,
-    PAGE_MAX,
-    TENANT_MAX,
-)
+from holdfast.core.bounds import PAGE_MAX, TENANT_MAX
 from holdfast.core.check import check_name, check_seconds
 from holdfast.core.clock import Micros, SystemClock, micros
+from holdfast.core.edge_bounds import KEYS_AT_ONCE, KEYS_FRESH_S, KEYS_MAX
 from holdfast.core.errors import (
     HoldfastError,
     InvalidInput,

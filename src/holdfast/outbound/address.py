@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import quote, unquote, urlencode, urlsplit
 
-from holdfast.core.bounds import OUTBOUND_PATH_MAX
+from holdfast.core.edge_bounds import OUTBOUND_PATH_MAX
 from holdfast.core.errors import ConfigError, InvalidInput
 
 LITERAL = "/%:@!$&'()*+,;=~"

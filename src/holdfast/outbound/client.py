@@ -11,8 +11,9 @@ from weakref import WeakValueDictionary
 
 from holdfast.breaker import Breaker
 from holdfast.context import Context
-from holdfast.core.bounds import ATTEMPTS_MAX, OUTBOUND_BUDGET_S_MAX, OUTBOUND_CONNECTIONS_MAX
+from holdfast.core.bounds import ATTEMPTS_MAX
 from holdfast.core.check import check_seconds, check_whole
+from holdfast.core.edge_bounds import OUTBOUND_BUDGET_S_MAX, OUTBOUND_CONNECTIONS_MAX
 from holdfast.core.errors import InvalidInput, MissingExtra
 from holdfast.outbound.address import base_of, host_of
 from holdfast.outbound.answer import Answer

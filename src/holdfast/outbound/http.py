@@ -13,7 +13,7 @@ from contextvars import Context as Variables
 import aiohttp
 from yarl import URL
 
-from holdfast.core.bounds import OUTBOUND_ANSWER_MAX
+from holdfast.core.edge_bounds import OUTBOUND_ANSWER_MAX
 from holdfast.core.errors import OutboundRefused
 from holdfast.outbound.answer import Answer
 from holdfast.outbound.request import Request

@@ -10,9 +10,10 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from holdfast.core.bounds import KEY_MAX, OUTBOUND_KEYS_MAX, TYPE_MAX
+from holdfast.core.bounds import KEY_MAX, TYPE_MAX
 from holdfast.core.check import check_name
 from holdfast.core.codec import to_plain
+from holdfast.core.edge_bounds import OUTBOUND_KEYS_MAX
 from holdfast.core.errors import InvalidInput
 
 KEY_CHARS_MAX = 255

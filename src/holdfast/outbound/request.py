@@ -10,9 +10,10 @@ from urllib.parse import quote
 import msgspec
 
 from holdfast.context import Context
-from holdfast.core.bounds import ID_MAX, OUTBOUND_BODY_MAX, OUTBOUND_BUDGET_S_MAX
+from holdfast.core.bounds import ID_MAX
 from holdfast.core.check import check_name, check_seconds
 from holdfast.core.codec import to_plain
+from holdfast.core.edge_bounds import OUTBOUND_BODY_MAX, OUTBOUND_BUDGET_S_MAX
 from holdfast.core.errors import InvalidInput, PayloadTooLarge, did_you_mean
 from holdfast.outbound.address import Params, path_of, url_of
 from holdfast.outbound.keys import UsedKeys, key_of

@@ -6,7 +6,7 @@ import math
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 
-from holdfast.core.bounds import OUTBOUND_AFTER_S_MAX
+from holdfast.core.edge_bounds import OUTBOUND_AFTER_S_MAX
 
 FIRST_S = 0.2
 JITTER = 0.9

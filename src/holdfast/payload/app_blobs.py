@@ -17,8 +17,8 @@ import msgspec
 from holdfast.config import Config
 from holdfast.core.backoff import Delays
 from holdfast.core.blob import is_offloaded
-from holdfast.core.bounds import BLOB_KNOWN_S, BLOBS_AT_ONCE_MAX
 from holdfast.core.check import is_reserved
+from holdfast.core.edge_bounds import BLOB_KNOWN_S, BLOBS_AT_ONCE_MAX
 from holdfast.core.errors import BlobsUnavailable, ConfigError
 from holdfast.core.job import Envelope, JobRecord, NewJob
 from holdfast.core.journal import Entry

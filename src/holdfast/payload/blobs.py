@@ -21,7 +21,7 @@ from typing import IO, Any
 import msgspec
 
 from holdfast.core.blob import BlobRef, check_media, named_in, put_id
-from holdfast.core.bounds import BLOB_BYTES_MAX, BLOB_CHUNK, BLOB_MAX
+from holdfast.core.edge_bounds import BLOB_BYTES_MAX, BLOB_CHUNK, BLOB_MAX
 from holdfast.core.errors import (
     BlobCorrupt,
     BlobNotFound,

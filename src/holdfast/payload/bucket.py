@@ -18,14 +18,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
 
-from holdfast.core.bounds import (
-    BLOB_CALL_S,
-    BLOB_CHUNK,
-    BLOB_NAP_S,
-    BLOB_PART,
-    BLOB_PARTS_MAX,
-)
 from holdfast.core.clock import Micros, instant
+from holdfast.core.edge_bounds import BLOB_CALL_S, BLOB_CHUNK, BLOB_NAP_S, BLOB_PART, BLOB_PARTS_MAX
 from holdfast.core.errors import BlobsUnavailable, ConfigError, MissingExtra, did_you_mean
 
 T = TypeVar("T")

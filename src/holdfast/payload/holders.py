@@ -14,7 +14,7 @@ import threading
 import time
 from collections import OrderedDict
 
-from holdfast.core.bounds import BLOB_HOLD_S, BLOB_KNOWN_MAX
+from holdfast.core.edge_bounds import BLOB_HOLD_S, BLOB_KNOWN_MAX
 from holdfast.core.errors import BlobsUnavailable
 from holdfast.payload.bucket import Bucket
 from holdfast.payload.layout import Holder, Placed, note_text

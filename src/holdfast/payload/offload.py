@@ -29,10 +29,11 @@ from holdfast.core.blob import (
     read_reference,
     segment,
 )
-from holdfast.core.bounds import BLOBS_AT_ONCE_MAX, MAPPED_MORE, OFFLOADED_MAX
+from holdfast.core.bounds import MAPPED_MORE
 from holdfast.core.capabilities import Capabilities
 from holdfast.core.check import is_reserved
 from holdfast.core.codec import OBJECT, REFS
+from holdfast.core.edge_bounds import BLOBS_AT_ONCE_MAX, OFFLOADED_MAX
 from holdfast.core.errors import BlobCorrupt, HoldfastError, PayloadTooLarge
 from holdfast.core.mapped import BLOB, most_of, plain_codec
 from holdfast.core.schedule import schedule_of

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from holdfast.core.blob import BlobRef
-from holdfast.core.bounds import BLOB_BYTES_MAX
+from holdfast.core.edge_bounds import BLOB_BYTES_MAX
 from holdfast.payload.blobs import Blobs
 
 SyncData = bytes | bytearray | memoryview | Path | IO[bytes] | Iterable[bytes]

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import msgspec
 
 from holdfast.core.blob import segment
-from holdfast.core.bounds import BLOB_KNOWN_MAX, BLOB_USAGE_S, SWEEP_PAGE
+from holdfast.core.edge_bounds import BLOB_KNOWN_MAX, BLOB_USAGE_S, SWEEP_PAGE
 from holdfast.core.errors import TenantFull
 from holdfast.payload.bucket import Bucket
 

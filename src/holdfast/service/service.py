@@ -12,8 +12,9 @@ from starlette.requests import Request
 
 from holdfast.coalesce import Coalescer
 from holdfast.config import Config
-from holdfast.core.bounds import BATCH_MAX, OFFLOADED_MAX
+from holdfast.core.bounds import BATCH_MAX
 from holdfast.core.codec import Codecs
+from holdfast.core.edge_bounds import OFFLOADED_MAX
 from holdfast.core.job import Envelope, NewJob, again
 from holdfast.core.lifecycle import Transition
 from holdfast.dispatch import dispatched

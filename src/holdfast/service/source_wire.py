@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from holdfast.core.bounds import OBJECT_MAX, SHADOW_VERSION_MAX, SOURCE_PAGE_MAX
+from holdfast.core.edge_bounds import OBJECT_MAX, SHADOW_VERSION_MAX, SOURCE_PAGE_MAX
 from holdfast.core.source import Strategy
 from holdfast.fields import Strict
 from holdfast.service.schedule_wire import PausedOut

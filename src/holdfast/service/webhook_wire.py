@@ -8,7 +8,7 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, UnsetType
 
-from holdfast.core.bounds import (
+from holdfast.core.edge_bounds import (
     WEBHOOK_ATTEMPTS_MAX,
     WEBHOOK_FILTER_MAX,
     WEBHOOK_KEEP_S_MAX,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.core.bounds import SHADOW_ROWS_MAX
+from holdfast.core.edge_bounds import SHADOW_ROWS_MAX
 from holdfast.core.shadow import ShadowRead
 from holdfast.enqueue import Enqueuer
 from holdfast.sources.handle import SourceHandle

@@ -8,9 +8,10 @@ import msgspec
 import uuid_utils
 from msgspec.structs import replace
 
-from holdfast.core.bounds import SHADOW_ROWS_MAX, SOURCE_PAGE_MAX, within
+from holdfast.core.bounds import within
 from holdfast.core.changes import entries
 from holdfast.core.clock import Micros
+from holdfast.core.edge_bounds import SHADOW_ROWS_MAX, SOURCE_PAGE_MAX
 from holdfast.core.progress import released
 from holdfast.core.shadow import ShadowRead
 from holdfast.core.source import Item, SourcePlan, SourceState, check_source, stop

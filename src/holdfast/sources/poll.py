@@ -15,11 +15,7 @@ import uuid_utils
 from msgspec.structs import replace
 
 from holdfast.context import Context, Snooze
-from holdfast.core.bounds import (
-    REASON_MAX,
-    SHADOW_ROWS_MAX,
-    SOURCE_RUN_PAGES,
-)
+from holdfast.core.bounds import REASON_MAX
 from holdfast.core.changes import (
     Draft,
     entries,
@@ -28,6 +24,7 @@ from holdfast.core.changes import (
 )
 from holdfast.core.clock import Micros, micros
 from holdfast.core.cursor import Moved, begin, given, moved
+from holdfast.core.edge_bounds import SHADOW_ROWS_MAX, SOURCE_RUN_PAGES
 from holdfast.core.errors import HoldfastError, QueueFull, SourceNotFound
 from holdfast.core.progress import (
     begun,

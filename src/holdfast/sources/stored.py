@@ -12,9 +12,9 @@ import uuid_utils
 from msgspec.structs import replace
 
 from holdfast.core.backoff import Delays
-from holdfast.core.bounds import SOURCE_TRIES_MAX
 from holdfast.core.changes import Draft
 from holdfast.core.clock import Micros
+from holdfast.core.edge_bounds import SOURCE_TRIES_MAX
 from holdfast.core.errors import SourceNotFound, StaleSource, did_you_mean
 from holdfast.core.scope import Scope, ScopeKind
 from holdfast.core.shadow import ShadowRead, ShadowRow, ShadowStep, SourceRow

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from holdfast.core.bounds import SHADOW_ROWS_MAX
 from holdfast.core.changes import Draft, Entry, fitting
 from holdfast.core.clock import Micros
+from holdfast.core.edge_bounds import SHADOW_ROWS_MAX
 from holdfast.core.errors import QueueFull, SourceNotFound, StaleSource
 from holdfast.core.source import SourceState
 from holdfast.sources.stored import Found, Stored, tries

@@ -14,13 +14,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TypeVar
 
-from holdfast.core.bounds import (
-    WEBHOOK_EVENTS,
-    WEBHOOK_PAGE,
-    WEBHOOK_READ_AHEAD,
-    WEBHOOKS_MAX,
-)
 from holdfast.core.clock import Micros, micros
+from holdfast.core.edge_bounds import WEBHOOK_EVENTS, WEBHOOK_PAGE, WEBHOOK_READ_AHEAD, WEBHOOKS_MAX
 from holdfast.core.errors import InvalidInput, StaleSetting, StoreError
 from holdfast.store import Store
 from holdfast.store_clock import StoreClock

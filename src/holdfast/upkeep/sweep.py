@@ -17,9 +17,10 @@ import secrets
 from contextlib import suppress
 
 from holdfast.config import Config
-from holdfast.core.bounds import SWEEP_SHARDS
 from holdfast.core.clock import micros
-from holdfast.core.errors import HoldfastError, StaleSetting, away
+from holdfast.core.edge_bounds import SWEEP_SHARDS
+from holdfast.core.errors import HoldfastError, StaleSetting
+from holdfast.core.outage import away
 from holdfast.payload.bucket import Bucket
 from holdfast.payload.layout import OWNER, shard
 from holdfast.payload.usage import write_down

@@ -17,7 +17,8 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 import msgspec
 
 from holdfast.core.blob import named_in
-from holdfast.core.bounds import (
+from holdfast.core.clock import Micros, micros
+from holdfast.core.edge_bounds import (
     BLOB_GRACE_S_MIN,
     BLOB_REPLAYS_MAX,
     BLOBS_AT_ONCE_MAX,
@@ -26,7 +27,6 @@ from holdfast.core.bounds import (
     SWEEP_PAGE,
     SWEEP_TENANTS_MAX,
 )
-from holdfast.core.clock import Micros, micros
 from holdfast.core.errors import InvalidInput
 from holdfast.core.job import JobRecord, replay_id
 from holdfast.core.mapped import UNREADABLE, is_mapped_codec

@@ -14,12 +14,10 @@ from typing import TypeVar
 
 import msgspec
 
-from holdfast.core.bounds import (
-    EDITS_MAX,
-    QUEUE_MAX,
-    REASON_MAX,
-    TENANT_MAX,
-    TYPE_MAX,
+from holdfast.core.bounds import EDITS_MAX, QUEUE_MAX, REASON_MAX, TENANT_MAX, TYPE_MAX
+from holdfast.core.check import check_free, check_name, check_whole
+from holdfast.core.clock import SECOND, Micros
+from holdfast.core.edge_bounds import (
     WEBHOOK_ATTEMPTS_MAX,
     WEBHOOK_FILTER_MAX,
     WEBHOOK_HEADERS_MAX,
@@ -28,8 +26,6 @@ from holdfast.core.bounds import (
     WEBHOOK_SECRETS_MAX,
     WEBHOOK_URL_MAX,
 )
-from holdfast.core.check import check_free, check_name, check_whole
-from holdfast.core.clock import SECOND, Micros
 from holdfast.core.errors import InvalidInput
 from holdfast.core.job import Event, EventKind
 from holdfast.core.schedule import ITSELF, Edit, Paused

@@ -18,8 +18,8 @@ import msgspec
 from holdfast.breaker import Breaker
 from holdfast.config import Config
 from holdfast.context import Context, Fail, Retry, Snooze
-from holdfast.core.bounds import WEBHOOK_HOSTS_MAX, WEBHOOK_INCLUDE_MAX
 from holdfast.core.codec import JSON, json_fault
+from holdfast.core.edge_bounds import WEBHOOK_HOSTS_MAX, WEBHOOK_INCLUDE_MAX
 from holdfast.core.errors import HoldfastError, MissingExtra, OutboundRefused
 from holdfast.core.job import JobRecord, Rules
 from holdfast.outbound.address import host_of

@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.bounds import WEBHOOK_ATTEMPTS_MAX, WEBHOOK_NOTE_MAX
 from holdfast.core.clock import SECOND, Micros, moment
 from holdfast.core.codec import JSON
+from holdfast.core.edge_bounds import WEBHOOK_ATTEMPTS_MAX, WEBHOOK_NOTE_MAX
 from holdfast.core.job import Envelope, Event, EventKind, NewJob, Reason, Rules
 from holdfast.core.retry import Backoff, Jitter, RetryPolicy
 from holdfast.webhooks.definition import QUEUE, TAG, TYPE, Include, Webhook, group_of

@@ -13,16 +13,10 @@ from typing import Unpack
 import msgspec
 import uuid_utils
 
-from holdfast.core.bounds import (
-    CHANGE_MAX,
-    REASON_MAX,
-    TENANT_MAX,
-    WEBHOOK_KEEP_S_MAX,
-    WEBHOOK_RUNNING,
-    WEBHOOK_WAITING_MAX,
-)
+from holdfast.core.bounds import CHANGE_MAX, REASON_MAX, TENANT_MAX
 from holdfast.core.check import check_name, check_seconds
 from holdfast.core.clock import Micros, micros
+from holdfast.core.edge_bounds import WEBHOOK_KEEP_S_MAX, WEBHOOK_RUNNING, WEBHOOK_WAITING_MAX
 from holdfast.core.errors import InvalidInput, StaleSetting, WebhookNotFound, did_you_mean
 from holdfast.core.job import By, State
 from holdfast.core.schedule import Edit, Paused

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from holdfast.core.bounds import WEBHOOK_LOOKUPS, WEBHOOK_LOOKUPS_OF_TENANT
+from holdfast.core.edge_bounds import WEBHOOK_LOOKUPS, WEBHOOK_LOOKUPS_OF_TENANT
 from holdfast.outbound.tries import NotSent
 
 Resolve = Callable[[str, int], list[str]]

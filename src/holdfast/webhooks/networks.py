@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from holdfast.core.bounds import WEBHOOK_ALLOW_MAX, WEBHOOK_URL_MAX
+from holdfast.core.edge_bounds import WEBHOOK_ALLOW_MAX, WEBHOOK_URL_MAX
 from holdfast.core.errors import ConfigError, InvalidInput
 
 ALLOW_VARIABLE = "HOLDFAST_WEBHOOKS_ALLOW"

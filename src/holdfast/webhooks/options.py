@@ -8,13 +8,13 @@ from typing import TypedDict, TypeVar
 
 import msgspec
 
-from holdfast.core.bounds import (
+from holdfast.core.check import check_seconds
+from holdfast.core.clock import micros
+from holdfast.core.edge_bounds import (
     WEBHOOK_HEADERS_BYTES_MAX,
     WEBHOOK_HEADERS_MAX,
     WEBHOOK_PAUSE_S_MAX,
 )
-from holdfast.core.check import check_seconds
-from holdfast.core.clock import micros
 from holdfast.core.errors import InvalidInput, did_you_mean
 from holdfast.core.job import EventKind
 from holdfast.outbound.request import checked_headers

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.core.bounds import WEBHOOK_WAITING_MAX
 from holdfast.core.clock import Micros
+from holdfast.core.edge_bounds import WEBHOOK_WAITING_MAX
 from holdfast.core.errors import QueueFull, TenantFull
 from holdfast.core.job import TERMINAL, NewJob
 from holdfast.core.scope import ScopeKind

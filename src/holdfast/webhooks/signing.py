@@ -16,7 +16,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.bounds import (
+from holdfast.core.check import check_seconds
+from holdfast.core.edge_bounds import (
     WEBHOOK_BODY_MAX,
     WEBHOOK_SECRET_MAX,
     WEBHOOK_SECRET_MIN,
@@ -24,7 +25,6 @@ from holdfast.core.bounds import (
     WEBHOOK_SIGNATURES_MAX,
     WEBHOOK_WINDOW_S_MAX,
 )
-from holdfast.core.check import check_seconds
 from holdfast.core.errors import InvalidInput, SignatureRefused
 
 SIGNATURE_HEADER = "Holdfast-Signature"

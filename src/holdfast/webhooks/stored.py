@@ -7,8 +7,9 @@ from typing import TypeVar
 
 import msgspec
 
-from holdfast.core.bounds import PAGE_MAX, REASON_MAX, WEBHOOK_NOTE_MAX, WEBHOOKS_MAX
+from holdfast.core.bounds import PAGE_MAX, REASON_MAX
 from holdfast.core.clock import SECOND, Micros
+from holdfast.core.edge_bounds import WEBHOOK_NOTE_MAX, WEBHOOKS_MAX
 from holdfast.core.errors import InvalidInput, StaleSetting, TenantFull
 from holdfast.core.job import By
 from holdfast.core.redact import Redacted

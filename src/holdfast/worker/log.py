@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import traceback
 
-from holdfast.context import Fail, Retry, StopReason, log_fields
+from holdfast.context import Fail, Retry, StopReason
 from holdfast.core.bounds import MISSES_MAX, STRANGERS_MAX
 from holdfast.core.clock import Micros, seconds
 from holdfast.core.errors import HoldfastError
 from holdfast.core.job import Failed, JobRecord, Reason
+from holdfast.job_logger import log_fields
 
 logger = logging.getLogger("holdfast.worker")
 

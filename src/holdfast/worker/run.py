@@ -15,9 +15,10 @@ from holdfast.app import App
 from holdfast.coalesce import Coalescer
 from holdfast.config import Config
 from holdfast.context import Context, Fail, Missing, Retry, Snooze, StopReason, SyncContext
-from holdfast.core.bounds import BATCH_MAX, CONCURRENCY_MAX, OFFLOADED_MAX
+from holdfast.core.bounds import BATCH_MAX, CONCURRENCY_MAX
 from holdfast.core.clock import micros, seconds
 from holdfast.core.codec import OBJECT, REFS
+from holdfast.core.edge_bounds import OFFLOADED_MAX
 from holdfast.core.errors import (
     BlobError,
     CodecNotFound,

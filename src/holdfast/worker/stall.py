@@ -10,7 +10,7 @@ import traceback
 from contextlib import suppress
 from os.path import basename
 
-from holdfast.context import log_fields
+from holdfast.job_logger import log_fields
 from holdfast.loop import sleep_unless
 from holdfast.worker.lease import ActiveJob, ActiveJobs
 from holdfast.worker.log import logger

@@ -16,7 +16,7 @@ import msgspec
 from holdfast.ack import Acker, PendingAck
 from holdfast.app import App
 from holdfast.config import Config
-from holdfast.context import StopReason, log_fields
+from holdfast.context import StopReason
 from holdfast.core.bounds import (
     ACKS_PENDING_MAX,
     BATCH_MAX,
@@ -29,6 +29,7 @@ from holdfast.core.check import check_name
 from holdfast.core.flow import QUEUE as FLOWS
 from holdfast.core.job import Abandoned, Failed, Outcome
 from holdfast.core.schedule import QUEUE as TICKS
+from holdfast.job_logger import log_fields
 from holdfast.lifespan import opened
 from holdfast.loop import keep_turning
 from holdfast.store import Acked, Watch

@@ -15,6 +15,7 @@ import uuid_utils
 from msgspec import UNSET, Meta
 
 from holdfast import operate
+from holdfast.change_one import change_one
 from holdfast.core.bounds import GROUP_MAX, KEY_MAX, PAGE_MAX, QUEUE_MAX, TAG_MAX, TYPE_MAX
 from holdfast.core.check import check_free, check_name
 from holdfast.core.clock import instant
@@ -53,7 +54,6 @@ from holdfast.service.wire import (
     ResultOut,
 )
 from holdfast.store import Act, Enqueued, Find, Ref, Selection, Watch
-from holdfast.tenant import change_one
 from holdfast.typed import JobType
 from holdfast.types import foreign_type
 

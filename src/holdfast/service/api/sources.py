@@ -11,8 +11,8 @@ from typing import Annotated, ClassVar
 import msgspec
 from msgspec import UNSET, Meta
 
-from holdfast.core.bounds import SHADOW_ROWS_MAX
 from holdfast.core.clock import Micros, moment
+from holdfast.core.edge_bounds import SHADOW_ROWS_MAX
 from holdfast.core.errors import InvalidInput
 from holdfast.core.source import Fault, Item
 from holdfast.fields import Strict

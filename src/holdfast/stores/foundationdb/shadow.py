@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.bounds import SOURCES_MAX
+from holdfast.core.edge_bounds import SOURCES_MAX
 from holdfast.core.errors import HoldfastError
 from holdfast.core.shadow import (
     Shadow,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.core import bounds
+from holdfast.core import bounds, edge_bounds
 from holdfast.core.clock import Micros
 from holdfast.core.errors import InvalidInput, StaleSource, TenantFull
 from holdfast.core.shadow import Shadow, ShadowRead, ShadowRow, ShadowStep, SourceRow
@@ -23,7 +23,7 @@ async def apply_step(shards: Shards, step: ShadowStep, now: Micros | None) -> Sh
             raise why
     rows = [new_row(job, frozenset()) for job in step.jobs]
     names, fixed, bodies, options = zip(*rows, strict=True) if rows else ((), (), (), ())
-    limits = (bounds.SOURCE_OBJECTS_MAX, bounds.SOURCE_BYTES_MAX, bounds.SOURCES_MAX)
+    limits = (edge_bounds.SOURCE_OBJECTS_MAX, edge_bounds.SOURCE_BYTES_MAX, edge_bounds.SOURCES_MAX)
     asked = (
         step.tenant,
         step.source,
@@ -58,9 +58,9 @@ def _refuse(step: ShadowStep, word: str, number: int, answers: list[Any]) -> Non
         if error is not None:
             raise error
     what, most = {
-        "objects": ("objects of a source", bounds.SOURCE_OBJECTS_MAX),
-        "bytes": ("bytes of a source", bounds.SOURCE_BYTES_MAX),
-        "sources": ("sources", bounds.SOURCES_MAX),
+        "objects": ("objects of a source", edge_bounds.SOURCE_OBJECTS_MAX),
+        "bytes": ("bytes of a source", edge_bounds.SOURCE_BYTES_MAX),
+        "sources": ("sources", edge_bounds.SOURCES_MAX),
     }[word]
     raise TenantFull(tenant=step.tenant, what=what, max=most)
 

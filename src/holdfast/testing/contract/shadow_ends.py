@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.bounds import (
+from holdfast.core.edge_bounds import (
     OBJECT_MAX,
     SHADOW_BODY_MAX,
     SHADOW_ROWS_MAX,

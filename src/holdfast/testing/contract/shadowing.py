@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.bounds import (
-    PAGE_MAX,
-    SHADOW_ROWS_MAX,
-)
+from holdfast.core.bounds import PAGE_MAX
+from holdfast.core.edge_bounds import SHADOW_ROWS_MAX
 from holdfast.core.errors import HoldfastError
 from holdfast.core.shadow import Shadow, ShadowRead, ShadowRow, ShadowStep
 from holdfast.core.source import SourcePlan, SourceState, encode

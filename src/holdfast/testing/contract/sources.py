@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.context import Context, Retry
-from holdfast.core.bounds import SHADOW_BODY_MAX, SOURCE_RUN_PAGES
+from holdfast.core.edge_bounds import SHADOW_BODY_MAX, SOURCE_RUN_PAGES
 from holdfast.core.errors import SourceError, SourceNotFound
 from holdfast.core.job import Completed
 from holdfast.core.source import Item, Page

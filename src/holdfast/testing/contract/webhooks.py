@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.bounds import WEBHOOK_EVENTS, WEBHOOKS_MAX
+from holdfast.core.edge_bounds import WEBHOOK_EVENTS, WEBHOOKS_MAX
 from holdfast.core.errors import InvalidInput, StaleSetting, TenantFull, WebhookNotFound
 from holdfast.core.job import By, Completed, Event, EventKind, Failed, State
 from holdfast.store import Put
