@@ -327,33 +327,6 @@ async def test_edges_that_cannot_be_read_stop_no_other_flow(
     assert await bench.peek("a") is None
 
 
-@pytest.mark.parametrize("length", [b"\0\0", b"\0\1", b"\xff\xff"])
-async def test_edges_of_a_row_that_cannot_be_read_stop_no_other_flow(
-    bench: Bench, node: RedisNode, length: bytes
-) -> None:
-    """P19: neither an ack, nor a page, a claim or a prune."""
-    await flow(
-        bench, linked("a", "b"), linked("b", after=1), linked("x", "y"), linked("y", after=1)
-    )
-    seq = f"{(await bench.get('a')).seq:016}"
-    row = node.ask("HGET", key(bench.store, "rows"), seq)
-    stored = b"\0\x08\0\1F\0\1b\0\0"
-    assert row.endswith(stored)
-    node.ask("HSET", key(bench.store, "rows"), seq, row[: -len(stored)] + length + stored[2:])
-
-    for _ in range(2):
-        for lease in await bench.claim(10):
-            await bench.end(lease, Completed())
-
-    assert (await bench.get("y")).state is State.COMPLETED
-    assert (
-        len((await bench.store.find(msgspec.structs.replace(finding(), journals=True))).jobs) == 4
-    )
-    bench.clock.advance(48 * 3600)
-    await bench.store.prune(100, LEASE)
-    assert await bench.peek("y") is None
-
-
 @pytest.mark.parametrize("text", [b"", b"\0" * 11, b"\xff" * 13])
 async def test_a_join_that_cannot_be_read_stops_no_other(
     bench: Bench, node: RedisNode, text: bytes

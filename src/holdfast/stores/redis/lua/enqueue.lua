@@ -5,9 +5,9 @@
 --
 -- The options of a job are its priority if it is ready at once, else {priority, delay, run_at or
 -- nil, ttl or nil, parents or nil, parts of its edges, true if they are in the fixed part, or nil
--- (lib_edges), whether it ends with its parents}. An answer is 1 (created), {0, id of the existing job}, {2, type, queue} (the id belongs
--- to another job), {3, what, has, most} (the tenant's cap is reached), {4, what} (too many queues or
--- groups) or 5 (another job of a whole call could not be created).
+-- (lib_edges), whether it ends with its parents}. An answer is 1 (created), {0, id of the existing
+-- job}, {2, type, queue} (the id belongs to another job), {3, what, has, most} (the tenant's cap is
+-- reached), {4, what} (too many queues or groups) or 5 (another job of a whole call was not created).
 --
 -- The script reads names, counts and tails for the whole batch and decides job by job. It writes
 -- nothing before all is decided, because Redis cannot take back what a script wrote; then it writes
@@ -124,20 +124,17 @@ end
 
 -- What the flags of a row say of its parents and its edges, which are stored.
 local function with_joins(job, parents, parts, ends_with_parents)
-  local flags = 0
+  local flags = ends_with_parents and ENDS_WITH_PARENTS or 0
   if parents == 1 then
-    flags = ROW_JOIN + (ends_with_parents and ENDS_WITH_PARENTS or 0)
+    flags = flags + ROW_JOIN
   elseif parents and parents > 0 then
     add(new_parents, job.name, struct.pack('>I4I4I4', parents, parents, 0) .. job.seq)
-    flags = PARENTS + (ends_with_parents and ENDS_WITH_PARENTS or 0)
+    flags = flags + PARENTS
   end
-  if parts == true then
-    flags = flags + EDGES + ROW_EDGES
-  elseif parts then
-    edges.fields(job.seq, parts, new_edges)
-    flags = flags + EDGES
-  end
-  return flags
+  if not parts then return flags end
+  if parts == true then return flags + EDGES + ROW_EDGES end
+  edges.fields(job.seq, parts, new_edges)
+  return flags + EDGES
 end
 
 -- The priority of a new job, when it runs and expires, and its state.
