@@ -122,21 +122,6 @@ local function count_new(record, state, bytes)
   record[name], record.bytes = record[name] + 1, record.bytes + bytes
 end
 
--- What the flags of a row say of its parents and its edges, which are stored.
-local function with_joins(job, parents, parts, ends_with_parents)
-  local flags = ends_with_parents and ENDS_WITH_PARENTS or 0
-  if parents == 1 then
-    flags = flags + ROW_JOIN
-  elseif parents and parents > 0 then
-    add(new_parents, job.name, struct.pack('>I4I4I4', parents, parents, 0) .. job.seq)
-    flags = flags + PARENTS
-  end
-  if not parts then return flags end
-  if parts == true then return flags + EDGES + ROW_EDGES end
-  edges.fields(job.seq, parts, new_edges)
-  return flags + EDGES
-end
-
 -- The priority of a new job, when it runs and expires, and its state.
 local function read_options(options)
   if type(options) ~= 'table' then return options, NOW, 0, ENQUEUED end
@@ -152,7 +137,7 @@ local function insert(job, options, fixed, body, previous)
   line.position = line.position or base.position
   local flags, more = index_new(job, state, priority, run_at, expires), 0
   if options ~= priority then
-    more = with_joins(job, options[5], options[6], options[7]) / 256
+    more = edges.new_flags(job, options, new_parents, new_edges) / 256
   end
   local last = EVENTS and events.add('enqueued', job.tenant, job.id, job.queue, job.type, 0, 0,
     run_at > NOW and run_at, nil, previous) or 0

@@ -31,6 +31,28 @@ local function part(seq, number)
   return texts[field]
 end
 
+-- What the flags of a new row say of its parents and its edges, from the options of enqueue.lua. What
+-- is not in the row is added to the fields that are stored with it.
+function edges.new_flags(job, options, new_parents, new_edges)
+  local parents, parts, flags = options[5] or 0, options[6], 0
+  if parents == 1 then
+    flags = ROW_JOIN
+  elseif parents > 0 then
+    local to = #new_parents
+    new_parents[to + 1] = job.name
+    new_parents[to + 2] = struct.pack('>I4I4I4', parents, parents, 0) .. job.seq
+    flags = PARENTS
+  end
+  if parents > 0 and options[7] then flags = flags + ENDS_WITH_PARENTS end
+  if parts == true then
+    flags = flags + EDGES + ROW_EDGES
+  elseif parts then
+    edges.fields(job.seq, parts, new_edges)
+    flags = flags + EDGES
+  end
+  return flags
+end
+
 -- Has the edges of a job read from its row, if they are there.
 function edges.know(row)
   if rows.has(row, ROW_EDGES) and texts[row.seq] == nil then texts[row.seq] = rows.edges(row) end
