@@ -247,14 +247,14 @@ class Draft:
 def _change_job(tenant: str, state: SourceState, change: SourceChange) -> NewJob:
     plan = state.plan
     spec = plan.change
-    made = spec.job(tenant, change_id(tenant, change.source, state.born, change.number))
+    made = spec.job(tenant, change_id(tenant, change.source, state.mark, change.number))
     body = msgspec.json.encode({plan.field: change})
     return replace(made, envelope=Envelope(spec.type, spec.codec, spec.version, body))
 
 
-def change_id(tenant: str, source: str, born: Micros, number: int) -> str:
+def change_id(tenant: str, source: str, mark: str, number: int) -> str:
     """The id of the job of a change. No other change of the tenant has it, and the same change has
     no other.
     """
-    name = f"{len(tenant)}:{tenant}:{len(source)}:{source}:{born}:{number}"
+    name = f"{len(tenant)}:{tenant}:{len(source)}:{source}:{mark}:{number}"
     return f"change-{hashlib.sha256(name.encode()).hexdigest()[:40]}"

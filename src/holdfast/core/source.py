@@ -139,7 +139,9 @@ class SourceState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """The stored state of a source. Fields are only added."""
 
     born: Micros
-    """When it was made: part of the ids of its jobs, so that a later source makes other ones."""
+    """When it was made."""
+    mark: str = ""
+    """Random: part of the ids of its jobs, so that a later source of its name makes other ones."""
     plan: SourcePlan
     high: Cursor | None = None
     """The durable cursor: what is at or below it has been seen; None: nothing was polled yet."""

@@ -87,7 +87,8 @@ class Stored:
             if found is not None:
                 return found
             at = (await self.store.shadow(ShadowRead(tenant=self.tenant, limit=0))).at
-            state = SourceState(born=at, plan=plan.checked(), listed_at=at)
+            mark = str(uuid_utils.uuid7())
+            state = SourceState(born=at, mark=mark, plan=plan.checked(), listed_at=at)
             await self.prepare(plan)
             try:
                 await self.store.shadow(self._step("", state=encode(state)))

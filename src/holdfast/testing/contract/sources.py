@@ -223,8 +223,8 @@ async def test_a_deleted_source_that_comes_back_tells_all_again(bench: Bench) ->
 
     with pytest.raises(SourceNotFound):
         await Sourcing(bench, Remote()).app.tenant(ACME).source("other").status()
-    bench.clock.advance(1)
-    await sourcing.walk()
+    await sourcing.handle.poll_now()
+    await sourcing.run()
     assert len(sourcing.changes) == 10
     assert await sourcing.shadow() == sourcing.remote.objects
 
