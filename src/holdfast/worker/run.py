@@ -81,6 +81,7 @@ class Runner:
         self._secret = app.store.secret
         self._blobs = app.app_blobs
         self._remembers = app.store.capabilities.steps
+        self._completion_of = self._completion
         self._loop = asyncio.get_running_loop()
         self._extends: Coalescer[Extension, Extended] = Coalescer(
             app.store.extend, batch_max=BATCH_MAX, pending_max=CONCURRENCY_MAX
@@ -119,7 +120,7 @@ class Runner:
         kind = Context if job_type.style is not Style.THREAD else SyncContext
         ctx = active.context = kind(
             record, self._app.tenant, self._state, journal, active.left_s,
-            completion_of=partial(self._completion, active),
+            completion_of=self._completion_of, run=active,
         )  # fmt: skip
         active.task = asyncio.current_task()
         if active.ending is not None:

@@ -76,7 +76,10 @@ class Joined:
                     raw.execute("COMMIT")
                 return answer
         except BaseException as error:
-            raise _explained(error, self._options.path) from error
+            known = _explained(error, self._options.path)
+            if known is error:
+                raise
+            raise known from error
 
     def _in_savepoint(
         self, raw: sqlite3.Connection, act: Callable[[Transaction], T]
