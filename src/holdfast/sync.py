@@ -86,6 +86,7 @@ class SyncApp:
     schedules = OfDefault(SyncTenant.schedules)
     webhook = OfDefault(SyncTenant.webhook)
     webhooks = OfDefault(SyncTenant.webhooks)
+    source = OfDefault(SyncTenant.source)
     sources = OfDefault(SyncTenant.sources)
     start = OfDefault(SyncTenant.start)
     flow = OfDefault(SyncTenant.flow)
