@@ -69,6 +69,7 @@ TIMED = (
     "tests/dashboard/test_browser.py",
     "tests/dashboard/test_heavy.py",
     "tests/fuzz/",
+    "tests/sources/test_storm.py",
     "tests/test_bench",
     "tests/worker/test_cpu.py",
 )
