@@ -33,6 +33,7 @@ from holdfast.core.schedule import (
 )
 from holdfast.core.spec import JobSpec
 from holdfast.core.tick import TAG, Tick
+from holdfast.lookup import find_jobs
 from holdfast.store import Find, Put, Ref, Selection, Setting, Store
 
 W = TypeVar("W", Overlap, Missed)
@@ -219,8 +220,7 @@ async def jobs_named(
         ids.setdefault(ref.tenant, []).append(ref.id)
     found: list[JobRecord] = []
     for tenant, own in ids.items():
-        select = Selection(tenant=tenant, ids=tuple(own), states=states)
-        found += (await store.find(Find(select=select, limit=len(own)))).jobs
+        found += await find_jobs(store, tenant, own, states=states)
     return found
 
 

@@ -39,7 +39,8 @@ from holdfast.core.tick import (
     tick_job,
 )
 from holdfast.definitions import ALIVE, ScheduleState, jobs_named, pause_itself, state_of
-from holdfast.store import Enqueued, Find, Ref, Selection, Store
+from holdfast.lookup import find_jobs
+from holdfast.store import Enqueued, Ref, Store
 from holdfast.typed import JobFunction, JobType, Style
 
 logger = logging.getLogger("holdfast.schedules")
@@ -166,10 +167,7 @@ class Firing:
         """
         earlier = [pair for pair in run.tick.earlier if pair[1] not in made]
         ids = {job_id(run.tenant, run.name, *pair): pair for pair in earlier}
-        jobs: Sequence[JobRecord] = ()
-        if ids:
-            select = Selection(tenant=run.tenant, ids=tuple(ids))
-            jobs = (await self._store.find(Find(select=select, limit=len(ids)))).jobs
+        jobs = await find_jobs(self._store, run.tenant, tuple(ids))
         mine = [job for job in jobs if ids[job.id][0] == run.tick.revision]
         newest = max(mine, key=lambda job: job.seq, default=None)
         if newest is not None and newest.state is State.FAILED and newest.reason in _UNKNOWN:

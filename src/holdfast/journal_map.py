@@ -15,7 +15,8 @@ from holdfast.core.bounds import BATCH_MAX, INSTANT_MAX, JOIN_MAX, RESOLVED_BYTE
 from holdfast.core.errors import HoldfastError, InvalidInput, JobCanceled, JobFailed, JobNotFound
 from holdfast.core.job import JobRecord, NewJob, Parked, State, effect_key
 from holdfast.core.journal import Edge, Entry, EntryKind, OnFailure, await_join, join_of, new_join
-from holdfast.store import Find, Selection, Store
+from holdfast.lookup import find_jobs
+from holdfast.store import Store
 from holdfast.typed import Job, Planned
 
 NAMED_MAX = 10
@@ -134,8 +135,8 @@ class Children(msgspec.Struct, frozen=True):
         for first in range(0, total, BATCH_MAX):
             numbers = range(first, min(total, first + BATCH_MAX))
             ids = tuple(child_id(self.parent, name, number) for number in numbers)
-            find = Find(select=Selection(tenant=self.parent.tenant, ids=ids), limit=BATCH_MAX)
-            records = {job.id: job for job in (await self.store.find(find)).jobs}
+            jobs = await find_jobs(self.store, self.parent.tenant, ids)
+            records = {job.id: job for job in jobs}
             for id in ids:
                 error = _error_of(id, records.get(id))
                 if error is not None:

@@ -14,8 +14,9 @@ import time
 from holdfast.core.bounds import BATCH_MAX, LOOKED_TENANTS_MAX
 from holdfast.core.errors import HoldfastError, StoreError, StoreUnavailable
 from holdfast.core.job import State
+from holdfast.lookup import find_jobs
 from holdfast.loop import sleep_unless
-from holdfast.store import Find, Selection, Store
+from holdfast.store import Store
 from holdfast.worker.lease import ActiveJob, ActiveJobs, Heartbeat
 from holdfast.worker.log import logger
 
@@ -118,6 +119,5 @@ class Lookout:
     async def _ids(
         self, tenant: str, ids: tuple[str, ...], states: tuple[State, ...]
     ) -> frozenset[str]:
-        select = Selection(tenant=tenant, ids=ids, states=states)
-        page = await self._store.find(Find(select=select, limit=len(ids)))
-        return frozenset(job.id for job in page.jobs)
+        found = await find_jobs(self._store, tenant, ids, states=states)
+        return frozenset(job.id for job in found)

@@ -39,6 +39,7 @@ from holdfast.core.journal import Edge, OnFailure
 from holdfast.core.mapped import is_mapped_codec
 from holdfast.core.spec import JobSpec
 from holdfast.journal_map import NAMED_MAX, child_id
+from holdfast.lookup import find_jobs
 from holdfast.store import Find, Ref, Selection, Store
 from holdfast.typed import JobFunction, JobType, Registry, Style
 from holdfast.workflow.cancel import Canceling
@@ -216,8 +217,7 @@ async def _nodes(
     """Each node by its number; None if its record is gone."""
     for first in range(0, len(ids), NODES_READ):
         part = tuple(ids[first : first + NODES_READ])
-        page = await store.find(Find(select=Selection(tenant=tenant, ids=part), limit=len(part)))
-        found = {job.id: job for job in page.jobs}
+        found = {job.id: job for job in await find_jobs(store, tenant, part)}
         for number, id in enumerate(part, first):
             yield number, found.get(id)
 

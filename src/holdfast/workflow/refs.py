@@ -17,6 +17,7 @@ from holdfast.core.journal import EntryKind, join_of
 from holdfast.core.mapped import plain_codec
 from holdfast.core.placeholder import How
 from holdfast.journal_map import child_id
+from holdfast.lookup import find_jobs
 from holdfast.payload.app_blobs import AppBlobs, with_result
 from holdfast.store import Find, Ref, Selection, Store
 from holdfast.typed import JobType
@@ -105,9 +106,7 @@ class Resolver:
         """The jobs in the order of their ids."""
         for first in range(0, len(ids), min(PAGE, BATCH_MAX)):
             part = tuple(ids[first : first + PAGE])
-            select = Selection(tenant=self._job.tenant, ids=part)
-            page = await self._store.find(Find(select=select, limit=len(part)))
-            found = {job.id: job for job in page.jobs}
+            found = {job.id: job for job in await find_jobs(self._store, self._job.tenant, part)}
             for id in part:
                 yield id, found.get(id)
 

@@ -16,6 +16,7 @@ from holdfast.core.job import TERMINAL, By, JobRecord, State
 from holdfast.core.journal import EntryKind, Join, Journal, join_of
 from holdfast.core.mapped import told
 from holdfast.enqueue import Enqueuer
+from holdfast.lookup import find_jobs
 from holdfast.store import Find, Ref, Selection, Store
 from holdfast.workflow.cancel import cancel_flow
 from holdfast.workflow.retry import RetryMode, retry_flow
@@ -118,9 +119,7 @@ class FlowRun:
         head, first = head_of(job), 0 if after is None else after + 1
         ids = head.ids(self.id)[max(0, first) :][:limit]
         own = set(head.own(self.id))
-        select = Selection(tenant=self._tenant.name, ids=tuple(ids))
-        page = await self._store.find(Find(select=select, limit=len(ids))) if ids else None
-        found = {} if page is None else {job.id: job for job in page.jobs}
+        found = {job.id: job for job in await find_jobs(self._store, self._tenant.name, ids)}
         return [
             _node(number, id, found.get(id), taken=id not in own)
             for number, id in enumerate(ids, max(0, first))

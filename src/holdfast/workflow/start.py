@@ -21,7 +21,8 @@ from holdfast.core.clock import micros
 from holdfast.core.errors import BatchRefused, FlowRefused, HoldfastError, IdConflict, StoreError
 from holdfast.core.flow import BEGIN, GUARD, own_id
 from holdfast.core.job import TERMINAL, JobRecord, NewJob, State
-from holdfast.store import Act, Change, Enqueued, Find, Page, Ref, Selection, Store
+from holdfast.lookup import find_jobs
+from holdfast.store import Act, Change, Enqueued, Ref, Selection, Store
 from holdfast.whole import WholeCalls, job_bytes
 from holdfast.workflow.plan import Begins, Plan
 
@@ -112,8 +113,8 @@ async def _begun_again(store: Store, begin: NewJob) -> Enqueued:
     """Makes a begin that another start has made, and that may have ended before the nodes were
     there which this one had to make anew. A node that it has released is not released twice.
     """
-    page = await _read(store, begin.tenant, [begin.id])
-    if any(job.state not in TERMINAL for job in page.jobs):
+    found = await find_jobs(store, begin.tenant, [begin.id])
+    if any(job.state not in TERMINAL for job in found):
         return Enqueued(begin.id, False)  # It ends later, and finds all nodes.
     await _delete(store, begin.tenant, [begin.id])
     [answer] = await store.enqueue([begin])
@@ -124,9 +125,9 @@ async def _is_older(store: Store, plan: Plan, ids: Sequence[str]) -> bool:
     """Whether one of these nodes is older than the head: it is left from an earlier run, whose head
     was kept for a shorter time.
     """
-    heads = (await _read(store, plan.tenant, [plan.id])).jobs
+    heads = await find_jobs(store, plan.tenant, [plan.id])
     for part in _ids(ids, NODES_READ):
-        for job in (await _read(store, plan.tenant, part)).jobs:
+        for job in await find_jobs(store, plan.tenant, part):
             if any(job.seq < head.seq for head in heads):
                 return True
     return False
@@ -149,8 +150,8 @@ async def _call_off(store: Store, tenant: str, guard: str) -> None:
 
 async def _is_started(store: Store, plan: Plan) -> bool:
     begin, guard = own_id(plan.id, BEGIN), own_id(plan.id, GUARD)
-    page = await _read(store, plan.tenant, [plan.id, begin, guard])
-    found = {job.id: job for job in page.jobs}
+    named = await find_jobs(store, plan.tenant, [plan.id, begin, guard])
+    found = {job.id: job for job in named}
     head = found.get(plan.id)
     if head is None:
         return False
@@ -209,11 +210,6 @@ async def _delete(store: Store, tenant: str, ids: Sequence[str]) -> None:
     while cursor is not None:
         change = Change(select=select, act=Act.DELETE, after=cursor, limit=BATCH_MAX)
         cursor = (await store.change(change)).cursor
-
-
-async def _read(store: Store, tenant: str, ids: Sequence[str], *, journals: bool = False) -> Page:
-    select = Selection(tenant=tenant, ids=tuple(ids))
-    return await store.find(Find(select=select, limit=len(ids), journals=journals))
 
 
 def _ids(ids: Sequence[str], most: int) -> Iterator[Sequence[str]]:

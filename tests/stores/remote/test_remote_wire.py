@@ -14,7 +14,7 @@ NAMES = """
 schedule
     field why scheme known hint what package extra type owner size max id queue name version
     expected tenant queued retry_after_s codec state reason error timeout_s store found feature node
-    method place status table fence found key
+    method place status table fence found key source webhook bucket
 """
 FACTS: dict[str, object] = dict.fromkeys(NAMES.split(), "<fact>")
 """More than any of them has."""

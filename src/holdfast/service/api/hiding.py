@@ -7,12 +7,13 @@ from typing import TypeVar
 
 import msgspec
 
-from holdfast.core.bounds import BATCH_MAX, EDGES_MAX, PAGE_MAX, within
+from holdfast.core.bounds import BATCH_MAX, EDGES_MAX, within
 from holdfast.core.errors import JobNotFound
 from holdfast.core.job import JobRecord, NewJob
+from holdfast.lookup import find_jobs
 from holdfast.service.api import permissions
 from holdfast.service.call import Call
-from holdfast.store import Acked, Extended, Find, Ref, Selection
+from holdfast.store import Acked, Extended, Ref
 
 A = TypeVar("A", Acked, Extended)
 
@@ -23,9 +24,8 @@ async def seen(call: Call, refs: Sequence[Ref]) -> set[Ref]:
     queues = permissions.queues(call, None) or ()
     for tenant in {one.tenant for one in refs}:
         ids = tuple({one.id for one in refs if one.tenant == tenant})
-        select = Selection(tenant=tenant, ids=ids, queues=queues)
-        page = await call.service.store.find(Find(select=select, limit=min(len(ids), PAGE_MAX)))
-        found.update(Ref(job.tenant, job.id) for job in page.jobs)
+        jobs = await find_jobs(call.service.store, tenant, ids, queues=queues)
+        found.update(Ref(job.tenant, job.id) for job in jobs)
     return found
 
 
@@ -67,9 +67,7 @@ async def _jobs(call: Call, refs: Sequence[Ref]) -> list[JobRecord]:
     for tenant in {one.tenant for one in refs}:
         ids = sorted({one.id for one in refs if one.tenant == tenant})
         for start in range(0, len(ids), BATCH_MAX):
-            part = tuple(ids[start : start + BATCH_MAX])
-            find = Find(select=Selection(tenant=tenant, ids=part), limit=min(len(part), PAGE_MAX))
-            found += (await call.service.store.find(find)).jobs
+            found += await find_jobs(call.service.store, tenant, ids[start : start + BATCH_MAX])
     return found
 
 

@@ -17,7 +17,7 @@ from holdfast.arguments import (
     check_signal,
     check_transition,
 )
-from holdfast.core.bounds import ERROR_CHARS_MAX, PAGE_MAX, REASON_MAX
+from holdfast.core.bounds import ERROR_CHARS_MAX, REASON_MAX
 from holdfast.core.check import is_reserved
 from holdfast.core.codec import JSON, OBJECT, REFS, json_fault
 from holdfast.core.errors import InvalidInput, PayloadTooLarge
@@ -46,10 +46,11 @@ from holdfast.core.scope import (
 from holdfast.core.tick import check_tick
 from holdfast.core.tick import is_reserved as is_tick
 from holdfast.dispatch import OF_PLATFORM
+from holdfast.lookup import find_jobs
 from holdfast.service.api import webhook_rules
 from holdfast.service.call import Call
 from holdfast.service.rights import Forbidden, Right
-from holdfast.store import Claim, Extension, Find, Ref, Selection
+from holdfast.store import Claim, Extension, Ref, Selection
 from holdfast.webhooks.definition import TYPE as WEBHOOK
 
 TRUSTED_CODECS = frozenset({"pickle"})
@@ -297,9 +298,8 @@ async def results(call: Call, changes: Sequence[Transition]) -> None:
     ]
     for tenant in {one.tenant for one in odd}:
         ids = tuple({one.id for one in odd if one.tenant == tenant})
-        select = Selection(tenant=tenant, ids=ids)
-        page = await call.service.store.find(Find(select=select, limit=min(len(ids), PAGE_MAX)))
-        in_json = {job.id for job in page.jobs if plain_codec(job.envelope.codec) == JSON}
+        jobs = await find_jobs(call.service.store, tenant, ids)
+        in_json = {job.id for job in jobs if plain_codec(job.envelope.codec) == JSON}
         for one in odd:
             if one.tenant == tenant and one.id in in_json:
                 check_json("result", one.result)
