@@ -28,12 +28,8 @@ class Sender:
             raise StoreError(store="tests", why="minus one")
         return [item * item for item in items]
 
-    def coalescer(
-        self, batch_max: int = 100, pending_max: int = 1000, sends_max: int = 1
-    ) -> Coalescer[int, int]:
-        return Coalescer(
-            self.send, batch_max=batch_max, pending_max=pending_max, sends_max=sends_max
-        )
+    def coalescer(self, batch_max: int = 100, pending_max: int = 1000) -> Coalescer[int, int]:
+        return Coalescer(self.send, batch_max=batch_max, pending_max=pending_max)
 
 
 async def test_concurrent_calls_share_one_batch() -> None:
@@ -250,44 +246,3 @@ async def test_the_end_of_the_loop_cancels_those_who_wait() -> None:
 
     with pytest.raises(asyncio.CancelledError):
         await waiting
-
-
-async def test_a_full_batch_goes_while_another_is_under_way() -> None:
-    """At most so many at the same time; what is less than a batch waits for those."""
-    sender = Sender()
-    coalescer = sender.coalescer(batch_max=4, sends_max=2)
-    sender.gate.clear()
-    calls = [asyncio.ensure_future(coalescer.submit(n)) for n in range(7)]
-    await turns()
-    assert sender.batches == [[0, 1, 2, 3], [4, 5, 6]]
-    calls += [asyncio.ensure_future(coalescer.submit(n)) for n in range(7, 14)]
-    await turns()
-    assert len(sender.batches) == 2
-
-    sender.gate.set()
-
-    assert await asyncio.gather(*calls) == [n * n for n in range(14)]
-    assert [item for batch in sender.batches for item in batch] == list(range(14))
-    assert max(map(len, sender.batches)) == 4
-
-
-async def test_less_than_a_batch_does_not_go_alone_beside_another() -> None:
-    """Else each call would be one of the store, where they could share one."""
-    sender = Sender()
-    coalescer = sender.coalescer(batch_max=4, sends_max=2)
-    sender.gate.clear()
-    calls = [asyncio.ensure_future(coalescer.submit(0))]
-    await turns()
-    calls += [asyncio.ensure_future(coalescer.submit(n)) for n in (1, 2, 3, 4)]
-    await turns()
-    assert sender.batches == [[0]]
-
-    sender.gate.set()
-
-    assert await asyncio.gather(*calls) == [0, 1, 4, 9, 16]
-    assert sender.batches == [[0], [1, 2, 3, 4]]
-
-
-async def turns() -> None:
-    for _ in range(5):
-        await asyncio.sleep(0)

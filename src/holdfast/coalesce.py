@@ -2,8 +2,6 @@
 
 The next batch gathers while one is being sent, so no timer is needed and a single call is not
 delayed. If the last batch had one call, the next call is sent at once from its caller's own task.
-With `sends_max`, a further batch is sent meanwhile once the next one is full: callers prepare what
-follows one batch while the store works on the other.
 Each event loop has its own queue of calls; threads that run loops may share a coalescer.
 
 The calls of a batch are independent. If a batch fails and the store is reachable, its halves are
@@ -32,17 +30,13 @@ class Coalescer(Generic[Item, Result]):
         *,
         batch_max: int,
         pending_max: int,
-        sends_max: int = 1,
         again: Callable[[Item], Item] = lambda item: item,
     ) -> None:
-        """`again` returns the item in the form to send after a failed call. At most `sends_max`
-        batches are sent at the same time.
-        """
+        """`again` returns the item in the form to send after a failed call."""
         self._send = send
         self._again = again
         self._batch_max = batch_max
         self._pending_max = pending_max
-        self._sends_max = sends_max
         self._states: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopState[Item, Result]]
         self._states = WeakKeyDictionary()
 
@@ -52,7 +46,7 @@ class Coalescer(Generic[Item, Result]):
         If the store is not reachable, each call of the batch fails.
         """
         state = self._state()
-        if state.quiet and not state.tasks and not state.sending:
+        if state.quiet and state.task is None and not state.sending:
             return await self._send_alone(state, item)
         while len(state.waiting) >= self._pending_max:
             await state.flushed.wait()
@@ -66,14 +60,9 @@ class Coalescer(Generic[Item, Result]):
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Result] = loop.create_future()
         state.waiting.append((item, future))
-        number = len(state.tasks)
-        is_more = len(state.waiting) > number * self._batch_max
-        if is_more and number < self._sends_max and not state.sending:
-            self._start(state)
+        if state.task is None and not state.sending:
+            state.task = loop.create_task(self._flush(state))
         return future
-
-    def _start(self, state: _LoopState[Item, Result]) -> None:
-        state.tasks.add(asyncio.get_running_loop().create_task(self._flush(state)))
 
     @property
     def pending(self) -> int:
@@ -99,11 +88,9 @@ class Coalescer(Generic[Item, Result]):
             state.sending = False
             if state.waiting:
                 state.quiet = False
-                self._start(state)
+                state.task = asyncio.get_running_loop().create_task(self._flush(state))
 
     async def _flush(self, state: _LoopState[Item, Result]) -> None:
-        own = asyncio.current_task()
-        assert own is not None
         try:
             while state.waiting:
                 batch = state.waiting[: self._batch_max]
@@ -116,7 +103,7 @@ class Coalescer(Generic[Item, Result]):
                     # Let answered callers submit again first, or each would wait for two batches.
                     await asyncio.sleep(0)
         finally:
-            state.tasks.discard(own)
+            state.task = None
 
     async def _deliver(self, batch: list[tuple[Item, asyncio.Future[Result]]]) -> None:
         try:
@@ -146,8 +133,7 @@ class Coalescer(Generic[Item, Result]):
 class _LoopState(Generic[Item, Result]):
     def __init__(self) -> None:
         self.waiting: list[tuple[Item, asyncio.Future[Result]]] = []
-        self.tasks: set[asyncio.Task[None]] = set()
-        """Each sends one batch after the other."""
+        self.task: asyncio.Task[None] | None = None
         self.quiet = False
         """Whether the last batch had one call and no other call arrived meanwhile."""
         self.sending = False

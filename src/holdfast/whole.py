@@ -18,10 +18,8 @@ from holdfast.held import check_not_held
 from holdfast.payload.app_blobs import AppBlobs
 from holdfast.store import Enqueued, Store
 
-REQUESTS_MAX = 64
+REQUESTS_MAX = 256
 """Requests that are sent together."""
-SENDS_MAX = 2
-"""Calls at the same time: while the store makes some flows, their callers' next ones are built."""
 PENDING_MAX = 1_000
 """Requests of one event loop that wait to be sent."""
 
@@ -36,9 +34,7 @@ class WholeCalls:
         self._store = store
         self._blobs = blobs
         self._coalescer: Coalescer[Jobs, Answer]
-        self._coalescer = Coalescer(
-            self._send, batch_max=REQUESTS_MAX, pending_max=PENDING_MAX, sends_max=SENDS_MAX
-        )
+        self._coalescer = Coalescer(self._send, batch_max=REQUESTS_MAX, pending_max=PENDING_MAX)
 
     async def create(self, jobs: Jobs) -> list[Enqueued]:
         """The answer for each job, as `Store.enqueue` gives it for a whole call."""
