@@ -105,7 +105,7 @@ class ThroughStore(OuterStore):
         return _merged(jobs, mapped, await call(connection, fit) if fit else [])
 
     async def _jobs(self, jobs: Sequence[NewJob]) -> list[NewJob | HoldfastError]:
-        found = await self._out(jobs, outgoing.job_values, outgoing.job_with)
+        found = await self._out(jobs, outgoing.job_values, outgoing.job_with, waits=False)
         return [
             outgoing.unread(job.envelope.codec, job.envelope.body) or got
             for job, got in zip(jobs, found, strict=True)
@@ -299,13 +299,18 @@ class ThroughStore(OuterStore):
         items: Sequence[T],
         values_of: Callable[[T], list[Value]],
         put_back: Callable[[T, Sequence[Value]], T],
+        *,
+        waits: bool = True,
     ) -> list[T | HoldfastError]:
-        """The items with their values mapped, or why one cannot be."""
+        """The items with their values mapped, or why one cannot be. Where what the mapper needs is
+        away, they wait for it, or the call fails.
+        """
         values = [values_of(item) for item in items]
         flat = [value for each in values for value in each]
         if not flat:
             return list(items)
-        taken = iter(await _asked(flat, self.mapper.outgoing(flat)))
+        answers = self.mapper.outgoing(flat)
+        taken = iter(await (_asked(flat, answers) if waits else answers))
         found: list[T | HoldfastError] = []
         for item, each in zip(items, values, strict=True):
             mapped = [next(taken) for _ in each]

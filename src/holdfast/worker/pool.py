@@ -57,16 +57,22 @@ class Threads:
 
     def _work(self) -> None:
         while (task := self._tasks.get()) is not None:
-            loop, future, call = task
-            try:
-                result, error = call(), None
-            except BaseException as raised:
-                result, error = None, raised
-            self._idle.release()
-            with contextlib.suppress(
-                RuntimeError
-            ):  # The loop is closed, so nothing waits any more.
-                loop.call_soon_threadsafe(_deliver, future, result, error)
+            self._do(*task)
+            del task  # An idle thread would keep the run alive.
+
+    def _do(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        future: asyncio.Future[Any],
+        call: Callable[[], Any],
+    ) -> None:
+        try:
+            result, error = call(), None
+        except BaseException as raised:
+            result, error = None, raised
+        self._idle.release()
+        with contextlib.suppress(RuntimeError):  # The loop is closed, so nothing waits any more.
+            loop.call_soon_threadsafe(_deliver, future, result, error)
 
 
 def _deliver(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
