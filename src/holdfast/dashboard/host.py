@@ -89,6 +89,11 @@ class Viewer(msgspec.Struct, frozen=True, kw_only=True):
     def may_queue(self, queue: str) -> bool:
         return self.queues is None or queue in self.queues
 
+    @property
+    def all_jobs(self) -> bool:
+        """Whether it may see jobs of every queue and type, as a source may make them."""
+        return self.queues is None and self.types is None
+
     def check(self, may: bool, deed: str) -> None:
         if not may:
             raise NotAllowed(why=f"this token has no right to {deed}")

@@ -1,4 +1,4 @@
-"""The pages: overview, queues, jobs, one job, dead letters, schedules, workers, platform.
+"""The pages: overview, queues, jobs, one job, dead letters, schedules, sources, workers, platform.
 
 Also the login and the live stream.
 """
@@ -23,6 +23,7 @@ from holdfast.dashboard import (
     queue_views,
     schedule_views,
     session,
+    source_views,
     views,
 )
 from holdfast.dashboard.host import Host, Viewer
@@ -199,6 +200,7 @@ GETS = {
     f"{BASE}/dead": dead,
     f"{BASE}/workers": workers,
     f"{BASE}/schedules": schedule_views.schedules,
+    f"{BASE}/sources": source_views.sources,
     f"{BASE}/platform": platform,
     f"{BASE}/live": live,
 }
@@ -214,6 +216,10 @@ POSTS = {
     f"{BASE}/schedules/{{tenant}}/{{name}}/pause": schedule_views.pause_schedule,
     f"{BASE}/schedules/{{tenant}}/{{name}}/resume": schedule_views.resume_schedule,
     f"{BASE}/schedules/{{tenant}}/{{name}}/run": schedule_views.run_schedule,
+    f"{BASE}/sources/{{tenant}}/{{name}}/poll": source_views.poll_source,
+    f"{BASE}/sources/{{tenant}}/{{name}}/list": source_views.list_source,
+    f"{BASE}/sources/{{tenant}}/{{name}}/pause": source_views.pause_source,
+    f"{BASE}/sources/{{tenant}}/{{name}}/resume": source_views.resume_source,
     f"{BASE}/platform/limit": acts.limit_all,
     f"{BASE}/platform/pause": acts.pause_all,
     f"{BASE}/platform/resume": acts.resume_all,
